@@ -1,0 +1,96 @@
+"""`/api/v1/audit`: reading evidence. Knows its caller only as a user with permissions in a place."""
+
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from django.utils.dateparse import parse_datetime
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.pagination import CursorPagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from audit.models import AuditRecord
+from audit.search import FIELDS, records_of, search
+
+PERMISSION = "audit.view_auditrecord"
+
+
+class RecordAnswer(serializers.ModelSerializer[AuditRecord]):
+    class Meta:
+        model = AuditRecord
+        fields = "__all__"
+
+
+class RecordPage(serializers.Serializer[Any]):
+    results = RecordAnswer(many=True)
+    next = serializers.URLField(allow_null=True)
+    previous = serializers.URLField(allow_null=True)
+
+
+class RecordPages(CursorPagination):
+    page_size = 50
+    page_size_query_param = "page_size"
+    max_page_size = 200
+    ordering = "-id"
+
+
+class EvidenceView(APIView):
+    def organization(self) -> str:
+        """Where the caller acts. Raises PermissionDenied for who may not read evidence there."""
+        if not self.request.user.has_perm(PERMISSION):
+            raise PermissionDenied
+        return str(self.request.auth.organization)
+
+
+class RecordList(EvidenceView):
+    @extend_schema(
+        responses={200: RecordPage},
+        parameters=[
+            *(OpenApiParameter(name, OpenApiTypes.STR) for name in FIELDS),
+            OpenApiParameter("code", OpenApiTypes.STR, description="TOOL.DENY, or TOOL. for all."),
+            OpenApiParameter("since", OpenApiTypes.DATETIME),
+            OpenApiParameter("q", OpenApiTypes.STR),
+            OpenApiParameter("cursor", OpenApiTypes.STR),
+            OpenApiParameter("page_size", OpenApiTypes.INT),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """Records, the newest first."""
+        query = request.query_params
+        found = search(
+            self.organization(),
+            exact={name: query[name] for name in FIELDS if query.get(name)},
+            code=query.get("code", ""),
+            since=_moment(query.get("since")),
+            text=query.get("q", ""),
+        )
+        pages = RecordPages()
+        page: list[AuditRecord] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response(RecordAnswer(page, many=True).data)
+
+
+class RecordDetail(EvidenceView):
+    @extend_schema(responses={200: RecordAnswer})
+    def get(self, request: Request, record_id: UUID) -> Response:
+        found = records_of(self.organization()).filter(pk=record_id).first()
+        if found is None:
+            raise Http404
+        return Response(RecordAnswer(found).data)
+
+
+def _moment(text: str | None) -> Any:
+    if not text:
+        return None
+    try:
+        moment = parse_datetime(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValidationError({"since": ["must be a time such as 2026-01-31T12:00:00Z"]})
+    return moment

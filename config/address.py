@@ -1,0 +1,74 @@
+"""Where the web process listens: is the place free, and does it answer?"""
+
+import errno
+import json
+import socket
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class CannotListen(Exception):
+    """The address is not to be had; the message says why."""
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    port: int
+
+    @property
+    def reached_at(self) -> str:
+        """The host by which this machine itself reaches it."""
+        return WILDCARDS.get(self.host, self.host)
+
+    def __str__(self) -> str:
+        host = f"[{self.reached_at}]" if ":" in self.reached_at else self.reached_at
+        return f"http://{host}:{self.port}"
+
+    def check_free(self) -> None:
+        try:
+            family, kind, _, _, place = socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+        except OSError as error:
+            raise CannotListen(self._why(error)) from error
+
+    def _why(self, error: OSError) -> str:
+        if error.errno == errno.EADDRINUSE:
+            return (
+                f"Port {self.port} is in use: stop what listens there,"
+                f" or choose another with make run PORT={self.port + 1}."
+            )
+        return f"Cannot listen on {self.host} port {self.port}: {error.strerror}."
+
+    def listening(self) -> bool:
+        try:
+            socket.create_connection((self.reached_at, self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def unready(self) -> str | None:
+        """None when /readyz says yes, else what it said."""
+        connection = HTTPConnection(self.reached_at, self.port, timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            said = answer.read(4000).decode("utf-8", "replace")
+        except (OSError, HTTPException) as error:
+            return str(error) or type(error).__name__
+        finally:
+            connection.close()
+        return None if answer.status == 200 else f"{answer.status} {_compact(said)}"
+
+
+def _compact(said: str) -> str:
+    try:
+        return json.dumps(json.loads(said), separators=(", ", ": "))
+    except ValueError:
+        return said.strip()[:300]

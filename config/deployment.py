@@ -1,0 +1,167 @@
+"""Everything on one machine, from nothing to ready: what `manage.py up` does."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from django.conf import settings
+from django.core.management import call_command
+from django.db import OperationalError, connection, connections
+from django.db.backends.postgresql.base import DatabaseWrapper
+from django.db.migrations.executor import MigrationExecutor
+
+from config import (
+    accounts,
+    address,
+    datadir,
+    embedded,
+    kernel,
+    postgres,
+    processes,
+    supervisor,
+)
+
+
+class CannotReach(Exception):
+    """A server that was named by its URL does not answer."""
+
+
+CANNOT_START = (
+    CannotReach,
+    accounts.NoAccount,
+    address.CannotListen,
+    datadir.Unusable,
+    embedded.UnsafeDirectory,
+    postgres.CannotPrepare,
+    supervisor.StartFailed,
+)
+
+NEXT = """
+Toolcrib is ready at {url}
+  Log in:              {url}/
+  An agent's token:    {python} manage.py create_agent my-agent
+  The API, to try:     {url}/api/docs/
+Ctrl-C stops everything."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    address: address.Address
+    browser: bool
+    first_administrator: Callable[[], str | None]  # the password when it has just been made
+    say: Callable[[str], None]
+
+
+def run(wish: Wish) -> None:
+    """Starts everything, says where it is, and returns when all of it has stopped again."""
+    data: Path = settings.DATA_DIR
+    with datadir.held(data):
+        crib = supervisor.Supervisor(data, report=wish.say)
+        try:
+            with crib.signals(), crib:
+                start(crib, data, wish)
+                wish.say(NEXT.format(url=wish.address, python=_shown(sys.executable)))
+                crib.watch()
+        except supervisor.StopRequested:
+            pass
+        finally:
+            processes.remove_cgroups(data)
+            shutil.rmtree(embedded.socket_directory(data), ignore_errors=True)
+
+
+def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
+    wish.address.check_free()
+    for sentence in kernel.missing_features(processes.interpreter()):
+        wish.say(sentence)
+    start_stores(crib, data)
+    sandboxd = processes.sandboxd(data)
+    crib.start_soon(sandboxd)
+    migrate()
+    password = wish.first_administrator()
+    forget_connections()
+    if password:
+        wish.say(f"Administrator: admin\nPassword:      {password}   (shown this once)")
+    crib.start(
+        processes.worker(data, threads=settings.WORKER_THREADS),
+        processes.beat(data),
+        processes.web(data, wish.address, threads=settings.WEB_THREADS),
+    )
+    crib.wait_until(sandboxd.ready, by="sandboxd")
+    wait_ready(crib, wish.address)
+    if wish.browser:
+        open_browser(crib, str(wish.address))
+
+
+def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
+    own = []
+    if not os.environ.get("DATABASE_URL"):
+        own.append(embedded.database_server(data))
+    if not os.environ.get("REDIS_URL"):
+        own.append(embedded.broker_server(data))
+    crib.start(*own)
+    try:
+        connection.ensure_connection()
+    except OperationalError as error:
+        raise CannotReach(f"PostgreSQL of DATABASE_URL does not answer: {_first(error)}") from error
+    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5) as broker:
+        try:
+            broker.ping()
+        except redis.RedisError as error:
+            raise CannotReach(
+                f"The server of REDIS_URL does not answer: {_first(error)}"
+            ) from error
+
+
+def migrate() -> None:
+    """Asks first whether there is anything to do: the command itself costs a second."""
+    executor = MigrationExecutor(connection)
+    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        call_command("migrate", verbosity=0, interactive=False)
+
+
+def forget_connections() -> None:
+    """The supervisor has no more to ask, and its pool would only complain of every restart."""
+    for wrapper in connections.all(initialized_only=True):
+        if isinstance(wrapper, DatabaseWrapper):
+            wrapper.close_pool()
+
+
+def wait_ready(crib: supervisor.Supervisor, place: address.Address) -> None:
+    crib.wait_until(place.listening, by="web")
+    said: list[str | None] = []
+
+    def ready() -> bool:
+        said[:] = [place.unready()]
+        return said == [None]
+
+    try:
+        crib.wait_until(ready, by="Toolcrib")
+    except supervisor.StartFailed as failure:
+        raise supervisor.StartFailed(f"{failure} /readyz: {said[-1]}") from failure
+
+
+def open_browser(crib: supervisor.Supervisor, url: str) -> None:
+    opener = shutil.which("xdg-open")
+    if opener and sys.stdout.isatty() and os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
+        guest = subprocess.Popen(
+            [opener, url],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        crib.guests |= {guest.pid}
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _shown(python: str) -> str:
+    here = os.path.relpath(python)
+    return here if len(here) < len(python) else python

@@ -1,0 +1,91 @@
+"""PostgreSQL and Valkey from their wheels, on UNIX sockets in the data directory.
+
+Used when DATABASE_URL and REDIS_URL are not set. The servers are real ones and durable: fsync on,
+an append-only file written every second.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from config import postgres, valkey
+from config.accounts import broker_account, database_account, ourselves
+from config.children import ProcessSpec
+from config.supervisor import Supervisor
+
+LONGEST_SOCKET = "database/.s.PGSQL.5432"
+MOST_PATH_BYTES = 100  # sun_path holds 108 with its end, and PostgreSQL appends to lock files
+
+
+class UnsafeDirectory(Exception):
+    """A directory for sockets belongs to somebody else; the message says which."""
+
+
+def socket_directory(data: Path) -> Path:
+    """`<data>/run`, or a short directory named after the data where that path is too long.
+
+    Each process has a directory of its own below: `database`, `broker`, `sandbox`.
+    """
+    inside = data / "run"
+    if len(os.fsencode(inside / LONGEST_SOCKET)) <= MOST_PATH_BYTES:
+        return inside
+    return Path("/tmp", "toolcrib-" + hashlib.sha256(os.fsencode(data)).hexdigest()[:16])
+
+
+def sandbox_socket(data: Path) -> Path:
+    return socket_directory(data) / "sandbox" / "sandboxd.sock"
+
+
+def database_url(data: Path) -> str:
+    return f"postgresql://toolcrib@/toolcrib?host={quote(str(socket_directory(data) / 'database'))}"
+
+
+def redis_url(data: Path) -> str:
+    return f"unix://{quote(str(socket_directory(data) / 'broker' / valkey.SOCKET))}?db=0"
+
+
+def broker_url(url: str) -> str:
+    """The same server as kombu names it: it has another scheme for UNIX sockets than redis-py."""
+    if not url.startswith("unix://"):
+        return url
+    return url.replace("unix://", "redis+socket://", 1).replace("?db=", "?virtual_host=")
+
+
+def make_socket_directory(data: Path) -> Path:
+    """Others may pass through it; what they may open below is each process's own affair."""
+    directory = socket_directory(data)
+    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
+        raise UnsafeDirectory(f"{directory} belongs to somebody else: remove it, or move the data.")
+    directory.chmod(0o711)
+    return directory
+
+
+def database_server(data: Path) -> ProcessSpec:
+    cluster = data / "postgres"
+    account = database_account(cluster / postgres.VERSION)
+    sockets = make_socket_directory(data) / "database"
+    account.own(sockets, 0o700)
+    return postgres.server(cluster, sockets=sockets, account=account, visitor=ourselves())
+
+
+def broker_server(data: Path) -> ProcessSpec:
+    account = broker_account()
+    sockets = make_socket_directory(data) / "broker"
+    account.own(sockets, 0o700)
+    account.own(data / "valkey", 0o700)
+    return valkey.server(data / "valkey", sockets=sockets, account=account)
+
+
+@contextmanager
+def running(data: Path) -> Iterator[Supervisor]:
+    """Both servers for as long as the block lasts; for tests, on a data directory of their own."""
+    data.mkdir(parents=True, exist_ok=True)
+    data.chmod(0o711)
+    with Supervisor(data) as supervisor:
+        supervisor.start(database_server(data))
+        supervisor.start(broker_server(data))
+        yield supervisor

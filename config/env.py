@@ -1,0 +1,83 @@
+"""Typed readers of environment variables: a safe default or a loud failure.
+
+Every variable may also be given as `NAME_FILE`, the path of a file that holds the value, so that
+secrets need not stand in a process environment.
+"""
+
+import os
+import re
+import secrets
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+TRUE = frozenset({"1", "true", "yes", "on"})
+FALSE = frozenset({"0", "false", "no", "off"})
+
+
+class BadSetting(Exception):
+    """A variable holds something that cannot be meant; the message says which and what fits."""
+
+
+def env_text(name: str, default: str = "") -> str:
+    path = os.environ.get(f"{name}_FILE")
+    if path:
+        return Path(path).read_text(encoding="utf-8").strip()
+    return os.environ.get(name, default)
+
+
+def env_int(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int:
+    raw = env_text(name)
+    if not raw:
+        return default
+    if not re.fullmatch(r"-?\d{1,12}", raw) or not least <= int(raw) <= most:
+        raise BadSetting(f"{name} must be a whole number from {least} to {most}.")
+    return int(raw)
+
+
+def env_bool(name: str, default: bool) -> bool:
+    raw = env_text(name).lower()
+    if not raw:
+        return default
+    if raw not in TRUE | FALSE:
+        raise BadSetting(f"{name} must be true or false.")
+    return raw in TRUE
+
+
+def env_list(name: str, default: str = "") -> list[str]:
+    return [item.strip() for item in env_text(name, default).split(",") if item.strip()]
+
+
+def database_options(url: str) -> dict[str, object]:
+    """Django's DATABASES entry for a `postgresql://` URL; `?host=/dir` names a UNIX socket."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise BadSetting("DATABASE_URL must begin with postgresql:// (PostgreSQL 15 or newer).")
+    query = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")) or "toolcrib",
+        "USER": unquote(parts.username or query.pop("user", "")),
+        "PASSWORD": unquote(parts.password or query.pop("password", "")),
+        "HOST": parts.hostname or query.pop("host", ""),
+        "PORT": str(parts.port or query.pop("port", "")),
+        "OPTIONS": query,
+    }
+
+
+def secret_from_file(path: Path) -> str:
+    """The secret in `path`, made on first use; readable by its owner only."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as out:
+        out.write(secrets.token_urlsafe(48) + "\n")
+    try:
+        os.link(draft, path)  # the first of several processes wins, and all read the same secret
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    return path.read_text(encoding="ascii").strip()

@@ -1,0 +1,61 @@
+"""Errors outside a view: JSON below /api/, a page elsewhere."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+
+from config.logs import request_id
+
+CODES = {
+    400: "malformed",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    413: "too_large",
+    415: "unsupported_media_type",
+    429: "too_many_requests",
+    500: "internal_error",
+}
+NOT_FOUND = "There is nothing at this address."
+
+
+def body(code: str, message: str, details: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The one shape of every error of the API."""
+    return {
+        "code": code,
+        "message": message,
+        "details": details or {},
+        "request_id": request_id.get(),
+    }
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _answer(request, 400, "The request cannot be understood.")
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _answer(request, 403, "You may not do this. An administrator can grant it.")
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    return _answer(request, 403, "The form was open too long. Go back, reload it and try again.")
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _answer(request, 404, NOT_FOUND)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    return _answer(
+        request, 500, "Something went wrong on our side. The operators have a record of it."
+    )
+
+
+def _answer(request: HttpRequest, status: int, message: str) -> HttpResponse:
+    if request.path.startswith("/api/"):
+        return JsonResponse(body(CODES[status], message), status=status)
+    context = {"status": status, "message": message, "request_id": request_id.get()}
+    return render(request, "error.html", context, status=status)

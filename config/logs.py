@@ -1,0 +1,56 @@
+"""One JSON line per event, with the request and the execution it belongs to."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from pythonjsonlogger.json import JsonFormatter
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+execution_id: ContextVar[str] = ContextVar("execution_id", default="")
+
+
+@contextmanager
+def about_execution(identifier: str) -> Iterator[None]:
+    """Every line logged inside carries the execution's id."""
+    token = execution_id.set(identifier)
+    try:
+        yield
+    finally:
+        execution_id.reset(token)
+
+
+class Correlation(logging.Filter):
+    """Adds the current request and execution to a record; lets every record pass."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.request_id = request_id.get()
+        record.execution_id = execution_id.get()
+        return True
+
+
+def logging_config(level: str) -> dict[str, Any]:
+    fields = "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s %(execution_id)s"
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "filters": {"correlation": {"()": Correlation}},
+        "formatters": {
+            "json": {
+                "()": JsonFormatter,
+                "format": fields,
+                "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+            }
+        },
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "json",
+                "filters": ["correlation"],
+            }
+        },
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {"celery.app.trace": {"level": "WARNING"}},
+    }

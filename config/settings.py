@@ -1,0 +1,216 @@
+"""Settings. What differs between deployments is an environment variable."""
+
+import os
+from pathlib import Path
+
+from django.utils.csp import CSP
+
+from config.embedded import broker_url, database_url, redis_url, sandbox_socket
+from config.env import (
+    database_options,
+    env_bool,
+    env_int,
+    env_list,
+    env_text,
+    secret_from_file,
+)
+from config.logs import logging_config
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = Path(env_text("TOOLCRIB_DATA") or BASE_DIR / "var").resolve()
+WORKSPACES_DIR = DATA_DIR / "workspaces"
+KEYS_DIR = DATA_DIR / "keys"
+
+SECRET_KEY = env_text("SECRET_KEY") or secret_from_file(DATA_DIR / "secret_key")
+DEBUG = False
+ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+HTTPS = env_bool("HTTPS", False)
+CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS")
+
+INSTALLED_APPS = [
+    "tools.admin.apps.ToolcribAdminConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "django.contrib.humanize",
+    "guardian",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_htmx",
+    "sandbox",
+    "audit",
+    "tools",
+]
+
+MIDDLEWARE = [
+    "config.middleware.RequestId",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.middleware.csp.ContentSecurityPolicyMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# --- stores -------------------------------------------------------------------------------------
+WEB_THREADS = env_int("WEB_THREADS", 64, least=4, most=1024)
+WORKER_THREADS = env_int("WORKER_THREADS", 16, least=1, most=256)
+DATABASES = {"default": database_options(env_text("DATABASE_URL") or database_url(DATA_DIR))}
+DATABASES["default"]["OPTIONS"] = {
+    **DATABASES["default"]["OPTIONS"],  # type: ignore[dict-item]
+    # Threads queue for a connection rather than open one each: a request that waits for a result
+    # holds none.
+    "pool": {"min_size": 1, "max_size": env_int("DATABASE_POOL", 20, least=2), "timeout": 10},
+}
+ATOMIC_REQUESTS = False  # denials are recorded in a transaction of their own
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+REDIS_URL = env_text("REDIS_URL") or redis_url(DATA_DIR)
+
+# --- people -------------------------------------------------------------------------------------
+AUTH_USER_MODEL = "tools.User"
+AUTHENTICATION_BACKENDS = [
+    "tools.policy.login.PeopleBackend",
+    "guardian.backends.ObjectPermissionBackend",
+]
+ANONYMOUS_USER_NAME = None  # guardian would otherwise write a user row of its own
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "catalog"
+LOGOUT_REDIRECT_URL = "login"
+
+# --- the browser --------------------------------------------------------------------------------
+SECURE_CSP = {
+    "default-src": [CSP.NONE],
+    "script-src": [CSP.SELF],
+    "style-src": [CSP.SELF],
+    "img-src": [CSP.SELF, "data:"],
+    "font-src": [CSP.SELF],
+    "connect-src": [CSP.SELF],
+    "form-action": [CSP.SELF],
+    "base-uri": [CSP.NONE],
+    "frame-ancestors": [CSP.NONE],
+}
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = HTTPS
+SECURE_HSTS_PRELOAD = HTTPS
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SESSION_COOKIE_NAME = "__Host-session" if HTTPS else "toolcrib_session"
+CSRF_COOKIE_NAME = "__Host-csrf" if HTTPS else "toolcrib_csrf"
+SESSION_COOKIE_AGE = 12 * 3600
+CSRF_COOKIE_HTTPONLY = True
+CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
+X_FRAME_OPTIONS = "DENY"
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = DATA_DIR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_MAX_AGE = 3600
+
+# --- the API ------------------------------------------------------------------------------------
+DATA_UPLOAD_MAX_MEMORY_SIZE = env_int("MAX_REQUEST_BYTES", 12 * 1024 * 1024, least=1024)
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "tools.api.authentication.BearerAuthentication",
+        "tools.api.authentication.PersonAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["tools.api.permissions.MayUseApi"],
+    "DEFAULT_PARSER_CLASSES": ["tools.api.parsers.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["tools.api.renderers.JSONRenderer"],
+    "DEFAULT_PAGINATION_CLASS": "tools.api.pagination.CursorPages",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "tools.api.errors.answer",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "rest_framework.negotiation.DefaultContentNegotiation",
+    "PAGE_SIZE": 50,
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Toolcrib",
+    "DESCRIPTION": "Which agent may do what, and what did it do?",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SERVE_AUTHENTICATION": ["tools.api.authentication.PersonAuthentication"],
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SORT_OPERATIONS": False,
+}
+
+# Several processes count; each writes a file of its own here and /metrics adds them up.
+os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", str(DATA_DIR / "metrics"))
+Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).mkdir(parents=True, exist_ok=True)
+
+# --- executions ---------------------------------------------------------------------------------
+SANDBOX_SOCKET = env_text("SANDBOX_SOCKET") or str(sandbox_socket(DATA_DIR))
+EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
+EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)
+EVENT_STREAMS = env_int("EVENT_STREAMS", WEB_THREADS // 2, least=1)
+TOKEN_DAYS = env_int("TOKEN_DAYS", 90, least=1, most=365)
+
+CELERY_BROKER_URL = broker_url(REDIS_URL)
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False  # the row's lease, not the message, says who works on it
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SERIALIZER = "json"
+CELERY_TASK_DEFAULT_QUEUE = "executions"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 7200,
+    "socket_timeout": 10,
+    "socket_keepalive": True,
+    "health_check_interval": 25,
+    "global_keyprefix": "toolcrib:celery:",
+}
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE = {
+    "reap": {"task": "tools.execution.tasks.reap", "schedule": 5.0, "options": {"expires": 5}},
+}
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_I18N = False
+USE_TZ = True
+
+LOGGING = logging_config(env_text("LOG_LEVEL", "INFO"))

@@ -1,0 +1,22 @@
+"""Every address of the product."""
+
+from django.contrib import admin
+from django.urls import URLPattern, URLResolver, include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+
+from config import probes
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("healthz", probes.healthz),
+    path("readyz", probes.readyz, name="readyz"),
+    path("metrics", probes.metrics),
+    path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
+    path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
+    path("api/v1/", include("tools.api.urls")),
+    path("admin/", admin.site.urls),
+    path("", include("tools.ui.urls")),
+]
+handler400 = "config.errors.bad_request"
+handler403 = "config.errors.forbidden"
+handler404 = "config.errors.not_found"
+handler500 = "config.errors.server_error"

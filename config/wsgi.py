@@ -1,0 +1,9 @@
+"""What the web server calls: REST, pages and event streams, on WSGI threads."""
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+application = get_wsgi_application()

@@ -1,0 +1,45 @@
+"""What a tool's side sent as its answer: hostile bytes until shown otherwise."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox import strictjson
+from sandbox.errors import ErrorCode
+
+RESULT, ERROR = b"R", b"E"
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{2,39}\Z")
+_MESSAGE_LENGTH = 800  # class name, 500 characters of text, line
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended: with the raw JSON of a result, or with a code and a text."""
+
+    output: bytes = b""
+    code: str | None = None
+    message: str | None = None
+
+
+def read_answer(frame: bytes) -> End:
+    """Anything unclean is INVALID_RESULT; an accepted output is handed on as it came."""
+    kind, payload = frame[:1], frame[1:]
+    try:
+        value = strictjson.parse(payload)
+        if kind == RESULT:
+            return End(output=payload)
+        if kind == ERROR:
+            return _read_error(value)
+        raise strictjson.Hostile("neither result nor error")
+    except strictjson.Hostile as reason:
+        return End(
+            code=ErrorCode.INVALID_RESULT, message=f"the result was refused: {reason}"
+        )
+
+
+def _read_error(value: Any) -> End:
+    if isinstance(value, dict):
+        code, message = value.get("code"), value.get("message")
+        if isinstance(code, str) and isinstance(message, str) and _CODE.match(code):
+            return End(code=code, message=message[:_MESSAGE_LENGTH])
+    raise strictjson.Hostile("an error without code and message")

@@ -1,0 +1,164 @@
+"""One run from a taken slot to its result. Who ends it: its answer, a limit, or the worker."""
+
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+
+from sandbox.daemon.answers import End, read_answer
+from sandbox.daemon.meter import KeptText, Meter
+from sandbox.daemon.slot import Slot
+from sandbox.errors import ErrorCode
+from sandbox.inside import frames
+from sandbox.spec import Limits, Outcome, SandboxResult
+
+_CHUNK = 1 << 16
+_SPARE_PROCESSES = (
+    16  # with a cgroup the rlimit stands behind it: the cgroup counts refusals
+)
+_GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+_OUTCOMES: dict[str, Outcome] = {
+    ErrorCode.TIMEOUT: Outcome.TIMEOUT,
+    ErrorCode.CANCELLED: Outcome.CANCELLED,
+}
+_MAYBE_REFUSED = (ErrorCode.TOOL_ERROR, ErrorCode.EXITED)
+_MESSAGES = {
+    ErrorCode.TIMEOUT: "the tool ran longer than {limits.wall_s} s",
+    ErrorCode.CANCELLED: "the caller ended the run",
+    ErrorCode.CPU_LIMIT: "the tool used more than {limits.cpu_s} s of processor time",
+    ErrorCode.MEMORY_LIMIT: "the tool used more than {limits.memory_bytes} bytes of memory",
+    ErrorCode.OUTPUT_LIMIT: "the tool wrote more than {limits.output_bytes} bytes",
+    ErrorCode.PROCESS_LIMIT: "the tool had more than {limits.processes} processes",
+    ErrorCode.EXITED: "the tool's process ended without a result",
+}
+
+
+class Run:
+    """Single use, like the slot it drives."""
+
+    def __init__(self, slot: Slot, limits: Limits, worker: socket.socket) -> None:
+        self._slot, self._limits = slot, limits
+        self._meter = Meter(limits, slot.leaf, lambda: cpu_ns(slot))
+        self._reader = frames.FrameReader(slot.channel, limits.output_bytes + 1)
+        self._streams = {slot.stdout: KeptText(), slot.stderr: KeptText()}
+        self._poll = select.poll()
+        self._handlers: dict[int, Callable[[], End | None]] = {}
+        self._watch(slot.channel.fileno(), self._hear)
+        self._watch(worker.fileno(), lambda: self._over(ErrorCode.CANCELLED), _GONE)
+        for stream in self._streams:
+            self._watch(stream, lambda stream=stream: self._drain(stream))  # type: ignore[misc]
+        if slot.leaf.alarm is not None:
+            self._watch(slot.leaf.alarm, lambda: self._over(ErrorCode.MEMORY_LIMIT))
+
+    def perform(
+        self, body: bytes, start_s: float, sandbox_id: str
+    ) -> tuple[SandboxResult, bytes]:
+        """The result, and the output as JSON text that was found to be clean."""
+        self._slot.leaf.limit(self._limits.memory_bytes, self._limits.processes)
+        end = self._converse(body)
+        usage = self._meter.usage(start_s)
+        self._slot.kill()
+        out, err = (self._rest_of(stream) for stream in self._streams)
+        result = SandboxResult(
+            outcome=_outcome(end),
+            error_code=end.code,
+            error_message=end.message,
+            stdout=out,
+            stderr=err,
+            usage=usage,
+            sandbox_id=sandbox_id,
+        )
+        return result, end.output
+
+    def _converse(self, body: bytes) -> End:
+        try:
+            frames.send(self._slot.channel, self._slot_limits(), body)
+        except OSError:
+            return self._over(ErrorCode.EXITED)
+        self._slot.refill()
+        while True:
+            ready = self._poll.poll(max(0, self._meter.watch_s() * 1000))
+            for descriptor, _ in ready:
+                end = self._handlers[descriptor]()
+                if end is not None:
+                    return self._correct(end)
+            exceeded = self._meter.exceeded()
+            if exceeded is not None:
+                return self._over(exceeded)
+
+    def _slot_limits(self) -> bytes:
+        spare = _SPARE_PROCESSES if self._slot.leaf.counted else 0
+        wire = self._limits.to_wire() | {"processes": self._limits.processes + spare}
+        return json.dumps(wire).encode()
+
+    def _watch(
+        self,
+        descriptor: int,
+        handler: Callable[[], End | None],
+        events: int = select.POLLIN,
+    ) -> None:
+        self._handlers[descriptor] = handler
+        self._poll.register(descriptor, events)
+
+    def _over(self, code: ErrorCode) -> End:
+        return End(code=code, message=_MESSAGES[code].format(limits=self._limits))
+
+    def _hear(self) -> End | None:
+        """The tool's side said something, or closed."""
+        open_still = self._reader.feed()
+        try:
+            frame = self._reader.next_whole()
+        except frames.FrameTooLarge:
+            return self._over(ErrorCode.OUTPUT_LIMIT)
+        if frame is not None:
+            return read_answer(frame)
+        return None if open_still else self._over(ErrorCode.EXITED)
+
+    def _drain(self, stream: int) -> End | None:
+        data = os.read(stream, _CHUNK)
+        self._streams[stream].add(data)
+        if not data:
+            self._poll.unregister(stream)
+        if self._streams[stream].received > self._limits.output_bytes:
+            return self._over(ErrorCode.OUTPUT_LIMIT)
+        return None
+
+    def _rest_of(self, stream: int) -> str:
+        """What was already written when the run ended; a pipe holds 64 KiB."""
+        os.set_blocking(stream, False)
+        try:
+            self._streams[stream].add(os.read(stream, _CHUNK))
+        except BlockingIOError:
+            pass
+        return self._streams[stream].text()
+
+    def _correct(self, end: End) -> End:
+        """An end that looks like the tool's own may have been the kernel's doing."""
+        leaf = self._slot.leaf
+        if leaf.memory_exceeded():
+            return self._over(ErrorCode.MEMORY_LIMIT)
+        if end.code in _MAYBE_REFUSED and leaf.processes_refused():
+            return self._over(ErrorCode.PROCESS_LIMIT)
+        exceeded = self._meter.exceeded() if end.code == ErrorCode.EXITED else None
+        return self._over(exceeded) if exceeded else end
+
+
+def cpu_ns(slot: Slot) -> int:
+    """Of the whole run where a cgroup counts, else of its first process."""
+    counted = slot.leaf.cpu_ns()
+    if counted is not None:
+        return counted
+    try:
+        return time.clock_gettime_ns(
+            (~slot.pid << 3) | 2
+        )  # CPUCLOCK_SCHED of that process
+    except OSError:
+        return 0
+
+
+def _outcome(end: End) -> Outcome:
+    if end.code is None:
+        return Outcome.SUCCESS
+    return _OUTCOMES.get(end.code, Outcome.FAILED)

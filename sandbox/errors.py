@@ -1,0 +1,36 @@
+"""The codes of a run's end, and the two things that can be wrong with a request itself."""
+
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """Codes of our own; a tool may end with a code of its own making beside these."""
+
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+    CPU_LIMIT = "CPU_LIMIT"
+    MEMORY_LIMIT = "MEMORY_LIMIT"
+    OUTPUT_LIMIT = "OUTPUT_LIMIT"
+    PROCESS_LIMIT = "PROCESS_LIMIT"
+    TOOL_ERROR = "TOOL_ERROR"
+    INVALID_RESULT = "INVALID_RESULT"
+    EXITED = "EXITED"
+    ISOLATION_UNAVAILABLE = "ISOLATION_UNAVAILABLE"
+    SANDBOX_UNREACHABLE = "SANDBOX_UNREACHABLE"
+    LAUNCH_FAILED = "LAUNCH_FAILED"
+
+
+class SandboxError(Exception):
+    """Root of what this package raises."""
+
+
+class SpecInvalid(SandboxError, ValueError):
+    """A spec that cannot be run by anybody: a wrong type, an impossible limit, an unclean path."""
+
+
+class Refused(SandboxError):
+    """The run was not started; `code` and the text say why."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code

@@ -1,0 +1,58 @@
+"""The few kernel calls that Python's os module does not offer."""
+
+import ctypes
+import os
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.prctl.argtypes = (ctypes.c_int,) + (ctypes.c_ulong,) * 4
+_libc.mount.argtypes = (
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_ulong,
+    ctypes.c_char_p,
+)
+_libc.syscall.restype = ctypes.c_long
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 4096, 16384, 1 << 18, 1 << 19
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def prctl(option: int, second: int = 0, third: int = 0) -> int:
+    return _checked(_libc.prctl(option, second, third, 0, 0), f"prctl {option}")
+
+
+def mount(
+    source: str, target: str, kind: str = "", flags: int = 0, options: str = ""
+) -> None:
+    result = _libc.mount(
+        source.encode(), target.encode(), kind.encode(), flags, options.encode() or None
+    )
+    _checked(result, f"mount on {target}")
+
+
+def syscall(number: int, *arguments: object) -> int:
+    return _checked(
+        _libc.syscall(ctypes.c_long(number), *arguments), f"system call {number}"
+    )
+
+
+def capset_nothing() -> None:
+    """Give up all permitted, effective and inheritable capabilities."""
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")

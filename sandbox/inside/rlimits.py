@@ -1,0 +1,47 @@
+"""The second net under the cgroup: limits a process carries with it."""
+
+import math
+import resource
+
+_DESCRIPTORS = 256
+_RESERVE = 8 << 20
+
+
+def confine_slot() -> None:
+    """What every run has in common."""
+    for kind, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, _DESCRIPTORS),
+        (resource.RLIMIT_MEMLOCK, 65536),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        resource.setrlimit(kind, (value, value))
+
+
+def confine_run(limits: dict[str, float], data_before: int) -> None:
+    """`data_before`, in bytes, is what the slot had before its job and is not the run's."""
+    data = data_before + int(limits["memory_bytes"])
+    cpu = (
+        math.ceil(resource.getrusage(resource.RUSAGE_SELF).ru_utime + limits["cpu_s"])
+        + 1
+    )
+    file_size = int(max(limits["tmp_bytes"], limits["output_bytes"]))
+    resource.setrlimit(resource.RLIMIT_DATA, (data, data + _RESERVE))
+    for kind, value in (
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_NPROC, int(limits["processes"])),
+        (resource.RLIMIT_FSIZE, file_size),
+    ):
+        resource.setrlimit(kind, (value, value))
+
+
+def open_reserve() -> None:
+    """A little memory to say that there is none left."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def data_bytes() -> int:
+    """Sixth field of statm: data and stack, in pages."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[5]) * resource.getpagesize()

@@ -1,0 +1,275 @@
+"""What a run asks for and what comes back: plain frozen values that cross the socket as JSON."""
+
+import hashlib
+import json
+import math
+import re
+import sys
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Self
+
+from sandbox.errors import SpecInvalid
+from sandbox.fields import Fields
+
+MIB = 1024 * 1024
+_MODULE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}\Z")
+
+
+class IsolationLevel(StrEnum):
+    NONE = "None"
+    STANDARD = "Standard"
+    STRICT = "Strict"
+    RESTRICTED = "Restricted"
+
+
+class Outcome(StrEnum):
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+    SANDBOX_ERROR = "SANDBOX_ERROR"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`output_bytes` caps the result and each of the two streams; text kept of a stream is less."""
+
+    wall_s: float = 30
+    cpu_s: float = 300
+    memory_bytes: int = 256 * MIB
+    processes: int = 64
+    output_bytes: int = 10 * MIB
+    tmp_bytes: int = 16 * MIB
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not (math.isfinite(value) and value > 0):
+                raise SpecInvalid(f"{name} must be a positive number")
+
+    def to_wire(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        fields = Fields(wire)
+        return fields.done(
+            cls(
+                wall_s=fields.number("wall_s"),
+                cpu_s=fields.number("cpu_s"),
+                memory_bytes=fields.integer("memory_bytes"),
+                processes=fields.integer("processes"),
+                output_bytes=fields.integer("output_bytes"),
+                tmp_bytes=fields.integer("tmp_bytes"),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Mount:
+    """`source` on this machine appears at `target` inside; read-only unless said otherwise."""
+
+    source: str
+    target: str
+    writable: bool = False
+
+    def __post_init__(self) -> None:
+        check_absolute(self.source)
+        check_absolute(self.target)
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        fields = Fields(wire)
+        source, target = fields.text("source"), fields.text("target")
+        return fields.done(cls(source, target, fields.flag("writable")))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All that a template process depends on. Runs with equal profiles may share a template.
+
+    `libraries` are absolute paths of single installed packages or modules; `preload` are trusted
+    modules as (name, source), imported once in the template.
+    """
+
+    level: IsolationLevel
+    mounts: tuple[Mount, ...] = ()
+    libraries: tuple[str, ...] = ()
+    preload: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for path in self.libraries:
+            check_absolute(path)
+        for name, _ in self.preload:
+            check_module_name(name)
+
+    @cached_property
+    def digest(self) -> str:
+        """Stable across processes and machines: SHA-256 over the sorted JSON."""
+        text = json.dumps(self.to_wire(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_wire(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        fields = Fields(wire)
+        return fields.done(
+            cls(
+                level=fields.member("level", IsolationLevel),
+                mounts=tuple(
+                    Mount.from_wire(mount) for mount in fields.items("mounts")
+                ),
+                libraries=tuple(fields.texts("libraries")),
+                preload=tuple(_pair(entry) for entry in fields.items("preload")),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Code of a custom tool: compiled and run only in the single-use process."""
+
+    source: str
+    entry_point: str = "main"
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"source": self.source, "entry_point": self.entry_point}
+
+
+@dataclass(frozen=True)
+class Preloaded:
+    """A module named in the profile's `preload`."""
+
+    name: str
+    entry_point: str = "main"
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"name": self.name, "entry_point": self.entry_point}
+
+
+type Program = Source | Preloaded
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    organization: str
+    profile: Profile
+    limits: Limits
+    program: Program
+    parameters: dict[str, Any]
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "organization": self.organization,
+            "profile": self.profile.to_wire(),
+            "limits": self.limits.to_wire(),
+            "program": self.program.to_wire(),
+            "parameters": self.parameters,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        fields = Fields(wire)
+        return fields.done(
+            cls(
+                organization=fields.text("organization"),
+                profile=Profile.from_wire(fields.value("profile")),
+                limits=Limits.from_wire(fields.value("limits")),
+                program=program_from_wire(fields.value("program")),
+                parameters=fields.mapping("parameters"),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class ResourceUsage:
+    """`approximate` says that no memory cgroup was there to count; None means not counted."""
+
+    peak_memory_bytes: int = 0
+    cpu_time_ms: float = 0
+    wall_ms: float = 0
+    filesystem_operations: int | None = None
+    network_requests: int = 0
+    sandbox_start_ms: float = 0
+    approximate: bool = True
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        fields = Fields(wire)
+        return fields.done(
+            cls(
+                peak_memory_bytes=fields.integer("peak_memory_bytes"),
+                cpu_time_ms=fields.number("cpu_time_ms"),
+                wall_ms=fields.number("wall_ms"),
+                filesystem_operations=fields.optional_integer("filesystem_operations"),
+                network_requests=fields.integer("network_requests"),
+                sandbox_start_ms=fields.number("sandbox_start_ms"),
+                approximate=fields.flag("approximate"),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class SandboxResult:
+    """`output` is the JSON value the entry point returned; the error fields are None on success."""
+
+    outcome: Outcome
+    output: Any = None
+    error_code: str | None = None
+    error_message: str | None = None
+    stdout: str = ""
+    stderr: str = ""
+    usage: ResourceUsage = field(default_factory=ResourceUsage)
+    sandbox_id: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        fields = Fields(wire)
+        return fields.done(
+            cls(
+                outcome=fields.member("outcome", Outcome),
+                output=fields.value("output"),
+                error_code=fields.optional_text("error_code"),
+                error_message=fields.optional_text("error_message"),
+                stdout=fields.text("stdout"),
+                stderr=fields.text("stderr"),
+                usage=ResourceUsage.from_wire(fields.value("usage")),
+                sandbox_id=fields.text("sandbox_id"),
+            )
+        )
+
+
+def program_from_wire(wire: object) -> Program:
+    fields = Fields(wire)
+    entry_point = fields.text("entry_point")
+    if fields.has("source"):
+        return fields.done(Source(fields.text("source"), entry_point))
+    return fields.done(Preloaded(fields.text("name"), entry_point))
+
+
+def check_absolute(path: str) -> None:
+    """Raise unless the path is absolute and says exactly what it means."""
+    parts = path.split("/")
+    if parts[0] or "\0" in path or any(part in {"", ".", ".."} for part in parts[1:]):
+        raise SpecInvalid(f"not a plain absolute path: {path!r}")
+
+
+def check_module_name(name: str) -> None:
+    """A preloaded module may not take the place of a module of the standard library."""
+    taken = name == "toolcrib" or name in sys.stdlib_module_names
+    if taken or not _MODULE_NAME.match(name):
+        raise SpecInvalid(f"not a usable module name: {name!r}")
+
+
+def _pair(entry: object) -> tuple[str, str]:
+    if isinstance(entry, list | tuple) and len(entry) == 2:
+        name, source = entry
+        if isinstance(name, str) and isinstance(source, str):
+            return name, source
+    raise SpecInvalid("preload must be pairs of name and source")

@@ -1,0 +1,83 @@
+"""Reading JSON that an enemy may have written: what is odd is refused, not repaired."""
+
+import json
+import math
+import re
+from typing import Any
+
+DEPTH = 64
+_LARGEST_INTEGER = 2**53
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+class Hostile(ValueError):
+    """The text says which rule was broken."""
+
+
+def parse(raw: bytes) -> Any:
+    """Strict UTF-8, depth at most 64, no duplicate keys, no NaN, no NUL, integers to ±2^53."""
+    check_depth(raw)
+    try:
+        value = _decoder.decode(raw.decode("utf-8", "strict"))
+    except UnicodeDecodeError:
+        raise Hostile("not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise Hostile(f"not JSON: {error.msg}") from None
+    if b"\\u" in raw:
+        _check_texts(value)
+    return value
+
+
+def check_depth(raw: bytes) -> None:
+    """Before any recursive parser sees it. One round takes away the innermost level of all."""
+    left = _STRING.sub(b"", raw).translate(_BRACKETS, _NOT_BRACKETS)
+    for _ in range(DEPTH):
+        if not left:
+            return
+        left = left.replace(b"[]", b"")
+    if left:
+        raise Hostile("nested too deeply, or not closed")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Hostile("a key appears twice")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(number := int(text)) > _LARGEST_INTEGER:
+        raise Hostile("an integer is out of range")
+    return number
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise Hostile("a number is out of range")
+    return number
+
+
+def _no_constant(text: str) -> Any:
+    raise Hostile(f"{text} is not JSON")
+
+
+def _check_texts(value: Any) -> None:
+    """Escapes can spell what the raw bytes could not: NUL and half a surrogate pair."""
+    text = json.dumps(value, ensure_ascii=False)
+    if "\\u0000" in text.replace("\\\\", ""):
+        raise Hostile("a text holds NUL")
+    try:
+        text.encode("utf-8", "strict")
+    except UnicodeEncodeError:
+        raise Hostile("a text holds half a surrogate pair") from None
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_int=_integer,
+    parse_float=_number,
+    parse_constant=_no_constant,
+)

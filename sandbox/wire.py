@@ -1,0 +1,49 @@
+"""What passes between a worker and sandboxd: small JSON headers, bodies nobody reads on the way.
+
+A request is {"type": "ping"}, {"type": "profile", "profile": …} (no answer), or {"type": "run", …}
+followed by a body frame with program and parameters, which goes to the slot as it came. The answer
+to a run is a result header and a body frame: the output as JSON text, empty when there is none.
+"""
+
+import json
+from typing import Any
+
+from sandbox.errors import SpecInvalid
+from sandbox.fields import Fields
+from sandbox.inside.frames import ConnectionEnded, FrameReader, FrameTooLarge, send
+from sandbox.spec import SandboxResult, SandboxSpec
+
+__all__ = ["ConnectionEnded", "FrameReader", "FrameTooLarge", "send"]
+
+FRAME_CAP = 64 * 1024 * 1024
+
+
+def encode(header: dict[str, Any]) -> bytes:
+    return json.dumps(header, separators=(",", ":")).encode()
+
+
+def decode(frame: bytes) -> Fields:
+    try:
+        return Fields(json.loads(frame))
+    except ValueError:
+        raise SpecInvalid("the header is not JSON") from None
+
+
+def profile_frame(spec: SandboxSpec) -> bytes:
+    return encode({"type": "profile", "profile": spec.profile.to_wire()})
+
+
+def run_frames(spec: SandboxSpec) -> tuple[bytes, bytes]:
+    header = {
+        "type": "run",
+        "organization": spec.organization,
+        "profile": spec.profile.digest,
+        "limits": spec.limits.to_wire(),
+    }
+    body = {"program": spec.program.to_wire(), "parameters": spec.parameters}
+    return encode(header), encode(body)
+
+
+def result_frames(result: SandboxResult, output: bytes) -> tuple[bytes, bytes]:
+    """`output` is JSON text that strictjson has read; it is not written out a second time."""
+    return encode(result.to_wire()), output

@@ -1,0 +1,89 @@
+"""How long a governed, sandboxed call takes over HTTP, and how many fit into a second.
+
+    python -m tests.benchmarks.calls --url http://127.0.0.1:8000 --token tcr_… [--tool read_file]
+
+Starts nothing: give it a running Toolcrib and an agent's token. Prints a table of medians.
+"""
+
+import argparse
+import http.client
+import json
+import statistics
+import threading
+import time
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+
+@dataclass
+class Load:
+    """What the clients of one row send, and what they saw."""
+
+    netloc: str
+    token: str
+    path: str
+    body: bytes
+    times_ms: list[float] = field(default_factory=list)
+    others: int = 0
+
+
+def main() -> None:
+    given = _arguments()
+    body = {"parameters": json.loads(given.parameters), "group": given.group}
+    print(
+        f"{'clients':>8}{'calls':>8}{'p50 ms':>10}{'p95 ms':>10}{'p99 ms':>10}{'calls/s':>10}{'not 200':>9}"
+    )
+    for clients in given.clients:
+        load = Load(
+            urlsplit(given.url).netloc,
+            given.token,
+            f"/api/v1/tools/{given.tool}/execute",
+            json.dumps(body).encode(),
+        )
+        _measure(load, clients=1, seconds=2)  # warm
+        load.times_ms.clear()
+        rate = _measure(load, clients=clients, seconds=given.seconds)
+        cuts = statistics.quantiles(load.times_ms, n=100)
+        print(
+            f"{clients:>8}{len(load.times_ms):>8}{cuts[49]:>10.1f}{cuts[94]:>10.1f}{cuts[98]:>10.1f}"
+            f"{rate:>10.1f}{load.others:>9}"
+        )
+
+
+def _measure(load: Load, *, clients: int, seconds: float) -> float:
+    end = time.monotonic() + seconds
+    threads = [threading.Thread(target=_client, args=(load, end)) for _ in range(clients)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(load.times_ms) / (time.monotonic() - began)
+
+
+def _client(load: Load, end: float) -> None:
+    connection = http.client.HTTPConnection(load.netloc, timeout=70)
+    headers = {"Authorization": f"Bearer {load.token}", "Content-Type": "application/json"}
+    while time.monotonic() < end:
+        began = time.perf_counter()
+        connection.request("POST", load.path, load.body, headers)
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+        load.times_ms.append((time.perf_counter() - began) * 1000)
+        load.others += response.status != 200 or answer.get("status") != "Success"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--token", required=True)
+    parser.add_argument("--tool", default="read_file")
+    parser.add_argument("--parameters", default='{"path": "notes.txt"}')
+    parser.add_argument("--group", nargs="*", default=["read-only"])
+    parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 32])
+    parser.add_argument("--seconds", type=float, default=10)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

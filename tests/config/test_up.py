@@ -1,0 +1,146 @@
+"""The whole product as people start it, on a data directory and a port of its own."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from config import leftovers
+from config.address import Address
+from tests.config.waiting import alive, eventually, using
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PROCESSES = ("postgres", "valkey", "sandboxd", "worker", "beat", "web")
+
+
+class Crib:
+    """One `manage.py up`, with what it has said so far."""
+
+    def __init__(self, data: Path, port: int) -> None:
+        self.data = data
+        self.address = Address("127.0.0.1", port)
+        self.said: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "up", "--no-browser", "--port", str(port)],
+            cwd=CHECKOUT,
+            env={**stores_of_its_own(), "TOOLCRIB_DATA": str(data)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def read_until(self, words: str) -> str:
+        """The line with these words; fails with all that was said when there is none."""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.said.append(line)
+            if words in line:
+                return line
+        raise AssertionError("".join(self.said))
+
+    def leader(self, name: str) -> int:
+        """The process id, as written down for the next supervisor, in the order of starting."""
+        noted = json.loads((self.data / "processes.json").read_text(encoding="utf-8"))
+        return [int(pid) for pid in noted["leaders"]][PROCESSES.index(name)]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=60)
+
+
+def stores_of_its_own() -> dict[str, str]:
+    """This environment without the servers and sockets of the test run."""
+    ours = {"DATABASE_URL", "REDIS_URL", "SANDBOX_SOCKET"}
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def crib(data: Path) -> Iterator[Crib]:
+    one = Crib(data, free_port())
+    try:
+        one.read_until("Ctrl-C stops everything")
+        yield one
+    finally:
+        one.process.kill()
+        one.process.wait()
+        if one.process.stdout:
+            one.process.stdout.close()
+        leftovers.sweep(data / "processes.json")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("private clone") / "var"
+
+
+@pytest.mark.timeout(180)
+def test_everything_starts_stops_and_leaves_nothing(data: Path) -> None:
+    with crib(data) as one:
+        assert re.search(r"Password: +\S{12}", "".join(one.said))
+        assert one.address.unready() is None
+        running = [one.leader(name) for name in PROCESSES]
+        assert one.stop() == 0
+    assert not any(alive(pid) for pid in running)
+    assert using(data) == []
+    assert {"run", "processes.json"}.isdisjoint(os.listdir(data))
+
+
+@pytest.mark.timeout(180)
+def test_the_password_is_shown_once_and_every_killed_process_is_back(data: Path) -> None:
+    with crib(data) as one:
+        assert "Password" not in "".join(one.said)
+        for name in PROCESSES:
+            former = one.leader(name)
+            os.kill(former, signal.SIGKILL)
+            one.read_until(f"{name} was killed by SIGKILL; starting it again")
+            eventually(lambda name=name, former=former: one.leader(name) != former)
+            eventually(lambda: one.address.unready() is None)
+        assert one.stop() == 0
+    assert using(data) == []
+
+
+@pytest.mark.timeout(180)
+def test_after_the_kill_of_the_supervisor_all_end_and_the_next_start_works(data: Path) -> None:
+    with crib(data) as one:
+        running = [one.leader(name) for name in PROCESSES]
+        one.process.kill()
+        eventually(lambda: not any(alive(pid) for pid in running))
+    with crib(data) as next_one:
+        assert "Password" not in "".join(next_one.said)
+        assert next_one.address.unready() is None
+
+
+@pytest.mark.timeout(60)
+def test_a_second_start_and_a_port_in_use_are_one_sentence_each(data: Path, tmp_path: Path) -> None:
+    with crib(data) as one:
+        second = Crib(data, free_port())
+        assert second.process.wait(timeout=30) == 1
+        assert second.read_until("already runs on").count("\n") == 1
+        third = Crib(tmp_path, one.address.port)
+        assert third.process.wait(timeout=30) == 1
+        assert third.read_until("is in use").count("\n") == 1
+        for refused in (second, third):
+            assert len(refused.said) == 1
+            assert refused.process.stdout
+            refused.process.stdout.close()
+
+
+def test_a_port_that_is_none_is_bad_usage(tmp_path: Path) -> None:
+    one = Crib(tmp_path, 99999)
+    assert one.process.wait(timeout=30) == 2
+    assert one.read_until("is not a port")
+    assert one.process.stdout
+    one.process.stdout.close()

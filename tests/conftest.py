@@ -1,0 +1,99 @@
+"""What every test may ask for. The database, the broker and the sandbox are real ones."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connections
+from django.test import Client
+
+from tests import crib as cribs
+from tests import factories
+from tests.api import Api
+from tools.catalog.registry import registry
+from tools.models import Agent, Organization, User
+from tools.policy.grants import grants
+
+
+@pytest.fixture(scope="session")
+def crib() -> Iterator[cribs.Crib]:
+    """The running product; its database is the one the tests use."""
+    data = Path(os.environ["TOOLCRIB_DATA"])
+    with cribs.running(data) as running:
+        yield running
+    if not os.environ.get("TOOLCRIB_TEST_DATA"):
+        cribs.remove(data)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(crib: cribs.Crib, django_db_blocker: Any) -> Iterator[None]:
+    """The product has migrated its database; each test rolls back what it did there."""
+    yield
+    with django_db_blocker.unblock():
+        for connection in connections.all():
+            connection.close()
+            connection.close_pool()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    """What a process keeps of the catalog belongs to a test that has been rolled back."""
+    registry.forget()
+    grants.forget()
+
+
+@pytest.fixture
+def committed(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """For what other processes or threads must see: nothing is rolled back.
+
+    Such a test works in an organization of its own, which stays.
+    """
+    with django_db_blocker.unblock():
+        yield
+        for connection in connections.all():
+            connection.close()
+
+
+@pytest.fixture
+def organization(request: pytest.FixtureRequest) -> Organization:
+    """An Enterprise organization with the built-in tools, used by nobody else."""
+    request.getfixturevalue("committed" if "committed" in request.fixturenames else "db")
+    return factories.organization(f"org-{uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def agent(organization: Organization) -> Agent:
+    return factories.agent(organization, groups=["default", "read-only", "write"])
+
+
+@pytest.fixture
+def admin_user(organization: Organization) -> User:
+    """A superuser; overrides pytest-django's, which knows nothing of organizations."""
+    return factories.superuser(organization)
+
+
+@pytest.fixture
+def admin_client(admin_user: User) -> Client:
+    client = Client()
+    client.force_login(admin_user, backend="tools.policy.login.PeopleBackend")
+    return client
+
+
+@pytest.fixture
+def api(agent: Agent) -> Api:
+    """The API as the agent calls it, in this process."""
+    return Api(factories.token(agent.service_account))
+
+
+@pytest.fixture
+def admin_api(admin_user: User) -> Api:
+    return Api(factories.token(admin_user, scopes=["read", "execute", "manage"]))
+
+
+@pytest.fixture
+def files(organization: Organization) -> Callable[[str, bytes], None]:
+    """Puts a file into the organization's workspace."""
+    return lambda path, content: factories.workspace_file(organization, path, content)

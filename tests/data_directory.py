@@ -1,0 +1,12 @@
+"""Loaded before the settings: every test session has a data directory of its own.
+
+What the surroundings say about databases is set aside, so that a test can never write into one.
+"""
+
+import os
+import tempfile
+
+for name in ("DATABASE_URL", "REDIS_URL", "DATABASE_URL_FILE", "REDIS_URL_FILE", "SANDBOX_SOCKET"):
+    os.environ.pop(name, None)
+os.environ["TOOLCRIB_DATA"] = os.environ.get("TOOLCRIB_TEST_DATA") or tempfile.mkdtemp(prefix="tc-")
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's loop runs in the tests' thread

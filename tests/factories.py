@@ -1,0 +1,86 @@
+"""Rows made the way the product makes them: through its actions."""
+
+import os
+from typing import Any
+from uuid import uuid4
+
+from audit.actions import Actor
+from tools.builtin.workspace import workspace_of
+from tools.catalog.actions import register_tool
+from tools.catalog.builtins import install_builtins
+from tools.definitions.callers import Caller
+from tools.execution.call import Call
+from tools.models import Agent, LicenseTier, Organization, Tool, User
+from tools.policy import actions
+from tools.policy.callers import caller_of_token
+
+PYTHON = "def main(parameters):\n    return {'echo': parameters}\n"
+
+
+def by(organization: Organization) -> Actor:
+    return Actor("system", "tests", organization.slug)
+
+
+def organization(slug: str, tier: str = "Enterprise") -> Organization:
+    made = actions.create_organization(
+        slug=slug,
+        name=slug,
+        tier=LicenseTier.objects.get(name=tier),
+        by=Actor("system", "tests", slug),
+    )
+    install_builtins(organization=made, by=by(made))
+    return made
+
+
+def agent(organization: Organization, slug: str | None = None, **grants: Any) -> Agent:
+    slug = slug or f"agent-{uuid4().hex[:8]}"
+    return actions.create_agent(organization=organization, slug=slug, by=by(organization), **grants)
+
+
+def person(organization: Organization, **fields: Any) -> User:
+    return User.objects.create_user(f"p-{uuid4().hex[:8]}", organization=organization, **fields)
+
+
+def superuser(organization: Organization) -> User:
+    name = f"admin-{uuid4().hex[:8]}"
+    return User.objects.create_superuser(name, password="correct horse", organization=organization)
+
+
+def token(user: User, **options: Any) -> str:
+    return actions.create_token(user=user, by=by(user.organization), **options)[1]
+
+
+def caller(agent: Agent) -> Caller:
+    return caller_of_token(token(agent.service_account))
+
+
+def call(tool: str, parameters: Any = None, **fields: Any) -> Call:
+    return Call(tool_name=tool, parameters=parameters or {}, **fields)
+
+
+def definition(name: str = "echo", **fields: Any) -> dict[str, Any]:
+    """A custom Python tool that anybody in `default` may call."""
+    return {
+        "name": name,
+        "type": "code",
+        "description": "Returns what it was given.",
+        "parameters": [
+            {"name": "text", "type": "String", "description": "Anything.", "required": True}
+        ],
+        "implementation": {"source": PYTHON},
+        **fields,
+    }
+
+
+def tool(organization: Organization, name: str = "echo", **fields: Any) -> Tool:
+    return register_tool(
+        organization=organization, definition=definition(name, **fields), by=by(organization)
+    )
+
+
+def workspace_file(organization: Organization, path: str, content: bytes) -> None:
+    place = workspace_of(organization.slug) / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(content)
+    if os.geteuid() == 0:
+        os.chmod(place, 0o644)

@@ -1,0 +1,114 @@
+"""A real sandboxd for the whole session, and a short way to run something in it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.client import SandboxClient
+from sandbox.spec import IsolationLevel, Limits, Profile, SandboxResult, SandboxSpec, Source
+
+ROOT = Path(__file__).resolve().parents[2]
+STANDARD = Profile(IsolationLevel.STANDARD)
+
+type RunIt = Callable[..., SandboxResult]
+
+
+class Daemon:
+    """A sandboxd process; `start` returns when it says that it is ready."""
+
+    def __init__(self, directory: str, cgroup_root: str, *options: str) -> None:
+        self.path = f"{directory}/s"
+        self._command = [sys.executable, "-m", "sandbox.daemon", "--socket", self.path]
+        self._command += ["--allow-uid", str(os.getuid()), "--cgroup-root", cgroup_root, *options]
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.log: list[str] = []
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command, cwd=ROOT, env={}, stderr=subprocess.PIPE)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._note(line)
+            if "ready" in self.facts:
+                break
+        threading.Thread(target=self._drain, daemon=True).start()
+        self.client = SandboxClient(self.path)
+
+    def _note(self, line: bytes) -> None:
+        self.log.append(line.decode())
+        fact = json.loads(line)
+        self.facts[fact["event"]] = fact
+
+    def _drain(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr:
+            for line in self.process.stderr:
+                self._note(line)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        self.client.close()
+        self.process.send_signal(number)
+        self.process.wait(10)
+
+    def run(
+        self,
+        source: str,
+        parameters: dict[str, Any] | None = None,
+        *,
+        organization: str = "acme",
+        profile: Profile = STANDARD,
+        cancelled: threading.Event | None = None,
+        **limits: Any,
+    ) -> SandboxResult:
+        program = Source(source)
+        spec = SandboxSpec(organization, profile, Limits(**limits), program, parameters or {})
+        return self.client.run(spec, cancelled=cancelled)
+
+
+@pytest.fixture(scope="session")
+def short_directory() -> Iterator[str]:
+    """UNIX socket paths end at 108 bytes."""
+    with tempfile.TemporaryDirectory(prefix="tc") as directory:
+        os.chmod(directory, 0o755)
+        yield directory
+
+
+@pytest.fixture(scope="session")
+def daemon(short_directory: str) -> Iterator[Daemon]:
+    one = Daemon(short_directory, "toolcrib-test")
+    one.start()
+    print(f"cgroup mode: {one.facts['cgroups']['mode']}", file=sys.__stderr__)
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def own_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Daemon]]:
+    """Daemons a test may kill."""
+    started: list[Daemon] = []
+    with tempfile.TemporaryDirectory(prefix="tc") as directory:
+        os.chmod(directory, 0o755)
+
+        def make(*options: str, cgroup_root: str = "toolcrib-test-own") -> Daemon:
+            one = Daemon(directory, cgroup_root, *options)
+            one.start()
+            started.append(one)
+            return one
+
+        yield make
+        for one in started:
+            if one.process.poll() is None:
+                one.stop()
+
+
+@pytest.fixture
+def run(daemon: Daemon) -> RunIt:
+    return daemon.run

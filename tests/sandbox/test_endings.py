@@ -1,0 +1,137 @@
+"""However a run ends, nothing of it stays."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+from sandbox.client import SandboxClient
+from sandbox.spec import Outcome
+from tests.sandbox.conftest import ROOT
+from tests.sandbox.watching import SPAWN_AND_TELL, all_end_within, arrange, pidfds_of
+
+CALLER = """
+import sys
+from sandbox.client import SandboxClient
+from sandbox.spec import *
+profile = Profile(IsolationLevel.STANDARD, (Mount(sys.argv[2], "/meet", True),))
+program = Source(sys.argv[4])
+spec = SandboxSpec("acme", profile, Limits(), program, {"marker": sys.argv[3]})
+SandboxClient(sys.argv[1]).run(spec)
+"""
+
+
+def leaves(root: str) -> list[Path]:
+    return [path for path in Path("/sys/fs/cgroup").glob(f"*/{root}/run-*")]
+
+
+def test_the_death_of_the_worker_ends_every_process_of_its_run(daemon, tmp_path):
+    meeting, marker = arrange(tmp_path), uuid.uuid4().hex
+    command = [sys.executable, "-c", CALLER, daemon.path, str(tmp_path), marker, SPAWN_AND_TELL]
+    caller = subprocess.Popen(command, cwd=ROOT)
+    meeting.hear()
+    pidfds = [fd for fd in pidfds_of(marker)]
+    caller.kill()
+    caller.wait()
+    assert len(pidfds) >= 4  # the caller itself, two children, the double-forked one
+    assert all_end_within(pidfds, 0.5)
+
+
+def test_cancelling_ends_a_run_within_a_second(daemon, tmp_path):
+    meeting, marker, cancelled = arrange(tmp_path), uuid.uuid4().hex, threading.Event()
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(
+            daemon.run(
+                SPAWN_AND_TELL, {"marker": marker}, profile=meeting.profile, cancelled=cancelled
+            )
+        )
+    )
+    thread.start()
+    meeting.hear()
+    pidfds, began = pidfds_of(marker), time.monotonic()
+    cancelled.set()
+    thread.join(5)
+    assert results[0].outcome == Outcome.CANCELLED and results[0].usage.wall_ms > 0
+    assert time.monotonic() - began < 1
+    assert len(pidfds) >= 3 and all_end_within(pidfds, 0.5)
+
+
+def test_a_daemonized_process_does_not_outlive_its_run(daemon, tmp_path):
+    """The run ends well; what it left in the background ends with it."""
+    meeting, marker, pidfds = arrange(tmp_path), uuid.uuid4().hex, []
+    source = SPAWN_AND_TELL.replace("    time.sleep(86400)\n", "    open('/meet/fifo').read()\n")
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(
+            daemon.run(source, {"marker": marker}, profile=meeting.profile)
+        )
+    )
+    thread.start()
+    meeting.hear()
+    pidfds = pidfds_of(marker)
+    (tmp_path / "fifo").write_text("go on")
+    thread.join(5)
+    assert results[0].outcome == Outcome.SUCCESS
+    assert len(pidfds) >= 3 and all_end_within(pidfds, 0.5)
+
+
+def test_killing_sandboxd_ends_everything_below_and_a_restart_clears_up(own_daemon, tmp_path):
+    meeting, marker, daemon = arrange(tmp_path), uuid.uuid4().hex, own_daemon()
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(
+            daemon.run(SPAWN_AND_TELL, {"marker": marker}, profile=meeting.profile)
+        )
+    )
+    thread.start()
+    meeting.hear()
+    pidfds = pidfds_of(marker)
+    daemon.stop(signal.SIGKILL)
+    assert len(pidfds) >= 3 and all_end_within(pidfds, 1)
+    thread.join(5)
+    assert results[0].error_code == "SANDBOX_UNREACHABLE"
+    again = own_daemon()
+    assert again.facts["cgroups"]["leftovers_removed"] > 0
+    assert not [path for path in leaves("toolcrib-test-own") if f"run-{daemon.process.pid}" in str(path)]
+    again.stop()
+    assert leaves("toolcrib-test-own") == []
+
+
+def test_groups_and_zombies_do_not_pile_up(daemon):
+    for _ in range(40):
+        daemon.run("import os\ndef main(p):\n    os.fork()\n    os.fork()\n    return 1")
+    described = daemon.client.ping()
+    deadline = time.monotonic() + 3
+    while len(leaves("toolcrib-test")) > 4 * described["slots"] and time.monotonic() < deadline:
+        described = daemon.client.ping()
+    assert len(leaves("toolcrib-test")) <= 4 * described["slots"]
+    states = subprocess.run(["ps", "-o", "stat=", "--ppid", str(daemon.process.pid)],
+                            capture_output=True, text=True).stdout  # fmt: skip
+    assert "Z" not in states
+
+
+def test_a_kept_connection_serves_the_next_run_after_a_restart(own_daemon):
+    first = own_daemon()
+    assert first.run("def main(p):\n    return 1").output == 1
+    client: SandboxClient = first.client
+    first.process.kill()
+    first.process.wait()
+    own_daemon().client.close()
+    first.client = client
+    assert first.run("def main(p):\n    return 2").output == 2
+
+
+def test_descriptors_of_the_daemon_do_not_leak(daemon):
+    def held() -> int:
+        return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+    daemon.run("def main(p):\n    return 1")
+    before = held()
+    for _ in range(60):
+        daemon.run("def main(p):\n    return 1")
+    assert held() <= before + 30  # ready slots come and go; each holds five

@@ -1,0 +1,141 @@
+"""Where a run cannot have its wall it is refused; it never runs with less."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox import wire
+from sandbox.client import SandboxClient
+from sandbox.daemon import capability
+from sandbox.spec import IsolationLevel, Limits, Outcome, Profile, SandboxSpec, Source
+from tests.sandbox.conftest import ROOT
+
+SPEC = SandboxSpec("acme", Profile(IsolationLevel.STANDARD), Limits(), Source(""), {})
+TELL = "def main(p):\n    open('/meet/ran', 'w')"
+
+
+@pytest.mark.parametrize("level", ["None", "Strict", "Restricted"])
+def test_levels_that_are_not_served_are_refused(daemon, level):
+    result = daemon.run("def main(p):\n    return 1", profile=Profile(IsolationLevel(level)))
+    assert result.outcome == Outcome.SANDBOX_ERROR
+    assert result.error_code == "ISOLATION_UNAVAILABLE" and level in result.error_message
+
+
+@pytest.fixture
+def broken_bwrap(tmp_path) -> str:
+    """What bwrap says and does where user namespaces are forbidden."""
+    script = tmp_path / "bwrap"
+    script.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    script.chmod(0o755)
+    for parent in list(tmp_path.parents)[:3]:
+        parent.chmod(parent.stat().st_mode | 0o011)
+    tmp_path.chmod(0o755)
+    return str(script)
+
+
+def test_without_user_namespaces_every_run_is_refused_for_one_reason(own_daemon, broken_bwrap):
+    daemon = own_daemon("--bwrap", broken_bwrap)
+    assert daemon.client.ping()["level_ceiling"] is None
+    results = [daemon.run("def main(p):\n    return 1") for _ in range(3)]
+    assert {one.error_code for one in results} == {"ISOLATION_UNAVAILABLE"}
+    assert "No permissions to create new namespace" in results[0].error_message
+    assert len({one.error_message for one in results}) == 1
+
+
+def test_the_probe_prints_what_can_be_had(broken_bwrap):
+    command = [sys.executable, "-m", "sandbox.daemon", "--probe", "--cgroup-root", "toolcrib-probe"]
+    good = subprocess.run(command, cwd=ROOT, env={}, capture_output=True)
+    bad = subprocess.run([*command, "--bwrap", broken_bwrap], cwd=ROOT, env={}, capture_output=True)
+    assert json.loads(good.stdout)["level_ceiling"] == "Standard" and good.returncode == 0
+    assert json.loads(bad.stdout)["level_ceiling"] is None and bad.returncode == 1
+
+
+@pytest.mark.parametrize("fact", ["seccomp", "capabilities", "interfaces", "root_writable"])
+def test_a_wall_with_a_hole_serves_nothing(fact):
+    facts = dict(capability._EXPECTED)
+    assert capability.judge(facts, "v2").ceiling == IsolationLevel.STANDARD
+    found = capability.judge(facts | {fact: "odd"}, "v2")
+    assert found.ceiling is None and fact in found.reasons[0]
+
+
+def test_a_library_that_is_not_there_is_a_failed_launch_with_a_reason(daemon):
+    profile = Profile(IsolationLevel.STANDARD, libraries=("/nowhere/at/all",))
+    result = daemon.run("def main(p):\n    return 1", profile=profile)
+    assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "LAUNCH_FAILED")
+    assert "/nowhere/at/all" in result.error_message
+
+
+def test_a_preloaded_module_that_fails_is_a_failed_launch_with_a_reason(daemon):
+    profile = Profile(IsolationLevel.STANDARD, preload=(("broken", "1 / 0"),))
+    result = daemon.run("def main(p):\n    return 1", profile=profile)
+    assert result.error_code == "LAUNCH_FAILED" and "ZeroDivision" in result.error_message
+
+
+def test_no_daemon_is_an_answer_not_an_exception(tmp_path):
+    result = SandboxClient(str(tmp_path / "none")).run(SPEC)
+    assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "SANDBOX_UNREACHABLE")
+
+
+def test_a_daemon_that_hangs_up_is_asked_once_only(short_directory):
+    """The job may have begun: it is not sent again."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{short_directory}/rude")
+        listener.listen()
+        pid = os.fork()
+        if pid == 0:
+            peer, _ = listener.accept()
+            peer.recv(1 << 20)
+            os._exit(0)
+        result = SandboxClient(f"{short_directory}/rude").run(SPEC)
+        os.waitpid(pid, 0)
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert result.error_code == "SANDBOX_UNREACHABLE"
+
+
+def test_a_user_who_is_not_allowed_is_turned_away(daemon):
+    if os.getuid() != 0:
+        pytest.skip("needs root to come as somebody else")
+    code = "import sys\nfrom sandbox.client import SandboxClient\nSandboxClient(sys.argv[1]).ping()"
+    knock = [sys.executable, "-c", code, daemon.path]
+    reachable = "import os,sys; from pathlib import Path; from sandbox.daemon import privileges;"
+    reachable += "os.unshare(os.CLONE_NEWNS); privileges.make_reachable(Path(sys.base_prefix));"
+    reachable += "os.setgid(12345); os.setuid(12345); os.execv(sys.argv[1], sys.argv[1:])"
+    ended = subprocess.run([sys.executable, "-c", reachable, *knock], cwd=ROOT, capture_output=True)
+    assert b"ConnectionResetError" in ended.stderr
+    assert daemon.facts["peer_refused"]["uid"] == 12345
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"not json"], [b"[]"], [b'{"type":"dance"}'], [b"{}"],
+        [b'{"type":"run","organization":"a","profile":"x","limits":{}}', b"{}"],
+        [b'{"type":"profile","profile":{"level":"Standard"}}'],
+    ],
+)  # fmt: skip
+def test_a_malformed_request_ends_that_conversation_only(daemon, frames):
+    with socket.socket(socket.AF_UNIX) as worker:
+        worker.connect(daemon.path)
+        wire.send(worker, *frames)
+        assert worker.recv(1) == b""
+    assert daemon.run("def main(p):\n    return 1").output == 1
+
+
+def test_logs_hold_neither_parameters_nor_outputs_nor_source(daemon):
+    secret = "s3cret-parameter"
+    daemon.run(f"def main(p):\n    print(p)\n    return p  # {secret}", {"key": secret})
+    daemon.run("def main(p):\n    raise ValueError(p['key'])", {"key": secret})
+    daemon.client.ping()
+    assert secret not in "".join(daemon.log)
+
+
+def test_the_daemon_runs_with_an_empty_environment(daemon):
+    environment = Path(f"/proc/{daemon.process.pid}/environ").read_bytes()
+    assert b"PATH" not in environment and b"SECRET" not in environment

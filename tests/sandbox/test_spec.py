@@ -1,0 +1,79 @@
+import json
+import math
+
+import pytest
+
+from sandbox.errors import SpecInvalid
+from sandbox.levels import DEFAULT_LIMITS, LAYERS, at_least
+from sandbox.spec import (
+    IsolationLevel,
+    Limits,
+    Mount,
+    Outcome,
+    Preloaded,
+    Profile,
+    ResourceUsage,
+    SandboxResult,
+    SandboxSpec,
+    Source,
+)
+
+PROFILE = Profile(
+    IsolationLevel.STANDARD, (Mount("/a", "/b", True),), ("/lib/x",), (("mine", "x = 1"),)
+)
+
+
+@pytest.mark.parametrize("program", [Source("x", "go"), Preloaded("mine")])
+def test_a_spec_survives_the_wire(program):
+    spec = SandboxSpec("acme", PROFILE, Limits(wall_s=1.5), program, {"a": [1]})
+    assert SandboxSpec.from_wire(json.loads(json.dumps(spec.to_wire()))) == spec
+
+
+def test_a_result_survives_the_wire():
+    result = SandboxResult(Outcome.FAILED, None, "X_Y", "why", "o", "e", ResourceUsage(1), "7")
+    assert SandboxResult.from_wire(json.loads(json.dumps(result.to_wire()))) == result
+
+
+def test_the_digest_of_a_profile_depends_on_everything_in_it():
+    others = [
+        Profile(IsolationLevel.STRICT, PROFILE.mounts, PROFILE.libraries, PROFILE.preload),
+        Profile(PROFILE.level, (), PROFILE.libraries, PROFILE.preload),
+        Profile(PROFILE.level, PROFILE.mounts, (), PROFILE.preload),
+        Profile(PROFILE.level, PROFILE.mounts, PROFILE.libraries, (("mine", "x = 2"),)),
+    ]
+    assert len({PROFILE.digest, *(one.digest for one in others)}) == 5
+    assert Profile.from_wire(json.loads(json.dumps(PROFILE.to_wire()))).digest == PROFILE.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"extra": 1}, {"wall_s": "1"}, {"wall_s": True}, {"processes": 1.5}, {"wall_s": 0},
+        {"memory_bytes": -1}, {"wall_s": math.inf}, {"cpu_s": math.nan}, {"tmp_bytes": None},
+    ],
+)  # fmt: skip
+def test_limits_are_read_strictly(change):
+    with pytest.raises(SpecInvalid):
+        Limits.from_wire(Limits().to_wire() | change)
+
+
+@pytest.mark.parametrize("path", ["", "a", "/a/../b", "/a//b", "/a/.", "/a/", "/a\0"])
+def test_paths_must_be_plain_and_absolute(path):
+    with pytest.raises(SpecInvalid):
+        Mount(path, "/b")
+    with pytest.raises(SpecInvalid):
+        Profile(IsolationLevel.STANDARD, libraries=(path,))
+
+
+@pytest.mark.parametrize("name", ["json", "toolcrib", "sandbox", "a.b", "A", "", "../x"])
+def test_a_preloaded_module_may_not_take_anothers_name(name):
+    with pytest.raises(SpecInvalid):
+        Profile(IsolationLevel.STANDARD, preload=((name, ""),))
+
+
+def test_every_stronger_level_has_every_layer_of_the_weaker():
+    levels = list(IsolationLevel)
+    for weaker, stronger in zip(levels, levels[1:], strict=False):
+        assert LAYERS[weaker] <= LAYERS[stronger]
+        assert at_least(stronger, weaker) and not at_least(weaker, stronger)
+    assert set(DEFAULT_LIMITS) == set(levels)

@@ -1,0 +1,91 @@
+"""Seeing a run from outside without sleeping: a FIFO it writes to, and its processes' ends."""
+
+import os
+import select
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.spec import IsolationLevel, Mount, Profile
+
+# Each process of the run carries the marker in its command line.
+_CHILD = "import time; time.sleep(86400) # {marker}"
+
+
+@dataclass
+class Meeting:
+    """A directory shared with a run, and a FIFO in it."""
+
+    directory: Path
+
+    @property
+    def profile(self) -> Profile:
+        return Profile(IsolationLevel.STANDARD, (Mount(str(self.directory), "/meet", True),))
+
+    def hear(self) -> str:
+        """Waits until the run has written to the FIFO."""
+        fifo = os.open(self.directory / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            assert wait_readable(fifo, 10), "the run never wrote"
+            return os.read(fifo, 4096).decode()
+        finally:
+            os.close(fifo)
+
+
+def arrange(directory: Path) -> Meeting:
+    """pytest's directories are closed to others; the run comes as another user."""
+    directory.chmod(0o777)
+    os.mkfifo(directory / "fifo")
+    (directory / "fifo").chmod(0o666)
+    for parent in directory.parents:
+        if not parent.stat().st_mode & 1 and str(parent).startswith("/tmp/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    return Meeting(directory)
+
+
+def wait_readable(descriptor: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return any(event & select.POLLIN for _, event in poll.poll(seconds * 1000))
+
+
+SPAWN_AND_TELL = """
+import subprocess, sys, time
+def main(p):
+    code = "import time; time.sleep(86400) # " + p["marker"]
+    for session in (False, True):
+        subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=session)
+    subprocess.run([sys.executable, "-S", "-c",
+        "import os, sys\\nif os.fork() == 0:\\n os.setsid()\\n"
+        " os.execv(sys.executable, [sys.executable, '-S', '-c', " + repr(code) + "])"])
+    open("/meet/fifo", "w").write("started")
+    time.sleep(86400)
+"""
+
+
+def pidfds_of(marker: str) -> list[int]:
+    """Handles of all processes on this machine whose command line holds the marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if marker.encode() in (entry / "cmdline").read_bytes():
+                found.append(os.pidfd_open(int(entry.name)))
+        except OSError:
+            continue
+    return found
+
+
+def all_end_within(pidfds: list[int], seconds: float) -> bool:
+    poll = select.poll()
+    for pidfd in pidfds:
+        poll.register(pidfd, select.POLLIN)
+    waiting = set(pidfds)
+    while waiting:
+        ended = poll.poll(seconds * 1000)
+        if not ended:
+            return False
+        for pidfd, _ in ended:
+            poll.unregister(pidfd)
+            waiting.discard(pidfd)
+    return True

@@ -1,0 +1,127 @@
+"""`/api/v1/agents`: agents, their grants and their tokens. For people only."""
+
+from uuid import UUID
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import (
+    AgentAnswer,
+    AgentBody,
+    AgentChange,
+    AgentPage,
+    ErrorAnswer,
+    NewTokenAnswer,
+    TokenBody,
+    TokenPage,
+)
+from tools.api.pagination import CursorPages
+from tools.api.shapes import agent_shape, token_shape
+from tools.errors import NotFound
+from tools.models import Agent, Token
+from tools.policy import actions
+
+GRANTS = ("groups", "tools", "permissions")
+
+
+class AgentView(CallerView):
+    def agents(self) -> QuerySet[Agent]:
+        return Agent.objects.filter(organization_id=self.caller.organization_id).select_related(
+            "service_account", "organization"
+        )
+
+    def agent(self, slug: str) -> Agent:
+        found = self.agents().filter(slug=slug).first()
+        if found is None:
+            raise NotFound(f"There is no agent {slug[:63]!r}.", code="agent_not_found")
+        return found
+
+    def shape(self, agent: Agent) -> dict[str, object]:
+        return agent_shape(agent, actions.granted_tools(agent))
+
+
+class AgentList(AgentView):
+    @extend_schema(responses={200: AgentPage})
+    def get(self, request: Request) -> Response:
+        self.require("view_agent")
+        pages = CursorPages()
+        page: list[Agent] = pages.paginate_queryset(self.agents(), request, self) or []
+        return pages.get_paginated_response([self.shape(agent) for agent in page])
+
+    @extend_schema(request=AgentBody, responses={201: AgentAnswer, 409: ErrorAnswer})
+    def post(self, request: Request) -> Response:
+        """A new agent is granted the group `default` and nothing else, unless told otherwise."""
+        self.require("add_agent")
+        wanted = self.body(AgentBody)
+        agent = actions.create_agent(organization=self.organization, by=self.actor, **wanted)
+        address = f"/api/v1/agents/{agent.slug}"
+        shape = self.shape(self.agent(agent.slug))
+        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+
+
+class AgentDetail(AgentView):
+    @extend_schema(responses={200: AgentAnswer, 404: ErrorAnswer})
+    def get(self, request: Request, slug: str) -> Response:
+        self.require("view_agent")
+        return Response(self.shape(self.agent(slug)))
+
+    @extend_schema(request=AgentChange, responses={200: AgentAnswer, 404: ErrorAnswer})
+    def patch(self, request: Request, slug: str) -> Response:
+        """Change what is given. A grant that is taken away counts from the next request on."""
+        self.require("change_agent")
+        agent, wanted = self.agent(slug), self.body(AgentChange)
+        grants = {kind: wanted.pop(kind) for kind in GRANTS if kind in wanted}
+        if grants:
+            actions.grant(agent=agent, by=self.actor, **grants)
+        if wanted:
+            actions.change_agent(agent=agent, by=self.actor, **wanted)
+        return Response(self.shape(self.agent(slug)))
+
+
+class AgentSuspend(AgentView):
+    @extend_schema(request=None, responses={200: AgentAnswer, 404: ErrorAnswer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Refused everywhere from the next request on; `PATCH {"active": true}` takes it back."""
+        self.require("change_agent")
+        actions.change_agent(agent=self.agent(slug), by=self.actor, active=False)
+        return Response(self.shape(self.agent(slug)))
+
+
+class TokenList(AgentView):
+    @extend_schema(responses={200: TokenPage})
+    def get(self, request: Request, slug: str) -> Response:
+        self.require("view_token")
+        tokens = self.agent(slug).service_account.tokens.all()
+        pages = CursorPages()
+        page: list[Token] = pages.paginate_queryset(tokens, request, self) or []
+        return pages.get_paginated_response([token_shape(token) for token in page])
+
+    @extend_schema(request=TokenBody, responses={201: NewTokenAnswer, 404: ErrorAnswer})
+    def post(self, request: Request, slug: str) -> Response:
+        """A new token for the agent; it is shown in this answer and never again."""
+        self.require("add_token")
+        agent = self.agent(slug)
+        token, text = actions.create_token(
+            user=agent.service_account, by=self.actor, **self.body(TokenBody)
+        )
+        return Response(new_token_shape(token, text), status.HTTP_201_CREATED)
+
+
+class TokenDetail(AgentView):
+    @extend_schema(responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
+        """Revoke it: refused from the next request on."""
+        self.require("delete_token")
+        token = self.agent(slug).service_account.tokens.filter(pk=token_id).first()
+        if token is None:
+            raise NotFound("The agent has no such token.", code="token_not_found")
+        actions.revoke_token(token=token, by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def new_token_shape(token: Token, text: str) -> dict[str, object]:
+    return {"id": str(token.pk), "token": text, "expires_at": token_shape(token)["expires_at"]}

@@ -1,0 +1,72 @@
+"""Who calls: an agent or a person with a bearer token, or a person in the browser's session."""
+
+from typing import Any
+
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.request import Request
+
+from tools.definitions.callers import Caller, CallerKind
+from tools.errors import Unauthenticated
+from tools.policy.callers import caller_of_token, caller_of_user
+from tools.policy.organizations import acting_in
+from tools.policy.people import may
+
+HEADER = 'Bearer realm="toolcrib"'
+
+
+class TokenHolder:
+    """What `request.user` is behind a bearer token; `request.auth` is the caller."""
+
+    is_authenticated = True
+    is_active = True
+
+    def __init__(self, caller: Caller) -> None:
+        self.pk = caller.user_id
+        self.username = caller.name
+        self._caller = caller
+
+    def has_perm(self, permission: str, obj: object = None) -> bool:
+        """What Django's own checks ask; agents hold none (DESIGN, decision 16)."""
+        return obj is None and may(self._caller, permission)
+
+    def __str__(self) -> str:
+        return self.username
+
+
+class BearerAuthentication(BaseAuthentication):
+    """`Authorization: Bearer tcr_…`; never a cookie, never the address."""
+
+    def authenticate(self, request: Request) -> tuple[Any, Caller] | None:
+        header = request.headers.get("Authorization")
+        if header is None:
+            return None
+        kind, _, token = header.partition(" ")
+        if kind.lower() != "bearer":
+            raise Unauthenticated("Send the token as: Authorization: Bearer tcr_…")
+        caller = caller_of_token(token.strip(), source_ip=source_ip(request))
+        if caller.kind == CallerKind.PERSON:
+            caller = acting_in(caller, request.headers.get("X-Organization"))
+        return TokenHolder(caller), caller
+
+    def authenticate_header(self, request: Request) -> str:
+        return HEADER
+
+
+class PersonAuthentication(SessionAuthentication):
+    """The browser's session, with its CSRF token on every unsafe method."""
+
+    def authenticate(self, request: Request) -> tuple[Any, Caller] | None:
+        found = super().authenticate(request)
+        if found is None:
+            return None
+        user = found[0]
+        caller = caller_of_user(user, source_ip=source_ip(request))
+        return user, acting_in(caller, request.headers.get("X-Organization"))
+
+    def authenticate_header(self, request: Request) -> str:
+        return HEADER
+
+
+def source_ip(request: Request) -> str:
+    """The peer's address; headers that name another are the reverse proxy's affair, not ours."""
+    return str(request.META.get("REMOTE_ADDR", ""))[:45]

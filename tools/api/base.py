@@ -1,0 +1,59 @@
+"""What every view of the API stands on."""
+
+from typing import Any, TypeVar
+
+from rest_framework.request import Request
+from rest_framework.serializers import Serializer
+from rest_framework.views import APIView
+
+from audit.actions import Actor
+from tools.catalog.registry import Snapshot, registry
+from tools.definitions.callers import Caller
+from tools.models import Organization
+from tools.policy.callers import actor_of
+from tools.policy.decision import Asked
+from tools.policy.people import require
+
+Body = TypeVar("Body", bound=Serializer[Any])
+
+
+class CallerView(APIView):
+    """A view that knows its caller. The permission class has made sure that there is one."""
+
+    request: Request
+
+    @property
+    def caller(self) -> Caller:
+        caller = self.request.auth
+        assert isinstance(caller, Caller)
+        return caller
+
+    @property
+    def actor(self) -> Actor:
+        return actor_of(self.caller)
+
+    @property
+    def organization(self) -> Organization:
+        return Organization.objects.select_related("tier").get(pk=self.caller.organization_id)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return registry.snapshot(self.caller.organization_id, self.caller.revision)
+
+    def current(self) -> Snapshot:
+        """The catalog with what this very request has changed."""
+        return registry.snapshot(self.caller.organization_id, self.organization.revision)
+
+    def require(self, permission: str) -> None:
+        require(self.caller, permission)
+
+    def body(self, kind: type[Body]) -> dict[str, Any]:
+        wanted = kind(data=self.request.data)
+        wanted.is_valid(raise_exception=True)
+        return dict(wanted.validated_data)
+
+    def asked(self) -> Asked:
+        """`group` absent is absent; `group=` is the empty list."""
+        query = self.request.query_params
+        groups = [name for name in query.getlist("group") if name] if "group" in query else None
+        return Asked.of(groups, query.get("state"))

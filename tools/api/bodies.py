@@ -1,0 +1,299 @@
+"""Bodies the API takes and gives, as serializers: they shape, they do not decide."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from tools.api.fields import Duration, Flag, Seconds, Strict, Text, Whole, texts
+from tools.definitions.callers import Scope
+from tools.definitions.results import Status
+
+
+class OptionsBody(Strict):
+    timeout = Duration(required=False, help_text="At most the tool's own, such as PT10S.")
+    require_confirmation = Flag(required=False, default=False)
+    wait_s = Seconds(required=False, default=30, min_value=0, max_value=60)
+    context = serializers.DictField(required=False, help_text="Never read by a gate.")
+    execution_id = Text(required=False, max_length=200, help_text="An idempotency key.")
+
+
+class ToolCallBody(Strict):
+    """A call of the tool in the address."""
+
+    tool_name = Text(required=False, max_length=128)
+    parameters = serializers.DictField(required=False, default=dict)
+    group = texts(required=False, allow_null=True, default=None)
+    state = Text(required=False, allow_null=True, default=None, max_length=100)
+    session = Text(required=False, allow_null=True, default=None, max_length=64)
+    options = OptionsBody(required=False)
+
+
+class CallBody(ToolCallBody):
+    tool_name = Text(max_length=128)
+
+
+class ErrorAnswer(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    message = serializers.CharField()
+    details = serializers.DictField()
+    request_id = serializers.CharField()
+    status = serializers.CharField(required=False)
+    execution_id = serializers.UUIDField(required=False)
+
+
+class InputAnswer(serializers.Serializer[Any]):
+    tool_name = serializers.CharField()
+    parameters = serializers.DictField()
+
+
+class MetadataAnswer(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    tool_version = serializers.CharField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    completed_at = serializers.DateTimeField(allow_null=True)
+    duration_ms = serializers.FloatField(allow_null=True)
+    output_size = serializers.IntegerField(allow_null=True)
+    sandbox_id = serializers.CharField(allow_null=True)
+    execution_metrics = serializers.DictField()
+
+
+class ExecutionAnswer(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    input = InputAnswer()
+    output = serializers.JSONField(allow_null=True)
+    observation = serializers.CharField()
+    error_code = serializers.CharField(allow_null=True)
+    error_message = serializers.CharField(allow_null=True)
+    cached = serializers.BooleanField()
+    cost = serializers.CharField()
+    metadata = MetadataAnswer()
+    session = serializers.DictField(allow_null=True)
+    confirmation = serializers.DictField(allow_null=True)
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class Page(serializers.Serializer[Any]):
+    next = serializers.URLField(allow_null=True)
+    previous = serializers.URLField(allow_null=True)
+
+
+class ExecutionPage(Page):
+    results = ExecutionAnswer(many=True)
+
+
+class ParameterBody(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    type = serializers.CharField()
+    description = serializers.CharField()
+    required = serializers.BooleanField(required=False)
+    default = serializers.JSONField(required=False, allow_null=True)
+    enum = serializers.ListField(required=False, allow_null=True)
+    schema = serializers.DictField(required=False, allow_null=True)
+
+
+class ConstraintsBody(serializers.Serializer[Any]):
+    max_execution_time = serializers.CharField(required=False)
+    max_output_size = serializers.IntegerField(required=False)
+    allow_side_effects = serializers.BooleanField(required=False)
+    required_isolation = serializers.CharField(required=False)
+
+
+class DefinitionBody(serializers.Serializer[Any]):
+    """A tool definition. `tools.definitions` reads it and names every wrong field."""
+
+    name = serializers.CharField(max_length=128)
+    type = serializers.CharField()
+    title = serializers.CharField(required=False, allow_null=True)
+    description = serializers.CharField()
+    category = serializers.CharField(required=False)
+    parameters = ParameterBody(many=True, required=False)
+    input_schema = serializers.DictField(required=False)
+    output_schema = serializers.DictField(required=False)
+    constraints = ConstraintsBody(required=False)
+    required_permissions = serializers.ListField(child=serializers.CharField(), required=False)
+    requires_confirmation = serializers.BooleanField(required=False)
+    group = serializers.ListField(child=serializers.CharField(), required=False, allow_null=True)
+    state = serializers.CharField(required=False, allow_null=True)
+    available_in_states = serializers.ListField(
+        child=serializers.CharField(), required=False, allow_null=True
+    )
+    rate_limit_per_minute = serializers.IntegerField(required=False, allow_null=True)
+    cost_per_invocation = serializers.CharField(required=False)
+    cache_ttl = serializers.CharField(required=False, allow_null=True)
+    delivery = serializers.CharField(required=False)
+    argument_validation = serializers.CharField(required=False)
+    capabilities = serializers.ListField(child=serializers.CharField(), required=False)
+    implementation = serializers.DictField(required=False)
+    version = serializers.CharField(required=False)
+    metadata = serializers.DictField(required=False)
+    enabled = serializers.BooleanField(required=False)
+    status = serializers.CharField(read_only=True)
+    digest = serializers.CharField(read_only=True)
+    signature = serializers.DictField(read_only=True)
+
+
+class ToolPage(Page):
+    results = DefinitionBody(many=True)
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class VersionAnswer(serializers.Serializer[Any]):
+    version = serializers.CharField()
+    number = serializers.IntegerField()
+    digest = serializers.CharField()
+    signature = serializers.DictField()
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField()
+    definition = serializers.DictField()
+
+
+class GateAnswer(serializers.Serializer[Any]):
+    gate = serializers.CharField()
+    passed = serializers.BooleanField()
+    code = serializers.CharField()
+    reason = serializers.CharField()
+
+
+class ToolExplained(serializers.Serializer[Any]):
+    tool = serializers.CharField()
+    available = serializers.BooleanField()
+    gates = GateAnswer(many=True)
+
+
+class ExplanationAnswer(serializers.Serializer[Any]):
+    results = ToolExplained(many=True)
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class GroupBody(Strict):
+    name = Text(max_length=100)
+    description = Text(required=False, max_length=1000, allow_blank=True)
+    permissions = texts(required=False)
+
+
+class GroupChange(Strict):
+    description = Text(required=False, max_length=1000, allow_blank=True)
+    permissions = texts(required=False)
+
+
+class GroupAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    description = serializers.CharField()
+    permissions = serializers.ListField(child=serializers.CharField())
+    tools = serializers.ListField(child=serializers.CharField())
+
+
+class GroupPage(Page):
+    results = GroupAnswer(many=True)
+
+
+class AgentBody(Strict):
+    slug = Text(max_length=63)
+    description = Text(required=False, max_length=500, allow_blank=True)
+    groups = texts(required=False, allow_null=True)
+    tools = texts(required=False, allow_null=True)
+    permissions = texts(required=False, allow_null=True)
+    strict = Flag(required=False)
+
+
+class AgentChange(Strict):
+    description = Text(required=False, max_length=500, allow_blank=True)
+    groups = texts(required=False)
+    tools = texts(required=False)
+    permissions = texts(required=False)
+    strict = Flag(required=False)
+    active = Flag(required=False)
+
+
+class AgentAnswer(serializers.Serializer[Any]):
+    slug = serializers.CharField()
+    description = serializers.CharField()
+    active = serializers.BooleanField()
+    strict = serializers.BooleanField()
+    groups = serializers.ListField(child=serializers.CharField())
+    tools = serializers.ListField(child=serializers.CharField())
+    permissions = serializers.ListField(child=serializers.CharField())
+    created_at = serializers.DateTimeField()
+
+
+class AgentPage(Page):
+    results = AgentAnswer(many=True)
+
+
+class TokenBody(Strict):
+    label = Text(required=False, max_length=100, allow_blank=True, default="")
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=[Scope.READ.value, Scope.EXECUTE.value]),
+        required=False,
+        allow_empty=False,
+    )
+    days = Whole(required=False, min_value=1, max_value=365)
+
+
+class LoginBody(Strict):
+    username = Text(max_length=150)
+    password = Text(max_length=4096, style={"input_type": "password"})
+    label = Text(required=False, max_length=100, allow_blank=True, default="")
+    days = Whole(required=False, min_value=1, max_value=365)
+
+
+class NewTokenAnswer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    token = serializers.CharField(help_text="Shown this once.")
+    expires_at = serializers.DateTimeField()
+
+
+class TokenAnswer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    label = serializers.CharField()
+    prefix = serializers.CharField()
+    scopes = serializers.ListField(child=serializers.CharField())
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
+class TokenPage(Page):
+    results = TokenAnswer(many=True)
+
+
+class OrganizationBody(Strict):
+    slug = Text(max_length=63)
+    name = Text(max_length=200)
+    tier = Text(max_length=60, required=False, default="Core")
+
+
+class OrganizationChange(Strict):
+    name = Text(max_length=200, required=False)
+    tier = Text(max_length=60, required=False)
+
+
+class OrganizationAnswer(serializers.Serializer[Any]):
+    slug = serializers.CharField()
+    name = serializers.CharField()
+    tier = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+class OrganizationPage(Page):
+    results = OrganizationAnswer(many=True)
+
+
+class TierChange(Strict):
+    builtin_tools = texts(required=False, allow_null=True)
+    max_custom_tools = Whole(required=False, allow_null=True, min_value=0, max_value=1_000_000)
+    custom_sandbox_profiles = Flag(required=False)
+
+
+class TierAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    rank = serializers.IntegerField()
+    builtin_tools = serializers.ListField(child=serializers.CharField(), allow_null=True)
+    max_custom_tools = serializers.IntegerField(allow_null=True)
+    custom_sandbox_profiles = serializers.BooleanField()
+
+
+class TierPage(Page):
+    results = TierAnswer(many=True)

@@ -1,0 +1,91 @@
+"""Every error of the API has one shape; nothing a client can send is a 500."""
+
+import logging
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.db import DatabaseError, DataError
+from django.http import Http404
+from psycopg_pool import PoolTimeout
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from config.errors import CODES, NOT_FOUND, body
+from tools.errors import ToolcribError, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+def answer(error: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's exception handler. None, for what is a fault of ours, becomes a 500 in one place."""
+    if isinstance(error, ToolcribError):
+        return _of_ours(error)
+    if isinstance(error, DataError | DjangoValidationError):
+        return _response(400, "malformed", "A value of the request cannot be used.", {})
+    if isinstance(error, DatabaseError | PoolTimeout):
+        log.exception("the database could not be used")
+        return _of_ours(Unavailable("The call cannot be recorded now. Try again in a moment."))
+    if isinstance(error, Http404):
+        error = exceptions.NotFound(NOT_FOUND)
+    if isinstance(error, PermissionDenied):
+        error = exceptions.PermissionDenied()
+    if isinstance(error, RequestDataTooBig):
+        return _response(413, "too_large", "The body is too large.", {})
+    if isinstance(error, exceptions.APIException):
+        return _of_drf(error)
+    return None
+
+
+def _of_ours(error: ToolcribError) -> Response:
+    details = dict(error.details)
+    beside = {key: details.pop(key) for key in ("status", "execution_id") if key in details}
+    limits = {key: details[key] for key in ("limit", "used", "resets_in_s") if key in details}
+    response = _response(error.http_status, error.code, error.message, details)
+    response.data |= beside | (limits if error.http_status == 429 else {})
+    wait_s = details.get("resets_in_s") or error.retry_after_s
+    if wait_s is not None:
+        response["Retry-After"] = str(wait_s)
+    if error.http_status == 401:
+        response["WWW-Authenticate"] = 'Bearer realm="toolcrib"'
+    return response
+
+
+def _of_drf(error: exceptions.APIException) -> Response:
+    code = CODES.get(error.status_code, "error")
+    if isinstance(error, exceptions.ValidationError):
+        flaws = _flaws(error.detail)
+        response = _response(400, "invalid", _summary(flaws), {"errors": flaws})
+    else:
+        response = _response(error.status_code, code, str(error.detail), {})
+    if auth_header := getattr(error, "auth_header", None):
+        response["WWW-Authenticate"] = auth_header
+    wait_s = getattr(error, "wait", None)
+    if wait_s is not None:
+        response["Retry-After"] = str(int(wait_s) + 1)
+    return response
+
+
+def _summary(flaws: list[dict[str, str]]) -> str:
+    count = len(flaws)
+    return f"{count} field{'s are' if count != 1 else ' is'} wrong; see details.errors."
+
+
+def _flaws(detail: Any, place: str = "") -> list[dict[str, str]]:
+    """DRF's nested error lists as one entry per wrong field."""
+    if isinstance(detail, dict):
+        below = (
+            _flaws(value, f"{place}.{key}" if place else str(key)) for key, value in detail.items()
+        )
+        return [flaw for flaws in below for flaw in flaws]
+    if isinstance(detail, list):
+        if any(isinstance(item, dict | list) for item in detail):
+            return [
+                flaw for at, item in enumerate(detail) for flaw in _flaws(item, f"{place}[{at}]")
+            ]
+        return [{"field": place or "body", "message": " ".join(str(item) for item in detail)}]
+    return [{"field": place or "body", "message": str(detail)}]
+
+
+def _response(http_status: int, code: str, message: str, details: dict[str, Any]) -> Response:
+    return Response(body(code, message, details), status=http_status)

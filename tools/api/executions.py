@@ -1,0 +1,203 @@
+"""`/api/v1/executions`: ask for a call, read it, follow it, cancel it."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import CallBody, ErrorAnswer, ExecutionAnswer, ExecutionPage, ToolCallBody
+from tools.api.pagination import CursorPages
+from tools.api.renderers import EventStreamRenderer, JSONRenderer
+from tools.api.shapes import execution_shape
+from tools.definitions.callers import Scope
+from tools.definitions.results import Status
+from tools.errors import Malformed, Unavailable
+from tools.execution import actions, events
+from tools.execution.call import Call
+from tools.models import Execution, ExecutionEvent
+
+KEY = OpenApiParameter(
+    "Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER, description="Same key, same call."
+)
+ANSWERS = {
+    200: ExecutionAnswer,
+    202: ExecutionAnswer,
+    400: ErrorAnswer,
+    403: ErrorAnswer,
+    404: ErrorAnswer,
+    422: ErrorAnswer,
+}
+_streams = threading.BoundedSemaphore(settings.EVENT_STREAMS)
+
+
+class ToolExecute(CallerView):
+    scope = Scope.EXECUTE
+
+    @extend_schema(request=ToolCallBody, responses=ANSWERS, parameters=[KEY])
+    def post(self, request: Request, name: str) -> Response:
+        """Call the tool; the answer waits up to `wait_s` seconds for its result."""
+        wanted = self.body(ToolCallBody)
+        if wanted.get("tool_name", name) != name:
+            raise Malformed("tool_name names another tool than the address does.")
+        return _execute(self, wanted | {"tool_name": name})
+
+
+class ExecutionList(CallerView):
+    scope = Scope.EXECUTE
+    pagination_class = CursorPages
+
+    @extend_schema(
+        responses={200: ExecutionPage},
+        parameters=[
+            OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
+            OpenApiParameter("tool", OpenApiTypes.STR),
+            OpenApiParameter("cursor", OpenApiTypes.STR),
+            OpenApiParameter("page_size", OpenApiTypes.INT),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """The caller's executions, the newest first; a person's also others', where granted."""
+        found = actions.readable(self.caller).select_related("tool_version")
+        if state := request.query_params.get("status"):
+            found = found.filter(status=state)
+        if tool := request.query_params.get("tool"):
+            found = found.filter(tool_name=tool)
+        pages = CursorPages()
+        page: list[Execution] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response([execution_shape(row) for row in page])
+
+    @extend_schema(request=CallBody, responses=ANSWERS, parameters=[KEY])
+    def post(self, request: Request) -> Response:
+        """Call a tool."""
+        return _execute(self, self.body(CallBody))
+
+
+class ExecutionDetail(CallerView):
+    @extend_schema(responses={200: ExecutionAnswer, 202: ExecutionAnswer, 404: ErrorAnswer})
+    def get(self, request: Request, execution_id: UUID) -> Response:
+        return _answer(actions.one_of(self.caller, execution_id))
+
+
+class ExecutionCancel(CallerView):
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        request=None, responses={200: ExecutionAnswer, 202: ExecutionAnswer, 409: ErrorAnswer}
+    )
+    def post(self, request: Request, execution_id: UUID) -> Response:
+        """End it: at once when it has not begun, else as soon as its worker hears."""
+        execution = actions.one_of(self.caller, execution_id)
+        return _answer(actions.cancel(caller=self.caller, execution=execution))
+
+
+class ExecutionEvents(CallerView):
+    renderer_classes = [EventStreamRenderer, JSONRenderer]
+
+    @extend_schema(
+        responses={(200, "text/event-stream"): OpenApiTypes.STR, 404: ErrorAnswer},
+        parameters=[
+            OpenApiParameter(
+                "Last-Event-ID",
+                OpenApiTypes.INT,
+                OpenApiParameter.HEADER,
+                description="Replay after it.",
+            )
+        ],
+    )
+    def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
+        """Server-Sent Events: what happened, then what happens, until it is over."""
+        execution = actions.one_of(self.caller, execution_id)
+        after = _event_id(request.headers.get("Last-Event-ID"))
+        if not _streams.acquire(blocking=False):
+            raise Unavailable("Too many event streams are open. Poll the execution instead.")
+        response = StreamingHttpResponse(
+            _Stream(execution.pk, after), content_type="text/event-stream; charset=utf-8"
+        )
+        response["Cache-Control"] = "no-store"
+        response["X-Accel-Buffering"] = "no"
+        return response
+
+
+def call_of(wanted: dict[str, Any], key: str | None = None) -> Call:
+    """A validated body as a call."""
+    options = wanted.get("options") or {}
+    given = {
+        name: wanted[name] for name in ("tool_name", "parameters", "group", "state", "session")
+    }
+    return Call(
+        **given,
+        timeout_s=options.get("timeout"),
+        require_confirmation=options.get("require_confirmation", False),
+        idempotency_key=key or options.get("execution_id"),
+    )
+
+
+def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
+    call = call_of(wanted, _key(view.request.headers.get("Idempotency-Key")))
+    wait_s = (wanted.get("options") or {}).get("wait_s", 30)
+    return _answer(actions.execute(caller=view.caller, call=call, wait_s=wait_s))
+
+
+def _key(header: str | None) -> str | None:
+    if header is None:
+        return None
+    if not 1 <= len(header) <= 200 or not header.isprintable():
+        raise Malformed("Idempotency-Key must be 1 to 200 printable characters.")
+    return header
+
+
+def _answer(execution: Execution) -> Response:
+    """200 once it is over, 202 with its address until then."""
+    if execution.over:
+        return Response(execution_shape(execution))
+    address = f"/api/v1/executions/{execution.pk}"
+    return Response(execution_shape(execution), 202, headers={"Location": address})
+
+
+def _event_id(raw: str | None) -> int:
+    return int(raw) if raw and raw.isascii() and raw.isdigit() and len(raw) < 10 else 0
+
+
+class _Stream:
+    """The bytes of one event stream. Gives its place back however it ends, also unread."""
+
+    def __init__(self, execution_id: UUID, after: int) -> None:
+        self._events = events.follow(execution_id, after)
+        self._begun = False
+        self._open = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if not self._begun:
+            self._begun = True
+            return b": following\n\n"
+        event = next(self._events)
+        return b": still here\n\n" if event is None else _sent(event)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._events.close()
+            _streams.release()
+
+
+def _sent(event: ExecutionEvent) -> bytes:
+    body = {
+        "execution_id": str(event.execution_id),
+        "event_type": event.type,
+        "message": event.message,
+        "timestamp": event.created_at.isoformat().replace("+00:00", "Z"),
+    }
+    return f"id: {event.sequence}\nevent: {event.type}\ndata: {json.dumps(body)}\n\n".encode()

@@ -1,0 +1,109 @@
+"""`/api/v1/organizations` and `/api/v1/tiers`. For superusers: they reach beyond one organization."""
+
+from django.db import transaction
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import (
+    ErrorAnswer,
+    OrganizationAnswer,
+    OrganizationBody,
+    OrganizationChange,
+    OrganizationPage,
+    TierAnswer,
+    TierChange,
+    TierPage,
+)
+from tools.api.pagination import CursorPages
+from tools.api.shapes import organization_shape, tier_shape
+from tools.catalog.builtins import install_builtins
+from tools.errors import Forbidden, NotFound
+from tools.models import LicenseTier, Organization
+from tools.policy import actions
+
+
+class PlatformView(CallerView):
+    def require_superuser(self) -> None:
+        self.require("change_organization")
+        if not self.caller.is_superuser:
+            raise Forbidden("Only a superuser may do this.", code="not_permitted")
+
+    def tier(self, name: str) -> LicenseTier:
+        found = LicenseTier.objects.filter(name=name).first()
+        if found is None:
+            known = ", ".join(LicenseTier.objects.values_list("name", flat=True))
+            raise NotFound(f"There is no tier {name[:60]!r}, only: {known}.", code="tier_not_found")
+        return found
+
+
+class OrganizationList(PlatformView):
+    @extend_schema(responses={200: OrganizationPage})
+    def get(self, request: Request) -> Response:
+        self.require_superuser()
+        pages = CursorPages()
+        every = Organization.objects.select_related("tier")
+        page: list[Organization] = pages.paginate_queryset(every, request, self) or []
+        return pages.get_paginated_response([organization_shape(row) for row in page])
+
+    @extend_schema(request=OrganizationBody, responses={201: OrganizationAnswer, 409: ErrorAnswer})
+    @transaction.atomic
+    def post(self, request: Request) -> Response:
+        """A new organization with the built-in tools."""
+        self.require_superuser()
+        wanted = self.body(OrganizationBody)
+        wanted["tier"] = self.tier(wanted["tier"])
+        organization = actions.create_organization(by=self.actor, **wanted)
+        install_builtins(organization=organization, by=self.actor)
+        return Response(organization_shape(organization), status.HTTP_201_CREATED)
+
+
+class OrganizationDetail(PlatformView):
+    @extend_schema(responses={200: OrganizationAnswer, 404: ErrorAnswer})
+    def get(self, request: Request, slug: str) -> Response:
+        self.require_superuser()
+        return Response(organization_shape(self._row(slug)))
+
+    @extend_schema(request=OrganizationChange, responses={200: OrganizationAnswer})
+    def patch(self, request: Request, slug: str) -> Response:
+        self.require_superuser()
+        wanted, organization = self.body(OrganizationChange), self._row(slug)
+        if "tier" in wanted:
+            tier = self.tier(wanted["tier"])
+            actions.set_tier(organization=organization, tier=tier, by=self.actor)
+        if "name" in wanted:
+            actions.rename_organization(
+                organization=organization, name=wanted["name"], by=self.actor
+            )
+        return Response(organization_shape(self._row(slug)))
+
+    def _row(self, slug: str) -> Organization:
+        found = Organization.objects.select_related("tier").filter(slug=slug).first()
+        if found is None:
+            raise NotFound("There is no such organization.", code="organization_not_found")
+        return found
+
+
+class TierList(PlatformView):
+    @extend_schema(responses={200: TierPage})
+    def get(self, request: Request) -> Response:
+        """The license tiers, the smallest first."""
+        self.require("view_licensetier")
+        tiers = [tier_shape(tier) for tier in LicenseTier.objects.all()]
+        return Response({"results": tiers, "next": None, "previous": None})
+
+
+class TierDetail(PlatformView):
+    @extend_schema(responses={200: TierAnswer, 404: ErrorAnswer})
+    def get(self, request: Request, name: str) -> Response:
+        self.require("view_licensetier")
+        return Response(tier_shape(self.tier(name)))
+
+    @extend_schema(request=TierChange, responses={200: TierAnswer, 404: ErrorAnswer})
+    def patch(self, request: Request, name: str) -> Response:
+        """Change a tier; every organization that has it is held to it from its next request on."""
+        self.require_superuser()
+        tier = actions.change_tier(tier=self.tier(name), by=self.actor, **self.body(TierChange))
+        return Response(tier_shape(tier))

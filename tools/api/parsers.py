@@ -1,0 +1,27 @@
+from collections.abc import Mapping
+from typing import IO, Any
+
+from rest_framework.exceptions import ParseError, UnsupportedMediaType
+from rest_framework.parsers import BaseParser
+
+from tools.definitions import strict_json
+
+
+class StrictJSONParser(BaseParser):
+    """JSON on which no two readers can disagree (API contract, "JSON at the edge")."""
+
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        _, _, charset = (media_type or "").partition("charset=")
+        if charset and charset.strip().strip('"').lower() not in {"utf-8", "utf8"}:
+            raise UnsupportedMediaType(media_type or "")
+        try:
+            return strict_json.parse(stream.read())
+        except strict_json.BadJson as error:
+            raise ParseError(f"The body cannot be used: {error}.") from None

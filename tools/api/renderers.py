@@ -1,0 +1,34 @@
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from rest_framework.renderers import BaseRenderer
+
+
+class JSONRenderer(BaseRenderer):
+    media_type = "application/json"
+    format = "json"
+    charset = None
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        return b"" if data is None else orjson.dumps(data, default=str)
+
+
+class EventStreamRenderer(BaseRenderer):
+    """Named so that `Accept: text/event-stream` is understood; the stream writes itself."""
+
+    media_type = "text/event-stream"
+    format = "events"
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        return orjson.dumps(data, default=str)

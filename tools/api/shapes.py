@@ -1,0 +1,119 @@
+"""What the API answers, as plain dicts: the shapes of the contract, to the letter."""
+
+from typing import Any
+
+from tools.catalog.registry import CatalogGroup, CatalogTool
+from tools.models import Agent, Execution, LicenseTier, Organization, Token, ToolVersion
+
+
+def tool_shape(tool: CatalogTool) -> dict[str, Any]:
+    """A definition in its canonical form, with what the catalog knows about it."""
+    return {
+        **tool.definition.raw,
+        "version": tool.version,
+        "enabled": tool.enabled,
+        "status": tool.status,
+        "digest": tool.digest,
+        "signature": {"key_id": tool.key_id, "value": tool.signature},
+    }
+
+
+def version_shape(version: ToolVersion) -> dict[str, Any]:
+    return {
+        "version": version.label,
+        "number": version.number,
+        "digest": version.digest,
+        "signature": {"key_id": version.key_id, "value": version.signature},
+        "created_at": _time(version.created_at),
+        "created_by": version.created_by,
+        "definition": version.definition,
+    }
+
+
+def execution_shape(execution: Execution) -> dict[str, Any]:
+    """The whole result of a call (specification S3, 2.2), over or not."""
+    identifier = str(execution.pk)
+    return {
+        "execution_id": identifier,
+        "status": execution.status,
+        "input": {"tool_name": execution.tool_name, "parameters": execution.parameters},
+        "output": execution.output,
+        "observation": execution.observation,
+        "error_code": execution.error_code or None,
+        "error_message": execution.error_message or None,
+        "cached": False,
+        "cost": "0",
+        "metadata": {
+            "execution_id": identifier,
+            "tool_version": execution.tool_version.label,
+            "started_at": _time(execution.started_at),
+            "completed_at": _time(execution.completed_at),
+            "duration_ms": execution.duration_ms,
+            "output_size": execution.output_bytes,
+            "sandbox_id": execution.sandbox_id or None,
+            "execution_metrics": execution.metrics,
+        },
+        "session": None,
+        "confirmation": None,
+        "warnings": execution.warnings,
+    }
+
+
+def group_shape(group: CatalogGroup, tools: list[str]) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "description": group.description,
+        "permissions": sorted(group.permissions),
+        "tools": tools,
+    }
+
+
+def agent_shape(agent: Agent, tools: list[str]) -> dict[str, Any]:
+    account = agent.service_account
+    return {
+        "slug": agent.slug,
+        "description": agent.description,
+        "active": agent.active,
+        "strict": agent.strict,
+        "groups": account.granted_groups,
+        "tools": tools,
+        "permissions": account.granted_permissions,
+        "created_at": _time(agent.created_at),
+    }
+
+
+def token_shape(token: Token) -> dict[str, Any]:
+    return {
+        "id": str(token.pk),
+        "label": token.label,
+        "prefix": f"tcr_{token.public_id}",
+        "scopes": token.scopes,
+        "created_at": _time(token.created_at),
+        "expires_at": _time(token.expires_at),
+        "last_used_at": _time(token.last_used_at),
+        "revoked_at": _time(token.revoked_at),
+    }
+
+
+def organization_shape(organization: Organization) -> dict[str, Any]:
+    return {
+        "slug": organization.slug,
+        "name": organization.name,
+        "tier": organization.tier.name,
+        "created_at": _time(organization.created_at),
+    }
+
+
+def tier_shape(tier: LicenseTier) -> dict[str, Any]:
+    return {
+        "name": tier.name,
+        "rank": tier.rank,
+        "builtin_tools": tier.builtin_tools,
+        "max_custom_tools": tier.max_custom_tools,
+        "custom_sandbox_profiles": tier.custom_sandbox_profiles,
+    }
+
+
+def _time(moment: Any) -> str | None:
+    """RFC 3339 in UTC."""
+    return moment.isoformat().replace("+00:00", "Z") if moment else None

@@ -1,0 +1,66 @@
+"""`/api/v1/tokens`: a person's own tokens, with a password, for use without a browser."""
+
+from typing import Any
+
+from django.contrib.auth import authenticate
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tools.api.agents import new_token_shape
+from tools.api.authentication import source_ip
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer
+from tools.definitions.callers import Scope
+from tools.errors import NotFound, Unauthenticated
+from tools.models import User
+from tools.policy import actions, attempts
+from tools.policy.callers import actor_of, caller_of_user
+
+
+class PersonalTokens(APIView):
+    """Not behind a token: this is where a person gets the first one."""
+
+    authentication_classes: list[Any] = []
+    permission_classes: list[Any] = []
+
+    @extend_schema(
+        request=LoginBody,
+        responses={201: NewTokenAnswer, 401: ErrorAnswer, 429: ErrorAnswer},
+        auth=[],
+    )
+    def post(self, request: Request) -> Response:
+        """A personal token for a name and a password; shown once."""
+        wanted = LoginBody(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        given = wanted.validated_data
+        ip = source_ip(request)
+        with attempts.guarded(username=given["username"], source_ip=ip) as attempt:
+            user = authenticate(None, username=given["username"], password=given["password"])
+            if not isinstance(user, User):
+                raise Unauthenticated("The name or the password is wrong.", code="login_failed")
+            attempt.succeeded()
+        token, text = actions.create_token(
+            user=user,
+            by=actor_of(caller_of_user(user, source_ip=ip)),
+            scopes=[*Scope],
+            label=given["label"],
+            days=given.get("days"),
+        )
+        return Response(new_token_shape(token, text), status.HTTP_201_CREATED)
+
+
+class PersonalToken(CallerView):
+    scope = Scope.READ
+
+    @extend_schema(responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, token_id: Any) -> Response:
+        """Revoke one of the caller's own tokens."""
+        user = User.objects.filter(pk=self.caller.user_id).first()
+        token = user.tokens.filter(pk=token_id).first() if user else None
+        if token is None:
+            raise NotFound("You have no such token.", code="token_not_found")
+        actions.revoke_token(token=token, by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)

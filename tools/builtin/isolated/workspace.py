@@ -1,0 +1,89 @@
+"""Opening files of the workspace without leaving it. Runs inside the sandbox: standard library only.
+
+Every step of a path is opened by itself, below the step before, and no step may be a link: what is
+opened is what the path says, also while somebody else moves things about.
+"""
+
+import errno
+import os
+import stat
+
+from toolcrib import ToolError
+
+ROOT = "/workspace"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LONGEST = 4096
+
+
+def steps_of(path: str) -> list[str]:
+    """The names along a relative path. Raises ToolError for one that leads elsewhere."""
+    if "\x00" in path or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
+        raise ToolError("PATH_INVALID", "The path holds a NUL character or is too long.")
+    if path.startswith("/"):
+        raise ToolError("PATH_INVALID", "The path must be relative to the workspace.")
+    steps = [step for step in path.split("/") if step not in ("", ".")]
+    if ".." in steps:
+        raise ToolError("PATH_INVALID", "The path must not hold '..'.")
+    if not steps:
+        raise ToolError("PATH_INVALID", "The path names the workspace itself, not a file in it.")
+    return steps
+
+
+def open_directory(steps: list[str], *, create: bool = False) -> int:
+    """A descriptor of the directory at the end of the steps."""
+    current = os.open(ROOT, _DIRECTORY)
+    for step in steps:
+        try:
+            if create:
+                _make(step, current)
+            below = os.open(step, _DIRECTORY, dir_fd=current)
+        except OSError as error:
+            raise refusal(error, "/".join(steps)) from None
+        finally:
+            os.close(current)
+        current = below
+    return current
+
+
+def open_regular(name: str, directory: int, flags: int, path: str) -> int:
+    """A descriptor of a regular file; never of a link, a pipe or a device."""
+    try:
+        # Non-blocking: opening a pipe would otherwise wait for its other end.
+        opened = os.open(
+            name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=directory
+        )
+    except OSError as error:
+        raise refusal(error, path) from None
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise ToolError("NOT_A_FILE", f"{path} is not a regular file.")
+    return opened
+
+
+def refusal(error: OSError, path: str) -> ToolError:
+    """What the caller is told: by kind, never the system's own words."""
+    code, sentence = _REFUSALS.get(error.errno or 0, ("FILE_ERROR", "{path} cannot be used."))
+    return ToolError(code, sentence.format(path=path))
+
+
+_REFUSALS = {
+    errno.ENOENT: ("FILE_NOT_FOUND", "There is no {path} in the workspace."),
+    errno.ENOTDIR: ("PATH_INVALID", "A part of {path} is not a directory, or is a link."),
+    errno.ELOOP: ("PATH_INVALID", "{path} leads through a link."),
+    errno.EISDIR: ("NOT_A_FILE", "{path} is a directory."),
+    errno.ENXIO: ("NOT_A_FILE", "{path} is not a regular file."),
+    errno.EEXIST: ("FILE_EXISTS", "{path} is there already."),
+    errno.EACCES: ("FILE_FORBIDDEN", "The workspace's permissions do not allow that for {path}."),
+    errno.EPERM: ("FILE_FORBIDDEN", "The workspace's permissions do not allow that for {path}."),
+    errno.EROFS: ("FILE_FORBIDDEN", "The workspace is read-only for this tool."),
+    errno.ENAMETOOLONG: ("PATH_INVALID", "A name in {path} is too long."),
+    errno.ENOSPC: ("DISK_FULL", "The disk is full."),
+    errno.EFBIG: ("FILE_TOO_LARGE", "{path} would become too large."),
+}
+
+
+def _make(name: str, directory: int) -> None:
+    try:
+        os.mkdir(name, 0o755, dir_fd=directory)
+    except FileExistsError:
+        pass

@@ -1,0 +1,93 @@
+"""The built-in `write_file`. Runs inside the sandbox: standard library only."""
+
+import base64
+import binascii
+import os
+import secrets
+
+import workspace
+from toolcrib import ToolError
+
+MOST_BYTES = 8 * 1024 * 1024
+MOST_FILE_BYTES = 64 * 1024 * 1024
+
+
+def main(parameters: dict[str, str]) -> dict[str, object]:
+    """Write, append or create; an overwritten file is at every moment the old one or the new one."""
+    path, mode = parameters["path"], parameters["mode"]
+    raw = _bytes(parameters["content"], parameters["encoding"])
+    steps = workspace.steps_of(path)
+    directory = workspace.open_directory(steps[:-1], create=True)
+    write = {"overwrite": _overwrite, "append": _append, "create": _create}[mode]
+    size = write(directory, steps[-1], raw, path)
+    return {"path": "/".join(steps), "bytes_written": len(raw), "size": size, "mode": mode}
+
+
+def _bytes(content: str, encoding: str) -> bytes:
+    try:
+        if encoding == "base64":
+            raw = base64.b64decode(content, validate=True)
+        else:
+            raw = content.encode(encoding)
+    except (UnicodeError, binascii.Error):
+        raise ToolError(
+            "ENCODING_MISMATCH", f"The content cannot be written as {encoding}."
+        ) from None
+    if len(raw) > MOST_BYTES:
+        raise ToolError("FILE_TOO_LARGE", f"The content is larger than {MOST_BYTES} bytes.")
+    return raw
+
+
+def _overwrite(directory: int, name: str, raw: bytes, path: str) -> int:
+    """Into a new file beside it, then in its place: a reader never sees half of it."""
+    _refuse_other_kinds(directory, name, path)
+    draft = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
+    try:
+        size = _create(directory, draft, raw, path)
+        os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
+    except OSError as error:
+        raise workspace.refusal(error, path) from None
+    finally:
+        _remove(directory, draft)
+    return size
+
+
+def _append(directory: int, name: str, raw: bytes, path: str) -> int:
+    opened = workspace.open_regular(name, directory, os.O_WRONLY | os.O_APPEND | os.O_CREAT, path)
+    with os.fdopen(opened, "ab") as file:
+        if os.fstat(opened).st_size + len(raw) > MOST_FILE_BYTES:
+            raise ToolError("FILE_TOO_LARGE", f"{path} would pass {MOST_FILE_BYTES} bytes.")
+        return _written(file, raw, path)
+
+
+def _create(directory: int, name: str, raw: bytes, path: str) -> int:
+    opened = workspace.open_regular(name, directory, os.O_WRONLY | os.O_CREAT | os.O_EXCL, path)
+    with os.fdopen(opened, "wb") as file:
+        return _written(file, raw, path)
+
+
+def _written(file, raw: bytes, path: str) -> int:  # type: ignore[no-untyped-def]
+    try:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise workspace.refusal(error, path) from None
+    return os.fstat(file.fileno()).st_size
+
+
+def _refuse_other_kinds(directory: int, name: str, path: str) -> None:
+    """A link or a pipe of that name is not replaced: somebody put it there for a reason."""
+    try:
+        os.close(workspace.open_regular(name, directory, os.O_RDONLY, path))
+    except ToolError as refusal:
+        if refusal.code != "FILE_NOT_FOUND":
+            raise
+
+
+def _remove(directory: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,219 @@
+"""The tools that come with the product: their definitions, and how the isolated ones are run."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from sandbox.spec import IsolationLevel, Mount, Profile
+from tools.builtin.workspace import workspace_of
+
+INSIDE = "/workspace"
+
+
+@lru_cache(maxsize=32)
+def _source(module: str) -> str:
+    return resources.files("tools.builtin.isolated").joinpath(f"{module}.py").read_text("utf-8")
+
+
+@lru_cache(maxsize=8)
+def _library(name: str) -> str:
+    """The directory of an installed package, to be bound read-only into the sandbox."""
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise LookupError(f"the package {name} is not installed")
+    return str(Path(found.origin).parent)
+
+
+def _preloaded(*modules: str) -> tuple[tuple[str, str], ...]:
+    return tuple((module, _source(module)) for module in modules)
+
+
+def _reading(organization: str) -> Profile:
+    mount = Mount(str(workspace_of(organization)), INSIDE)
+    return Profile(
+        IsolationLevel.STANDARD, mounts=(mount,), preload=_preloaded("workspace", "read_file")
+    )
+
+
+def _writing(organization: str) -> Profile:
+    mount = Mount(str(workspace_of(organization)), INSIDE, writable=True)
+    return Profile(
+        IsolationLevel.STANDARD, mounts=(mount,), preload=_preloaded("workspace", "write_file")
+    )
+
+
+def _validating(organization: str) -> Profile:
+    return Profile(
+        IsolationLevel.STANDARD,
+        libraries=(_library("yaml"), _library("jsonschema_rs")),
+        preload=_preloaded("validate_content"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """A built-in that runs behind the wall: its module there and what it may see."""
+
+    module: str
+    profile: Callable[[str], Profile]
+
+
+ISOLATED = {
+    "read_file": Isolated("read_file", _reading),
+    "write_file": Isolated("write_file", _writing),
+    "validate_content": Isolated("validate_content", _validating),
+}
+
+_ENCODING = {
+    "name": "encoding",
+    "type": "String",
+    "description": "How the file holds its text; base64 for bytes that are no text.",
+    "default": "utf-8",
+    "enum": ["utf-8", "ascii", "utf-16", "base64"],
+}
+
+DEFINITIONS: tuple[dict[str, Any], ...] = (
+    {
+        "name": "read_file",
+        "type": "builtin",
+        "title": "Read a file",
+        "description": "Read the contents of a file in the workspace.",
+        "category": "FileSystem",
+        "parameters": [
+            {
+                "name": "path",
+                "type": "String",
+                "description": "The file's path, relative to the workspace.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 4096},
+            },
+            _ENCODING,
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "content": {"type": "string"},
+                "size": {"type": "integer"},
+                "encoding": {"type": "string"},
+            },
+            "required": ["content", "size", "encoding"],
+            "additionalProperties": False,
+        },
+        "constraints": {
+            "max_execution_time": "PT30S",
+            "max_output_size": 16 * 1024 * 1024,
+            "allow_side_effects": False,
+            "required_isolation": "Standard",
+        },
+        "required_permissions": ["tool.filesystem.read"],
+        "group": ["read-only"],
+        "delivery": "pure",
+        "capabilities": ["read", "file", "text"],
+        "metadata": {"riskLevel": "low"},
+    },
+    {
+        "name": "write_file",
+        "type": "builtin",
+        "title": "Write a file",
+        "description": "Write, append to or create a file in the workspace.",
+        "category": "FileSystem",
+        "parameters": [
+            {
+                "name": "path",
+                "type": "String",
+                "description": "The file's path, relative to the workspace; missing folders are made.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 4096},
+            },
+            {
+                "name": "content",
+                "type": "String",
+                "description": "What to write.",
+                "required": True,
+            },
+            {
+                "name": "mode",
+                "type": "String",
+                "description": "overwrite replaces the file, append adds to it, create refuses one that is there.",
+                "default": "overwrite",
+                "enum": ["overwrite", "append", "create"],
+            },
+            _ENCODING,
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "path": {"type": "string"},
+                "bytes_written": {"type": "integer"},
+                "size": {"type": "integer"},
+                "mode": {"type": "string"},
+            },
+            "required": ["path", "bytes_written", "size", "mode"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT30S", "allow_side_effects": True},
+        "required_permissions": ["tool.filesystem.write"],
+        "group": ["write"],
+        "delivery": "external",
+        "capabilities": ["write", "file", "text"],
+        "metadata": {"riskLevel": "medium"},
+    },
+    {
+        "name": "validate_content",
+        "type": "builtin",
+        "title": "Validate content",
+        "description": "Hold a JSON or YAML text against a JSON Schema, given or named; every error with its place.",
+        "category": "System",
+        "parameters": [
+            {
+                "name": "content",
+                "type": "String",
+                "description": "The text to validate.",
+                "required": True,
+            },
+            {
+                "name": "schema",
+                "type": "Object",
+                "description": "A JSON Schema. Nothing it refers to is fetched.",
+            },
+            {
+                "name": "schema_name",
+                "type": "String",
+                "description": "A schema the product knows, instead of one of your own.",
+                "enum": ["json-schema", "tool-parameters"],
+            },
+            {
+                "name": "format",
+                "type": "String",
+                "description": "What the text is.",
+                "default": "json",
+                "enum": ["json", "yaml"],
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "valid": {"type": "boolean"},
+                "error_count": {"type": "integer"},
+                "errors": {"type": "array", "items": {"type": "object"}},
+            },
+            "required": ["valid", "errors", "error_count"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT30S", "allow_side_effects": False},
+        "group": ["read-only"],
+        "delivery": "pure",
+        "capabilities": ["validate", "json", "yaml", "schema"],
+        "metadata": {"riskLevel": "low"},
+    },
+)
+
+GROUPS = (
+    ("default", "Tools that name no group of their own.", []),
+    ("read-only", "Tools that change nothing.", ["tool.filesystem.read"]),
+    ("write", "Tools that change files.", ["tool.filesystem.read", "tool.filesystem.write"]),
+)

@@ -1,0 +1,304 @@
+"""Changing an organization's catalog. Every change counts its revision up, in the same transaction,
+which is how other processes learn of it with their next request."""
+
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from tools.catalog.versions import signing_key
+from tools.definitions import signing
+from tools.definitions.names import WILDCARD
+from tools.definitions.tool import (
+    DEFAULT_GROUP,
+    Definition,
+    ToolDefinition,
+    digest,
+    read_definition,
+)
+from tools.definitions.vocabulary import ToolType
+from tools.errors import Conflict, Forbidden, InvalidDefinition, NotFound
+from tools.models import Organization, Tool, ToolGroup, ToolStatus, ToolVersion
+
+
+@transaction.atomic
+def register_tool(
+    *, organization: Organization, definition: Any, by: Actor, builtin: bool = False
+) -> Tool:
+    """A new tool with its first version. Raises `InvalidDefinition`, `Conflict`, `Forbidden`."""
+    canonical = _read(definition, builtin=builtin)
+    revision = Organization.objects.next_revision(organization.pk)
+    if not builtin:
+        _check_room(organization)
+    tool = _new_row(organization, canonical, revision)
+    _add_version(tool, canonical, label=_label(definition), by=by)
+    _note_groups(organization, canonical)
+    _record(Event.TOOL_CREATE, tool, by)
+    return tool
+
+
+@transaction.atomic
+def update_tool(*, tool: Tool, definition: Any, by: Actor) -> Tool:
+    """A new version of the tool; none when the definition says what the current one says."""
+    canonical = _read(definition, builtin=tool.type == ToolType.BUILTIN)
+    tool = _changing(tool)
+    _check_identity(tool, canonical)
+    assert tool.version is not None
+    if digest(canonical) == tool.version.digest:
+        return tool
+    _add_version(tool, canonical, label=_label(definition), by=by)
+    _note_groups(tool.organization, canonical)
+    _record(Event.TOOL_UPDATE, tool, by)
+    return tool
+
+
+@transaction.atomic
+def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
+    """Make an earlier version the current one, as a new version: history is never rewritten."""
+    tool = _changing(tool)
+    version = tool.versions.filter(label=label).first()
+    if version is None:
+        raise NotFound(f"{tool.name} has no version {label[:40]!r}.", code="version_not_found")
+    assert tool.version is not None
+    if version.digest == tool.version.digest:
+        return tool
+    _add_version(tool, version.definition, label=None, by=by)
+    _record(Event.TOOL_RESTORE, tool, by, restored=label)
+    return tool
+
+
+@transaction.atomic
+def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> Tool:
+    """Into or out of every listing; running executions finish. Safe to repeat."""
+    tool = _changing(tool)
+    if tool.status not in {ToolStatus.ACTIVE, ToolStatus.DISABLED}:
+        raise Conflict(
+            f"{tool.name} is {tool.status}; it must be approved first.", code=f"tool_{tool.status}"
+        )
+    wanted = ToolStatus.ACTIVE if enabled else ToolStatus.DISABLED
+    if tool.status != wanted:
+        tool.status = wanted
+        tool.save(update_fields=["status", "updated_at"])
+        _record(Event.TOOL_ENABLE if enabled else Event.TOOL_DISABLE, tool, by, reason=reason)
+    return tool
+
+
+@transaction.atomic
+def delete_tool(*, tool: Tool, by: Actor) -> None:
+    """Gone from the catalog; its versions stay, for evidence refers to them."""
+    tool = _changing(tool)
+    if tool.type == ToolType.BUILTIN:
+        raise Conflict(
+            "A built-in tool cannot be deleted; disable it instead.", code="tool_is_builtin"
+        )
+    tool.status, tool.deleted_at = ToolStatus.DISABLED, timezone.now()
+    tool.save(update_fields=["status", "deleted_at", "updated_at"])
+    _record(Event.TOOL_DELETE, tool, by)
+
+
+@transaction.atomic
+def save_group(
+    *,
+    organization: Organization,
+    name: str,
+    by: Actor,
+    description: str | None = None,
+    permissions: list[str] | None = None,
+) -> ToolGroup:
+    """Create a group, or change what is given of it."""
+    Organization.objects.next_revision(organization.pk)
+    group, _ = ToolGroup.objects.get_or_create(organization=organization, name=name)
+    if description is not None:
+        group.description = description
+    if permissions is not None:
+        group.permissions = permissions
+    group.save(update_fields=["description", "permissions"])
+    record(
+        Event.GROUP_CHANGE,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=name,
+        details={"permissions": group.permissions},
+    )
+    return group
+
+
+@transaction.atomic
+def delete_group(*, group: ToolGroup, by: Actor) -> None:
+    """Raises `Conflict` while tools name the group: they would silently lose their only door."""
+    Organization.objects.next_revision(group.organization_id)
+    members = Tool.objects.present().filter(
+        organization=group.organization, version__definition__group__contains=[group.name]
+    )
+    names = list(members.values_list("name", flat=True)[:20])
+    if names:
+        raise Conflict(
+            f"Tools are in the group {group.name}: {', '.join(names)}.",
+            code="has_dependants",
+            dependants=names,
+        )
+    name = group.name
+    group.delete()
+    record(Event.GROUP_DELETE, by=by, outcome=Outcome.CHANGED, subject=name)
+
+
+def find_tool(organization: Organization, name: str) -> Tool:
+    """Raises `NotFound`, also for another organization's tool."""
+    found = (
+        Tool.objects.present()
+        .select_related("version", "organization__tier")
+        .filter(organization=organization, name=name)
+        .first()
+    )
+    if found is None:
+        raise NotFound(f"There is no tool {name[:128]!r}.", code="tool_not_found")
+    return found
+
+
+def _read(definition: Any, *, builtin: bool) -> Definition:
+    canonical = read_definition(definition)
+    if not builtin and canonical["type"] == ToolType.BUILTIN:
+        flaw = {"field": "type", "message": "built-in tools come with the product"}
+        raise InvalidDefinition("A built-in tool cannot be registered.", errors=[flaw])
+    if ToolDefinition(canonical).timeout_s > settings.EXECUTION_TIMEOUT_S:
+        flaw = {
+            "field": "constraints.max_execution_time",
+            "message": f"this installation allows at most {settings.EXECUTION_TIMEOUT_S} seconds",
+        }
+        raise InvalidDefinition(
+            "The definition was not accepted: see details.errors.", errors=[flaw]
+        )
+    return canonical
+
+
+def _label(definition: Any) -> str | None:
+    label = definition.get("version")
+    return str(label) if label else None
+
+
+def _check_room(organization: Organization) -> None:
+    """Counted while the organization's row is locked, so many at once stay exact."""
+    tier = Organization.objects.select_related("tier").get(pk=organization.pk).tier
+    limit = tier.max_custom_tools
+    existing = Tool.objects.custom().filter(organization=organization).count()
+    if limit is not None and existing >= limit:
+        raise Forbidden(
+            f"The {tier.name} licence allows {limit} custom tools, and there are {existing}. "
+            "Delete one, or move to a higher tier.",
+            code="license_tool_limit",
+            limit=limit,
+            used=existing,
+        )
+
+
+def _new_row(organization: Organization, canonical: Definition, revision: int) -> Tool:
+    name = canonical["name"]
+    clash = Tool.objects.present().filter(organization=organization, name__iexact=name).first()
+    if clash is not None:
+        raise Conflict(f"There is a tool {clash.name} already.", code="tool_exists")
+    return Tool.objects.create(
+        organization=organization, name=name, type=canonical["type"], revision=revision
+    )
+
+
+def _changing(tool: Tool) -> Tool:
+    """The row as it is now, locked behind its organization's, carrying the next revision."""
+    revision = Organization.objects.next_revision(tool.organization_id)
+    fresh = (
+        Tool.objects.present().select_related("version", "organization").filter(pk=tool.pk).first()
+    )
+    if fresh is None:
+        raise NotFound(f"There is no tool {tool.name!r} any more.", code="tool_not_found")
+    fresh.revision = revision
+    fresh.save(update_fields=["revision", "updated_at"])
+    return fresh
+
+
+def _check_identity(tool: Tool, canonical: Definition) -> None:
+    assert tool.version is not None
+    current = tool.version.definition
+    fixed = ["name", "type"] + (["implementation"] if tool.type == ToolType.BUILTIN else [])
+    flaws = [
+        {"field": field, "message": "cannot be changed; register another tool instead"}
+        for field in fixed
+        if canonical[field] != current[field]
+    ]
+    if flaws:
+        raise InvalidDefinition(
+            "The definition was not accepted: see details.errors.", errors=flaws
+        )
+
+
+def _add_version(tool: Tool, canonical: Definition, *, label: str | None, by: Actor) -> None:
+    latest = tool.versions.order_by("-number").first()
+    number = latest.number + 1 if latest else 1
+    label = _next_label(tool, label)
+    version_digest = digest(canonical)
+    key = signing_key()
+    statement = signing.statement(
+        organization=tool.organization.slug,
+        name=tool.name,
+        number=number,
+        label=label,
+        digest=version_digest,
+    )
+    tool.version = ToolVersion.objects.create(
+        tool=tool,
+        number=number,
+        label=label,
+        definition=canonical,
+        digest=version_digest,
+        key_id=key.key_id,
+        signature=key.sign(statement),
+        created_by=f"{by.kind}:{by.name}",
+    )
+    tool.save(update_fields=["version", "updated_at"])
+
+
+def _next_label(tool: Tool, wanted: str | None) -> str:
+    """The label asked for, unless it is the current one's or absent: then the next patch number."""
+    current = tool.version.label if tool.version else None
+    taken = set(tool.versions.values_list("label", flat=True))
+    if wanted and len(wanted) <= 40 and wanted not in taken:
+        return wanted
+    if wanted and wanted != current:
+        raise Conflict(
+            f"{tool.name} has a version {wanted[:40]!r} already; versions never change.",
+            code="version_exists",
+        )
+    return _bumped(current, taken)
+
+
+def _bumped(current: str | None, taken: set[str]) -> str:
+    head, _, tail = (current or "1.0.-1").rpartition(".")
+    number = int(tail) if tail.lstrip("-").isdigit() else 0
+    if not head or not tail.lstrip("-").isdigit():
+        head, number = current or "1.0", 0
+    while True:
+        number += 1
+        label = f"{head}.{number}"
+        if label not in taken:
+            return label
+
+
+def _note_groups(organization: Organization, canonical: Definition) -> None:
+    """A group exists as soon as a tool names it, so that it can be found and granted."""
+    named = canonical["group"] if canonical["group"] is not None else [DEFAULT_GROUP]
+    for name in named:
+        if name != WILDCARD:
+            ToolGroup.objects.get_or_create(organization=organization, name=name)
+
+
+def _record(event: Event, tool: Tool, by: Actor, **details: Any) -> None:
+    version = tool.version
+    record(
+        event,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=tool.name,
+        digest=version.digest if version else "",
+        details={"version": version.label if version else None, **details},
+    )

@@ -1,0 +1,31 @@
+"""Bringing an organization's catalog up to the product's own tools and groups."""
+
+from django.db import transaction
+
+from audit.actions import Actor
+from tools.builtin.manifest import DEFINITIONS, GROUPS
+from tools.catalog.actions import register_tool, save_group
+from tools.models import Organization, Tool, ToolGroup
+
+
+@transaction.atomic
+def install_builtins(*, organization: Organization, by: Actor) -> list[str]:
+    """Add what is missing; what an administrator changed stays. The names that were added."""
+    added = []
+    for name, description, permissions in GROUPS:
+        if not ToolGroup.objects.filter(organization=organization, name=name).exists():
+            save_group(
+                organization=organization,
+                name=name,
+                by=by,
+                description=description,
+                permissions=list(permissions),
+            )
+    present = set(
+        Tool.objects.present().filter(organization=organization).values_list("name", flat=True)
+    )
+    for definition in DEFINITIONS:
+        if definition["name"] not in present:
+            register_tool(organization=organization, definition=definition, by=by, builtin=True)
+            added.append(definition["name"])
+    return added

@@ -1,0 +1,154 @@
+"""What there is, in memory, per organization and revision.
+
+Each process keeps one immutable snapshot of each catalog it serves. Whoever calls brings the
+organization's current revision along (it comes with the token's query), so a process knows without
+asking whether its snapshot is current; when not, it reads the tools that changed since, and only
+those.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from tools.catalog import versions
+from tools.definitions.schemas import Validator
+from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition
+from tools.definitions.vocabulary import ToolType
+from tools.models import LicenseTier, Organization, Tool, ToolGroup, ToolStatus
+
+
+@dataclass(frozen=True)
+class CatalogTool:
+    """One tool as the gates and the runners see it."""
+
+    id: UUID
+    name: str
+    status: str
+    version_id: UUID
+    version: str
+    number: int
+    digest: str
+    signature: str
+    key_id: str
+    definition: ToolDefinition
+    created_at: Any
+    updated_at: Any
+
+    @property
+    def enabled(self) -> bool:
+        return self.status == ToolStatus.ACTIVE
+
+    @property
+    def custom(self) -> bool:
+        return self.definition.type != ToolType.BUILTIN
+
+    @property
+    def input_validator(self) -> Validator:
+        return versions.input_validator(self.digest, self.definition)
+
+    @property
+    def output_validator(self) -> Validator | None:
+        return versions.output_validator(self.digest, self.definition)
+
+
+@dataclass(frozen=True)
+class CatalogGroup:
+    name: str
+    description: str
+    permissions: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An organization's catalog at one revision. Never changed; replaced."""
+
+    organization_id: UUID
+    organization: str
+    revision: int
+    tier: LicenseTier
+    tools: MappingProxyType[str, CatalogTool] = field(repr=False)
+    groups: MappingProxyType[str, CatalogGroup] = field(repr=False)
+
+    def tool(self, name: str) -> CatalogTool | None:
+        return self.tools.get(name)
+
+    def knows_group(self, name: str) -> bool:
+        return name == DEFAULT_GROUP or name in self.groups
+
+    @cached_property
+    def sorted_tools(self) -> tuple[CatalogTool, ...]:
+        return tuple(sorted(self.tools.values(), key=lambda tool: tool.name.lower()))
+
+
+class Registry:
+    """The snapshots of this process."""
+
+    def __init__(self) -> None:
+        self._snapshots: dict[UUID, Snapshot] = {}
+        self._loading = threading.Lock()
+
+    def snapshot(self, organization_id: UUID, revision: int) -> Snapshot:
+        """The catalog at `revision` or later."""
+        known = self._snapshots.get(organization_id)
+        if known is not None and known.revision >= revision:
+            return known
+        with self._loading:
+            known = self._snapshots.get(organization_id)
+            if known is None or known.revision < revision:
+                known = self._snapshots[organization_id] = _load(organization_id, known)
+            return known
+
+    def forget(self) -> None:
+        self._snapshots.clear()
+
+
+registry = Registry()
+
+
+def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
+    """Read the revision first: what is committed later is read now or with the next revision."""
+    organization = Organization.objects.select_related("tier").get(pk=organization_id)
+    changed = Tool.objects.filter(
+        organization_id=organization_id, revision__gt=known.revision if known else -1
+    ).select_related("version")
+    tools = dict(known.tools) if known else {}
+    names = {tool.id: tool.name for tool in tools.values()} if known else {}
+    for row in changed:
+        tools.pop(names.get(row.pk, row.name), None)
+    for row in changed:
+        if row.deleted_at is None and row.version is not None:
+            tools[row.name] = _catalog_tool(row)
+    groups = {
+        row.name: CatalogGroup(row.name, row.description, frozenset(row.permissions))
+        for row in ToolGroup.objects.filter(organization_id=organization_id)
+    }
+    return Snapshot(
+        organization_id=organization_id,
+        organization=organization.slug,
+        revision=organization.revision,
+        tier=organization.tier,
+        tools=MappingProxyType(tools),
+        groups=MappingProxyType(groups),
+    )
+
+
+def _catalog_tool(row: Tool) -> CatalogTool:
+    version = row.version
+    assert version is not None
+    return CatalogTool(
+        id=row.pk,
+        name=row.name,
+        status=row.status,
+        version_id=version.pk,
+        version=version.label,
+        number=version.number,
+        digest=version.digest,
+        signature=version.signature,
+        key_id=version.key_id,
+        definition=ToolDefinition(version.definition),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )

@@ -1,0 +1,64 @@
+"""What is made once per tool version and kept: compiled validators, checked signatures."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from django.conf import settings
+
+from tools.definitions import signing
+from tools.definitions.schemas import Validator
+from tools.definitions.tool import ToolDefinition, digest
+
+_KEPT = 20_000
+_validators: dict[tuple[str, str], Validator | None] = {}
+_authentic: dict[tuple[str, ...], bool] = {}
+
+
+def input_validator(version_digest: str, definition: ToolDefinition) -> Validator:
+    validator = _compiled(version_digest, "input_schema", definition)
+    assert validator is not None
+    return validator
+
+
+def output_validator(version_digest: str, definition: ToolDefinition) -> Validator | None:
+    """None where the definition says nothing about its output."""
+    if not definition.raw["output_schema"]:
+        return None
+    return _compiled(version_digest, "output_schema", definition)
+
+
+@lru_cache(maxsize=1)
+def signing_key() -> signing.SigningKey:
+    return signing.SigningKey.from_file(Path(settings.KEYS_DIR) / "signing.pem")
+
+
+def authentic(
+    *, organization: str, name: str, number: int, label: str, definition: ToolDefinition,
+    version_digest: str, signature: str, key_id: str,
+) -> bool:  # fmt: skip
+    """Whether a version is what was signed when it was written. Checked once per version."""
+    key = (organization, name, str(number), label, version_digest, signature, key_id)
+    known = _authentic.get(key)
+    if known is None:
+        _bound(_authentic)
+        statement = signing.statement(
+            organization=organization, name=name, number=number, label=label, digest=version_digest
+        )
+        known = digest(definition.raw) == version_digest and signing_key().verifies(
+            statement, signature, key_id
+        )
+        _authentic[key] = known
+    return known
+
+
+def _compiled(version_digest: str, which: str, definition: ToolDefinition) -> Validator | None:
+    key = (version_digest, which)
+    if key not in _validators:
+        _bound(_validators)
+        _validators[key] = Validator(definition.raw[which])
+    return _validators[key]
+
+
+def _bound(kept: dict) -> None:
+    if len(kept) >= _KEPT:
+        kept.clear()

@@ -1,0 +1,48 @@
+"""Who asks. Made once per request from one row, and read by every gate."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+from tools.definitions.names import WILDCARD
+
+
+class CallerKind(StrEnum):
+    AGENT = "agent"
+    PERSON = "person"
+    SYSTEM = "system"
+
+
+class Scope(StrEnum):
+    """What a token may be used for; an agent's token is never more than the agent."""
+
+    READ = "read"
+    EXECUTE = "execute"
+    MANAGE = "manage"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An agent, a person or the product itself, in one organization."""
+
+    kind: CallerKind
+    name: str
+    organization_id: UUID
+    organization: str
+    revision: int
+    user_id: UUID | None = None
+    agent_id: UUID | None = None
+    token_id: UUID | None = None
+    granted_groups: frozenset[str] = frozenset()
+    granted_permissions: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
+    is_superuser: bool = False
+    strict: bool = False
+    active: bool = True
+    source_ip: str = field(default="", compare=False)
+
+    def holds_permission(self, name: str) -> bool:
+        return WILDCARD in self.granted_permissions or name in self.granted_permissions
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"

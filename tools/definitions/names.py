@@ -1,0 +1,36 @@
+"""Names that people and models read: what they may be made of."""
+
+import re
+import unicodedata
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+WILDCARD = "*"
+
+# Bidirectional controls, zero-width characters and the invisible "tag" block let a text show a
+# person one thing and a model another.
+_INVISIBLE = re.compile(
+    "[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
+)
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def flaw_in_text(text: str, *, longest: int) -> str | None:
+    """What is wrong with a description, or None."""
+    if len(text) > longest:
+        return f"is longer than {longest} characters"
+    if _CONTROL.search(text) or _INVISIBLE.search(text):
+        return "holds invisible or control characters"
+    return None
+
+
+def flaw_in_group(name: str) -> str | None:
+    """Group and state names match exactly: no trimming, no folding (ruling 3)."""
+    if not name:
+        return "is empty"
+    if len(name) > 100:
+        return "is longer than 100 characters"
+    if name != unicodedata.normalize("NFC", name) or flaw_in_text(name, longest=100):
+        return "holds invisible, control or unnormalised characters"
+    return None

@@ -1,0 +1,38 @@
+"""The words an execution's answer is made of (specification S3, 2.2)."""
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCESS = "Success"
+    FAILED = "Failed"
+    TIMEOUT = "Timeout"
+    CANCELLED = "Cancelled"
+    REQUIRES_CONFIRMATION = "RequiresConfirmation"
+    SANDBOX_ERROR = "SandboxError"
+    PERMISSION_DENIED = "PermissionDenied"
+    VALIDATION_ERROR = "ValidationError"
+
+
+OPEN = frozenset({Status.PENDING, Status.RUNNING, Status.REQUIRES_CONFIRMATION})
+FINAL = frozenset(Status) - OPEN
+REFUSED = frozenset({Status.PERMISSION_DENIED, Status.VALIDATION_ERROR})
+RAN = FINAL - REFUSED
+
+
+class EventType(StrEnum):
+    STARTED = "Started"
+    IN_PROGRESS = "InProgress"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    TIMEOUT = "Timeout"
+    WARNING = "Warning"
+
+
+def event_for(status: Status) -> EventType:
+    """The one terminal event of an execution that ended with `status`."""
+    if status == Status.SUCCESS:
+        return EventType.COMPLETED
+    return EventType.TIMEOUT if status == Status.TIMEOUT else EventType.FAILED

@@ -1,0 +1,80 @@
+"""Ed25519 signatures over tool versions: what runs is what was written here."""
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import rfc8785
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+
+class SigningKey:
+    """The installation's key. `key_id` is the beginning of the public key's hash."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+        self._public = private.public_key()
+        raw = self._public.public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.key_id = hashlib.sha256(raw).hexdigest()[:16]
+
+    @classmethod
+    def from_file(cls, path: Path) -> "SigningKey":
+        """The key in `path`; made there on first use, readable by its owner only."""
+        if not path.exists():
+            _write_new_key(path)
+        private = load_pem_private_key(path.read_bytes(), password=None)
+        if not isinstance(private, Ed25519PrivateKey):
+            raise ValueError(f"{path} does not hold an Ed25519 private key.")
+        return cls(private)
+
+    def sign(self, statement: dict[str, Any]) -> str:
+        return base64.b64encode(self._private.sign(rfc8785.dumps(statement))).decode("ascii")
+
+    def verifies(self, statement: dict[str, Any], signature: str, key_id: str) -> bool:
+        if key_id != self.key_id:
+            return False
+        try:
+            self._public.verify(base64.b64decode(signature), rfc8785.dumps(statement))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+def statement(
+    *, organization: str, name: str, number: int, label: str, digest: str
+) -> dict[str, Any]:
+    """What a signature vouches for: this definition is that version of that tool, there."""
+    return {
+        "organization": organization,
+        "name": name,
+        "number": number,
+        "version": label,
+        "digest": digest,
+    }
+
+
+def _write_new_key(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    pem = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(pem)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass  # another process was first; its key is the one
+    finally:
+        draft.unlink()

@@ -1,0 +1,119 @@
+"""JSON from outside is hostile input (API contract, "JSON at the edge").
+
+Two readers of one document must never disagree, so everything on which they could is refused:
+duplicate keys, NUL, lone surrogates, NaN and Infinity, integers beyond 2^53, deep nesting.
+"""
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+MAX_DEPTH = 64
+MAX_INTEGER = 2**53
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class BadJson(ValueError):
+    """The text is not JSON that may pass; the message says what was wrong."""
+
+
+def parse(raw: bytes | str) -> Any:
+    """The value of a JSON document. Raises `BadJson`."""
+    text = _decoded(raw)
+    _check_depth(text)
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_int=_integer,
+            parse_float=_number,
+        )
+        check(value)
+        return value
+    except json.JSONDecodeError as error:
+        raise BadJson(
+            f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+
+
+def check(value: Any) -> None:
+    """Refuse a value, however it was made, that `parse` would not have let through."""
+    pending = [(value, 0)]
+    while pending:
+        item, depth = pending.pop()
+        if isinstance(item, dict):
+            pending += [(part, depth + 1) for pair in item.items() for part in pair]
+        elif isinstance(item, list | tuple):
+            pending += [(part, depth + 1) for part in item]
+        else:
+            _check_scalar(item)
+            continue
+        if depth >= MAX_DEPTH:
+            raise BadJson(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _check_scalar(item: Any) -> None:
+    if isinstance(item, str):
+        _check_text(item)
+    elif isinstance(item, float) and not math.isfinite(item):
+        _constant(str(item))
+    elif isinstance(item, int) and abs(item) > MAX_INTEGER:
+        _integer(str(item))
+
+
+def _decoded(raw: bytes | str) -> str:
+    if isinstance(raw, str):
+        return raw
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadJson(f"not UTF-8 at byte {error.start}") from None
+
+
+def _check_depth(text: str) -> None:
+    """Counted before parsing: the parser itself would meet its recursion limit."""
+    depth = 0
+    for token in _STRUCTURE.finditer(text):
+        mark = token.group()
+        if mark in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise BadJson(f"nested deeper than {MAX_DEPTH} levels")
+        elif mark in "]}":
+            depth -= 1
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise BadJson(f"the key {key[:60]!r} stands twice in one object")
+        result[key] = value
+    return result
+
+
+def _check_text(text: str) -> None:
+    if "\x00" in text:
+        raise BadJson("a text holds a NUL character")
+    if _SURROGATE.search(text):
+        raise BadJson("a text holds half of a surrogate pair")
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(int(text)) > MAX_INTEGER:
+        raise BadJson("a whole number is beyond 2^53; send it as a text")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        _constant(text)
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise BadJson(f"{text[:20]} is not a number JSON knows")

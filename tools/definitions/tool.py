@@ -1,0 +1,369 @@
+"""A tool definition: from what somebody wrote to the one canonical form (specification S3, 2.2).
+
+`read_definition` names every wrong field. What it returns is complete, has its defaults filled in,
+and means the same wherever it is read; its digest identifies it.
+"""
+
+import ast
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import rfc8785
+
+from tools.definitions import descriptors, durations, names, schemas, strict_json
+from tools.definitions.fields import Fields
+from tools.definitions.vocabulary import (
+    ArgumentValidation,
+    Category,
+    Delivery,
+    Isolation,
+    ParameterType,
+    ToolType,
+)
+from tools.errors import InvalidDefinition
+
+DEFAULT_GROUP = "default"
+MAX_EXECUTION_S = 3_600
+MAX_OUTPUT_BYTES = 100 * 1024 * 1024
+MAX_SOURCE = 256 * 1024
+
+# What the catalog adds when a definition is shown; accepted and set aside when it comes back.
+SHOWN = frozenset({"enabled", "status", "digest", "signature", "version"})
+WRITTEN = frozenset(
+    {
+        "name", "type", "title", "description", "category", "parameters", "input_schema",
+        "output_schema", "constraints", "required_permissions", "requires_confirmation", "group",
+        "state", "available_in_states", "rate_limit_per_minute", "cost_per_invocation", "cache_ttl",
+        "delivery", "argument_validation", "capabilities", "implementation", "metadata",
+    }
+)  # fmt: skip
+_JSON_TYPES = {kind: kind.lower() for kind in ParameterType}
+
+Definition = dict[str, Any]
+
+
+def read_definition(raw: Any) -> Definition:
+    """The canonical form of a definition in any dialect. Raises `InvalidDefinition`."""
+    if not isinstance(raw, dict):
+        raise InvalidDefinition("A definition is a JSON object.", errors=[])
+    flaws: list[dict[str, str]] = []
+    fields = Fields(descriptors.canonical_keys(raw, flaws), flaws)
+    fields.known(WRITTEN | SHOWN)
+    definition = {
+        **_identity(fields),
+        **_interface(fields),
+        "constraints": _constraints(fields),
+        **_availability(fields),
+        **_economy(fields),
+        "implementation": _implementation(fields),
+        "metadata": fields.object("metadata", {}),
+    }
+    _check_together(fields, definition)
+    _check_weight(fields, definition)
+    if flaws:
+        count = len(flaws)
+        summary = f"{count} field{'s are' if count > 1 else ' is'} wrong; see details.errors."
+        raise InvalidDefinition(f"The definition was not accepted: {summary}", errors=flaws)
+    return definition
+
+
+def digest(definition: Definition) -> str:
+    """`sha256:` and the hash of the canonical JSON (RFC 8785) of a canonical definition."""
+    return "sha256:" + hashlib.sha256(rfc8785.dumps(definition)).hexdigest()
+
+
+@dataclass(frozen=True)
+class ToolDefinition:
+    """A canonical definition as the road reads it."""
+
+    raw: Definition
+
+    @property
+    def name(self) -> str:
+        return str(self.raw["name"])
+
+    @property
+    def type(self) -> ToolType:
+        return ToolType(self.raw["type"])
+
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """Absent is `default`; an empty list is reachable only through `*` (ruling 2)."""
+        group = self.raw["group"]
+        return frozenset([DEFAULT_GROUP] if group is None else group)
+
+    @cached_property
+    def states(self) -> frozenset[str]:
+        """Absent is every state; an empty list is never."""
+        states = self.raw["available_in_states"]
+        return frozenset([names.WILDCARD] if states is None else states)
+
+    @property
+    def timeout_s(self) -> float:
+        return durations.seconds(self.raw["constraints"]["max_execution_time"])
+
+    @property
+    def max_output_bytes(self) -> int:
+        return int(self.raw["constraints"]["max_output_size"])
+
+    @property
+    def isolation(self) -> Isolation:
+        return Isolation(self.raw["constraints"]["required_isolation"])
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """What a parameter is when the caller leaves it out."""
+        properties = self.raw["input_schema"].get("properties", {})
+        return {
+            name: schema["default"]
+            for name, schema in properties.items()
+            if isinstance(schema, dict) and "default" in schema
+        }
+
+
+def _identity(fields: Fields) -> Definition:
+    name = fields.text("name", longest=128)
+    if name and not names.TOOL_NAME.fullmatch(name):
+        fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
+    return {
+        "name": name,
+        "type": fields.choice("type", ToolType),
+        "title": fields.text("title", "") or None,
+        "description": fields.text("description", longest=10_000),
+        "category": fields.choice("category", Category, Category.SYSTEM),
+    }
+
+
+def _interface(fields: Fields) -> Definition:
+    parameters = _parameters(fields)
+    derived = schema_of(parameters)
+    given = fields.raw.get("input_schema")
+    if given is not None and parameters and given != derived:
+        fields.wrong("input_schema", "give parameters or input_schema, not both")
+    output_schema = fields.object("output_schema", {})
+    _check_schema(fields, "output_schema", output_schema)
+    if given is not None and not parameters:
+        _check_input_schema(fields, given)
+        derived = given
+    elif all(parameter["name"] for parameter in parameters):
+        _check_schema(fields, "input_schema", derived)
+    return {
+        "parameters": parameters,
+        "input_schema": derived,
+        "output_schema": output_schema,
+        "argument_validation": fields.choice(
+            "argument_validation", ArgumentValidation, ArgumentValidation.ENFORCE
+        ),
+    }
+
+
+def schema_of(parameters: list[Definition]) -> Definition:
+    """The JSON Schema that a list of parameters stands for; nothing else may be passed."""
+    return {
+        "type": "object",
+        "properties": {item["name"]: _property(item) for item in parameters},
+        "required": [item["name"] for item in parameters if item["required"]],
+        "additionalProperties": False,
+    }
+
+
+def _property(parameter: Definition) -> Definition:
+    schema = dict(parameter["schema"] or {})
+    schema.setdefault("type", _JSON_TYPES[parameter["type"]])
+    schema["description"] = parameter["description"]
+    for key in ("default", "enum"):
+        if parameter[key] is not None:
+            schema[key] = parameter[key]
+    return schema
+
+
+def _parameters(fields: Fields) -> list[Definition]:
+    value = fields.raw.get("parameters")
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > schemas.MAX_PROPERTIES:
+        fields.wrong("parameters", f"must be a list of at most {schemas.MAX_PROPERTIES} objects")
+        return []
+    read = [_parameter(fields, at, item) for at, item in enumerate(value)]
+    seen: set[str] = set()
+    for at, parameter in enumerate(read):
+        if parameter["name"] in seen:
+            fields.wrong(f"parameters[{at}].name", "is the name of an earlier parameter")
+        seen.add(parameter["name"])
+    return read
+
+
+def _parameter(parent: Fields, at: int, raw: Any) -> Definition:
+    if not isinstance(raw, dict):
+        parent.wrong(f"parameters[{at}]", "must be an object")
+        raw = {"name": "", "description": "", "type": ParameterType.STRING}
+    fields = Fields(raw, parent.flaws, f"parameters[{at}].")
+    fields.known(("name", "description", "type", "required", "default", "enum", "schema"))
+    name = fields.text("name", longest=64)
+    if name and not names.PARAMETER_NAME.fullmatch(name):
+        fields.wrong("name", "must begin with a letter; letters, digits, '_', '.' and '-' follow")
+    parameter = {
+        "name": name,
+        "description": fields.text("description", longest=4_000),
+        "type": fields.choice("type", ParameterType),
+        "required": fields.boolean("required", False),
+        "default": raw.get("default"),
+        "enum": raw.get("enum"),
+        "schema": raw.get("schema"),
+    }
+    _check_parameter(fields, parameter)
+    return parameter
+
+
+def _check_parameter(fields: Fields, parameter: Definition) -> None:
+    schema, enum = parameter["schema"], parameter["enum"]
+    if schema is not None and not isinstance(schema, dict):
+        fields.wrong("schema", "must be a JSON Schema object")
+        parameter["schema"] = None
+    if enum is not None and (not isinstance(enum, list) or not enum):
+        fields.wrong("enum", "must be a list with at least one value")
+        parameter["enum"] = None
+    kind = _JSON_TYPES[ParameterType(parameter["type"])]
+    if isinstance(schema, dict) and schema.get("type", kind) != kind:
+        fields.wrong("schema", f"has another type than the parameter's, which is {kind}")
+    if parameter["default"] is None:
+        return
+    try:
+        flaws = schemas.compiled({**_property(parameter), "default": None}).flaws(
+            parameter["default"]
+        )
+    except schemas.BadSchema as error:
+        fields.wrong("schema", str(error))
+        return
+    if flaws:
+        fields.wrong("default", f"does not fit the parameter: {flaws[0].message}")
+
+
+def _check_input_schema(fields: Fields, schema: Any) -> None:
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        fields.wrong("input_schema", "must be a JSON Schema whose type is object")
+        return
+    if not isinstance(schema.get("properties", {}), dict):
+        fields.wrong("input_schema", "its properties must be an object")
+        return
+    _check_schema(fields, "input_schema", schema)
+
+
+def _check_schema(fields: Fields, name: str, schema: Any) -> None:
+    try:
+        schemas.compiled(schema)
+    except schemas.BadSchema as error:
+        fields.wrong(name, str(error))
+
+
+def _constraints(parent: Fields) -> Definition:
+    fields = Fields(parent.object("constraints", {}), parent.flaws, "constraints.")
+    fields.known(
+        (
+            "max_execution_time", "max_output_size", "allow_side_effects", "required_isolation",
+            "sandbox_profile",
+        )
+    )  # fmt: skip
+    constraints = {
+        "max_execution_time": fields.duration(
+            "max_execution_time", "PT30S", longest_s=MAX_EXECUTION_S
+        ),
+        "max_output_size": fields.integer(
+            "max_output_size", 10 * 1024 * 1024, least=1, most=MAX_OUTPUT_BYTES
+        ),
+        "allow_side_effects": fields.boolean(
+            "allow_side_effects", parent.raw.get("delivery") != Delivery.PURE
+        ),
+        "required_isolation": fields.choice("required_isolation", Isolation, Isolation.STANDARD),
+    }
+    if fields.given("sandbox_profile"):
+        fields.wrong("sandbox_profile", "names no sandbox profile of this organization")
+    return constraints
+
+
+def _availability(fields: Fields) -> Definition:
+    state = fields.raw.get("state")
+    if state is not None and (not isinstance(state, str) or names.flaw_in_group(state)):
+        fields.wrong("state", "must be the name of a state: a text of 1 to 100 characters")
+    return {
+        "required_permissions": fields.texts(
+            "required_permissions", [], flaw_of=names.flaw_in_group
+        ),
+        "requires_confirmation": fields.boolean("requires_confirmation", False),
+        "group": fields.texts("group", None, flaw_of=names.flaw_in_group),
+        "state": state,
+        "available_in_states": fields.texts(
+            "available_in_states", None, flaw_of=names.flaw_in_group
+        ),
+    }
+
+
+def _economy(fields: Fields) -> Definition:
+    return {
+        "rate_limit_per_minute": fields.integer(
+            "rate_limit_per_minute", None, least=1, most=1_000_000
+        ),
+        "cost_per_invocation": fields.money("cost_per_invocation"),
+        "cache_ttl": fields.duration("cache_ttl", None, longest_s=30 * 86_400),
+        "delivery": fields.choice("delivery", Delivery, Delivery.EXTERNAL),
+        "capabilities": fields.texts("capabilities", [], flaw_of=names.flaw_in_group),
+    }
+
+
+def _implementation(parent: Fields) -> Definition:
+    kind = parent.raw.get("type")
+    raw = parent.object("implementation", {} if kind == ToolType.BUILTIN else None)
+    fields = Fields(raw, parent.flaws, "implementation.")
+    if kind == ToolType.BUILTIN:
+        fields.known(("entry_point",))
+        return {"entry_point": fields.text("entry_point", str(parent.raw.get("name", "")))}
+    if kind == ToolType.CODE and parent.given("implementation"):
+        return _code(fields)
+    return raw
+
+
+def _code(fields: Fields) -> Definition:
+    fields.known(("language", "source", "entry_point"))
+    if fields.raw.get("language", "python") != "python":
+        fields.wrong("language", "must be python")
+    source = fields.raw.get("source")
+    entry_point = fields.text("entry_point", "main", longest=100)
+    if not isinstance(source, str) or not source.strip():
+        fields.wrong("source", "is required: the text of a Python module")
+    elif len(source) > MAX_SOURCE:
+        fields.wrong("source", f"is longer than {MAX_SOURCE} characters")
+    elif flaw := _flaw_in_python(source, entry_point):
+        fields.wrong("source", flaw)
+    return {"language": "python", "source": source, "entry_point": entry_point}
+
+
+def _flaw_in_python(source: str, entry_point: str) -> str | None:
+    """Parsed, never run: whether the module can be compiled and has the function."""
+    try:
+        module = ast.parse(source)
+    except SyntaxError as error:
+        return f"is not Python: {error.msg} (line {error.lineno})"
+    except (ValueError, RecursionError, MemoryError):
+        return "cannot be read as Python: it nests too deeply or holds a NUL character"
+    functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
+    if entry_point not in functions:
+        return f"has no function {entry_point}(parameters) at its top level"
+    return None
+
+
+def _check_together(fields: Fields, definition: Definition) -> None:
+    """What no field can know alone."""
+    pure = definition["delivery"] == Delivery.PURE
+    if pure and definition["constraints"]["allow_side_effects"]:
+        fields.wrong("delivery", "pure needs constraints.allow_side_effects to be false")
+    if definition["cache_ttl"] and not pure:
+        fields.wrong("cache_ttl", "only a tool whose delivery is pure may be cached")
+
+
+def _check_weight(fields: Fields, definition: Definition) -> None:
+    try:
+        strict_json.check(definition)
+    except strict_json.BadJson as error:
+        fields.wrong("", f"the definition {error}")

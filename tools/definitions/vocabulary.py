@@ -1,0 +1,57 @@
+"""The closed lists of words a definition may use."""
+
+from enum import StrEnum
+
+
+class Category(StrEnum):
+    FILE_SYSTEM = "FileSystem"
+    NETWORK = "Network"
+    DATABASE = "Database"
+    CODE_EXECUTION = "CodeExecution"
+    EXTERNAL_API = "ExternalApi"
+    KNOWLEDGE = "Knowledge"
+    COMMUNICATION = "Communication"
+    SYSTEM = "System"
+
+
+# Specification S4's four categories (ruling 15).
+CATEGORY_ALIASES = {
+    "data_access": Category.DATABASE,
+    "computation": Category.CODE_EXECUTION,
+    "external_api": Category.EXTERNAL_API,
+    "file_system": Category.FILE_SYSTEM,
+}
+
+
+class ParameterType(StrEnum):
+    STRING = "String"
+    INTEGER = "Integer"
+    NUMBER = "Number"
+    BOOLEAN = "Boolean"
+    ARRAY = "Array"
+    OBJECT = "Object"
+
+
+class ToolType(StrEnum):
+    BUILTIN = "builtin"
+    CODE = "code"
+
+
+class Delivery(StrEnum):
+    PURE = "pure"
+    IDEMPOTENT = "idempotent"
+    TRANSACTIONAL = "transactional"
+    EXTERNAL = "external"
+
+
+class ArgumentValidation(StrEnum):
+    OFF = "off"
+    WARN = "warn"
+    ENFORCE = "enforce"
+
+
+class Isolation(StrEnum):
+    NONE = "None"
+    STANDARD = "Standard"
+    STRICT = "Strict"
+    RESTRICTED = "Restricted"

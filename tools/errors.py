@@ -1,0 +1,78 @@
+"""One tree of errors. A class says whose fault it is and what answers it.
+
+`message` is written for the caller and says what to do next; `details` holds plain values only.
+"""
+
+from typing import Any
+
+
+class ToolcribError(Exception):
+    """What every refusal and fault of ours descends from."""
+
+    code = "error"
+    http_status = 500
+    retry_after_s: int | None = None
+
+    def __init__(self, message: str, *, code: str | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.details = details
+
+
+class Malformed(ToolcribError):
+    """The request cannot be read, or a field of it is wrong."""
+
+    code, http_status = "malformed", 400
+
+
+class Unauthenticated(ToolcribError):
+    code, http_status = "unauthenticated", 401
+
+
+class Forbidden(ToolcribError):
+    """The caller is known and may not do this."""
+
+    code, http_status = "forbidden", 403
+
+
+class NotFound(ToolcribError):
+    """Not there, or not the caller's: the two are never told apart."""
+
+    code, http_status = "not_found", 404
+
+
+class Conflict(ToolcribError):
+    code, http_status = "conflict", 409
+
+
+class Mismatch(ToolcribError):
+    """An idempotency key came back with another request."""
+
+    code, http_status = "idempotency_key_reused", 422
+
+
+class Unavailable(ToolcribError):
+    """We cannot do it now; the same request may succeed later."""
+
+    code, http_status, retry_after_s = "unavailable", 503, 1
+
+
+class Refused(ToolcribError):
+    """A gate said no to an execution. Recorded and audited; nothing ran."""
+
+    code, http_status = "permission_denied", 403
+    status = "PermissionDenied"
+
+
+class InvalidCall(Refused):
+    """The parameters do not fit the tool's schema."""
+
+    code, http_status = "invalid_parameters", 400
+    status = "ValidationError"
+
+
+class InvalidDefinition(Malformed):
+    """A tool definition with one entry per wrong field under `details["errors"]`."""
+
+    code = "invalid_definition"

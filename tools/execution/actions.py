@@ -1,0 +1,121 @@
+"""What the doors call: ask for an execution, wait for it, cancel it."""
+
+import logging
+import time
+from uuid import UUID
+
+from django.db import IntegrityError, connection, transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from kombu.exceptions import OperationalError
+
+from audit.actions import record
+from audit.events import Event, Outcome
+from tools.definitions.callers import Caller
+from tools.definitions.results import EventType, Status
+from tools.errors import Conflict, Mismatch, NotFound
+from tools.execution import bell, events
+from tools.execution.call import Call
+from tools.execution.pipeline import admit
+from tools.execution.tasks import run_execution
+from tools.models import Execution
+from tools.policy.callers import actor_of
+from tools.policy.people import may
+
+log = logging.getLogger(__name__)
+
+
+def execute(*, caller: Caller, call: Call, wait_s: float) -> Execution:
+    """The execution of a call, over or not; waits at most `wait_s` for its end.
+
+    The same idempotency key and body give the same execution. Raises what `admit` raises, and
+    `Mismatch` when the key was used for another body.
+    """
+    earlier = _earlier(caller, call)
+    identifier = earlier.pk if earlier else call.id
+    deadline = time.monotonic() + wait_s
+    with bell.listening(identifier) as listener:
+        execution = earlier or _request(caller, call)
+        while not execution.over and time.monotonic() < deadline:
+            connection.close()  # a thread that waits holds no connection
+            listener.wait(deadline - time.monotonic())
+            execution = Execution.objects.select_related("tool_version").get(pk=identifier)
+    return execution
+
+
+def cancel(*, caller: Caller, execution: Execution) -> Execution:
+    """End it: at once when nothing has begun, else by telling its worker. Safe to repeat."""
+    with transaction.atomic():
+        row = Execution.objects.filter(pk=execution.pk)
+        if row.filter(status=Status.PENDING).update(
+            status=Status.CANCELLED,
+            completed_at=Now(),
+            error_code="CANCELLED",
+            error_message="Cancelled before it began.",
+        ):
+            events.append(execution.pk, EventType.FAILED, "Cancelled before it began.")
+        elif not row.filter(status=Status.RUNNING).update(cancel_requested_at=Now()):
+            raise Conflict("The execution is over already.", code="execution_over")
+        record(
+            Event.TOOL_CANCEL,
+            by=actor_of(caller),
+            outcome=Outcome.CHANGED,
+            subject=execution.tool_name,
+            execution_id=execution.pk,
+        )
+    bell.ring(execution.pk)
+    return Execution.objects.select_related("tool_version").get(pk=execution.pk)
+
+
+def readable(caller: Caller) -> QuerySet[Execution]:
+    """The executions a caller may read: an agent its own, a person what is granted."""
+    here = Execution.objects.filter(organization_id=caller.organization_id)
+    return here if may(caller, "view_execution") else here.filter(user_id=caller.user_id)
+
+
+def one_of(caller: Caller, identifier: UUID) -> Execution:
+    """One execution the caller may read. Raises `NotFound` also when it is another's."""
+    found = readable(caller).select_related("tool_version").filter(pk=identifier).first()
+    if found is None:
+        raise NotFound("There is no such execution among yours.", code="execution_not_found")
+    return found
+
+
+def _request(caller: Caller, call: Call) -> Execution:
+    try:
+        execution = admit(caller, call)
+    except IntegrityError:
+        # Two requests with one key at the same moment: the other one's row stands.
+        earlier = _earlier(caller, call)
+        if earlier is None:
+            raise
+        return earlier
+    _hint(execution)
+    return execution
+
+
+def _hint(execution: Execution) -> None:
+    """Tell a worker. A hint that cannot be given is given again by the reaper."""
+    try:
+        run_execution.apply_async((str(execution.pk),), ignore_result=True, retry=False)
+    except OperationalError as error:
+        log.warning("no worker was told: %s", type(error).__name__)
+
+
+def _earlier(caller: Caller, call: Call) -> Execution | None:
+    if call.idempotency_key is None:
+        return None
+    found = (
+        Execution.objects.select_related("tool_version")
+        .filter(
+            organization_id=caller.organization_id,
+            user_id=caller.user_id,
+            idempotency_key=call.idempotency_key,
+        )
+        .first()
+    )
+    if found is not None and found.fingerprint != call.fingerprint:
+        raise Mismatch(
+            "This idempotency key was used for another request. Use a new key for a new request."
+        )
+    return found

@@ -1,0 +1,39 @@
+"""What somebody asks for: one call of one tool, before anything is known about it."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from audit.canonical import commitment
+from tools.models.ids import new_id
+
+
+@dataclass(frozen=True)
+class Call:
+    """`group` absent (None) is not the same as `[]` (ruling 2)."""
+
+    tool_name: str
+    parameters: dict[str, Any]
+    group: list[str] | None = None
+    state: str | None = None
+    session: str | None = None
+    timeout_s: float | None = None
+    require_confirmation: bool = False
+    idempotency_key: str | None = None
+    id: UUID = field(default_factory=new_id)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What must be equal when an idempotency key comes back."""
+        return commitment(
+            {
+                "tool_name": self.tool_name,
+                "parameters": self.parameters,
+                "group": self.group,
+                "state": self.state,
+                "session": self.session,
+                "timeout_s": self.timeout_s,
+                "require_confirmation": self.require_confirmation,
+            }
+        )

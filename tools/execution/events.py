@@ -1,0 +1,47 @@
+"""What happened to an execution, as rows that can be replayed and followed."""
+
+from collections.abc import Generator
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Max
+
+from tools.definitions.results import EventType
+from tools.execution import bell
+from tools.models import Execution, ExecutionEvent
+
+HEARTBEAT_S = 15.0
+
+
+def append(execution_id: UUID, kind: EventType, message: str = "", *, first: bool = False) -> None:
+    """Add an event; call it in the transaction of what it tells. `first` spares a query."""
+    events = ExecutionEvent.objects.filter(execution_id=execution_id)
+    last = 0 if first else events.aggregate(last=Max("sequence"))["last"] or 0
+    ExecutionEvent.objects.create(
+        execution_id=execution_id, sequence=last + 1, type=kind, message=message[:1000]
+    )
+
+
+def follow(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:
+    """Events past number `after`, then live ones, until the execution is over.
+
+    Yields None every `HEARTBEAT_S` while nothing happens, so that a reader who left is noticed. No
+    database connection is held while waiting.
+    """
+    with bell.listening(execution_id) as listener:
+        silent_s = 0.0
+        while True:
+            over = Execution.objects.only("status").get(pk=execution_id).over
+            fresh = list(
+                ExecutionEvent.objects.filter(execution_id=execution_id, sequence__gt=after)
+            )
+            connection.close()
+            yield from fresh
+            if over:
+                return
+            after = fresh[-1].sequence if fresh else after
+            silent_s = 0.0 if fresh else silent_s + bell.GLANCE_S
+            if silent_s >= HEARTBEAT_S:
+                silent_s = 0.0
+                yield None
+            listener.wait(bell.GLANCE_S)

@@ -1,0 +1,296 @@
+"""Performance: a claimed execution is run and its result recorded.
+
+Read `PERFORMANCE` from left to right and you have read the second half of the road. The steps share
+a `Performance`; the first that decides the result sets it, and `finish` always writes it down.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from audit.actions import record
+from audit.canonical import commitment
+from audit.events import Event
+from audit.events import Outcome as Evidence
+from sandbox.spec import Outcome, SandboxResult
+from tools import metrics
+from tools.catalog import versions
+from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.definitions.callers import Caller
+from tools.definitions.results import EventType, Status, event_for
+from tools.definitions.tool import ToolDefinition
+from tools.errors import Refused
+from tools.execution import events, leases
+from tools.execution.transforms import observation_of, size_of
+from tools.models import Execution, ToolVersion
+from tools.policy import authorization
+from tools.policy.callers import actor_of, caller_of_execution
+from tools.policy.decision import Asked, Question
+from tools.runners.base import Run
+from tools.runners.registry import RUNNERS
+
+log = logging.getLogger(__name__)
+_STATUS = {
+    Outcome.SUCCESS: Status.SUCCESS,
+    Outcome.FAILED: Status.FAILED,
+    Outcome.TIMEOUT: Status.TIMEOUT,
+    Outcome.CANCELLED: Status.CANCELLED,
+    Outcome.SANDBOX_ERROR: Status.SANDBOX_ERROR,
+}
+
+
+@dataclass
+class Result:
+    """How an execution ended, as its row will say."""
+
+    status: Status
+    output: Any = None
+    error_code: str = ""
+    error_message: str = ""
+    error_details: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    sandbox_id: str = ""
+
+
+@dataclass
+class Performance:
+    """An execution in the hands of the one worker that claimed it."""
+
+    execution: Execution
+    version: ToolVersion
+    caller: Caller
+    worker: str
+    began: float = field(default_factory=time.perf_counter)
+    result: Result | None = None
+
+    @property
+    def definition(self) -> ToolDefinition:
+        return ToolDefinition(self.version.definition)
+
+
+def ask_again(performance: Performance) -> None:
+    """Every gate once more, at the moment of use: what was allowed may have been revoked."""
+    execution, caller = performance.execution, performance.caller
+    snapshot = registry.snapshot(caller.organization_id, caller.revision)
+    try:
+        authorization.check_standing(caller)
+        tool = _same_version(performance, snapshot)
+        asked = Asked.of(execution.requested_groups, execution.state)
+        authorization.check_groups(caller, asked, snapshot)
+        authorization.authorize(Question(caller, tool, asked, snapshot))
+    except Refused as refusal:
+        performance.result = Result(
+            Status.PERMISSION_DENIED, error_code=refusal.code, error_message=refusal.message
+        )
+
+
+def _same_version(performance: Performance, snapshot: Snapshot) -> CatalogTool:
+    """What runs is the version that was admitted; one that was replaced meanwhile does not run."""
+    tool = snapshot.tool(performance.execution.tool_name)
+    if tool is None or tool.version_id != performance.version.pk:
+        raise Refused(
+            "The tool was changed or removed before the call began. Call it again.",
+            code="tool_changed",
+            gate="version",
+        )
+    return tool
+
+
+def check_signature(performance: Performance) -> None:
+    version, execution = performance.version, performance.execution
+    if performance.result is None and not versions.authentic(
+        organization=performance.caller.organization,
+        name=execution.tool_name,
+        number=version.number,
+        label=version.label,
+        definition=performance.definition,
+        version_digest=version.digest,
+        signature=version.signature,
+        key_id=version.key_id,
+    ):
+        performance.result = Result(
+            Status.PERMISSION_DENIED,
+            error_code="signature_invalid",
+            error_message="The tool's stored definition is not the one that was signed.",
+        )
+
+
+def record_start(performance: Performance) -> None:
+    """No record, no run: this stands in the claim's transaction."""
+    execution = performance.execution
+    if performance.result is not None:
+        return
+    events.append(execution.pk, EventType.STARTED, first=execution.attempt == 1)
+    record(
+        Event.TOOL_START,
+        by=actor_of(performance.caller),
+        outcome=Evidence.STARTED,
+        subject=execution.tool_name,
+        digest=performance.version.digest,
+        execution_id=execution.pk,
+        details={
+            "parameters": execution.parameters,
+            "parameters_sha256": commitment(execution.parameters),
+            "requested_groups": execution.requested_groups,
+            "state": execution.state,
+            "version": performance.version.label,
+            "attempt": execution.attempt,
+            "fence": execution.fence,
+            "worker": performance.worker,
+        },
+    )
+
+
+def run(performance: Performance) -> None:
+    """Hand the run to its runner. No transaction and no database connection is held meanwhile."""
+    execution = performance.execution
+    if performance.result is not None:
+        return
+    connection.close()
+    with leases.held(execution.pk, execution.fence) as lease:
+        job = Run(
+            organization=performance.caller.organization,
+            definition=performance.definition,
+            parameters=execution.parameters,
+            timeout_s=execution.timeout_s,
+            stop=lease.stop,
+        )
+        outcome = RUNNERS[performance.definition.type](job)
+    performance.result = _result_of(outcome)
+
+
+def _result_of(outcome: SandboxResult) -> Result:
+    usage = outcome.usage
+    return Result(
+        _STATUS[outcome.outcome],
+        output=outcome.output,
+        error_code=outcome.error_code or "",
+        error_message=outcome.error_message or "",
+        sandbox_id=outcome.sandbox_id,
+        metrics={
+            "peak_memory_bytes": usage.peak_memory_bytes,
+            "cpu_time_ms": round(usage.cpu_time_ms, 3),
+            "filesystem_operations": usage.filesystem_operations,
+            "network_requests": usage.network_requests,
+            "sandbox_start_ms": round(usage.sandbox_start_ms, 3),
+        },
+    )
+
+
+def validate_output(performance: Performance) -> None:
+    """Invalid output is never returned, not even next to the error (ruling 10)."""
+    result, definition = performance.result, performance.definition
+    validator = versions.output_validator(performance.version.digest, definition)
+    if result is None or result.status != Status.SUCCESS or validator is None:
+        return
+    flaws = validator.flaws(result.output)
+    if flaws:
+        result.status, result.output = Status.FAILED, None
+        result.error_code = "OUTPUT_INVALID"
+        result.error_message = "The tool returned something its output schema does not allow."
+        result.error_details = {"places": sorted({flaw.place for flaw in flaws})}
+
+
+def finish(performance: Performance) -> None:
+    """The result, its event and its END record, together and only for the holder of the fence."""
+    execution, result = performance.execution, performance.result
+    if result is None:
+        raise LookupError("no step decided the result")
+    shown = result.status == Status.SUCCESS
+    size = size_of(result.output) if shown else None
+    with transaction.atomic():
+        held = Execution.objects.finish(
+            execution.pk,
+            execution.fence,
+            status=result.status,
+            output=result.output if shown else None,
+            observation=observation_of(result.output) if shown else "",
+            error_code=result.error_code,
+            error_message=result.error_message,
+            error_details=result.error_details,
+            duration_ms=round((time.perf_counter() - performance.began) * 1000, 3),
+            output_bytes=size,
+            sandbox_id=result.sandbox_id,
+            metrics=result.metrics | {"queue_ms": _queue_ms(execution)},
+        )
+        if held:
+            _record_end(performance, result, size)
+        else:
+            _record_late(performance, result)
+
+
+def _record_end(performance: Performance, result: Result, size: int | None) -> None:
+    execution = performance.execution
+    refused = result.status == Status.PERMISSION_DENIED
+    success = result.status == Status.SUCCESS
+    events.append(execution.pk, event_for(result.status), result.error_message)
+    record(
+        Event.TOOL_DENY if refused else Event.TOOL_END,
+        by=actor_of(performance.caller),
+        outcome=Evidence.DENIED if refused else Evidence.SUCCESS if success else Evidence.FAILURE,
+        subject=execution.tool_name,
+        digest=performance.version.digest,
+        reason=result.error_code,
+        execution_id=execution.pk,
+        details={
+            "status": result.status,
+            "output": result.output if success else None,
+            "output_sha256": commitment(result.output) if success else None,
+            "output_bytes": size,
+            "fence": execution.fence,
+            "resources": result.metrics,
+        },
+    )
+    metrics.executions.labels(execution.tool_name, result.status).inc()
+    metrics.execution_seconds.labels(execution.tool_name).observe(
+        time.perf_counter() - performance.began
+    )
+    metrics.queue_seconds.observe(_queue_ms(execution) / 1000)
+
+
+def _record_late(performance: Performance, result: Result) -> None:
+    execution = performance.execution
+    log.warning("a result came after the execution was taken away")
+    record(
+        Event.TOOL_LATE,
+        by=actor_of(performance.caller),
+        outcome=Evidence.FAILURE,
+        subject=execution.tool_name,
+        digest=performance.version.digest,
+        execution_id=execution.pk,
+        details={"status": result.status, "fence": execution.fence},
+    )
+
+
+def _queue_ms(execution: Execution) -> float:
+    started = execution.started_at or execution.created_at
+    return round((started - execution.created_at).total_seconds() * 1000, 3)
+
+
+def claim(execution: Execution, worker: str) -> Performance | None:
+    """Take the execution, ask every gate again and record the start, in one transaction.
+
+    None when another worker has it, or when it is over.
+    """
+    with transaction.atomic():
+        fence = Execution.objects.claim(
+            execution.pk, worker=worker, lease_s=settings.EXECUTION_LEASE_S
+        )
+        if fence is None:
+            return None
+        taken = Execution.objects.select_related("tool_version").get(pk=execution.pk)
+        performance = Performance(taken, taken.tool_version, caller_of_execution(taken), worker)
+        for step in CLAIM:
+            step(performance)
+    return performance
+
+
+Step = Callable[[Performance], None]
+CLAIM: tuple[Step, ...] = (ask_again, check_signature, record_start)
+RUN: tuple[Step, ...] = (run, validate_output, finish)
+PERFORMANCE: tuple[Step, ...] = CLAIM + RUN

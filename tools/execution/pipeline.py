@@ -1,0 +1,152 @@
+"""The one road. Every door leads here: `admit` writes the row, `perform` runs it.
+
+Who performs is not the performer's business: any process that wins the claim may.
+"""
+
+import logging
+import os
+import socket
+import threading
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from audit.actions import record
+from audit.events import Event, Outcome
+from config.logs import about_execution, request_id
+from tools import metrics
+from tools.definitions.callers import Caller
+from tools.definitions.results import EventType, Status
+from tools.errors import InvalidCall, NotFound, Refused
+from tools.execution import bell, events
+from tools.execution.admission import ADMISSION, Admission
+from tools.execution.call import Call
+from tools.execution.performance import CLAIM, RUN, Performance, Result, claim, finish
+from tools.models import Execution
+from tools.policy.callers import actor_of
+
+log = logging.getLogger(__name__)
+__all__ = ["ADMISSION", "CLAIM", "RUN", "admit", "perform"]
+
+
+def admit(caller: Caller, call: Call) -> Execution:
+    """Ask every gate; the row of the accepted call. Raises `Refused` once the refusal is on record.
+
+    Raises `NotFound` for a tool that is not there, and `Malformed` for what cannot be a call.
+    """
+    admission = Admission(caller, call)
+    try:
+        for step in ADMISSION:
+            step(admission)
+    except NotFound as absence:
+        _record_absence(admission, absence)
+        raise
+    except Refused as refusal:
+        _record_refusal(admission, refusal)
+        raise
+    return _write_row(admission, Status.PENDING)
+
+
+def perform(execution_id: UUID) -> None:
+    """Run an accepted execution, unless somebody else does or did."""
+    with about_execution(str(execution_id)):
+        execution = Execution(pk=execution_id)
+        performance = claim(execution, worker_name())
+        if performance is None:
+            return
+        bell.ring(execution_id)
+        _run(performance)
+        bell.ring(execution_id)
+
+
+def worker_name() -> str:
+    return f"{socket.gethostname()[:60]}:{os.getpid()}:{threading.get_ident() % 100_000}"
+
+
+def _run(performance: Performance) -> None:
+    try:
+        for step in RUN:
+            step(performance)
+    except Exception:  # the worker's outermost edge: a fault of ours must still end the row
+        log.exception("an execution met a fault of ours")
+        performance.result = Result(
+            Status.FAILED,
+            error_code="INTERNAL_ERROR",
+            error_message="Toolcrib could not finish this call. Its operators have a record of it.",
+        )
+        finish(performance)
+
+
+def _write_row(admission: Admission, status: Status, **ended: object) -> Execution:
+    call, caller, tool = admission.call, admission.caller, admission.resolved
+    # A refusal is not kept under its key: what was wrong may be put right and asked again.
+    key = call.idempotency_key if status == Status.PENDING else None
+    return Execution.objects.create(
+        pk=call.id,
+        organization_id=caller.organization_id,
+        user_id=caller.user_id,
+        agent_id=caller.agent_id,
+        token_id=caller.token_id,
+        tool_name=tool.name,
+        tool_version_id=tool.version_id,
+        parameters=call.parameters,
+        requested_groups=call.group,
+        state=admission.asked.state,
+        timeout_s=admission.timeout_s,
+        request_id=request_id.get(),
+        idempotency_key=key,
+        fingerprint=call.fingerprint if key else "",
+        warnings=admission.warnings,
+        status=status,
+        **ended,
+    )
+
+
+@transaction.atomic
+def _record_refusal(admission: Admission, refusal: Refused) -> None:
+    """The refused call as a row and as evidence, in a transaction of their own."""
+    invalid = isinstance(refusal, InvalidCall)
+    execution = _write_row(
+        admission,
+        Status(refusal.status),
+        completed_at=Now(),
+        error_code=refusal.code,
+        error_message=refusal.message,
+        error_details=refusal.details,
+    )
+    events.append(execution.pk, EventType.FAILED, refusal.message, first=True)
+    record(
+        Event.TOOL_INVALID if invalid else Event.TOOL_DENY,
+        by=actor_of(admission.caller),
+        outcome=Outcome.DENIED,
+        subject=admission.resolved.name,
+        digest=admission.resolved.digest,
+        reason=refusal.code,
+        execution_id=execution.pk,
+        details={
+            "gate": refusal.details.get("gate"),
+            "parameters": admission.call.parameters,
+            "requested_groups": admission.call.group,
+            "granted_groups": sorted(admission.caller.granted_groups),
+            "state": admission.asked.state,
+            "license_tier": admission.snapshot.tier.name,
+        },
+    )
+    metrics.denials.labels(refusal.code).inc()
+    if refusal.code == "tool_not_in_state":
+        metrics.invalid_transitions.labels(admission.resolved.name).inc()
+    refusal.details |= {"status": refusal.status, "execution_id": str(execution.pk)}
+
+
+@transaction.atomic
+def _record_absence(admission: Admission, absence: NotFound) -> None:
+    record(
+        Event.TOOL_DENY,
+        by=actor_of(admission.caller),
+        outcome=Outcome.DENIED,
+        subject=admission.call.tool_name,
+        reason=absence.code,
+        details={"requested_groups": admission.call.group, "parameters": admission.call.parameters},
+    )
+    metrics.denials.labels(absence.code).inc()

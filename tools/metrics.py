@@ -1,0 +1,57 @@
+"""What Prometheus reads at /metrics. The first nine names are specification S1, 8.1, to the letter.
+
+Label values that come from clients are bounded: a group or state no row names is `unknown`.
+"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+UNKNOWN = "unknown"
+
+group_requests = Counter("agent_tool_group_requests_total", "Requests by group.", ["group"])
+group_availability = Gauge(
+    "agent_tool_group_availability",
+    "Tools available per group.",
+    ["organization", "group"],
+    multiprocess_mode="mostrecent",
+)
+filtered_tools = Histogram(
+    "agent_filtered_tools_count",
+    "Tools left after group and state filtering.",
+    buckets=(0, 1, 2, 5, 10, 20, 50, 100, 1000, 10_000),
+)
+state_transitions = Counter(
+    "agent_state_transitions_total", "State transitions by tool.", ["tool", "to"]
+)
+workflow_duration = Histogram(
+    "agent_workflow_duration_seconds", "Time spent in each state.", ["state"]
+)
+state_availability = Gauge(
+    "agent_state_availability",
+    "Tools available per state.",
+    ["organization", "state"],
+    multiprocess_mode="mostrecent",
+)
+group_access_denied = Counter(
+    "agent_group_access_denied_total", "Requests for groups that were not granted.", ["group"]
+)
+invalid_transitions = Counter(
+    "agent_invalid_state_transition_total", "Calls that the current state does not allow.", ["tool"]
+)
+escalation_attempts = Counter(
+    "agent_privilege_escalation_attempts_total", "Requests beyond what was granted.", ["kind"]
+)
+
+executions = Counter("toolcrib_executions_total", "Executions by tool and status.", ["tool", "status"])
+execution_seconds = Histogram(
+    "toolcrib_execution_duration_seconds",
+    "From start to result.",
+    ["tool"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+)
+queue_seconds = Histogram(
+    "toolcrib_execution_queue_seconds",
+    "From acceptance to start.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30),
+)
+denials = Counter("toolcrib_denials_total", "Refused calls by reason.", ["reason"])
+empty_lists = Counter("toolcrib_empty_tool_lists_total", "Listings that showed no tool.")

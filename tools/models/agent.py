@@ -1,0 +1,83 @@
+from datetime import datetime
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from tools.definitions.callers import Scope
+from tools.models.ids import new_id
+from tools.models.organization import Organization
+from tools.models.user import User
+
+
+class Agent(models.Model):
+    """A program that calls tools. What it may do hangs on its service account."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="agents")
+    slug = models.SlugField(max_length=63)
+    description = models.CharField(max_length=500, blank=True)
+    service_account = models.OneToOneField(User, on_delete=models.PROTECT, related_name="agent")
+    active = models.BooleanField(default=True, help_text="A suspended agent is refused at once.")
+    strict = models.BooleanField(
+        default=False, help_text="Answer unknown group names with 400 instead of a warning."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["slug"]
+        constraints = [
+            models.UniqueConstraint("organization", "slug", name="agent_slug_once_per_organization")
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class TokenQuerySet(models.QuerySet["Token"]):
+    def usable(self, now: datetime) -> "TokenQuerySet":
+        return self.filter(revoked_at__isnull=True, expires_at__gt=now)
+
+
+class Token(models.Model):
+    """The keyed hash of a bearer token; the token itself is shown once and kept nowhere."""
+
+    SCOPES: ClassVar[list[str]] = [str(scope) for scope in Scope]
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    label = models.CharField(max_length=100, blank=True)
+    public_id = models.CharField(max_length=8, unique=True, editable=False)
+    secret_hash = models.CharField(max_length=64, editable=False)
+    scopes = ArrayField(models.CharField(max_length=20))
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.CharField(max_length=200, blank=True)
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    objects = TokenQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.CheckConstraint(
+                name="token_scopes_are_known", condition=Q(scopes__contained_by=[*Scope])
+            ),
+            models.CheckConstraint(name="token_has_a_scope", condition=~Q(scopes=[])),
+            models.CheckConstraint(
+                name="token_ends_after_it_began", condition=Q(expires_at__gt=F("created_at"))
+            ),
+            models.CheckConstraint(
+                name="token_hash_is_a_hash", condition=Q(secret_hash__regex=r"^[0-9a-f]{64}$")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"tcr_{self.public_id}…"
+
+    @property
+    def usable(self) -> bool:
+        return self.revoked_at is None and self.expires_at > timezone.now()

@@ -1,0 +1,55 @@
+from uuid import UUID
+
+from django.db import models
+from django.db.models import F, Q
+
+from tools.models.ids import new_id
+from tools.models.tier import LicenseTier
+
+
+class OrganizationQuerySet(models.QuerySet["Organization"]):
+    def next_revision(self, pk: UUID) -> int:
+        """Count the organization's catalog up by one and return it; call inside a transaction.
+
+        The row stays locked until the transaction ends, so changes to one catalog happen one after
+        the other, and whoever counts tools afterwards counts right.
+        """
+        self.filter(pk=pk).update(revision=F("revision") + 1)
+        return self.values_list("revision", flat=True).get(pk=pk)
+
+
+class Organization(models.Model):
+    """A tenant: every other row belongs to one."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    slug = models.SlugField(max_length=63, unique=True)
+    name = models.CharField(max_length=200)
+    tier = models.ForeignKey(LicenseTier, on_delete=models.PROTECT, related_name="organizations")
+    revision = models.BigIntegerField(
+        default=0,
+        editable=False,
+        help_text="Counts every change of tools, groups and grants; processes compare it.",
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = OrganizationQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["slug"]
+        permissions = [
+            ("act_in_organization", "Can act in this organization"),
+            ("view_audit", "Can read the audit records of this organization"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="organization_slug_is_plain",
+                condition=Q(slug__regex=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
+                violation_error_message="Lower-case letters, digits and hyphens only.",
+            ),
+            models.CheckConstraint(
+                name="organization_revision_not_negative", condition=Q(revision__gte=0)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug

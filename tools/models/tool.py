@@ -1,0 +1,116 @@
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+
+from tools.definitions.vocabulary import ToolType
+from tools.models.ids import new_id
+from tools.models.organization import Organization
+
+
+class ToolStatus(models.TextChoices):
+    ACTIVE = "active"
+    DISABLED = "disabled"
+    PENDING = "pending"
+    QUARANTINED = "quarantined"
+
+
+class ToolQuerySet(models.QuerySet["Tool"]):
+    def present(self) -> "ToolQuerySet":
+        return self.filter(deleted_at__isnull=True)
+
+    def custom(self) -> "ToolQuerySet":
+        """Those that count against a tier's limit."""
+        return self.present().exclude(type=ToolType.BUILTIN)
+
+
+class Tool(models.Model):
+    """A name in an organization's catalog. What it is stands in its versions."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="tools")
+    name = models.CharField(max_length=128)
+    type = models.CharField(max_length=30, choices=[(t.value, t.value) for t in ToolType])
+    status = models.CharField(max_length=12, choices=ToolStatus.choices, default=ToolStatus.ACTIVE)
+    version = models.ForeignKey(
+        "tools.ToolVersion",
+        on_delete=models.PROTECT,
+        null=True,
+        editable=False,
+        related_name="+",
+        help_text="The version in use; only null while the first one is being written.",
+    )
+    revision = models.BigIntegerField(
+        editable=False, help_text="The organization's revision that changed this tool last."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+    deleted_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Kept: evidence refers to its versions."
+    )
+
+    objects = ToolQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        permissions = [("execute_tool", "Can execute the tool")]
+        indexes = [models.Index(fields=["organization", "revision"], name="tool_changed_since")]
+        constraints = [
+            models.UniqueConstraint(
+                "organization",
+                Lower("name"),
+                name="tool_name_once_per_organization",
+                condition=Q(deleted_at__isnull=True),
+                violation_error_message="A tool of that name exists.",
+            ),
+            models.CheckConstraint(
+                name="tool_name_is_plain", condition=Q(name__regex=r"^[A-Za-z0-9_.-]{1,128}$")
+            ),
+            models.CheckConstraint(
+                name="tool_status_is_known", condition=Q(status__in=ToolStatus.values)
+            ),
+            models.CheckConstraint(name="tool_type_is_known", condition=Q(type__in=[*ToolType])),
+            models.CheckConstraint(
+                name="deleted_tool_is_disabled",
+                condition=Q(deleted_at__isnull=True) | Q(status=ToolStatus.DISABLED),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def enabled(self) -> bool:
+        return self.status == ToolStatus.ACTIVE
+
+
+class ToolVersion(models.Model):
+    """One definition, as it was written. A trigger refuses every change and every deletion."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tool = models.ForeignKey(Tool, on_delete=models.PROTECT, related_name="versions")
+    number = models.PositiveIntegerField()
+    label = models.CharField(max_length=40)
+    definition = models.JSONField()
+    digest = models.CharField(max_length=71)
+    key_id = models.CharField(max_length=16)
+    signature = models.CharField(max_length=88)
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.CharField(max_length=200)
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            models.UniqueConstraint("tool", "number", name="tool_version_number_once"),
+            models.UniqueConstraint("tool", "label", name="tool_version_label_once"),
+            models.CheckConstraint(name="tool_version_counts_from_one", condition=Q(number__gte=1)),
+            models.CheckConstraint(
+                name="tool_version_digest_is_sha256",
+                condition=Q(digest__regex=r"^sha256:[0-9a-f]{64}$"),
+            ),
+            models.CheckConstraint(
+                name="tool_version_is_signed", condition=~Q(signature="") & ~Q(key_id="")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.definition.get('name')} {self.label}"

@@ -1,0 +1,44 @@
+"""Which tools exist for a request (Tool groups specification, 4.2, and rulings 1 to 3)."""
+
+from tools.definitions.names import WILDCARD
+from tools.models import ToolStatus
+from tools.policy.decision import Question, Verdict
+
+
+def matches_groups(tool_groups: frozenset[str], requested: frozenset[str]) -> bool:
+    return WILDCARD in requested or not tool_groups.isdisjoint(requested)
+
+
+def matches_state(tool_states: frozenset[str], current: str) -> bool:
+    return WILDCARD in tool_states or current in tool_states
+
+
+def in_service(question: Question) -> Verdict:
+    status = question.tool.status
+    if status == ToolStatus.ACTIVE:
+        return Verdict("status", True)
+    reason = f"The tool {question.tool.name} is {status}. An administrator can enable it."
+    return Verdict("status", False, f"tool_{status}", reason)
+
+
+def in_group(question: Question) -> Verdict:
+    tool, asked = question.tool, question.asked
+    if matches_groups(tool.definition.groups, asked.groups):
+        return Verdict("group", True)
+    groups = ", ".join(sorted(tool.definition.groups)) or "none"
+    reason = f"The tool {tool.name} is not in a requested group. Its groups: {groups}."
+    return Verdict("group", False, "tool_not_in_group", reason)
+
+
+def in_state(question: Question) -> Verdict:
+    tool, asked = question.tool, question.asked
+    if matches_state(tool.definition.states, asked.state):
+        return Verdict("state", True)
+    states = ", ".join(sorted(tool.definition.states)) or "none"
+    reason = (
+        f"The tool {tool.name} is not available in the state {asked.state!r}, only in: {states}."
+    )
+    return Verdict("state", False, "tool_not_in_state", reason)
+
+
+AVAILABILITY = (in_service, in_group, in_state)

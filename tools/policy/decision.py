@@ -1,0 +1,55 @@
+"""What a gate is asked and what it answers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.callers import Caller
+from tools.definitions.tool import DEFAULT_GROUP
+
+DEFAULT_STATE = "undefined"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The effective request: groups after the default was put in, and the current state."""
+
+    groups: frozenset[str]
+    state: str
+
+    @classmethod
+    def of(cls, group: list[str] | None, state: str | None) -> "Asked":
+        """Absent or null groups are `default`; an empty list stays empty (ruling 2)."""
+        groups = [DEFAULT_GROUP] if group is None else group
+        return cls(frozenset(groups), DEFAULT_STATE if state is None else state)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May this caller use this tool in this request?"""
+
+    caller: Caller
+    tool: CatalogTool
+    asked: Asked
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One gate's answer. `reason` is written for the caller and says what to do next."""
+
+    gate: str
+    passed: bool
+    code: str = "ok"
+    reason: str = ""
+
+    def as_dict(self) -> dict[str, str | bool]:
+        return {
+            "gate": self.gate,
+            "passed": self.passed,
+            "code": self.code,
+            "reason": self.reason,
+        }
+
+
+Gate = Callable[[Question], Verdict]

@@ -1,0 +1,31 @@
+"""People act in their own organization, or in another one where they are granted it."""
+
+from dataclasses import replace
+
+from tools.definitions.callers import Caller
+from tools.errors import NotFound
+from tools.models import Organization, User
+
+
+def acting_in(caller: Caller, slug: str | None) -> Caller:
+    """The same person in the organization `slug`. Raises `NotFound` where they are not granted it."""
+    if not slug or slug == caller.organization:
+        return caller
+    organization = Organization.objects.filter(slug=slug).first()
+    if organization is None or not _granted(caller, organization):
+        raise NotFound(
+            f"There is no organization {slug[:63]!r} for you.", code="organization_not_found"
+        )
+    return replace(
+        caller,
+        organization_id=organization.pk,
+        organization=organization.slug,
+        revision=organization.revision,
+    )
+
+
+def _granted(caller: Caller, organization: Organization) -> bool:
+    if caller.is_superuser:
+        return True
+    user = User.objects.filter(pk=caller.user_id, is_active=True).first()
+    return user is not None and user.has_perm("tools.act_in_organization", organization)

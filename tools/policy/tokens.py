@@ -1,0 +1,62 @@
+"""Bearer tokens: `tcr_`, eight characters that name the row, 43 of secret, six of checksum.
+
+The checksum lets garbage be refused, and leaked tokens be recognised, without asking anything. The
+secret is random enough that a fast keyed hash is the right one; its key is not in the database.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+import string
+import zlib
+from dataclasses import dataclass
+
+from django.conf import settings
+
+_ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_FORM = re.compile(r"tcr_([0-9A-Za-z]{8})_([0-9A-Za-z]{43})([0-9A-Za-z]{6})")
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """A token that is well formed; whether it is good, the row says."""
+
+    public_id: str
+    secret: str
+
+
+def new_token() -> tuple[str, Presented]:
+    """A fresh token, to be shown once, and its parts."""
+    presented = Presented(_random(8), _random(43))
+    body = f"tcr_{presented.public_id}_{presented.secret}"
+    return body + _checksum(body), presented
+
+
+def read_token(text: str) -> Presented | None:
+    """The parts of a token, or None for anything that was never one of ours."""
+    match = _FORM.fullmatch(text)
+    if not match or not hmac.compare_digest(_checksum(text[:-6]), match[3]):
+        return None
+    return Presented(match[1], match[2])
+
+
+def hashed(secret: str) -> str:
+    key = hashlib.sha256(b"toolcrib token " + settings.SECRET_KEY.encode()).digest()
+    return hmac.new(key, secret.encode("ascii"), hashlib.sha256).hexdigest()
+
+
+def matches(presented: Presented, secret_hash: str) -> bool:
+    return hmac.compare_digest(hashed(presented.secret), secret_hash)
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+def _checksum(body: str) -> str:
+    value, digits = zlib.crc32(body.encode("ascii")), ""
+    for _ in range(6):
+        value, digit = divmod(value, 62)
+        digits = _ALPHABET[digit] + digits
+    return digits

@@ -1,0 +1,1 @@
+"""One file per tool type, one protocol. A runner knows how, never whether."""
