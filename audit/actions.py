@@ -8,10 +8,12 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from uuid_utils.compat import uuid7
 
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from audit.redaction import Redactor
+from audit.rows import as_json, insert
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +39,27 @@ def record(
     reason: str = "",
     execution_id: UUID | None = None,
     details: dict[str, Any] | None = None,
-) -> AuditRecord:
+) -> None:
     """Append one record. `details` is redacted here, so that no caller can forget it."""
-    return AuditRecord.objects.create(
-        organization=by.organization,
-        code=event,
-        outcome=outcome,
-        reason=reason[:80],
-        actor_kind=by.kind,
-        actor=by.name[:200],
-        actor_id=by.id,
-        token_id=by.token_id,
-        subject=subject[:200],
-        subject_digest=digest,
-        execution_id=execution_id,
-        request_id=by.request_id,
-        source_ip=by.source_ip,
-        details=_redactor(by.organization).clean(details or {}),
+    insert(
+        AuditRecord,
+        {
+            "id": uuid7(),
+            "organization": by.organization,
+            "code": str(event),
+            "outcome": str(outcome),
+            "reason": reason[:80],
+            "actor_kind": str(by.kind),
+            "actor": by.name[:200],
+            "actor_id": by.id,
+            "token_id": by.token_id,
+            "subject": subject[:200],
+            "subject_digest": digest,
+            "execution_id": execution_id,
+            "request_id": by.request_id,
+            "source_ip": by.source_ip,
+            "details": as_json(_redactor(by.organization).clean(details or {})),
+        },
     )
 
 

@@ -1,4 +1,4 @@
-"""`/api/v1/audit`: reading evidence. Knows its caller only as a user with permissions in a place."""
+"""`/api/v1/audit`: reading evidence. Its caller is a user with permissions in one place."""
 
 from typing import Any
 from uuid import UUID
@@ -45,7 +45,8 @@ class EvidenceView(APIView):
         """Where the caller acts. Raises PermissionDenied for who may not read evidence there."""
         if not self.request.user.has_perm(PERMISSION):
             raise PermissionDenied
-        return str(self.request.auth.organization)
+        caller: Any = self.request.auth
+        return str(caller.organization)
 
 
 class RecordList(EvidenceView):

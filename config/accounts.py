@@ -22,8 +22,17 @@ class Account:
         """`path` is a directory of this account with exactly this mode."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.stat().st_uid != self.uid:
-            os.chown(path, self.uid, self.gid)
+            self._take(path)
         path.chmod(mode)
+
+    def _take(self, path: Path) -> None:
+        try:
+            os.chown(path, self.uid, self.gid)
+        except OSError as error:
+            raise NoAccount(
+                f"{path} cannot be given to user {self.uid} ({error.strerror}):"
+                " start Toolcrib as an ordinary user, or set TOOLCRIB_DATA to a local disk."
+            ) from error
 
     @property
     def is_ours(self) -> bool:

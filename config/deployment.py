@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import redis
 from django.conf import settings
 from django.core.management import call_command
-from django.db import OperationalError, connection, connections
+from django.db import connection, connections
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 
@@ -25,6 +26,7 @@ from config import (
     processes,
     supervisor,
 )
+from config.env import env_text
 
 
 class CannotReach(Exception):
@@ -71,7 +73,7 @@ def run(wish: Wish) -> None:
             pass
         finally:
             processes.remove_cgroups(data)
-            shutil.rmtree(embedded.socket_directory(data), ignore_errors=True)
+            embedded.remove_socket_directory(data)
 
 
 def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
@@ -98,23 +100,32 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
 
 
 def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
-    own = []
-    if not os.environ.get("DATABASE_URL"):
-        own.append(embedded.database_server(data))
-    if not os.environ.get("REDIS_URL"):
-        own.append(embedded.broker_server(data))
-    crib.start(*own)
+    database, broker = env_text("DATABASE_URL"), env_text("REDIS_URL")
+    if not database:
+        crib.start_soon(embedded.database_server(data))
+    if not broker:
+        crib.start_soon(embedded.broker_server(data))
+    crib.wait_until(crib.all_ready, by="PostgreSQL or Valkey")
+    if database:
+        check_database(database)
+    if broker:
+        check_broker(broker)
+
+
+def check_database(url: str) -> None:
+    """Asked without Django's pool, which tries and complains for ten seconds."""
     try:
-        connection.ensure_connection()
-    except OperationalError as error:
+        psycopg.connect(url, connect_timeout=10).close()
+    except psycopg.Error as error:
         raise CannotReach(f"PostgreSQL of DATABASE_URL does not answer: {_first(error)}") from error
-    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5) as broker:
-        try:
-            broker.ping()
-        except redis.RedisError as error:
-            raise CannotReach(
-                f"The server of REDIS_URL does not answer: {_first(error)}"
-            ) from error
+
+
+def check_broker(url: str) -> None:
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5) as client:
+            client.ping()
+    except (redis.RedisError, ValueError) as error:
+        raise CannotReach(f"The server of REDIS_URL does not answer: {_first(error)}") from error
 
 
 def migrate() -> None:

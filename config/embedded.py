@@ -6,6 +6,7 @@ an append-only file written every second.
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +65,10 @@ def make_socket_directory(data: Path) -> Path:
     return directory
 
 
+def remove_socket_directory(data: Path) -> None:
+    shutil.rmtree(socket_directory(data), ignore_errors=True)
+
+
 def database_server(data: Path) -> ProcessSpec:
     cluster = data / "postgres"
     account = database_account(cluster / postgres.VERSION)
@@ -85,7 +90,9 @@ def running(data: Path) -> Iterator[Supervisor]:
     """Both servers for as long as the block lasts; for tests, on a data directory of their own."""
     data.mkdir(parents=True, exist_ok=True)
     data.chmod(0o711)
-    with Supervisor(data) as supervisor:
-        supervisor.start(database_server(data))
-        supervisor.start(broker_server(data))
-        yield supervisor
+    try:
+        with Supervisor(data) as supervisor:
+            supervisor.start(database_server(data), broker_server(data))
+            yield supervisor
+    finally:
+        remove_socket_directory(data)

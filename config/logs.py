@@ -52,5 +52,9 @@ def logging_config(level: str) -> dict[str, Any]:
             }
         },
         "root": {"handlers": ["stderr"], "level": level},
-        "loggers": {"celery.app.trace": {"level": "WARNING"}},
+        # One line per message received or done is what audit and metrics tell better.
+        "loggers": {
+            "celery.app.trace": {"level": "WARNING"},
+            "celery.worker.strategy": {"level": "WARNING"},
+        },
     }

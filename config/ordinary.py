@@ -132,7 +132,7 @@ def main(argv: list[str]) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    os.execve(wanted.command[0], wanted.command, os.environ)
+    os.execve(wanted.command[0], wanted.command, os.environ)  # noqa: S606
 
 
 if __name__ == "__main__":

@@ -98,7 +98,6 @@ def _django(data: Path, name: str, *module: str) -> ProcessSpec:
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "config.settings",
             "TOOLCRIB_DATA": str(data),
-            "SANDBOX_SOCKET": os.environ.get("SANDBOX_SOCKET") or str(sandbox_socket(data)),
         },
     )
 
@@ -122,9 +121,9 @@ def remove_cgroups(data: Path) -> None:
     for root in cgroups.hierarchies(cgroup_name(data)).values():
         if root.is_dir() and os.access(root, os.W_OK):
             cgroups.clear_leftovers(root)
-            for leaf in [path for path in root.iterdir() if path.is_dir()]:
-                cgroups.remove_directory(str(leaf))
-            cgroups.remove_directory(str(root))
+            for group in (*(path for path in list(root.iterdir()) if path.is_dir()), root):
+                with suppress(OSError):
+                    group.rmdir()
 
 
 def _accepts(address: Path) -> bool:

@@ -85,6 +85,8 @@ DATABASES["default"]["OPTIONS"] = {
     **DATABASES["default"]["OPTIONS"],  # type: ignore[dict-item]
     # Threads queue for a connection rather than open one each: a request that waits for a result
     # holds none.
+    # The server keeps the plan of a statement it has seen five times on a connection.
+    "server_side_binding": True,
     "pool": {"min_size": 1, "max_size": env_int("DATABASE_POOL", 20, least=2), "timeout": 10},
 }
 ATOMIC_REQUESTS = False  # denials are recorded in a transaction of their own

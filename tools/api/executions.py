@@ -18,6 +18,7 @@ from tools.api.base import CallerView
 from tools.api.bodies import CallBody, ErrorAnswer, ExecutionAnswer, ExecutionPage, ToolCallBody
 from tools.api.pagination import CursorPages
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
+from tools.api.schema import CALL, CALL_OF_TOOL, REFUSAL, RESULT
 from tools.api.shapes import execution_shape
 from tools.definitions.callers import Scope
 from tools.definitions.results import Status
@@ -43,7 +44,13 @@ _streams = threading.BoundedSemaphore(settings.EVENT_STREAMS)
 class ToolExecute(CallerView):
     scope = Scope.EXECUTE
 
-    @extend_schema(request=ToolCallBody, responses=ANSWERS, parameters=[KEY])
+    @extend_schema(
+        operation_id="execute_tool",
+        request=ToolCallBody,
+        responses=ANSWERS,
+        parameters=[KEY],
+        examples=[CALL_OF_TOOL, RESULT, REFUSAL],
+    )
     def post(self, request: Request, name: str) -> Response:
         """Call the tool; the answer waits up to `wait_s` seconds for its result."""
         wanted = self.body(ToolCallBody)
@@ -57,6 +64,7 @@ class ExecutionList(CallerView):
     pagination_class = CursorPages
 
     @extend_schema(
+        operation_id="list_executions",
         responses={200: ExecutionPage},
         parameters=[
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
@@ -67,7 +75,7 @@ class ExecutionList(CallerView):
     )
     def get(self, request: Request) -> Response:
         """The caller's executions, the newest first; a person's also others', where granted."""
-        found = actions.readable(self.caller).select_related("tool_version")
+        found = actions.readable(self.caller).shown()
         if state := request.query_params.get("status"):
             found = found.filter(status=state)
         if tool := request.query_params.get("tool"):
@@ -76,14 +84,23 @@ class ExecutionList(CallerView):
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([execution_shape(row) for row in page])
 
-    @extend_schema(request=CallBody, responses=ANSWERS, parameters=[KEY])
+    @extend_schema(
+        operation_id="create_execution",
+        request=CallBody,
+        responses=ANSWERS,
+        parameters=[KEY],
+        examples=[CALL, RESULT, REFUSAL],
+    )
     def post(self, request: Request) -> Response:
         """Call a tool."""
         return _execute(self, self.body(CallBody))
 
 
 class ExecutionDetail(CallerView):
-    @extend_schema(responses={200: ExecutionAnswer, 202: ExecutionAnswer, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="get_execution",
+        responses={200: ExecutionAnswer, 202: ExecutionAnswer, 404: ErrorAnswer},
+    )
     def get(self, request: Request, execution_id: UUID) -> Response:
         return _answer(actions.one_of(self.caller, execution_id))
 
@@ -92,7 +109,9 @@ class ExecutionCancel(CallerView):
     scope = Scope.EXECUTE
 
     @extend_schema(
-        request=None, responses={200: ExecutionAnswer, 202: ExecutionAnswer, 409: ErrorAnswer}
+        operation_id="cancel_execution",
+        request=None,
+        responses={200: ExecutionAnswer, 202: ExecutionAnswer, 409: ErrorAnswer},
     )
     def post(self, request: Request, execution_id: UUID) -> Response:
         """End it: at once when it has not begun, else as soon as its worker hears."""
@@ -104,6 +123,7 @@ class ExecutionEvents(CallerView):
     renderer_classes = [EventStreamRenderer, JSONRenderer]
 
     @extend_schema(
+        operation_id="follow_execution",
         responses={(200, "text/event-stream"): OpenApiTypes.STR, 404: ErrorAnswer},
         parameters=[
             OpenApiParameter(

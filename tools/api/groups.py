@@ -35,7 +35,7 @@ class GroupView(CallerView):
 
 
 class GroupList(GroupView):
-    @extend_schema(responses={200: GroupPage})
+    @extend_schema(operation_id="list_groups", responses={200: GroupPage})
     def get(self, request: Request) -> Response:
         """The groups the caller was granted, with the tools it sees in them."""
         snapshot = self.snapshot
@@ -46,7 +46,11 @@ class GroupList(GroupView):
         ]
         return Response({"results": shown, "next": None, "previous": None})
 
-    @extend_schema(request=GroupBody, responses={201: GroupAnswer, 409: ErrorAnswer})
+    @extend_schema(
+        operation_id="create_group",
+        request=GroupBody,
+        responses={201: GroupAnswer, 409: ErrorAnswer},
+    )
     def post(self, request: Request) -> Response:
         self.require("add_toolgroup")
         wanted = self.body(GroupBody)
@@ -59,15 +63,23 @@ class GroupList(GroupView):
 
 
 class GroupDetail(GroupView):
-    @extend_schema(responses={200: GroupAnswer, 404: ErrorAnswer})
+    @extend_schema(operation_id="get_group", responses={200: GroupAnswer, 404: ErrorAnswer})
     def get(self, request: Request, name: str) -> Response:
         return Response(self._shape(name, self.snapshot))
 
-    @extend_schema(request=GroupChange, responses={200: GroupAnswer, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="replace_group",
+        request=GroupChange,
+        responses={200: GroupAnswer, 404: ErrorAnswer},
+    )
     def put(self, request: Request, name: str) -> Response:
         return self.patch(request, name)
 
-    @extend_schema(request=GroupChange, responses={200: GroupAnswer, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="change_group",
+        request=GroupChange,
+        responses={200: GroupAnswer, 404: ErrorAnswer},
+    )
     def patch(self, request: Request, name: str) -> Response:
         self.require("change_toolgroup")
         group = self._row(name)
@@ -75,7 +87,9 @@ class GroupDetail(GroupView):
         actions.save_group(organization=self.organization, name=group.name, by=self.actor, **wanted)
         return Response(self._shape(name, self.current()))
 
-    @extend_schema(responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer})
+    @extend_schema(
+        operation_id="delete_group", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
+    )
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools name the group."""
         self.require("delete_toolgroup")

@@ -1,4 +1,4 @@
-"""`/api/v1/organizations` and `/api/v1/tiers`. For superusers: they reach beyond one organization."""
+"""`/api/v1/organizations` and `/api/v1/tiers`: beyond one organization, so for superusers."""
 
 from django.db import transaction
 from drf_spectacular.utils import extend_schema
@@ -40,7 +40,7 @@ class PlatformView(CallerView):
 
 
 class OrganizationList(PlatformView):
-    @extend_schema(responses={200: OrganizationPage})
+    @extend_schema(operation_id="list_organizations", responses={200: OrganizationPage})
     def get(self, request: Request) -> Response:
         self.require_superuser()
         pages = CursorPages()
@@ -48,7 +48,11 @@ class OrganizationList(PlatformView):
         page: list[Organization] = pages.paginate_queryset(every, request, self) or []
         return pages.get_paginated_response([organization_shape(row) for row in page])
 
-    @extend_schema(request=OrganizationBody, responses={201: OrganizationAnswer, 409: ErrorAnswer})
+    @extend_schema(
+        operation_id="create_organization",
+        request=OrganizationBody,
+        responses={201: OrganizationAnswer, 409: ErrorAnswer},
+    )
     @transaction.atomic
     def post(self, request: Request) -> Response:
         """A new organization with the built-in tools."""
@@ -61,12 +65,18 @@ class OrganizationList(PlatformView):
 
 
 class OrganizationDetail(PlatformView):
-    @extend_schema(responses={200: OrganizationAnswer, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="get_organization", responses={200: OrganizationAnswer, 404: ErrorAnswer}
+    )
     def get(self, request: Request, slug: str) -> Response:
         self.require_superuser()
         return Response(organization_shape(self._row(slug)))
 
-    @extend_schema(request=OrganizationChange, responses={200: OrganizationAnswer})
+    @extend_schema(
+        operation_id="change_organization",
+        request=OrganizationChange,
+        responses={200: OrganizationAnswer},
+    )
     def patch(self, request: Request, slug: str) -> Response:
         self.require_superuser()
         wanted, organization = self.body(OrganizationChange), self._row(slug)
@@ -87,7 +97,7 @@ class OrganizationDetail(PlatformView):
 
 
 class TierList(PlatformView):
-    @extend_schema(responses={200: TierPage})
+    @extend_schema(operation_id="list_tiers", responses={200: TierPage})
     def get(self, request: Request) -> Response:
         """The license tiers, the smallest first."""
         self.require("view_licensetier")
@@ -96,12 +106,16 @@ class TierList(PlatformView):
 
 
 class TierDetail(PlatformView):
-    @extend_schema(responses={200: TierAnswer, 404: ErrorAnswer})
+    @extend_schema(operation_id="get_tier", responses={200: TierAnswer, 404: ErrorAnswer})
     def get(self, request: Request, name: str) -> Response:
         self.require("view_licensetier")
         return Response(tier_shape(self.tier(name)))
 
-    @extend_schema(request=TierChange, responses={200: TierAnswer, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="change_tier",
+        request=TierChange,
+        responses={200: TierAnswer, 404: ErrorAnswer},
+    )
     def patch(self, request: Request, name: str) -> Response:
         """Change a tier; every organization that has it is held to it from its next request on."""
         self.require_superuser()

@@ -3,6 +3,58 @@
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiExample
+
+from tools.api.bodies import ErrorAnswer
+
+ERRORS = {
+    "400": "A field is missing, malformed or unknown; `details` names each one.",
+    "401": "No token, or one that is not valid.",
+    "403": "A gate refused it, or the caller lacks the scope or permission; `code` says which.",
+    "404": "Not there, or not the caller's.",
+    "409": "It conflicts with what is there.",
+    "413": "The body is too large.",
+    "415": "The body must be JSON in UTF-8.",
+    "422": "The idempotency key was used for another body.",
+    "429": "Too often; `Retry-After` says when to try again.",
+    "503": "Not possible right now; `Retry-After` says when to try again.",
+}
+OF_EVERY_CALL = ("401", "403", "503")
+OF_A_BODY = ("400", "413", "415")
+
+
+class CallerSchema(AutoSchema):
+    """Every operation with the errors it shares with others, each in words."""
+
+    def get_operation(self, *args: Any, **options: Any) -> dict[str, Any] | None:
+        operation: dict[str, Any] | None = super().get_operation(*args, **options)
+        if operation is None:
+            return None
+        shared = set(OF_EVERY_CALL) if any(operation.get("security", [])) else {"503"}
+        if "requestBody" in operation:
+            shared.update(OF_A_BODY)
+        elif any(part["in"] == "query" for part in operation.get("parameters", [])):
+            shared.add("400")
+        responses = operation["responses"]
+        for status in shared:
+            responses.setdefault(status, self._error())
+        for status in responses.keys() & ERRORS.keys():
+            responses[status]["description"] = ERRORS[status]
+        operation["responses"] = dict(sorted(responses.items()))
+        return operation
+
+    def get_operation_id(self) -> str:
+        """Where a view serves two addresses and names neither: `…/tools/{name}/enable`."""
+        resource, verb = self.path.split("/")[3], self.path.rsplit("/", 1)[1]
+        return f"{verb}_{resource.removesuffix('s')}"
+
+    def get_summary(self) -> str:
+        return str(self.get_operation_id()).replace("_", " ").capitalize()
+
+    def _error(self) -> dict[str, Any]:
+        schema = self.resolve_serializer(ErrorAnswer, "response").ref
+        return {"content": {"application/json": {"schema": schema}}}
 
 
 class BearerScheme(OpenApiAuthenticationExtension):
@@ -10,7 +62,12 @@ class BearerScheme(OpenApiAuthenticationExtension):
     name = "bearer"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer", "bearerFormat": "tcr_…"}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "tcr_…",
+            "description": "An agent's token, or a person's.",
+        }
 
 
 class SessionScheme(OpenApiAuthenticationExtension):
@@ -18,4 +75,86 @@ class SessionScheme(OpenApiAuthenticationExtension):
     name = "session"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "apiKey", "in": "cookie", "name": "toolcrib_session"}
+        return {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": "toolcrib_session",
+            "description": "The browser's session, with its CSRF token for everything but reading.",
+        }
+
+
+CODE_TOOL = OpenApiExample(
+    "A Python tool",
+    request_only=True,
+    value={
+        "name": "word_count",
+        "type": "code",
+        "description": "Counts the words of a text.",
+        "category": "CodeExecution",
+        "parameters": [
+            {"name": "text", "type": "String", "description": "What to count.", "required": True}
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {"words": {"type": "integer"}},
+            "required": ["words"],
+        },
+        "constraints": {"max_execution_time": "PT5S", "allow_side_effects": False},
+        "delivery": "pure",
+        "group": ["text"],
+        "implementation": {
+            "language": "python",
+            "source": "def main(parameters):\n"
+            "    return {'words': len(parameters['text'].split())}\n",
+        },
+    },
+)
+CALL_OF_TOOL = OpenApiExample(
+    "Read a file",
+    request_only=True,
+    value={
+        "parameters": {"path": "notes.txt"},
+        "group": ["read-only"],
+        "options": {"timeout": "PT10S", "wait_s": 30},
+    },
+)
+CALL = OpenApiExample(
+    "Read a file",
+    request_only=True,
+    value={"tool_name": "read_file", **CALL_OF_TOOL.value},
+)
+_REFUSAL = {
+    "code": "group_not_granted",
+    "message": "The request names groups the caller was not granted: write. "
+    "Leave them out or ask an administrator.",
+    "details": {"gate": "granted_groups", "groups": ["write"]},
+    "request_id": "01a20058-6eb6-7174-971b-ab1c8c3d25a2",
+    "status": "PermissionDenied",
+    "execution_id": "01a20058-5057-74ee-9db0-8736132866b7",
+}
+REFUSAL = OpenApiExample("A gate said no", response_only=True, status_codes=["403"], value=_REFUSAL)
+_RESULT = {
+    "execution_id": "01a20058-5057-74ee-9db0-8736132866b7",
+    "status": "Success",
+    "input": {"tool_name": "read_file", "parameters": {"path": "notes.txt"}},
+    "output": {"content": "hello", "size": 5, "encoding": "utf-8"},
+    "observation": '{"content": "hello", "size": 5, "encoding": "utf-8"}',
+    "error_code": None,
+    "error_message": None,
+    "cached": False,
+    "cost": "0",
+    "metadata": {
+        "execution_id": "01a20058-5057-74ee-9db0-8736132866b7",
+        "tool_version": "1.0.0",
+        "started_at": "2026-01-31T12:00:00.010Z",
+        "completed_at": "2026-01-31T12:00:00.022Z",
+        "duration_ms": 12.4,
+        "output_size": 52,
+        "sandbox_id": "4711-1",
+        "execution_metrics": {"peak_memory_bytes": 9_437_184, "cpu_time_ms": 3.1},
+    },
+    "session": None,
+    "confirmation": None,
+    "warnings": [],
+}
+RESULT = OpenApiExample("It ran", response_only=True, status_codes=["200"], value=_RESULT)

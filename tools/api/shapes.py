@@ -45,7 +45,7 @@ def execution_shape(execution: Execution) -> dict[str, Any]:
         "cost": "0",
         "metadata": {
             "execution_id": identifier,
-            "tool_version": execution.tool_version.label,
+            "tool_version": execution.version_label,
             "started_at": _time(execution.started_at),
             "completed_at": _time(execution.completed_at),
             "duration_ms": execution.duration_ms,

@@ -13,6 +13,7 @@ from tools.api.agents import new_token_shape
 from tools.api.authentication import source_ip
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer
+from tools.api.schema import CallerSchema
 from tools.definitions.callers import Scope
 from tools.errors import NotFound, Unauthenticated
 from tools.models import User
@@ -25,8 +26,10 @@ class PersonalTokens(APIView):
 
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
+    schema = CallerSchema()
 
     @extend_schema(
+        operation_id="create_personal_token",
         request=LoginBody,
         responses={201: NewTokenAnswer, 401: ErrorAnswer, 429: ErrorAnswer},
         auth=[],
@@ -55,7 +58,7 @@ class PersonalTokens(APIView):
 class PersonalToken(CallerView):
     scope = Scope.READ
 
-    @extend_schema(responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="revoke_personal_token", responses={204: None, 404: ErrorAnswer})
     def delete(self, request: Request, token_id: Any) -> Response:
         """Revoke one of the caller's own tokens."""
         user = User.objects.filter(pk=self.caller.user_id).first()

@@ -20,6 +20,7 @@ from tools.api.bodies import (
     VersionAnswer,
 )
 from tools.api.pagination import page_of_tools
+from tools.api.schema import CODE_TOOL
 from tools.api.shapes import tool_shape, version_shape
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
@@ -44,7 +45,9 @@ LISTING = [
 
 
 class ToolList(CallerView):
-    @extend_schema(parameters=LISTING, responses={200: ToolPage, 403: ErrorAnswer})
+    @extend_schema(
+        operation_id="list_tools", parameters=LISTING, responses={200: ToolPage, 403: ErrorAnswer}
+    )
     def get(self, request: Request) -> Response:
         """The tools that exist for this request and caller."""
         asked = self.asked()
@@ -59,7 +62,10 @@ class ToolList(CallerView):
         return Response(page | {"warnings": warnings})
 
     @extend_schema(
-        request=DefinitionBody, responses={201: DefinitionBody, 400: ErrorAnswer, 409: ErrorAnswer}
+        operation_id="create_tool",
+        examples=[CODE_TOOL],
+        request=DefinitionBody,
+        responses={201: DefinitionBody, 400: ErrorAnswer, 409: ErrorAnswer},
     )
     def post(self, request: Request) -> Response:
         """Register a custom tool."""
@@ -103,17 +109,25 @@ class ToolList(CallerView):
 
 
 class ToolDetail(CallerView):
-    @extend_schema(responses={200: DefinitionBody, 404: ErrorAnswer})
+    @extend_schema(operation_id="get_tool", responses={200: DefinitionBody, 404: ErrorAnswer})
     def get(self, request: Request, name: str) -> Response:
         """One definition: for an agent a tool it may use, for people any they may view."""
         return Response(tool_shape(self._visible(name)))
 
-    @extend_schema(request=DefinitionBody, responses={200: DefinitionBody, 400: ErrorAnswer})
+    @extend_schema(
+        operation_id="replace_tool",
+        request=DefinitionBody,
+        responses={200: DefinitionBody, 400: ErrorAnswer},
+    )
     def put(self, request: Request, name: str) -> Response:
         """Replace the definition by a new version."""
         return self._change(name, request.data)
 
-    @extend_schema(request=OpenApiTypes.OBJECT, responses={200: DefinitionBody, 400: ErrorAnswer})
+    @extend_schema(
+        operation_id="change_tool",
+        request=OpenApiTypes.OBJECT,
+        responses={200: DefinitionBody, 400: ErrorAnswer},
+    )
     def patch(self, request: Request, name: str) -> Response:
         """A new version with some fields changed."""
         if not isinstance(request.data, dict):
@@ -127,7 +141,9 @@ class ToolDetail(CallerView):
             current["parameters"] = []
         return self._change(name, current | request.data)
 
-    @extend_schema(responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer})
+    @extend_schema(
+        operation_id="delete_tool", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
+    )
     def delete(self, request: Request, name: str) -> Response:
         self.require("delete_tool")
         actions.delete_tool(tool=actions.find_tool(self.organization, name), by=self.actor)
@@ -168,7 +184,10 @@ class ToolSwitch(CallerView):
 
 
 class ToolVersions(CallerView):
-    @extend_schema(responses={200: VersionAnswer(many=True), 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="list_tool_versions",
+        responses={200: VersionAnswer(many=True), 404: ErrorAnswer},
+    )
     def get(self, request: Request, name: str) -> Response:
         """Every version, the newest first."""
         self.require("view_tool")
@@ -178,7 +197,11 @@ class ToolVersions(CallerView):
 
 
 class ToolRestore(CallerView):
-    @extend_schema(request=None, responses={200: DefinitionBody, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="restore_tool_version",
+        request=None,
+        responses={200: DefinitionBody, 404: ErrorAnswer},
+    )
     def post(self, request: Request, name: str, version: str) -> Response:
         """Make what an earlier version said the current one, as a new version."""
         self.require("change_tool")
@@ -189,7 +212,9 @@ class ToolRestore(CallerView):
 
 class ToolExplanation(CallerView):
     @extend_schema(
-        parameters=REQUEST, responses={200: OpenApiResponse(ExplanationAnswer), 403: ErrorAnswer}
+        operation_id="explain_tools",
+        parameters=REQUEST,
+        responses={200: OpenApiResponse(ExplanationAnswer), 403: ErrorAnswer},
     )
     def get(self, request: Request) -> Response:
         """Every tool of the caller's organization with every gate's answer."""

@@ -125,7 +125,7 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
             {
                 "name": "path",
                 "type": "String",
-                "description": "The file's path, relative to the workspace; missing folders are made.",
+                "description": "Relative to the workspace; missing folders are made.",
                 "required": True,
                 "schema": {"minLength": 1, "maxLength": 4096},
             },
@@ -138,7 +138,7 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
             {
                 "name": "mode",
                 "type": "String",
-                "description": "overwrite replaces the file, append adds to it, create refuses one that is there.",
+                "description": "overwrite replaces, append adds, create refuses what is there.",
                 "default": "overwrite",
                 "enum": ["overwrite", "append", "create"],
             },
@@ -166,7 +166,7 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "name": "validate_content",
         "type": "builtin",
         "title": "Validate content",
-        "description": "Hold a JSON or YAML text against a JSON Schema, given or named; every error with its place.",
+        "description": "Validate a JSON or YAML text against a JSON Schema; every error named.",
         "category": "System",
         "parameters": [
             {
@@ -212,7 +212,7 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
     },
 )
 
-GROUPS = (
+GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("default", "Tools that name no group of their own.", []),
     ("read-only", "Tools that change nothing.", ["tool.filesystem.read"]),
     ("write", "Tools that change files.", ["tool.filesystem.read", "tool.filesystem.write"]),

@@ -17,7 +17,7 @@ from tools.catalog import versions
 from tools.definitions.schemas import Validator
 from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition
 from tools.definitions.vocabulary import ToolType
-from tools.models import LicenseTier, Organization, Tool, ToolGroup, ToolStatus
+from tools.models import LicenseTier, Organization, Tool, ToolGroup, ToolStatus, ToolVersion
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         tools.pop(names.get(row.pk, row.name), None)
     for row in changed:
         if row.deleted_at is None and row.version is not None:
-            tools[row.name] = _catalog_tool(row)
+            tools[row.name] = catalog_tool(row, row.version)
     groups = {
         row.name: CatalogGroup(row.name, row.description, frozenset(row.permissions))
         for row in ToolGroup.objects.filter(organization_id=organization_id)
@@ -135,9 +135,8 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
     )
 
 
-def _catalog_tool(row: Tool) -> CatalogTool:
-    version = row.version
-    assert version is not None
+def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
+    """A tool in one of its versions."""
     return CatalogTool(
         id=row.pk,
         name=row.name,

@@ -23,14 +23,14 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An agent, a person or the product itself, in one organization."""
+    """An agent or a person, in one organization."""
 
     kind: CallerKind
     name: str
     organization_id: UUID
     organization: str
     revision: int
-    user_id: UUID | None = None
+    user_id: UUID
     agent_id: UUID | None = None
     token_id: UUID | None = None
     granted_groups: frozenset[str] = frozenset()

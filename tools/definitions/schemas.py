@@ -71,9 +71,7 @@ def check_bounds(schema: Any) -> None:
         raise BadSchema("a schema is an object, or true or false")
     if len(json.dumps(schema)) > MAX_BYTES:
         raise BadSchema(f"the schema is larger than {MAX_BYTES} bytes")
-    count = 0
-    for place, depth, part in _parts(schema):
-        count += 1
+    for count, (place, depth, part) in enumerate(_parts(schema), start=1):
         if count > MAX_SUBSCHEMAS * 8 or depth > MAX_DEPTH * 2:
             raise BadSchema(f"the schema nests or branches too far at {place}")
         if isinstance(part, dict):
@@ -154,8 +152,8 @@ class _Expansion:
         if reference.startswith("#") and "/" not in reference and reference != "#":
             return self._anchor(reference[1:], place)
         part = self._root
-        for step in reference.removeprefix("#").split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
+        for escaped in reference.removeprefix("#").split("/")[1:]:
+            step = escaped.replace("~1", "/").replace("~0", "~")
             if isinstance(part, list) and step.isdigit() and int(step) < len(part):
                 part = part[int(step)]
             elif isinstance(part, dict) and step in part:

@@ -5,7 +5,6 @@ import time
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import QuerySet
 from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
@@ -19,6 +18,7 @@ from tools.execution.call import Call
 from tools.execution.pipeline import admit
 from tools.execution.tasks import run_execution
 from tools.models import Execution
+from tools.models.execution import ExecutionQuerySet
 from tools.policy.callers import actor_of
 from tools.policy.people import may
 
@@ -34,12 +34,12 @@ def execute(*, caller: Caller, call: Call, wait_s: float) -> Execution:
     earlier = _earlier(caller, call)
     identifier = earlier.pk if earlier else call.id
     deadline = time.monotonic() + wait_s
-    with bell.listening(identifier) as listener:
+    with bell.listening(identifier, only_end=True) as listener:
         execution = earlier or _request(caller, call)
         while not execution.over and time.monotonic() < deadline:
             connection.close()  # a thread that waits holds no connection
             listener.wait(deadline - time.monotonic())
-            execution = Execution.objects.select_related("tool_version").get(pk=identifier)
+            execution = Execution.objects.answer(identifier)
     return execution
 
 
@@ -64,10 +64,10 @@ def cancel(*, caller: Caller, execution: Execution) -> Execution:
             execution_id=execution.pk,
         )
     bell.ring(execution.pk)
-    return Execution.objects.select_related("tool_version").get(pk=execution.pk)
+    return Execution.objects.answer(execution.pk)
 
 
-def readable(caller: Caller) -> QuerySet[Execution]:
+def readable(caller: Caller) -> ExecutionQuerySet:
     """The executions a caller may read: an agent its own, a person what is granted."""
     here = Execution.objects.filter(organization_id=caller.organization_id)
     return here if may(caller, "view_execution") else here.filter(user_id=caller.user_id)
@@ -75,7 +75,7 @@ def readable(caller: Caller) -> QuerySet[Execution]:
 
 def one_of(caller: Caller, identifier: UUID) -> Execution:
     """One execution the caller may read. Raises `NotFound` also when it is another's."""
-    found = readable(caller).select_related("tool_version").filter(pk=identifier).first()
+    found = readable(caller).shown().filter(pk=identifier).first()
     if found is None:
         raise NotFound("There is no such execution among yours.", code="execution_not_found")
     return found
@@ -106,7 +106,7 @@ def _earlier(caller: Caller, call: Call) -> Execution | None:
     if call.idempotency_key is None:
         return None
     found = (
-        Execution.objects.select_related("tool_version")
+        Execution.objects.shown()
         .filter(
             organization_id=caller.organization_id,
             user_id=caller.user_id,

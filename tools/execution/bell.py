@@ -18,6 +18,7 @@ from django.conf import settings
 log = logging.getLogger(__name__)
 CHANNEL = "toolcrib:executions"
 GLANCE_S = 1.0
+END = " over"
 
 
 @lru_cache(maxsize=1)
@@ -25,10 +26,10 @@ def connection() -> redis.Redis:
     return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, health_check_interval=25)
 
 
-def ring(execution_id: object) -> None:
-    """Say that something happened to an execution. Call it after the commit."""
+def ring(execution_id: object, *, over: bool = True) -> None:
+    """Say that an execution is over, or that something happened to it. Call it after the commit."""
     try:
-        connection().publish(CHANNEL, str(execution_id))
+        connection().publish(CHANNEL, f"{execution_id}{END if over else ''}")
     except redis.RedisError as error:
         log.warning("nobody was woken: %s", type(error).__name__)
 
@@ -36,7 +37,8 @@ def ring(execution_id: object) -> None:
 class Listener:
     """One waiter for one execution. Registered before the call is made, it misses nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_end: bool) -> None:
+        self.only_end = only_end
         self._rung = threading.Event()
 
     def notify(self) -> None:
@@ -55,8 +57,8 @@ class _Switchboard:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def listening(self, execution_id: object) -> Iterator[Listener]:
-        key, listener = str(execution_id), Listener()
+    def listening(self, execution_id: object, *, only_end: bool = False) -> Iterator[Listener]:
+        key, listener = str(execution_id), Listener(only_end=only_end)
         with self._lock:
             self._waiting[key].add(listener)
             self._start()
@@ -88,11 +90,13 @@ class _Switchboard:
             for message in pubsub.listen():
                 self._wake(message["data"].decode("ascii", "replace"))
 
-    def _wake(self, key: str) -> None:
+    def _wake(self, message: str) -> None:
+        over = message.endswith(END)
         with self._lock:
-            listeners = tuple(self._waiting.get(key, ()))
+            listeners = tuple(self._waiting.get(message.removesuffix(END), ()))
         for listener in listeners:
-            listener.notify()
+            if over or not listener.only_end:
+                listener.notify()
 
 
 listening = _Switchboard().listening

@@ -4,7 +4,6 @@ from collections.abc import Generator
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Max
 
 from tools.definitions.results import EventType
 from tools.execution import bell
@@ -13,13 +12,9 @@ from tools.models import Execution, ExecutionEvent
 HEARTBEAT_S = 15.0
 
 
-def append(execution_id: UUID, kind: EventType, message: str = "", *, first: bool = False) -> None:
-    """Add an event; call it in the transaction of what it tells. `first` spares a query."""
-    events = ExecutionEvent.objects.filter(execution_id=execution_id)
-    last = 0 if first else events.aggregate(last=Max("sequence"))["last"] or 0
-    ExecutionEvent.objects.create(
-        execution_id=execution_id, sequence=last + 1, type=kind, message=message[:1000]
-    )
+def append(execution_id: UUID, kind: EventType, message: str = "") -> None:
+    """Add the next event; call it in the transaction of what it tells."""
+    ExecutionEvent.objects.append(execution_id, kind, message)
 
 
 def follow(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:

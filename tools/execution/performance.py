@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -20,14 +21,15 @@ from audit.events import Outcome as Evidence
 from sandbox.spec import Outcome, SandboxResult
 from tools import metrics
 from tools.catalog import versions
-from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status, event_for
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Refused
 from tools.execution import events, leases
 from tools.execution.transforms import observation_of, size_of
-from tools.models import Execution, ToolVersion
+from tools.models import Execution
+from tools.models.execution import Ending
 from tools.policy import authorization
 from tools.policy.callers import actor_of, caller_of_execution
 from tools.policy.decision import Asked, Question
@@ -62,7 +64,7 @@ class Performance:
     """An execution in the hands of the one worker that claimed it."""
 
     execution: Execution
-    version: ToolVersion
+    tool: CatalogTool
     caller: Caller
     worker: str
     began: float = field(default_factory=time.perf_counter)
@@ -70,7 +72,7 @@ class Performance:
 
     @property
     def definition(self) -> ToolDefinition:
-        return ToolDefinition(self.version.definition)
+        return self.tool.definition
 
 
 def ask_again(performance: Performance) -> None:
@@ -92,7 +94,7 @@ def ask_again(performance: Performance) -> None:
 def _same_version(performance: Performance, snapshot: Snapshot) -> CatalogTool:
     """What runs is the version that was admitted; one that was replaced meanwhile does not run."""
     tool = snapshot.tool(performance.execution.tool_name)
-    if tool is None or tool.version_id != performance.version.pk:
+    if tool is None or tool.version_id != performance.execution.tool_version_id:
         raise Refused(
             "The tool was changed or removed before the call began. Call it again.",
             code="tool_changed",
@@ -102,16 +104,16 @@ def _same_version(performance: Performance, snapshot: Snapshot) -> CatalogTool:
 
 
 def check_signature(performance: Performance) -> None:
-    version, execution = performance.version, performance.execution
+    tool = performance.tool
     if performance.result is None and not versions.authentic(
         organization=performance.caller.organization,
-        name=execution.tool_name,
-        number=version.number,
-        label=version.label,
-        definition=performance.definition,
-        version_digest=version.digest,
-        signature=version.signature,
-        key_id=version.key_id,
+        name=performance.execution.tool_name,
+        number=tool.number,
+        label=tool.version,
+        definition=tool.definition,
+        version_digest=tool.digest,
+        signature=tool.signature,
+        key_id=tool.key_id,
     ):
         performance.result = Result(
             Status.PERMISSION_DENIED,
@@ -125,20 +127,20 @@ def record_start(performance: Performance) -> None:
     execution = performance.execution
     if performance.result is not None:
         return
-    events.append(execution.pk, EventType.STARTED, first=execution.attempt == 1)
+    events.append(execution.pk, EventType.STARTED)
     record(
         Event.TOOL_START,
         by=actor_of(performance.caller),
         outcome=Evidence.STARTED,
         subject=execution.tool_name,
-        digest=performance.version.digest,
+        digest=performance.tool.digest,
         execution_id=execution.pk,
         details={
             "parameters": execution.parameters,
             "parameters_sha256": commitment(execution.parameters),
             "requested_groups": execution.requested_groups,
             "state": execution.state,
-            "version": performance.version.label,
+            "version": performance.tool.version,
             "attempt": execution.attempt,
             "fence": execution.fence,
             "worker": performance.worker,
@@ -184,8 +186,7 @@ def _result_of(outcome: SandboxResult) -> Result:
 
 def validate_output(performance: Performance) -> None:
     """Invalid output is never returned, not even next to the error (ruling 10)."""
-    result, definition = performance.result, performance.definition
-    validator = versions.output_validator(performance.version.digest, definition)
+    result, validator = performance.result, performance.tool.output_validator
     if result is None or result.status != Status.SUCCESS or validator is None:
         return
     flaws = validator.flaws(result.output)
@@ -205,23 +206,28 @@ def finish(performance: Performance) -> None:
     size = size_of(result.output) if shown else None
     with transaction.atomic():
         held = Execution.objects.finish(
-            execution.pk,
-            execution.fence,
-            status=result.status,
-            output=result.output if shown else None,
-            observation=observation_of(result.output) if shown else "",
-            error_code=result.error_code,
-            error_message=result.error_message,
-            error_details=result.error_details,
-            duration_ms=round((time.perf_counter() - performance.began) * 1000, 3),
-            output_bytes=size,
-            sandbox_id=result.sandbox_id,
-            metrics=result.metrics | {"queue_ms": _queue_ms(execution)},
+            execution.pk, execution.fence, _ending(performance, result, size)
         )
         if held:
             _record_end(performance, result, size)
         else:
             _record_late(performance, result)
+
+
+def _ending(performance: Performance, result: Result, size: int | None) -> Ending:
+    shown = result.status == Status.SUCCESS
+    return Ending(
+        status=result.status,
+        output=result.output if shown else None,
+        observation=observation_of(result.output) if shown else "",
+        error_code=result.error_code,
+        error_message=result.error_message,
+        error_details=result.error_details,
+        duration_ms=round((time.perf_counter() - performance.began) * 1000, 3),
+        output_bytes=size,
+        sandbox_id=result.sandbox_id,
+        metrics=result.metrics | {"queue_ms": _queue_ms(performance.execution)},
+    )
 
 
 def _record_end(performance: Performance, result: Result, size: int | None) -> None:
@@ -234,7 +240,7 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
         by=actor_of(performance.caller),
         outcome=Evidence.DENIED if refused else Evidence.SUCCESS if success else Evidence.FAILURE,
         subject=execution.tool_name,
-        digest=performance.version.digest,
+        digest=performance.tool.digest,
         reason=result.error_code,
         execution_id=execution.pk,
         details={
@@ -261,7 +267,7 @@ def _record_late(performance: Performance, result: Result) -> None:
         by=actor_of(performance.caller),
         outcome=Evidence.FAILURE,
         subject=execution.tool_name,
-        digest=performance.version.digest,
+        digest=performance.tool.digest,
         execution_id=execution.pk,
         details={"status": result.status, "fence": execution.fence},
     )
@@ -272,19 +278,28 @@ def _queue_ms(execution: Execution) -> float:
     return round((started - execution.created_at).total_seconds() * 1000, 3)
 
 
-def claim(execution: Execution, worker: str) -> Performance | None:
+def _admitted(execution: Execution, caller: Caller) -> CatalogTool:
+    """The version that was admitted: the catalog's, or, when that was replaced, its own row."""
+    snapshot = registry.snapshot(caller.organization_id, caller.revision)
+    tool = snapshot.tool(execution.tool_name)
+    if tool is not None and tool.version_id == execution.tool_version_id:
+        return tool
+    return catalog_tool(execution.tool_version.tool, execution.tool_version)
+
+
+def claim(execution_id: UUID, worker: str) -> Performance | None:
     """Take the execution, ask every gate again and record the start, in one transaction.
 
     None when another worker has it, or when it is over.
     """
     with transaction.atomic():
-        fence = Execution.objects.claim(
-            execution.pk, worker=worker, lease_s=settings.EXECUTION_LEASE_S
+        execution = Execution.objects.claim(
+            execution_id, worker=worker, lease_s=settings.EXECUTION_LEASE_S
         )
-        if fence is None:
+        if execution is None:
             return None
-        taken = Execution.objects.select_related("tool_version").get(pk=execution.pk)
-        performance = Performance(taken, taken.tool_version, caller_of_execution(taken), worker)
+        caller = caller_of_execution(execution)
+        performance = Performance(execution, _admitted(execution, caller), caller, worker)
         for step in CLAIM:
             step(performance)
     return performance

@@ -10,7 +10,7 @@ import threading
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models.functions import Now
+from django.utils import timezone
 
 from audit.actions import record
 from audit.events import Event, Outcome
@@ -51,11 +51,10 @@ def admit(caller: Caller, call: Call) -> Execution:
 def perform(execution_id: UUID) -> None:
     """Run an accepted execution, unless somebody else does or did."""
     with about_execution(str(execution_id)):
-        execution = Execution(pk=execution_id)
-        performance = claim(execution, worker_name())
+        performance = claim(execution_id, worker_name())
         if performance is None:
             return
-        bell.ring(execution_id)
+        bell.ring(execution_id, over=False)
         _run(performance)
         bell.ring(execution_id)
 
@@ -82,7 +81,7 @@ def _write_row(admission: Admission, status: Status, **ended: object) -> Executi
     call, caller, tool = admission.call, admission.caller, admission.resolved
     # A refusal is not kept under its key: what was wrong may be put right and asked again.
     key = call.idempotency_key if status == Status.PENDING else None
-    return Execution.objects.create(
+    execution = Execution(
         pk=call.id,
         organization_id=caller.organization_id,
         user_id=caller.user_id,
@@ -101,6 +100,9 @@ def _write_row(admission: Admission, status: Status, **ended: object) -> Executi
         status=status,
         **ended,
     )
+    execution.version_label = tool.version
+    Execution.objects.accept(execution)
+    return execution
 
 
 @transaction.atomic
@@ -110,12 +112,12 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
     execution = _write_row(
         admission,
         Status(refusal.status),
-        completed_at=Now(),
+        completed_at=timezone.now(),
         error_code=refusal.code,
         error_message=refusal.message,
         error_details=refusal.details,
     )
-    events.append(execution.pk, EventType.FAILED, refusal.message, first=True)
+    events.append(execution.pk, EventType.FAILED, refusal.message)
     record(
         Event.TOOL_INVALID if invalid else Event.TOOL_DENY,
         by=actor_of(admission.caller),

@@ -1,12 +1,14 @@
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
-from django.db import models
+from django.db import connection, models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from audit.rows import as_json, insert
 from tools.definitions.results import FINAL, OPEN, RAN, EventType, Status
 from tools.models.agent import Agent
 from tools.models.ids import new_id
@@ -15,18 +17,73 @@ from tools.models.tool import ToolVersion
 from tools.models.user import User
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an execution ended, as its row says it."""
+
+    status: Status
+    output: Any
+    observation: str
+    error_code: str
+    error_message: str
+    error_details: dict[str, Any]
+    duration_ms: float
+    output_bytes: int | None
+    sandbox_id: str
+    metrics: dict[str, Any]
+
+
+_DATABASE_FILLS = frozenset({"created_at"})
+_CLAIM = """
+    UPDATE tools_execution
+    SET status = %(running)s, fence = fence + 1, attempt = attempt + 1, worker = %(worker)s,
+        started_at = clock_timestamp(), lease_until = clock_timestamp() + %(lease)s
+    WHERE id = %(pk)s AND status = %(pending)s
+    RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
+        parameters, requested_groups, state, timeout_s, request_id, status, fence, attempt, worker,
+        created_at, started_at
+"""
+_FINISH = """
+    UPDATE tools_execution
+    SET status = %(status)s, output = %(output)s, observation = %(observation)s,
+        error_code = %(error_code)s, error_message = %(error_message)s,
+        error_details = %(error_details)s, duration_ms = %(duration_ms)s,
+        output_bytes = %(output_bytes)s, sandbox_id = %(sandbox_id)s, metrics = %(metrics)s,
+        completed_at = clock_timestamp(), lease_until = NULL
+    WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s
+"""
+
+_ANSWER = """
+    SELECT e.*, v.label AS version_label
+    FROM tools_execution e JOIN tools_toolversion v ON v.id = e.tool_version_id WHERE e.id = %s
+"""
+
+
 class ExecutionQuerySet(models.QuerySet["Execution"]):
-    def claim(self, pk: UUID, *, worker: str, lease_s: int) -> int | None:
-        """The fence of the one worker that moved the row from pending to running, or None."""
-        won = self.filter(pk=pk, status=Status.PENDING).update(
-            status=Status.RUNNING,
-            fence=F("fence") + 1,
-            attempt=F("attempt") + 1,
-            worker=worker,
-            started_at=Now(),
-            lease_until=Now() + timedelta(seconds=lease_s),
-        )
-        return self.values_list("fence", flat=True).get(pk=pk) if won else None
+    def accept(self, execution: "Execution") -> None:
+        """Write a new row; the execution was made in memory with all its fields."""
+        fields = execution._meta.local_concrete_fields
+        row: dict[str, Any] = {}
+        for field in fields:
+            value = getattr(execution, field.attname)
+            if value is not None and field.attname not in _DATABASE_FILLS:
+                is_json = isinstance(field, models.JSONField)
+                row[field.attname] = as_json(value) if is_json else value
+        insert(Execution, row)
+
+    def claim(self, pk: UUID, *, worker: str, lease_s: int) -> "Execution | None":
+        """The row, for the one worker that moved it from pending to running; else None.
+
+        Compare and swap in one statement, which also brings back what the gates ask about.
+        """
+        won = list(
+            self.raw(
+                _CLAIM,
+                {"running": Status.RUNNING, "pending": Status.PENDING, "pk": pk, "worker": worker,
+                 "lease": timedelta(seconds=lease_s)},
+            )
+        )  # fmt: skip
+        return won[0] if won else None
 
     def held(self, pk: UUID, fence: int) -> "ExecutionQuerySet":
         """The row, as long as the holder of this fence still owns it."""
@@ -36,10 +93,22 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         lease = Now() + timedelta(seconds=lease_s)
         return self.held(pk, fence).update(lease_until=lease) == 1
 
-    def finish(self, pk: UUID, fence: int, **result: Any) -> bool:
+    def finish(self, pk: UUID, fence: int, result: "Ending") -> bool:
         """True when the holder of the fence ended it; False when it had lost it meanwhile."""
-        ended = {"completed_at": Now(), "lease_until": None, **result}
-        return self.held(pk, fence).update(**ended) == 1
+        values = {field: getattr(result, field) for field in result.__dataclass_fields__}
+        for column in ("output", "error_details", "metrics"):
+            values[column] = None if values[column] is None else as_json(values[column])
+        with connection.cursor() as cursor:
+            cursor.execute(_FINISH, {**values, "pk": pk, "fence": fence, "running": Status.RUNNING})
+            return cursor.rowcount == 1
+
+    def shown(self) -> "ExecutionQuerySet":
+        """With `version_label`, and without the version's definition, which nobody reads there."""
+        return self.annotate(version_label=F("tool_version__label"))
+
+    def answer(self, pk: UUID) -> "Execution":
+        """One row as `shown`, for whoever waits for it: nothing is compiled."""
+        return next(iter(self.raw(_ANSWER, [pk])))
 
     def abandoned(self) -> "ExecutionQuerySet":
         """Running rows whose worker has not renewed its lease in time."""
@@ -96,6 +165,7 @@ class Execution(models.Model):
     sandbox_id = models.CharField(max_length=60, blank=True)
     metrics = models.JSONField(default=dict, blank=True)
 
+    version_label: str  # where a query or the road has put it
     objects = ExecutionQuerySet.as_manager()
 
     class Meta:
@@ -104,7 +174,7 @@ class Execution(models.Model):
             models.Index(fields=["organization", "-created_at"], name="execution_recent"),
             models.Index(fields=["user", "-created_at"], name="execution_of_caller"),
             models.Index(
-                fields=["created_at"], name="execution_open", condition=Q(status__in=[*OPEN])
+                fields=["created_at"], name="execution_open", condition=Q(status__in=sorted(OPEN))
             ),
         ]
         constraints = [
@@ -113,8 +183,8 @@ class Execution(models.Model):
             ),
             models.CheckConstraint(
                 name="execution_over_means_completed",
-                condition=Q(status__in=[*FINAL], completed_at__isnull=False)
-                | Q(status__in=[*OPEN], completed_at__isnull=True),
+                condition=Q(status__in=sorted(FINAL), completed_at__isnull=False)
+                | Q(status__in=sorted(OPEN), completed_at__isnull=True),
             ),
             models.CheckConstraint(
                 name="execution_running_means_leased",
@@ -156,6 +226,21 @@ class Execution(models.Model):
         return self.created_at + timedelta(seconds=self.timeout_s)
 
 
+_APPEND = """
+    INSERT INTO tools_executionevent (execution_id, sequence, type, message)
+    SELECT %(execution)s, coalesce(max(sequence), 0) + 1, %(type)s, %(message)s
+    FROM tools_executionevent WHERE execution_id = %(execution)s
+"""
+
+
+class EventQuerySet(models.QuerySet["ExecutionEvent"]):
+    def append(self, execution_id: UUID, kind: EventType, message: str) -> None:
+        """Numbered by the database; two at once cannot get one number."""
+        values: dict[str, Any] = {"execution": execution_id, "type": str(kind), "message": message[:1000]}
+        with connection.cursor() as cursor:
+            cursor.execute(_APPEND, values)
+
+
 class ExecutionEvent(models.Model):
     """What happened to an execution, in order; a reader may ask for all after a number."""
 
@@ -165,6 +250,8 @@ class ExecutionEvent(models.Model):
     type = models.CharField(max_length=12, choices=[(e.value, e.value) for e in EventType])
     message = models.CharField(max_length=1000, blank=True)
     created_at = models.DateTimeField(db_default=Now())
+
+    objects = EventQuerySet.as_manager()
 
     class Meta:
         ordering = ["sequence"]

@@ -15,7 +15,7 @@ def default_groups() -> list[str]:
 
 
 class PeopleManager(UserManager["User"]):
-    def create_superuser(self, username: str, *args: Any, **fields: Any) -> "User":  # type: ignore[override]
+    def create_superuser(self, username: str, *args: Any, **fields: Any) -> "User":
         """Where no organization is named, an administrator joins the first one."""
         if "organization" not in fields:
             fields["organization"] = Organization.objects.earliest("created_at")

@@ -50,7 +50,7 @@ def check_groups(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
     Returns warnings about names no group has; a strict caller gets `Malformed` for them (ruling 6).
     """
     granted = caller.granted_groups
-    beyond = set() if WILDCARD in granted else asked.groups - granted
+    beyond = frozenset() if WILDCARD in granted else asked.groups - granted
     if beyond:
         _count_escalation(beyond, snapshot)
         names = ", ".join(sorted(beyond))
@@ -83,7 +83,7 @@ def count_request(asked: Asked, snapshot: Snapshot) -> None:
         metrics.group_requests.labels(_bounded(name, snapshot)).inc()
 
 
-def _count_escalation(groups: set[str], snapshot: Snapshot) -> None:
+def _count_escalation(groups: frozenset[str], snapshot: Snapshot) -> None:
     metrics.escalation_attempts.labels("wildcard" if WILDCARD in groups else "group").inc()
     for name in groups:
         metrics.group_access_denied.labels(_bounded(name, snapshot)).inc()

@@ -3,7 +3,6 @@ the organization's revision, by which the caller's process knows whether its cat
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
@@ -14,27 +13,10 @@ from tools.definitions.callers import Caller, CallerKind, Scope
 from tools.definitions.names import WILDCARD
 from tools.errors import Unauthenticated
 from tools.models import Execution, Organization, Token, User
+from tools.models.callers import Holder, holder_of_execution, holder_of_token
 from tools.policy.tokens import Presented, hashed, matches, read_token
 
 LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
-# What a caller is made of: our name for it, and its place as seen from the user's row.
-_COLUMNS = {
-    "user_id": "pk",
-    "username": "username",
-    "groups": "granted_groups",
-    "permissions": "granted_permissions",
-    "superuser": "is_superuser",
-    "user_active": "is_active",
-    "organization_id": "organization__pk",
-    "organization": "organization__slug",
-    "revision": "organization__revision",
-    "agent_id": "agent__pk",
-    "agent": "agent__slug",
-    "agent_active": "agent__active",
-    "strict": "agent__strict",
-}
-_TOKEN_COLUMNS = ("pk", "secret_hash", "scopes", "expires_at", "revoked_at", "last_used_at")
-_FROM_TOKEN = [f"user__{place}" for place in _COLUMNS.values()]
 _NOBODY = Presented("0" * 8, "0" * 43)
 REFUSAL = "The token is not valid. Ask an administrator for a new one."
 
@@ -44,21 +26,20 @@ def caller_of_token(text: str, *, source_ip: str = "") -> Caller:
     presented = read_token(text)
     if presented is None:
         raise Unauthenticated(REFUSAL)
-    named = Token.objects.filter(public_id=presented.public_id)
-    values = named.values_list(*_TOKEN_COLUMNS, *_FROM_TOKEN).first()
-    if values is None:
+    found = holder_of_token(presented.public_id)
+    if found is None:
         matches(_NOBODY, hashed(presented.secret))  # the same work as for a known one
         raise Unauthenticated(REFUSAL)
-    row = dict(zip((*_TOKEN_COLUMNS, *_COLUMNS), values, strict=True))
+    holder, token = found
     now = timezone.now()
-    good = matches(presented, row["secret_hash"])
-    if not good or row["revoked_at"] or row["expires_at"] <= now or not row["user_active"]:
+    good = matches(presented, token.secret_hash) and holder.user_active
+    if not good or token.revoked_at or token.expires_at <= now:
         raise Unauthenticated(REFUSAL)
-    if row["agent_id"] and not row["agent_active"]:
+    if not holder.active:
         raise Unauthenticated("The agent is suspended.", code="agent_suspended")
-    if row["last_used_at"] is None or now - row["last_used_at"] > LAST_USED_STEP:
-        Token.objects.filter(pk=row["pk"]).update(last_used_at=now)
-    return _caller(row, scopes=frozenset(row["scopes"]), token_id=row["pk"], source_ip=source_ip)
+    if token.last_used_at is None or now - token.last_used_at > LAST_USED_STEP:
+        Token.objects.filter(pk=token.id).update(last_used_at=now)
+    return _caller(holder, frozenset(token.scopes), token_id=token.id, source_ip=source_ip)
 
 
 def caller_of_user(
@@ -84,20 +65,15 @@ def caller_of_user(
 
 
 def caller_of_execution(execution: Execution) -> Caller:
-    """Whoever asked for an execution, with what they are granted now; two queries at most.
+    """Whoever asked for an execution, with what they are granted now.
 
     `active` is False for one who was suspended, or whose token was revoked, since.
     """
-    values = User.objects.values_list(*_COLUMNS.values()).get(pk=execution.user_id)
-    row = dict(zip(_COLUMNS, values, strict=True))
-    if row["organization_id"] != execution.organization_id:
-        place = Organization.objects.get(pk=execution.organization_id)
-        row |= {"organization_id": place.pk, "organization": place.slug, "revision": place.revision}
-    caller = _caller(row, scopes=frozenset(Scope), token_id=execution.token_id)
-    suspended = row["agent_id"] and not row["agent_active"]
-    if suspended or not row["user_active"] or _revoked(execution.token_id):
-        return replace(caller, active=False)
-    return caller
+    holder, token_good = holder_of_execution(
+        user=execution.user_id, organization=execution.organization_id, token=execution.token_id
+    )
+    caller = _caller(holder, frozenset(Scope), token_id=execution.token_id)
+    return caller if holder.active and token_good else replace(caller, active=False)
 
 
 def actor_of(caller: Caller) -> Actor:
@@ -106,39 +82,30 @@ def actor_of(caller: Caller) -> Actor:
         kind=caller.kind,
         name=caller.name,
         organization=caller.organization,
-        id=str(caller.agent_id or caller.user_id or ""),
+        id=str(caller.agent_id or caller.user_id),
         token_id=str(caller.token_id or ""),
         source_ip=caller.source_ip,
         request_id=request_id.get(),
     )
 
 
-def _revoked(token_id: UUID | None) -> bool:
-    usable = Token.objects.usable(timezone.now()).filter(pk=token_id)
-    return token_id is not None and not usable.exists()
-
-
 def _caller(
-    row: dict[str, Any],
-    *,
-    scopes: frozenset[str],
-    token_id: UUID | None = None,
-    source_ip: str = "",
+    holder: Holder, scopes: frozenset[str], *, token_id: UUID | None, source_ip: str = ""
 ) -> Caller:
-    everything = [WILDCARD] if row["superuser"] else None
+    everything = [WILDCARD] if holder.superuser else None
     return Caller(
-        kind=CallerKind.AGENT if row["agent_id"] else CallerKind.PERSON,
-        name=row["agent"] or row["username"],
-        organization_id=row["organization_id"],
-        organization=row["organization"],
-        revision=row["revision"],
-        user_id=row["user_id"],
-        agent_id=row["agent_id"],
+        kind=CallerKind.AGENT if holder.agent_id else CallerKind.PERSON,
+        name=holder.agent or holder.username,
+        organization_id=holder.organization_id,
+        organization=holder.organization,
+        revision=holder.revision,
+        user_id=holder.user_id,
+        agent_id=holder.agent_id,
         token_id=token_id,
-        granted_groups=frozenset(everything or row["groups"]),
-        granted_permissions=frozenset(everything or row["permissions"]),
+        granted_groups=frozenset(everything or holder.groups),
+        granted_permissions=frozenset(everything or holder.permissions),
         scopes=scopes,
-        is_superuser=row["superuser"],
-        strict=bool(row["strict"]),
+        is_superuser=holder.superuser,
+        strict=bool(holder.strict),
         source_ip=source_ip,
     )

@@ -38,8 +38,6 @@ class GrantCache:
         """The caller's grants as of `revision`; at most three queries after a change, else none."""
         if caller.is_superuser:
             return ToolGrants(every=True, tools=frozenset())
-        if caller.user_id is None:
-            return ToolGrants(every=False, tools=frozenset())
         known = self._kept.get(caller.user_id)
         if known is not None and known[0] >= revision:
             return known[1]

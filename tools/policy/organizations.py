@@ -8,7 +8,7 @@ from tools.models import Organization, User
 
 
 def acting_in(caller: Caller, slug: str | None) -> Caller:
-    """The same person in the organization `slug`. Raises `NotFound` where they are not granted it."""
+    """The same person in the organization `slug`. Raises `NotFound` where it is not granted."""
     if not slug or slug == caller.organization:
         return caller
     organization = Organization.objects.filter(slug=slug).first()

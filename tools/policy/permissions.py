@@ -23,7 +23,7 @@ def required_permissions(question: Question) -> Verdict:
     missing = [name for name in required if WILDCARD not in held and name not in held]
     if not missing:
         return Verdict("required_permissions", True)
-    reason = f"The tool {question.tool.name} requires permissions the caller lacks: {', '.join(missing)}."
+    reason = f"The caller lacks permissions that {question.tool.name} requires: {', '.join(missing)}."
     return Verdict("required_permissions", False, "permission_missing", reason)
 
 

@@ -1,3 +1,19 @@
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from tools.ui import catalog, executions, login, tool
+
+EXECUTION = "executions/<uuid:execution_id>/"
+
+urlpatterns: list[URLPattern] = [
+    path("", catalog.tool_list, name="catalog"),
+    path("login/", login.log_in, name="login"),
+    path("logout/", login.log_out, name="logout"),
+    path("tools/<str:name>/", tool.tool_page, name="tool"),
+    path("tools/<str:name>/enable", catalog.switch, {"enabled": True}, name="tool-enable"),
+    path("tools/<str:name>/disable", catalog.switch, {"enabled": False}, name="tool-disable"),
+    path("tools/<str:name>/try", tool.try_tool, name="tool-try"),
+    path("tools/<str:name>/versions/<int:number>/", tool.version_page, name="tool-version"),
+    path("executions/", executions.execution_list, name="executions"),
+    path(EXECUTION, executions.execution_page, name="execution"),
+    path(f"{EXECUTION}cancel", executions.cancel, name="execution-cancel"),
+]

@@ -1,5 +1,5 @@
-"""The built-in `validate_content`. Runs inside the sandbox, with two libraries beside the standard one:
-a schema and a document from outside may be made to hang, and here they hang alone.
+"""The built-in `validate_content`. Runs inside the sandbox, with two libraries beside the standard
+one: a schema and a document from outside may be made to hang, and here they hang alone.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Opening files of the workspace without leaving it. Runs inside the sandbox: standard library only.
+"""Opening files of the workspace and nothing else. Inside the sandbox: standard library only.
 
 Every step of a path is opened by itself, below the step before, and no step may be a link: what is
 opened is what the path says, also while somebody else moves things about.

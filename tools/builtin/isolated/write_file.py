@@ -13,7 +13,7 @@ MOST_FILE_BYTES = 64 * 1024 * 1024
 
 
 def main(parameters: dict[str, str]) -> dict[str, object]:
-    """Write, append or create; an overwritten file is at every moment the old one or the new one."""
+    """Write, append or create; a file is at every moment the old one or the new one."""
     path, mode = parameters["path"], parameters["mode"]
     raw = _bytes(parameters["content"], parameters["encoding"])
     steps = workspace.steps_of(path)

@@ -1,0 +1,32 @@
+"""Writing a row without building an object for it: for what every call writes.
+
+The object-relational mapper spends three times as long on an insert as the database does, and a
+call makes five of them.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from django.db import connection, models
+from psycopg.types.json import Jsonb
+
+
+def insert(model: type[models.Model], values: Mapping[str, Any]) -> None:
+    """Insert one row. Keys are columns; a dict or a JSON list is given as `Jsonb`."""
+    with connection.cursor() as cursor:
+        cursor.execute(_statement(model, tuple(values)), tuple(values.values()))
+
+
+def as_json(value: Any) -> Jsonb:
+    return Jsonb(value)
+
+
+@lru_cache(maxsize=64)
+def _statement(model: type[models.Model], columns: tuple[str, ...]) -> str:
+    known = {field.column for field in model._meta.local_concrete_fields}
+    if not known.issuperset(columns):
+        raise LookupError(f"{model.__name__} has no column {set(columns) - known}")
+    names = ", ".join(f'"{column}"' for column in columns)
+    marks = ", ".join(["%s"] * len(columns))
+    return f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES ({marks})'  # noqa: S608

@@ -1,0 +1,5 @@
+from django.urls import URLPattern, path
+
+from audit import views
+
+urlpatterns: list[URLPattern] = [path("", views.record_list, name="audit")]

@@ -1,0 +1,118 @@
+"""What every command stands on: what it prints, and what its exit code means.
+
+0 is done. 1 is refused or failed, with one sentence on standard error. 2 is bad usage: what the
+command line alone shows to be wrong. With `--json`, results and errors are JSON documents.
+"""
+
+import json
+import logging
+import os
+import pwd
+import sys
+from abc import abstractmethod
+from typing import Any
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import DatabaseError, connection
+from psycopg_pool import PoolTimeout
+from uuid_utils.compat import uuid7
+
+from audit.actions import Actor
+from config.logs import request_id
+from tools.definitions.callers import CallerKind
+from tools.errors import ToolcribError, Unavailable
+
+DONE, FAILED = 0, 1
+CONNECT_TIMEOUT_S = 5
+
+
+class ToolcribCommand(BaseCommand):
+    """A command says what it takes and does one thing; this class does the rest."""
+
+    requires_system_checks = ()  # they cost a second and tell nothing about one call
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        self.arguments(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+    def handle(self, *args: str, **options: Any) -> None:
+        logging.disable(logging.WARNING)  # whoever types reads sentences; the services keep logs
+        mark = request_id.set(f"command-{uuid7()}")
+        try:
+            check_database()
+            code = self.perform(options)
+        except ToolcribError as error:
+            code = self._refuse(error, as_json=options["json"])
+        except (DatabaseError, PoolTimeout) as error:
+            failure = Unavailable(f"The database could not be used: {first_line(error)}")
+            code = self._refuse(failure, as_json=options["json"])
+        finally:
+            request_id.reset(mark)
+            logging.disable(logging.NOTSET)
+        if code != DONE:
+            sys.exit(code)
+
+    @abstractmethod
+    def arguments(self, parser: CommandParser) -> None:
+        """Add what this command takes beside `--json`."""
+
+    @abstractmethod
+    def perform(self, options: dict[str, Any]) -> int:
+        """Do it and return the exit code. Raises `ToolcribError` for what is refused."""
+
+    def answer(self, options: dict[str, Any], document: Any, text: str) -> None:
+        """Print a result: the document with `--json`, else the text."""
+        self.stdout.write(as_json(document) if options["json"] else text)
+
+    def _refuse(self, error: ToolcribError, *, as_json: bool) -> int:
+        shape = {"code": error.code, "message": error.message, "details": error.details}
+        # Details a person can act on are the wrong fields; the rest is for programs.
+        lines = [error.message, *_flaws(error)]
+        self.stderr.write(json.dumps(shape, default=str) if as_json else "\n".join(lines))
+        return FAILED
+
+
+def as_json(document: Any) -> str:
+    return json.dumps(document, ensure_ascii=False, indent=2, default=str)
+
+
+def check_database() -> None:
+    """Asked without Django's pool, which tries and complains for ten seconds."""
+    if connection.connection is not None:
+        return
+    parameters = connection.get_connection_params() | {"connect_timeout": CONNECT_TIMEOUT_S}
+    try:
+        psycopg.connect(**parameters).close()
+    except psycopg.Error:
+        raise Unavailable(
+            "The database does not answer. Start Toolcrib with `make run`, and name the same "
+            "TOOLCRIB_DATA or DATABASE_URL here.",
+            code="database_unavailable",
+        ) from None
+
+
+def operator(organization: str) -> Actor:
+    """Whoever typed the command, as evidence names them."""
+    return Actor(
+        CallerKind.SYSTEM,
+        f"command:{_login()}",
+        organization,
+        request_id=request_id.get(),
+    )
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _login() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _flaws(error: ToolcribError) -> list[str]:
+    flaws = error.details.get("errors") or []
+    return [f"  {flaw.get('field') or flaw.get('place')}: {flaw['message']}" for flaw in flaws]

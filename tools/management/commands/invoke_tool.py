@@ -1,0 +1,91 @@
+"""`manage.py invoke_tool`: one call in an agent's name, down the whole road."""
+
+import json
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from tools.catalog.registry import registry
+from tools.definitions.callers import Caller
+from tools.definitions.results import Status
+from tools.execution import actions
+from tools.execution.call import Call
+from tools.management import agents, arguments, text
+from tools.management.command import DONE, FAILED, ToolcribCommand
+from tools.management.shapes import execution_document
+from tools.models import Execution
+
+QUEUE_S = 30  # what a call may wait for a worker beside the time it may run
+
+
+class Command(ToolcribCommand):
+    help = "Calls a tool as an agent would: every gate, the sandbox, the audit record."
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", metavar="NAME")
+        arguments.add_agent(parser, required=True)
+        parser.add_argument(
+            "--parameters",
+            type=arguments.parameters,
+            default={},
+            metavar="JSON",
+            help="a JSON object; - reads it from standard input",
+        )
+        arguments.add_request(parser)
+        parser.add_argument(
+            "--timeout", type=arguments.duration, metavar="PT10S", help="at most the tool's own"
+        )
+        parser.add_argument("--session", metavar="ID")
+
+    def perform(self, options: dict[str, Any]) -> int:
+        caller = agents.acting_as(options["organization"], options["agent"])
+        call = Call(
+            tool_name=options["name"],
+            parameters=options["parameters"],
+            group=arguments.groups_of(options),
+            state=options["state"],
+            session=options["session"],
+            timeout_s=options["timeout"],
+        )
+        execution = actions.execute(caller=caller, call=call, wait_s=patience_s(caller, call))
+        self.answer(options, execution_document(execution), _shown(execution))
+        if execution.status == Status.SUCCESS:
+            return DONE
+        self.stderr.write(_complaint(execution))
+        return FAILED
+
+
+def patience_s(caller: Caller, call: Call) -> float:
+    """The time the call may run, and then some for the queue."""
+    tool = registry.snapshot(caller.organization_id, caller.revision).tool(call.tool_name)
+    allowed = tool.definition.timeout_s if tool else settings.EXECUTION_TIMEOUT_S
+    return min(allowed, call.timeout_s or allowed) + QUEUE_S
+
+
+def _shown(execution: Execution) -> str:
+    lines = [
+        ("Status", execution.status),
+        ("Execution", str(execution.pk)),
+        ("Version", execution.tool_version.label),
+    ]
+    if execution.duration_ms is not None:
+        lines.append(("Duration", f"{execution.duration_ms:.1f} ms"))
+    lines += [("Warning", warning) for warning in execution.warnings]
+    shown = text.fields(lines)
+    if execution.status != Status.SUCCESS:
+        return shown
+    return f"{shown}\n\n{_output(execution.output)}"
+
+
+def _output(output: Any) -> str:
+    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
+
+
+def _complaint(execution: Execution) -> str:
+    if not execution.over:
+        return (
+            "The call is not over yet; nobody may be working on calls. "
+            f"Read it later: GET /api/v1/executions/{execution.pk}"
+        )
+    return f"{execution.error_code}: {execution.error_message}"

@@ -1,0 +1,75 @@
+"""`manage.py list_tools`: what there is, or exactly what one agent sees."""
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.catalog.registry import CatalogTool, registry
+from tools.management import agents, arguments, text
+from tools.management.command import DONE, ToolcribCommand
+from tools.management.shapes import tool_document
+from tools.policy import authorization
+from tools.policy.availability import matches_groups, matches_state
+from tools.policy.decision import Asked
+
+HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "DESCRIPTION")
+LONGEST = 60
+
+
+class Command(ToolcribCommand):
+    help = (
+        "Lists the tools of an organization. With --agent: those that exist for that agent and "
+        "this request, or why the request is refused."
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        arguments.add_request(parser)
+        arguments.add_agent(parser, required=False)
+
+    def perform(self, options: dict[str, Any]) -> int:
+        tools, warnings = tools_for_agent(options) if options["agent"] else all_tools(options)
+        document = {"results": [tool_document(tool) for tool in tools], "warnings": warnings}
+        shown = text.table(HEADER, map(row, tools)) if tools else "No tools."
+        self.answer(options, document, "\n".join([*warnings, shown]))
+        return DONE
+
+
+def tools_for_agent(options: dict[str, Any]) -> tuple[list[CatalogTool], list[str]]:
+    """Raises `Refused` where the agent's own request would be."""
+    caller = agents.acting_as(options["organization"], options["agent"])
+    snapshot = registry.snapshot(caller.organization_id, caller.revision)
+    asked = Asked.of(arguments.groups_of(options), options["state"])
+    warnings = authorization.check_groups(caller, asked, snapshot)
+    return authorization.usable_tools(caller, asked, snapshot), warnings
+
+
+def all_tools(options: dict[str, Any]) -> tuple[list[CatalogTool], list[str]]:
+    """Every tool whatever its status; groups and a state narrow the list where they are given."""
+    organization = agents.find_organization(options["organization"])
+    tools = registry.snapshot(organization.pk, organization.revision).sorted_tools
+    groups, state = arguments.groups_of(options), options["state"]
+    wanted = None if groups is None else frozenset(groups)
+    return [
+        tool
+        for tool in tools
+        if (wanted is None or matches_groups(tool.definition.groups, wanted))
+        and (state is None or matches_state(tool.definition.states, state))
+    ], []
+
+
+def row(tool: CatalogTool) -> tuple[str, ...]:
+    raw = tool.definition.raw
+    return (
+        tool.name,
+        tool.version,
+        raw["type"],
+        text.names(sorted(tool.definition.groups)),
+        text.names(sorted(tool.definition.states)),
+        tool.status,
+        in_short(raw["description"]),
+    )
+
+
+def in_short(description: str) -> str:
+    line = " ".join(description.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

@@ -1,0 +1,84 @@
+"""The one indexed query behind each call: a token's holder, or an execution's caller, with the
+organization's revision. Plain rows, no objects: this stands in the path of every request."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+_HOLDER = """
+    u.id, u.username, u.granted_groups, u.granted_permissions, u.is_superuser, u.is_active,
+    o.id, o.slug, o.revision, a.id, a.slug, a.active, a.strict
+"""
+_BY_TOKEN = f"""
+    SELECT {_HOLDER}, t.id, t.secret_hash, t.scopes, t.expires_at, t.revoked_at, t.last_used_at
+    FROM tools_token t
+    JOIN tools_user u ON u.id = t.user_id
+    JOIN tools_organization o ON o.id = u.organization_id
+    LEFT JOIN tools_agent a ON a.service_account_id = u.id
+    WHERE t.public_id = %s
+"""  # noqa: S608
+_OF_EXECUTION = f"""
+    SELECT {_HOLDER}, %(token)s::uuid IS NULL OR EXISTS (
+        SELECT FROM tools_token t
+        WHERE t.id = %(token)s::uuid AND t.revoked_at IS NULL AND t.expires_at > now()
+    )
+    FROM tools_user u
+    JOIN tools_organization o ON o.id = %(organization)s
+    LEFT JOIN tools_agent a ON a.service_account_id = u.id
+    WHERE u.id = %(user)s
+"""  # noqa: S608
+
+
+class Holder(NamedTuple):
+    """Whom a credential belongs to."""
+
+    user_id: UUID
+    username: str
+    groups: list[str]
+    permissions: list[str]
+    superuser: bool
+    user_active: bool
+    organization_id: UUID
+    organization: str
+    revision: int
+    agent_id: UUID | None
+    agent: str | None
+    agent_active: bool | None
+    strict: bool | None
+
+    @property
+    def active(self) -> bool:
+        return self.user_active and (self.agent_id is None or bool(self.agent_active))
+
+
+class TokenRow(NamedTuple):
+    id: UUID
+    secret_hash: str
+    scopes: list[str]
+    expires_at: datetime
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+def holder_of_token(public_id: str) -> tuple[Holder, TokenRow] | None:
+    row = _one(_BY_TOKEN, [public_id])
+    width = len(Holder._fields)
+    return (Holder(*row[:width]), TokenRow(*row[width:])) if row else None
+
+
+def holder_of_execution(
+    *, user: UUID, organization: UUID, token: UUID | None
+) -> tuple[Holder, bool]:
+    """Who asked for it, as things stand now, and whether the token is still good."""
+    row = _one(_OF_EXECUTION, {"user": user, "organization": organization, "token": token})
+    if row is None:
+        raise LookupError("an execution's caller is gone")
+    return Holder(*row[:-1]), row[-1]
+
+
+def _one(statement: str, values: Any) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchone()

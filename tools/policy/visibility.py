@@ -1,0 +1,30 @@
+"""Which tools a person or agent may look at: all with `view_tool`, else those they could call."""
+
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.callers import Caller
+from tools.errors import NotFound
+from tools.policy import authorization
+from tools.policy.decision import DEFAULT_STATE, Asked, Question
+from tools.policy.people import may
+
+
+def visible_tools(caller: Caller, snapshot: Snapshot) -> tuple[CatalogTool, ...]:
+    """In the order of their names."""
+    if may(caller, "view_tool"):
+        return snapshot.sorted_tools
+    return tuple(tool for tool in snapshot.sorted_tools if _could_call(caller, tool, snapshot))
+
+
+def visible_tool(caller: Caller, snapshot: Snapshot, name: str) -> CatalogTool:
+    """Raises `NotFound`, also for a tool that is there and not for this caller."""
+    tool = snapshot.tool(name)
+    if tool is not None and (may(caller, "view_tool") or _could_call(caller, tool, snapshot)):
+        return tool
+    raise NotFound(f"There is no tool {name[:128]!r} for you.", code="tool_not_found")
+
+
+def _could_call(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
+    """In some state: the state passes, the tool does not change with it."""
+    asked = Asked(caller.granted_groups, DEFAULT_STATE)
+    verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
+    return all(verdict.passed for verdict in verdicts if verdict.gate != "state")

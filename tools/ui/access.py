@@ -1,0 +1,82 @@
+"""What every page stands on: somebody logged in, refusals as pages, nothing kept in caches."""
+
+from collections.abc import Callable
+from functools import wraps
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django_htmx.http import HttpResponseClientRedirect, reswap, retarget
+from django_htmx.middleware import HtmxDetails
+
+from config.logs import request_id
+from tools.catalog.registry import Snapshot, registry
+from tools.definitions.callers import Caller
+from tools.errors import ToolcribError
+from tools.models import Organization, User
+from tools.policy.callers import caller_of_user
+
+
+class PageRequest(HttpRequest):
+    """A request of somebody who is logged in, as `page` hands it to a view."""
+
+    user: User
+    htmx: HtmxDetails
+    caller: Caller
+
+
+View = Callable[..., HttpResponseBase]
+
+
+def page(view: View) -> View:
+    """The view behind a login. What it raises of ours becomes a page, or a notice in the page."""
+
+    @wraps(view)
+    @never_cache
+    def guarded(request: PageRequest, *args: object, **kwargs: object) -> HttpResponseBase:
+        if not request.user.is_authenticated:
+            return _to_login(request)
+        request.caller = caller_of_user(request.user, source_ip=address_of(request))
+        try:
+            return view(request, *args, **kwargs)
+        except ToolcribError as refusal:
+            return _refusal(request, refusal)
+
+    return guarded
+
+
+def address_of(request: HttpRequest) -> str:
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
+def snapshot_of(request: PageRequest) -> Snapshot:
+    return registry.snapshot(request.caller.organization_id, request.caller.revision)
+
+
+def current_snapshot(request: PageRequest) -> Snapshot:
+    """The catalog with what this very request has changed."""
+    revision = Organization.objects.values_list("revision", flat=True)
+    organization_id = request.caller.organization_id
+    return registry.snapshot(organization_id, revision.get(pk=organization_id))
+
+
+def _to_login(request: PageRequest) -> HttpResponse:
+    if not request.htmx:
+        return redirect_to_login(request.get_full_path())
+    # A part must not be replaced by the login page: the whole page goes there.
+    back = request.htmx.current_url_abs_path or "/"
+    return HttpResponseClientRedirect(redirect_to_login(back)["Location"])
+
+
+def _refusal(request: PageRequest, refusal: ToolcribError) -> HttpResponse:
+    context = {
+        "status": refusal.http_status,
+        "message": refusal.message,
+        "request_id": request_id.get(),
+    }
+    if not request.htmx:
+        return render(request, "error.html", context, status=refusal.http_status)
+    notice = render(request, "error.html#notice", context, status=refusal.http_status)
+    return retarget(reswap(notice, "innerHTML"), "#notice")

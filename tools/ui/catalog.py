@@ -1,0 +1,169 @@
+"""`/`: what there is, found by filters that stand in the address, and a switch per tool."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.paginator import Page, Paginator
+from django.http import HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST, require_safe
+from django_htmx.http import push_url, replace_url, trigger_client_event
+
+from tools.catalog.actions import find_tool, set_enabled
+from tools.catalog.registry import CatalogTool
+from tools.definitions.vocabulary import Category, ToolType
+from tools.models import ToolStatus
+from tools.policy.callers import actor_of
+from tools.policy.people import may, require
+from tools.policy.visibility import visible_tools
+from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
+
+PAGE_SIZE = 25
+SORTS: dict[str, Callable[[CatalogTool], Any]] = {
+    "name": lambda tool: tool.name.lower(),
+    "category": lambda tool: (tool.definition.raw["category"], tool.name.lower()),
+    "updated": lambda tool: tool.updated_at,
+}
+TEMPLATE = "ui/catalog.html"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the address asks for. Unknown words in it filter nothing out by accident: they match
+    nothing, as they would in the address of any other list."""
+
+    q: str = ""
+    category: str = ""
+    group: str = ""
+    type: str = ""
+    status: str = ""
+    sort: str = "name"
+
+    @classmethod
+    def of(cls, query: QueryDict) -> "Search":
+        given = {name: query.get(name, "").strip()[:200] for name in cls.__dataclass_fields__}
+        if given["sort"].removeprefix("-") not in SORTS:
+            given["sort"] = "name"
+        return cls(**given)
+
+    @property
+    def filters(self) -> dict[str, str]:
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in fields.items() if value and name != "sort"}
+
+    def address(self, **changes: str | int) -> str:
+        """The catalog's address with this search; defaults are left out of it."""
+        sort = {} if self.sort == "name" else {"sort": self.sort}
+        query = {**self.filters, **sort, **changes}
+        query = {name: value for name, value in query.items() if (name, value) != ("page", 1)}
+        return reverse("catalog") + (f"?{urlencode(query)}" if query else "")
+
+    def matches(self, tool: CatalogTool) -> bool:
+        raw = tool.definition.raw
+        text = f"{tool.name} {raw['title'] or ''} {raw['description']}".lower()
+        return (
+            all(word in text for word in self.q.lower().split())
+            and self.category in ("", raw["category"])
+            and self.type in ("", raw["type"])
+            and self.status in ("", tool.status)
+            and (not self.group or self.group in tool.definition.groups)
+        )
+
+    def found(self, tools: Iterable[CatalogTool]) -> list[CatalogTool]:
+        key = SORTS[self.sort.removeprefix("-")]
+        return sorted(filter(self.matches, tools), key=key, reverse=self.sort.startswith("-"))
+
+
+@require_safe
+@page
+def tool_list(request: PageRequest) -> HttpResponse:
+    search, tools = Search.of(request.GET), visible_tools(request.caller, snapshot_of(request))
+    shown = Paginator(search.found(tools), PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {
+        "search": search,
+        "counts": _counts(tools),
+        "shown": shown,
+        "links": _links(search, shown),
+        "columns": _columns(search),
+        "choices": _choices(tools),
+        "may_change": may(request.caller, "change_tool"),
+        "may_add": request.user.is_staff and may(request.caller, "add_tool"),
+        "here": search.address(page=shown.number),
+    }
+    if not request.htmx or request.htmx.target != "results":
+        return render(request, TEMPLATE, context)
+    # Typing makes one entry of the history, not one per letter; a click makes a new one.
+    remember = replace_url if request.htmx.trigger == "filters" else push_url
+    return remember(render(request, f"{TEMPLATE}#results", context), context["here"])
+
+
+@require_POST
+@page
+def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
+    require(request.caller, "change_tool")
+    tool = find_tool(request.user.organization, name)
+    set_enabled(tool=tool, enabled=enabled, by=actor_of(request.caller), reason="ui")
+    if not request.htmx:
+        return redirect(_back(request))
+    part = "ui/tool.html#state" if request.POST.get("part") == "state" else f"{TEMPLATE}#row"
+    changed = current_snapshot(request).tools[tool.name]
+    context = {"tool": changed, "may_change": True, "here": _back(request), "part": "state"}
+    said = {"text": f"{tool.name} is {'enabled' if enabled else 'disabled'}."}
+    response = render(request, part, context)
+    trigger_client_event(response, "said", said)
+    return trigger_client_event(response, "tool-changed", {})
+
+
+def _back(request: PageRequest) -> str:
+    wanted = request.POST.get("next", "")
+    safe = url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return wanted if safe else reverse("catalog")
+
+
+def _counts(tools: Iterable[CatalogTool]) -> dict[str, int]:
+    counts = {status.value: 0 for status in ToolStatus}
+    for tool in tools:
+        counts[tool.status] += 1
+    return counts | {"all": sum(counts.values())}
+
+
+def _choices(tools: Iterable[CatalogTool]) -> list[tuple[str, str, list[str]]]:
+    """The filters beside the search: field, label and values."""
+    groups = sorted(set().union(*(tool.definition.groups for tool in tools)))
+    return [
+        ("category", "Category", [*Category]),
+        ("group", "Group", groups),
+        ("type", "Type", [*ToolType]),
+        ("status", "Status", [*ToolStatus.values]),
+    ]
+
+
+def _columns(search: Search) -> dict[str, dict[str, str]]:
+    """Each column that sorts: where its heading leads, and how it is sorted now."""
+    columns = {}
+    for name in SORTS:
+        up, down = search.sort == name, search.sort == f"-{name}"
+        wanted = f"-{name}" if up else name
+        state = "ascending" if up else "descending" if down else "none"
+        address = search.address(sort=wanted) if wanted != "name" else _without_sort(search)
+        columns[name] = {"address": address, "state": state}
+    return columns
+
+
+def _without_sort(search: Search) -> str:
+    return Search(**search.filters).address()
+
+
+def _links(search: Search, shown: Page[CatalogTool]) -> dict[str, str]:
+    return {
+        "previous": search.address(page=shown.number - 1) if shown.has_previous() else "",
+        "next": search.address(page=shown.number + 1) if shown.has_next() else "",
+        "clear": reverse("catalog"),
+    }

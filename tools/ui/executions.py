@@ -1,0 +1,152 @@
+"""`/executions/`: what was called, filling itself while it happens."""
+
+import hashlib
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.http import HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+from django_htmx.http import push_url, replace_url
+
+from tools.definitions.results import Status
+from tools.execution import actions
+from tools.models import Execution
+from tools.policy.people import may
+from tools.ui.access import PageRequest, page
+from tools.ui.shown import cut, milliseconds, output_of, pretty
+
+PAGE_SIZE = 50
+LIST, PAGE = "ui/executions.html", "ui/execution.html"
+_BULKY = ("parameters", "output", "observation", "error_details", "warnings", "metrics")
+
+
+@require_safe
+@page
+def execution_list(request: PageRequest) -> HttpResponse:
+    search = _search(request.GET)
+    found = _found(request, search)
+    rows, older = _page_of(found, request.GET.get("before"))
+    newest = not request.GET.get("before")
+    seen = _fingerprint(rows)
+    if request.htmx and request.GET.get("seen") == seen:
+        return HttpResponse(status=204)  # nothing changed: the reader's place stays as it is
+    context = {
+        "search": search,
+        "statuses": [*Status],
+        "rows": rows,
+        "newest": newest,
+        "live": _address(search, seen=seen) if newest else "",
+        "older": _address(search, before=str(rows[-1].pk)) if older else "",
+        "start": _address(search),
+        "everyone": may(request.caller, "view_execution"),
+    }
+    if not request.htmx or request.htmx.target != "results":
+        return render(request, LIST, context)
+    part = render(request, f"{LIST}#results", context)
+    if "seen" in request.GET:
+        return part
+    if request.htmx.trigger == "filters":
+        return replace_url(part, _address(search))
+    return push_url(part, request.get_full_path())
+
+
+@require_safe
+@page
+def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
+    execution = actions.one_of(request.caller, execution_id)
+    # The try-it form asks for the result alone, the execution's own page for everything that moves.
+    part = "result" if request.GET.get("part") == "result" else "moving"
+    name = f"{PAGE}#{part}" if request.htmx else PAGE
+    context = {"shown": shown_execution(execution)}
+    return render(request, name, context)
+
+
+@require_POST
+@page
+def cancel(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
+    execution = actions.one_of(request.caller, execution_id)
+    execution = actions.cancel(caller=request.caller, execution=execution)
+    if not request.htmx:
+        return redirect("execution", execution_id=execution_id)
+    return render(request, f"{PAGE}#moving", {"shown": shown_execution(execution)})
+
+
+def shown_execution(execution: Execution) -> dict[str, Any]:
+    """One execution with everything a page shows of it."""
+    metrics = execution.metrics
+    return {
+        "execution": execution,
+        "who": execution.agent.slug if execution.agent else execution.user.username,
+        "kind": "agent" if execution.agent else "person",
+        "parameters": cut(pretty(execution.parameters)),
+        "output": output_of(execution),
+        "text": isinstance(execution.output, str),
+        "observation": execution.observation,
+        "details": cut(pretty(execution.error_details)) if execution.error_details else "",
+        "duration": milliseconds(execution.duration_ms),
+        "peak_memory_bytes": metrics.get("peak_memory_bytes"),
+        "cpu": milliseconds(metrics.get("cpu_time_ms")),
+        "queue": milliseconds(metrics.get("queue_ms")),
+        "sandbox_start": milliseconds(metrics.get("sandbox_start_ms")),
+        "timeline": _timeline(execution),
+    }
+
+
+def _timeline(execution: Execution) -> list[dict[str, Any]]:
+    """Every event with its distance from the moment of the call."""
+    begun = execution.created_at
+    accepted = {"type": "Accepted", "message": "", "at": begun, "after": ""}
+    followed = [
+        {
+            "type": event.type,
+            "message": event.message,
+            "at": event.created_at,
+            "after": milliseconds((event.created_at - begun).total_seconds() * 1000),
+        }
+        for event in execution.events.all()
+    ]
+    return [accepted, *followed]
+
+
+def _search(query: QueryDict) -> dict[str, str]:
+    names = ("status", "tool", "agent")
+    return {name: query.get(name, "").strip().replace("\x00", "")[:128] for name in names}
+
+
+def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Execution]:
+    columns = {"status": "status", "tool": "tool_name", "agent": "agent__slug"}
+    wanted = {columns[name]: value for name, value in search.items() if value}
+    rows = actions.readable(request.caller).filter(**wanted)
+    return rows.select_related("agent", "user").defer(*_BULKY).order_by("-pk")
+
+
+def _page_of(found: QuerySet[Execution], before: str | None) -> tuple[list[Execution], bool]:
+    """One page, and whether more follows. Identifiers sort by time."""
+    if before:
+        found = found.filter(pk__lt=_identifier(before))
+    rows = list(found[: PAGE_SIZE + 1])
+    for row in rows:
+        row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
+    return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
+
+
+def _identifier(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        return UUID(int=0)  # before everything: an empty page, which says so
+
+
+def _fingerprint(rows: list[Execution]) -> str:
+    text = " ".join(f"{row.pk}{row.status}" for row in rows)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _address(search: dict[str, str], **more: str) -> str:
+    query = {name: value for name, value in (search | more).items() if value}
+    return reverse("executions") + (f"?{urlencode(query)}" if query else "")

@@ -1,0 +1,65 @@
+"""Values as a page shows them."""
+
+import difflib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tools.definitions.results import Status
+from tools.models import Execution
+
+MOST_CHARACTERS = 20_000
+MOST_LINES = 4_000
+_KINDS = {"+": "added", "-": "removed", "@": "place"}
+
+
+@dataclass(frozen=True)
+class Line:
+    kind: str
+    text: str
+
+
+def pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def cut(text: str) -> str:
+    """What a page can carry of a text; the API has the whole of it."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} more characters"
+
+
+def milliseconds(length_ms: float | None) -> str:
+    if length_ms is None:
+        return "–"
+    if length_ms >= 60_000:
+        return f"{int(length_ms // 60_000)} min {length_ms % 60_000 / 1000:.0f} s"
+    if length_ms >= 1_000:
+        return f"{length_ms / 1000:.2f} s"
+    return f"{length_ms:.1f} ms" if length_ms < 100 else f"{length_ms:.0f} ms"
+
+
+def output_of(execution: Execution) -> str:
+    """A text as it is, anything else as JSON, and nothing where nothing came back."""
+    if execution.status != Status.SUCCESS:
+        return ""
+    output = execution.output
+    return cut(output if isinstance(output, str) else pretty(output))
+
+
+def difference(old: dict[str, Any] | None, new: dict[str, Any]) -> list[Line] | None:
+    """The lines that tell two definitions apart; None where they are too long to compare."""
+    before, after = _lines(old) if old else [], _lines(new)
+    if len(before) + len(after) > MOST_LINES:
+        return None
+    changes = difflib.unified_diff(before, after, n=3, lineterm="")
+    return [Line(_KINDS.get(text[:1], "same"), text) for text in list(changes)[2:]]
+
+
+def _lines(definition: dict[str, Any]) -> list[str]:
+    """JSON with the source below it: as one JSON text nobody could read its changes."""
+    implementation = dict(definition.get("implementation") or {})
+    source = implementation.pop("source", None)
+    lines = pretty(definition | {"implementation": implementation}).splitlines()
+    return [*lines, "", "# source", *source.splitlines()] if isinstance(source, str) else lines

@@ -1,0 +1,164 @@
+"""`/tools/<name>/`: one tool, its versions, and a form that calls it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import Http404, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from tools.catalog.registry import CatalogTool
+from tools.definitions.callers import Caller
+from tools.definitions.names import WILDCARD
+from tools.errors import ToolcribError
+from tools.execution import actions
+from tools.execution.call import Call
+from tools.models import Execution, ToolVersion
+from tools.policy.decision import DEFAULT_STATE
+from tools.policy.people import may
+from tools.policy.visibility import visible_tool
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.executions import shown_execution
+from tools.ui.shown import difference, pretty
+from tools.ui.trying import TryForm, form_of
+
+TEMPLATE = "ui/tool.html"
+WAIT_S = 20.0
+MOST_VERSIONS = 50
+
+
+@dataclass
+class Attempt:
+    """The try-it form, and what came of it."""
+
+    form: TryForm
+    own: list[str]
+    groups: list[str]
+    offered: list[str]
+    state: str
+    states: list[str]
+    execution: dict[str, Any] | None = None
+    refusal: ToolcribError | None = None
+    flaws: list[dict[str, str]] = field(default_factory=list)
+    other: str = ""
+
+    @property
+    def asked(self) -> list[str]:
+        other = [self.other] if self.other and self.other not in self.groups else []
+        return self.groups + other
+
+
+@require_safe
+@page
+def tool_page(request: PageRequest, name: str) -> HttpResponse:
+    tool = visible_tool(request.caller, snapshot_of(request), name)
+    return _page(request, tool, _attempt(tool, request.caller))
+
+
+@require_http_methods(["GET", "POST"])
+@page
+def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
+    """A call on the one road, as the person who is logged in."""
+    if request.method == "GET":
+        return redirect("tool", name=name)
+    tool = visible_tool(request.caller, snapshot_of(request), name)
+    attempt = _filled(tool, request.caller, request.POST)
+    parameters = attempt.form.parameters()
+    if not attempt.form.flawed:
+        _execute(request.caller, attempt, tool, parameters)
+    if request.htmx:
+        return render(request, f"{TEMPLATE}#try", {"tool": tool, "attempt": attempt})
+    return _page(request, tool, attempt)
+
+
+@require_safe
+@page
+def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
+    """A version, and what it changed."""
+    tool = visible_tool(request.caller, snapshot_of(request), name)
+    versions = ToolVersion.objects.filter(tool_id=tool.id, number__lte=number)[:2]
+    found = list(versions)
+    if not found or found[0].number != number:
+        raise Http404
+    before = found[1] if len(found) > 1 else None
+    context = {
+        "tool": tool,
+        "version": found[0],
+        "before": before,
+        "lines": difference(before.definition if before else None, found[0].definition),
+        "definition": pretty(found[0].definition),
+    }
+    return render(request, "ui/version.html", context)
+
+
+def _page(request: PageRequest, tool: CatalogTool, attempt: Attempt) -> HttpResponse:
+    raw = tool.definition.raw
+    context = {
+        "tool": tool,
+        "raw": raw,
+        "attempt": attempt,
+        "may_change": may(request.caller, "change_tool"),
+        "here": request.path if request.method == "GET" else "",
+        "input_schema": pretty(raw["input_schema"]),
+        "output_schema": pretty(raw["output_schema"]) if raw["output_schema"] else "",
+        "facts": _facts(tool),
+        "versions": ToolVersion.objects.filter(tool_id=tool.id).defer("definition")[:MOST_VERSIONS],
+    }
+    return render(request, TEMPLATE, context)
+
+
+def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
+    raw = tool.definition.raw
+    constraints = raw["constraints"]
+    return [
+        ("Type", raw["type"]),
+        ("Category", raw["category"]),
+        ("Delivery", raw["delivery"]),
+        ("Side effects", "allowed" if constraints["allow_side_effects"] else "none"),
+        ("Isolation", constraints["required_isolation"]),
+        ("Time at most", constraints["max_execution_time"]),
+        ("Output at most", f"{constraints['max_output_size']:,} bytes"),
+        ("Calls a minute", raw["rate_limit_per_minute"] or "no limit"),
+        ("Cost per call", raw["cost_per_invocation"]),
+        ("Confirmation", "a person must confirm" if raw["requires_confirmation"] else "not needed"),
+        ("Arguments", raw["argument_validation"]),
+    ]
+
+
+def _attempt(tool: CatalogTool, caller: Caller) -> Attempt:
+    own = sorted(tool.definition.groups)
+    first = own[:1] or ([WILDCARD] if caller.is_superuser else [])
+    states = sorted(tool.definition.states - {WILDCARD})
+    return Attempt(
+        form=form_of(tool.definition.raw),
+        own=own,
+        groups=first,
+        offered=own + sorted(caller.granted_groups.difference(own)),
+        state=states[0] if states else DEFAULT_STATE,
+        states=states or [DEFAULT_STATE],
+    )
+
+
+def _filled(tool: CatalogTool, caller: Caller, data: QueryDict) -> Attempt:
+    attempt = _attempt(tool, caller)
+    attempt.form.fill(data.dict())
+    attempt.groups = [name[:200] for name in data.getlist("group")]
+    attempt.other = data.get("other_group", "").strip()[:200]
+    attempt.state = data.get("state", "")[:200] or DEFAULT_STATE
+    return attempt
+
+
+def _execute(
+    caller: Caller, attempt: Attempt, tool: CatalogTool, parameters: dict[str, Any]
+) -> None:
+    call = Call(tool.name, parameters, group=attempt.asked, state=attempt.state)
+    try:
+        execution = actions.execute(caller=caller, call=call, wait_s=WAIT_S)
+    except ToolcribError as refusal:
+        attempt.refusal = refusal
+        attempt.flaws = attempt.form.place(refusal.details.get("errors") or [])
+        refused = Execution.objects.filter(pk=refusal.details.get("execution_id")).first()
+        attempt.execution = shown_execution(refused) if refused else None
+    else:
+        attempt.execution = shown_execution(execution)

@@ -1,0 +1,203 @@
+"""A form out of a tool's JSON Schema, and its answers back as parameters.
+
+The form refuses only what cannot be sent at all, such as broken JSON. Whether the parameters fit
+the tool, the road says, as it does to an agent.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.definitions import strict_json
+from tools.ui.shown import pretty
+
+PREFIX = "p."
+REST = "rest"
+_LONG = re.compile(r"content|body|text|source|query|message|prompt", re.IGNORECASE)
+_WIDGETS = {"integer": "number", "number": "number", "boolean": "select", "string": "text"}
+_WHOLE = re.compile(r"[+-]?\d{1,17}")
+_REQUIRED = re.compile(r'^"(.+)" is a required property')
+
+
+@dataclass
+class Field:
+    """One parameter as a widget: `text`, `area`, `number`, `select` or `json`."""
+
+    name: str
+    kind: str
+    widget: str
+    required: bool
+    description: str
+    hint: str = ""
+    value: str = ""
+    options: list[tuple[str, str]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return PREFIX + self.name
+
+
+@dataclass
+class TryForm:
+    """`rest` takes what the schema allows without naming it."""
+
+    fields: list[Field]
+    rest: Field | None
+
+    @property
+    def every(self) -> list[Field]:
+        return self.fields + ([self.rest] if self.rest else [])
+
+    @property
+    def flawed(self) -> bool:
+        return any(item.errors for item in self.every)
+
+    def fill(self, data: Mapping[str, str]) -> None:
+        for item in self.every:
+            # A browser sends the line ends of RFC 2046; a tool is given what was typed.
+            item.value = data.get(item.key, "").replace("\r\n", "\n")
+
+    def parameters(self) -> dict[str, Any]:
+        """What was filled in. A field that cannot be read has its reason in `errors`."""
+        wanted: dict[str, Any] = {}
+        for item in self.fields:
+            if item.value != "" or (item.required and item.kind == "string"):
+                wanted[item.name] = _read(item)
+        if self.rest and self.rest.value.strip():
+            more = _json(self.rest)
+            if isinstance(more, dict):
+                return more | wanted
+            self.rest.errors = self.rest.errors or ["Give a JSON object such as {}."]
+        return wanted
+
+    def place(self, flaws: list[dict[str, str]]) -> list[dict[str, str]]:
+        """Put each flaw at its field; those that belong to none come back."""
+        named = {item.name: item for item in self.fields}
+        left = []
+        for flaw in flaws:
+            owner = named.get(_owner(flaw))
+            if owner is None:
+                left.append(flaw)
+            else:
+                owner.errors.append(_reason(flaw))
+        return left
+
+
+def form_of(definition: dict[str, Any]) -> TryForm:
+    """In the order of the definition's parameters; PostgreSQL's JSON keeps none within a schema."""
+    schema = definition["input_schema"]
+    required = set(schema.get("required") or [])
+    properties = schema.get("properties") or {}
+    order = [item["name"] for item in definition["parameters"]] or list(properties)
+    fields = [_field(name, properties[name], name in required) for name in order]
+    closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
+    rest = Field(REST, "object", "json", False, "Further parameters, as one JSON object.")
+    return TryForm(fields, None if closed else rest)
+
+
+def _field(name: str, schema: Any, required: bool) -> Field:
+    schema = schema if isinstance(schema, dict) else {}
+    kind, default = _kind(schema), schema.get("default")
+    made = Field(
+        name=name,
+        kind=kind,
+        widget=_widget(name, kind, schema),
+        required=required,
+        description=str(schema.get("description") or ""),
+        hint=_hint(schema),
+        options=_options(kind, schema, required),
+    )
+    if default is not None:
+        plain = isinstance(default, str) and made.widget in {"text", "area"}
+        made.value = default if plain else _option(default, made.widget)
+    return made
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    kinds = schema.get("type")
+    if isinstance(kinds, list):
+        kinds = next((kind for kind in kinds if kind != "null"), None)
+    return kinds if isinstance(kinds, str) else "any"
+
+
+def _widget(name: str, kind: str, schema: dict[str, Any]) -> str:
+    if isinstance(schema.get("enum"), list):
+        return "select"
+    length = schema.get("maxLength")
+    long = kind == "string" and (_LONG.search(name) or (isinstance(length, int) and length > 5000))
+    return "area" if long else _WIDGETS.get(kind, "json")
+
+
+def _options(kind: str, schema: dict[str, Any], required: bool) -> list[tuple[str, str]]:
+    values = schema.get("enum")
+    if not isinstance(values, list):
+        values = [True, False] if kind == "boolean" else None
+    if values is None:
+        return []
+    blank = [] if required and "default" not in schema else [("", "– leave out –")]
+    return blank + [(json.dumps(item), _label(item)) for item in values]
+
+
+def _label(item: Any) -> str:
+    return item if isinstance(item, str) else json.dumps(item)
+
+
+def _option(value: Any, widget: str) -> str:
+    return json.dumps(value) if widget in {"select", "number"} else pretty(value)
+
+
+def _hint(schema: dict[str, Any]) -> str:
+    words = {
+        "minimum": "at least {}", "maximum": "at most {}", "minLength": "{} characters or more",
+        "maxLength": "at most {} characters", "pattern": "matches {}", "format": "{}",
+    }  # fmt: skip
+    return ", ".join(text.format(schema[key]) for key, text in words.items() if key in schema)
+
+
+def _read(item: Field) -> Any:
+    if item.kind == "integer" and item.widget == "number":
+        return _number(item, whole=True)
+    if item.widget == "number":
+        return _number(item, whole=False)
+    return _json(item) if item.widget in {"json", "select"} else item.value
+
+
+def _number(item: Field, *, whole: bool) -> int | float | None:
+    text = item.value.strip()
+    try:
+        return int(text) if _WHOLE.fullmatch(text) else _fraction(text, whole)
+    except ValueError:
+        item.errors.append("Give a whole number." if whole else "Give a number such as 1.5.")
+        return None
+
+
+def _fraction(text: str, whole: bool) -> float:
+    if whole:
+        raise ValueError(text)
+    return float(text)
+
+
+def _json(item: Field) -> Any:
+    try:
+        return strict_json.parse(item.value)
+    except strict_json.BadJson as error:
+        reason = str(error)
+        item.errors.append(f"This is {reason}." if reason.startswith("not") else f"{reason}.")
+        return None
+
+
+def _owner(flaw: dict[str, str]) -> str:
+    missing = _REQUIRED.match(flaw["message"]) if flaw["place"] == "/" else None
+    if missing:
+        return missing[1]
+    return flaw["place"].split("/")[1].replace("~1", "/").replace("~0", "~")
+
+
+def _reason(flaw: dict[str, str]) -> str:
+    if _REQUIRED.match(flaw["message"]) and flaw["place"] == "/":
+        return "This is required."
+    inside = flaw["place"].count("/") > 1
+    return f"{flaw['place']}: {flaw['message']}" if inside else flaw["message"]
