@@ -7,7 +7,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.utils.dateparse import parse_datetime
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.pagination import CursorPagination
@@ -19,6 +19,13 @@ from audit.models import AuditRecord
 from audit.search import FIELDS, records_of, search
 
 PERMISSION = "audit.view_auditrecord"
+# Named, not imported: the component that the rest of the document calls so.
+_ERROR = {"$ref": "#/components/schemas/ErrorAnswer"}
+REFUSALS: dict[int, Any] = {
+    401: OpenApiResponse(_ERROR, "No token, or one that is not valid."),
+    403: OpenApiResponse(_ERROR, "The caller may not read evidence here."),
+    503: OpenApiResponse(_ERROR, "Not possible right now; `Retry-After` says when to try again."),
+}
 
 
 class RecordAnswer(serializers.ModelSerializer[AuditRecord]):
@@ -51,7 +58,13 @@ class EvidenceView(APIView):
 
 class RecordList(EvidenceView):
     @extend_schema(
-        responses={200: RecordPage},
+        operation_id="list_audit_records",
+        summary="List audit records",
+        responses={
+            200: RecordPage,
+            400: OpenApiResponse(_ERROR, "A query parameter cannot be read."),
+            **REFUSALS,
+        },
         parameters=[
             *(OpenApiParameter(name, OpenApiTypes.STR) for name in FIELDS),
             OpenApiParameter("code", OpenApiTypes.STR, description="TOOL.DENY, or TOOL. for all."),
@@ -77,7 +90,11 @@ class RecordList(EvidenceView):
 
 
 class RecordDetail(EvidenceView):
-    @extend_schema(responses={200: RecordAnswer})
+    @extend_schema(
+        operation_id="get_audit_record",
+        summary="Get audit record",
+        responses={200: RecordAnswer, 404: OpenApiResponse(_ERROR, "Not there."), **REFUSALS},
+    )
     def get(self, request: Request, record_id: UUID) -> Response:
         found = records_of(self.organization()).filter(pk=record_id).first()
         if found is None:

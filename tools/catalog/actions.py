@@ -11,7 +11,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.catalog.versions import signing_key
 from tools.definitions import signing
-from tools.definitions.names import WILDCARD
+from tools.definitions.names import WILDCARD, flaw_in_group
 from tools.definitions.tool import (
     DEFAULT_GROUP,
     Definition,
@@ -20,7 +20,7 @@ from tools.definitions.tool import (
     read_definition,
 )
 from tools.definitions.vocabulary import ToolType
-from tools.errors import Conflict, Forbidden, InvalidDefinition, NotFound
+from tools.errors import Conflict, Forbidden, InvalidDefinition, Malformed, NotFound
 from tools.models import Organization, Tool, ToolGroup, ToolStatus, ToolVersion
 
 
@@ -108,7 +108,11 @@ def save_group(
     description: str | None = None,
     permissions: list[str] | None = None,
 ) -> ToolGroup:
-    """Create a group, or change what is given of it."""
+    """Create a group, or change what is given of it. Raises `Malformed`."""
+    for text in (name, *(permissions or ())):
+        flaw = "is special and no name" if text == WILDCARD else flaw_in_group(text)
+        if flaw and not (text == WILDCARD and text != name):
+            raise Malformed(f"The name {text[:60]!r} {flaw}.", code="name_invalid")
     Organization.objects.next_revision(organization.pk)
     group, _ = ToolGroup.objects.get_or_create(organization=organization, name=name)
     if description is not None:

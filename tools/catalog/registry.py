@@ -7,17 +7,24 @@ those.
 """
 
 import threading
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
+from tools import metrics
 from tools.catalog import versions
 from tools.definitions.schemas import Validator
 from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition
 from tools.definitions.vocabulary import ToolType
 from tools.models import LicenseTier, Organization, Tool, ToolGroup, ToolStatus, ToolVersion
+
+
+Remembered = TypeVar("Remembered")
+_REMEMBERED = 500
 
 
 @dataclass(frozen=True)
@@ -61,9 +68,12 @@ class CatalogGroup:
     permissions: frozenset[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Snapshot:
-    """An organization's catalog at one revision. Never changed; replaced."""
+    """An organization's catalog at one revision. Never changed; replaced.
+
+    `remember` keeps what was worked out about it, for as long as it stands.
+    """
 
     organization_id: UUID
     organization: str
@@ -72,11 +82,24 @@ class Snapshot:
     tools: MappingProxyType[str, CatalogTool] = field(repr=False)
     groups: MappingProxyType[str, CatalogGroup] = field(repr=False)
 
+    _remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
     def tool(self, name: str) -> CatalogTool | None:
         return self.tools.get(name)
 
     def knows_group(self, name: str) -> bool:
         return name == DEFAULT_GROUP or name in self.groups
+
+    def remember(self, key: Hashable, work: Callable[[], Remembered]) -> Remembered:
+        """What `work` gives, worked out once per key; keys that clients make are bounded."""
+        try:
+            return self._remembered[key]
+        except KeyError:
+            found = work()
+        if len(self._remembered) >= _REMEMBERED:
+            self._remembered.clear()
+        self._remembered[key] = found
+        return found
 
     @cached_property
     def sorted_tools(self) -> tuple[CatalogTool, ...]:
@@ -125,6 +148,7 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         row.name: CatalogGroup(row.name, row.description, frozenset(row.permissions))
         for row in ToolGroup.objects.filter(organization_id=organization_id)
     }
+    _show(organization.slug, tools)
     return Snapshot(
         organization_id=organization_id,
         organization=organization.slug,
@@ -133,6 +157,17 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         tools=MappingProxyType(tools),
         groups=MappingProxyType(groups),
     )
+
+
+def _show(organization: str, tools: dict[str, CatalogTool]) -> None:
+    """The gauges of specification S1, 8.1: how many tools stand open per group and per state."""
+    active = [tool.definition for tool in tools.values() if tool.enabled]
+    groups = Counter(name for tool in active for name in tool.groups)
+    states = Counter(name for tool in active for name in tool.states)
+    for name, count in groups.items():
+        metrics.group_availability.labels(organization, name).set(count)
+    for name, count in states.items():
+        metrics.state_availability.labels(organization, name).set(count)
 
 
 def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:

@@ -36,7 +36,12 @@ def authentic(
     *, organization: str, name: str, number: int, label: str, definition: ToolDefinition,
     version_digest: str, signature: str, key_id: str,
 ) -> bool:  # fmt: skip
-    """Whether a version is what was signed when it was written. Checked once per version."""
+    """Whether a version is what was signed when it was written.
+
+    The digest is taken of the definition at hand every time; only the signature is remembered.
+    """
+    if digest(definition.raw) != version_digest:
+        return False
     key = (organization, name, str(number), label, version_digest, signature, key_id)
     known = _authentic.get(key)
     if known is None:
@@ -44,10 +49,7 @@ def authentic(
         statement = signing.statement(
             organization=organization, name=name, number=number, label=label, digest=version_digest
         )
-        known = digest(definition.raw) == version_digest and signing_key().verifies(
-            statement, signature, key_id
-        )
-        _authentic[key] = known
+        known = _authentic[key] = signing_key().verifies(statement, signature, key_id)
     return known
 
 

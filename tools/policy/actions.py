@@ -123,9 +123,10 @@ def grant(
     account = agent.service_account
     if groups is not None:
         account.granted_groups = _distinct(groups, "groups")
+        account.save(update_fields=["granted_groups"])
     if permissions is not None:
         account.granted_permissions = _distinct(permissions, "permissions")
-    account.save(update_fields=["granted_groups", "granted_permissions"])
+        account.save(update_fields=["granted_permissions"])
     if tools is not None:
         _grant_tools(agent, tools)
     _record(Event.GRANT_CHANGE, by, agent.slug, groups=groups, tools=tools, permissions=permissions)

@@ -42,9 +42,10 @@ def guarded(*, username: str, source_ip: str) -> Iterator[Attempt]:
     key = _key(username, source_ip)
     try:
         count = int(_connection().incr(key))
-        if count == 1:
+        left_s = int(_connection().ttl(key))
+        if left_s < 0:
             _connection().expire(key, WINDOW_S)
-        left_s = max(1, int(_connection().ttl(key)))
+            left_s = WINDOW_S
     except redis.RedisError:
         raise Unavailable("Logging in is not possible right now. Try again in a moment.") from None
     if count > MOST:
@@ -54,7 +55,7 @@ def guarded(*, username: str, source_ip: str) -> Iterator[Attempt]:
             f"Too many attempts. Try again in {left_s} seconds.",
             limit=MOST,
             used=count - 1,
-            resets_in_s=left_s,
+            resets_in_s=max(1, left_s),
         )
     attempt = Attempt()
     try:

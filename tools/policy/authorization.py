@@ -17,10 +17,6 @@ from tools.policy.permissions import PERMISSION
 GATES: tuple[Gate, ...] = AVAILABILITY + PERMISSION + LICENSE
 
 
-def allows(question: Question) -> bool:
-    return all(gate(question).passed for gate in GATES)
-
-
 def explain(question: Question) -> list[Verdict]:
     """Every gate's answer, also after one has refused."""
     return [gate(question) for gate in GATES]
@@ -73,9 +69,21 @@ def check_groups(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
 
 def usable_tools(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
     """The tools that exist for this request, in the order of their names."""
-    return [
-        tool for tool in snapshot.sorted_tools if allows(Question(caller, tool, asked, snapshot))
-    ]
+    left = snapshot.remember(("available", asked), lambda: _available(caller, asked, snapshot))
+    return [tool for tool in left if _permits(Question(caller, tool, asked, snapshot))]
+
+
+def _available(caller: Caller, asked: Asked, snapshot: Snapshot) -> tuple[CatalogTool, ...]:
+    """Status, groups and state look at the request alone: what they leave is everybody's."""
+    return tuple(
+        tool
+        for tool in snapshot.sorted_tools
+        if all(gate(Question(caller, tool, asked, snapshot)).passed for gate in AVAILABILITY)
+    )
+
+
+def _permits(question: Question) -> bool:
+    return all(gate(question).passed for gate in PERMISSION + LICENSE)
 
 
 def count_request(asked: Asked, snapshot: Snapshot) -> None:

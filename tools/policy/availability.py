@@ -2,7 +2,7 @@
 
 from tools.definitions.names import WILDCARD
 from tools.models import ToolStatus
-from tools.policy.decision import Question, Verdict
+from tools.policy.decision import Question, Verdict, passed
 
 
 def matches_groups(tool_groups: frozenset[str], requested: frozenset[str]) -> bool:
@@ -16,7 +16,7 @@ def matches_state(tool_states: frozenset[str], current: str) -> bool:
 def in_service(question: Question) -> Verdict:
     status = question.tool.status
     if status == ToolStatus.ACTIVE:
-        return Verdict("status", True)
+        return passed("status")
     reason = f"The tool {question.tool.name} is {status}. An administrator can enable it."
     return Verdict("status", False, f"tool_{status}", reason)
 
@@ -24,7 +24,7 @@ def in_service(question: Question) -> Verdict:
 def in_group(question: Question) -> Verdict:
     tool, asked = question.tool, question.asked
     if matches_groups(tool.definition.groups, asked.groups):
-        return Verdict("group", True)
+        return passed("group")
     groups = ", ".join(sorted(tool.definition.groups)) or "none"
     reason = f"The tool {tool.name} is not in a requested group. Its groups: {groups}."
     return Verdict("group", False, "tool_not_in_group", reason)
@@ -33,7 +33,7 @@ def in_group(question: Question) -> Verdict:
 def in_state(question: Question) -> Verdict:
     tool, asked = question.tool, question.asked
     if matches_state(tool.definition.states, asked.state):
-        return Verdict("state", True)
+        return passed("state")
     states = ", ".join(sorted(tool.definition.states)) or "none"
     reason = (
         f"The tool {tool.name} is not available in the state {asked.state!r}, only in: {states}."

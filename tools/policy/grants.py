@@ -29,22 +29,26 @@ class ToolGrants:
         return self.every or tool in self.tools
 
 
+EVERY_TOOL = ToolGrants(every=True, tools=frozenset())
+
+
 class GrantCache:
     def __init__(self) -> None:
-        self._kept: OrderedDict[UUID, tuple[int, ToolGrants]] = OrderedDict()
+        self._kept: OrderedDict[tuple[UUID, UUID], tuple[int, ToolGrants]] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, caller: Caller, revision: int) -> ToolGrants:
         """The caller's grants as of `revision`; at most three queries after a change, else none."""
         if caller.is_superuser:
-            return ToolGrants(every=True, tools=frozenset())
-        known = self._kept.get(caller.user_id)
+            return EVERY_TOOL
+        key = (caller.user_id, caller.organization_id)  # revisions of two places do not compare
+        known = self._kept.get(key)
         if known is not None and known[0] >= revision:
             return known[1]
         grants = _read(caller.user_id)
         with self._lock:
-            self._kept[caller.user_id] = (revision, grants)
-            self._kept.move_to_end(caller.user_id)
+            self._kept[key] = (revision, grants)
+            self._kept.move_to_end(key)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return grants
@@ -59,7 +63,7 @@ grants = GrantCache()
 def _read(user_id: UUID) -> ToolGrants:
     execute = Permission.objects.filter(content_type__app_label="tools", codename=EXECUTE)
     if execute.filter(Q(user=user_id) | Q(group__user=user_id)).exists():
-        return ToolGrants(every=True, tools=frozenset())
+        return EVERY_TOOL
     own = ToolUserObjectPermission.objects.filter(user=user_id, permission__codename=EXECUTE)
     shared = ToolGroupObjectPermission.objects.filter(
         group__user=user_id, permission__codename=EXECUTE

@@ -1,7 +1,7 @@
 """What the organization's licence tier includes (specification S3, 7, and ruling 8)."""
 
 from tools.models import LicenseTier
-from tools.policy.decision import Question, Verdict
+from tools.policy.decision import Question, Verdict, passed
 
 
 def licensed(question: Question) -> Verdict:
@@ -12,7 +12,7 @@ def licensed(question: Question) -> Verdict:
     if tool.custom and tier.max_custom_tools == 0:
         reason = f"The {tier.name} licence does not include custom tools."
         return Verdict("license", False, "license_excludes_custom_tools", reason)
-    return Verdict("license", True)
+    return passed("license")
 
 
 def room_for_custom_tool(tier: LicenseTier, existing: int) -> bool:
