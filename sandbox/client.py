@@ -13,9 +13,7 @@ from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, SandboxResult, SandboxSpec
 
 _CONNECT_TIMEOUT_S = 5.0
-_SPARE_TIME_S = (
-    30.0  # beyond the run's wall limit: waiting for a slot, a loaded machine
-)
+_SPARE_TIME_S = 30.0  # beyond the run's wall limit: waiting for a slot, a loaded machine
 _LOOK_AT_EVENT_S = 0.05
 _CANCEL_TIMEOUT_S = 1.0
 
@@ -29,9 +27,7 @@ class SandboxClient:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def run(
-        self, spec: SandboxSpec, *, cancelled: threading.Event | None = None
-    ) -> SandboxResult:
+    def run(self, spec: SandboxSpec, *, cancelled: threading.Event | None = None) -> SandboxResult:
         """Blocks until the run has ended; setting `cancelled` ends it within a second.
 
         Not repeated when the connection breaks: the job may have begun.
@@ -76,6 +72,8 @@ class SandboxClient:
         with self._lock:
             if connection.usable:
                 self._idle.append(connection)
+                return
+        connection.close()
 
     def _take_all(self) -> "list[Connection]":
         with self._lock:
@@ -115,16 +113,15 @@ class Connection:
             raise
         return dict(answer)
 
-    def run(
-        self, spec: SandboxSpec, cancelled: threading.Event | None
-    ) -> SandboxResult:
+    def run(self, spec: SandboxSpec, cancelled: threading.Event | None) -> SandboxResult:
         try:
             wire.send(self._socket, *self._frames(spec))
             header = self._await(spec.limits.wall_s + _SPARE_TIME_S, cancelled)
             return _result(header, self._reader.read())
         except Cancelled:
             self.close()
-            return SandboxResult(Outcome.CANCELLED, error_code=ErrorCode.CANCELLED)
+            message = "the caller ended the run"
+            return SandboxResult(Outcome.CANCELLED, None, ErrorCode.CANCELLED, message)
         except BaseException:
             self.close()  # ends the run, if it has begun
             raise
@@ -132,6 +129,8 @@ class Connection:
     def _frames(self, spec: SandboxSpec) -> list[bytes]:
         frames = list(wire.run_frames(spec))
         if spec.profile.digest not in self._sent_profiles:
+            if len(self._sent_profiles) >= wire.PROFILES_PER_CONNECTION:
+                self._sent_profiles.clear()  # as the other side does at this point
             frames.insert(0, wire.profile_frame(spec))
             self._sent_profiles.add(spec.profile.digest)
         return frames
@@ -145,11 +144,7 @@ class Connection:
                 deadline = time.monotonic() + _CANCEL_TIMEOUT_S
             left = deadline - time.monotonic()
             if left <= 0:
-                raise (
-                    TimeoutError("sandboxd did not answer")
-                    if self.usable
-                    else Cancelled
-                )
+                raise (TimeoutError("sandboxd did not answer") if self.usable else Cancelled)
             wait_s = left if cancelled is None else min(left, _LOOK_AT_EVENT_S)
             if self._readable(wait_s) and not self._reader.feed():
                 raise wire.ConnectionEnded

@@ -14,6 +14,11 @@ from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 
 MIB = 1024 * 1024
+_NEVER_SHARED = frozenset({"proc", "sys", "dev"})
+_OUR_PLACES = frozenset(
+    {"bin", "dev", "lib", "lib32", "lib64", "libraries", "proc"}
+    | {"python", "sbin", "sys", "tmp", "toolcrib", "usr"}
+)
 _MODULE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}\Z")
 
 
@@ -77,6 +82,8 @@ class Mount:
     def __post_init__(self) -> None:
         check_absolute(self.source)
         check_absolute(self.target)
+        _check_not_below(self.source, _NEVER_SHARED)
+        _check_not_below(self.target, _OUR_PLACES)
 
     @classmethod
     def from_wire(cls, wire: object) -> Self:
@@ -119,9 +126,7 @@ class Profile:
         return fields.done(
             cls(
                 level=fields.member("level", IsolationLevel),
-                mounts=tuple(
-                    Mount.from_wire(mount) for mount in fields.items("mounts")
-                ),
+                mounts=tuple(Mount.from_wire(mount) for mount in fields.items("mounts")),
                 libraries=tuple(fields.texts("libraries")),
                 preload=tuple(_pair(entry) for entry in fields.items("preload")),
             )
@@ -255,14 +260,19 @@ def program_from_wire(wire: object) -> Program:
 
 def check_absolute(path: str) -> None:
     """Raise unless the path is absolute and says exactly what it means."""
-    parts = path.split("/")
-    if parts[0] or "\0" in path or any(part in {"", ".", ".."} for part in parts[1:]):
+    first, *parts = path.split("/")
+    if first or not parts or "\0" in path or any(part in {"", ".", ".."} for part in parts):
         raise SpecInvalid(f"not a plain absolute path: {path!r}")
+
+
+def _check_not_below(path: str, reserved: frozenset[str]) -> None:
+    if path.split("/")[1] in reserved:
+        raise SpecInvalid(f"not a path for a mount: {path!r}")
 
 
 def check_module_name(name: str) -> None:
     """A preloaded module may not take the place of a module of the standard library."""
-    taken = name == "toolcrib" or name in sys.stdlib_module_names
+    taken = name in {"toolcrib", "sandbox"} or name in sys.stdlib_module_names
     if taken or not _MODULE_NAME.match(name):
         raise SpecInvalid(f"not a usable module name: {name!r}")
 

@@ -16,6 +16,7 @@ from sandbox.spec import SandboxResult, SandboxSpec
 __all__ = ["ConnectionEnded", "FrameReader", "FrameTooLarge", "send"]
 
 FRAME_CAP = 64 * 1024 * 1024
+PROFILES_PER_CONNECTION = 64  # then both sides forget them all
 
 
 def encode(header: dict[str, Any]) -> bytes:

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from sandbox.daemon import cgroups, launch, privileges, reap
-from sandbox.daemon.logs import log
+from sandbox.daemon.logs import log, log_crash
 from sandbox.daemon.server import Server, Service, listen
 from sandbox.daemon.slots import Slots
 from sandbox.daemon.template import Template
+from sandbox.inside import libc
 from sandbox.spec import Profile
 
 _HOUSEKEEPING_S = 1.0
@@ -24,10 +25,12 @@ _SWITCH_INTERVAL_S = 0.001
 def main() -> int:
     options = read_options()
     os.umask(0o022)
+    threading.excepthook = log_crash
     # Before root is given away: the directory of the socket may be root's.
     listener = None if options.probe else listen(options.socket)
     if os.geteuid() == 0:
         privileges.drop_root(options.cgroup_root)
+    libc.prctl(libc.PR_SET_DUMPABLE, 0)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     reap.become_subreaper()
@@ -42,7 +45,8 @@ def main() -> int:
         log("ready", pid=os.getpid(), uid=os.geteuid(), **capability.to_wire())
         serve(Server(listener, frozenset(options.allow_uid), service), slots)
     finally:
-        driver.clean()  # kills what still runs; without cgroups the templates end with us
+        slots.close()
+        driver.clean()
     return 0
 
 
@@ -56,17 +60,13 @@ def serve(server: Server, slots: Slots) -> NoReturn:
 
 
 def read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m sandbox.daemon", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m sandbox.daemon", description=__doc__)
     parser.add_argument("--socket", required="--probe" not in sys.argv, default="")
     parser.add_argument("--allow-uid", type=int, action="append", default=[])
     parser.add_argument("--cgroup-root", default="toolcrib")
     parser.add_argument("--slots", type=int, default=4, help="ready slots per template")
     parser.add_argument("--bwrap", default="", help="instead of the one that is found")
-    parser.add_argument(
-        "--probe", action="store_true", help="print what can be had and end"
-    )
+    parser.add_argument("--probe", action="store_true", help="print what can be had and end")
     return parser.parse_args()
 
 

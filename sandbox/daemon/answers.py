@@ -32,9 +32,7 @@ def read_answer(frame: bytes) -> End:
             return _read_error(value)
         raise strictjson.Hostile("neither result nor error")
     except strictjson.Hostile as reason:
-        return End(
-            code=ErrorCode.INVALID_RESULT, message=f"the result was refused: {reason}"
-        )
+        return End(code=ErrorCode.INVALID_RESULT, message=f"the result was refused: {reason}")
 
 
 def _read_error(value: Any) -> End:

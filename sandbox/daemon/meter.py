@@ -2,9 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable
 
-from sandbox.daemon.cgroups import Leaf
+from sandbox.daemon.leaves import Leaf
 from sandbox.errors import ErrorCode
 from sandbox.spec import Limits, ResourceUsage
 
@@ -17,14 +16,14 @@ _CUT = "\n… cut …\n"
 class Meter:
     """Starts counting when it is made; times are seconds of the monotonic clock."""
 
-    def __init__(self, limits: Limits, leaf: Leaf, cpu_ns: Callable[[], int]) -> None:
-        self._limits, self._leaf, self._cpu_ns = limits, leaf, cpu_ns
-        self._cpu_at_start = cpu_ns()
+    def __init__(self, limits: Limits, leaf: Leaf) -> None:
+        self._limits, self._leaf = limits, leaf
+        self._cpu_at_start = leaf.cpu_ns()
         self._started = time.monotonic()
         self._deadline = self._started + limits.wall_s
 
     def cpu_s(self) -> float:
-        return (self._cpu_ns() - self._cpu_at_start) / 1e9
+        return (self._leaf.cpu_ns() - self._cpu_at_start) / 1e9
 
     def wall_s(self) -> float:
         return time.monotonic() - self._started
@@ -32,10 +31,7 @@ class Meter:
     def watch_s(self) -> float:
         """How long the run can be left alone: no limit can be reached sooner."""
         left = self._deadline - time.monotonic()
-        if (
-            self._limits.cpu_s >= left * _CPUS
-            and self._limits.cpu_s >= self._limits.wall_s * _CPUS
-        ):
+        if self._limits.cpu_s >= self._limits.wall_s * _CPUS:
             return left
         processor = (self._limits.cpu_s - self.cpu_s()) / _CPUS
         return min(left, max(processor, _SHORTEST_WATCH_S))
@@ -54,7 +50,7 @@ class Meter:
             cpu_time_ms=round(self.cpu_s() * 1000, 3),
             wall_ms=round(self.wall_s() * 1000, 3),
             sandbox_start_ms=round(start_s * 1000, 3),
-            approximate=peak is None,
+            approximate=not self._leaf.counted or peak is None,
         )
 
 
@@ -76,7 +72,5 @@ class KeptText:
         """NUL cannot be stored by PostgreSQL."""
         cut = self.received > len(self._head) + len(self._tail)
         raw = (bytes(self._head), bytes(self._tail))
-        head, tail = (
-            part.decode("utf-8", "replace").replace("\0", "\ufffd") for part in raw
-        )
+        head, tail = (part.decode("utf-8", "replace").replace("\0", "\ufffd") for part in raw)
         return head + (_CUT if cut else "") + tail

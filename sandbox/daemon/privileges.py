@@ -20,7 +20,6 @@ def drop_root(cgroup_name: str) -> None:
     os.setgroups([])
     os.setresgid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID)
     os.setresuid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID)
-    libc.prctl(libc.PR_SET_DUMPABLE, 1)
 
 
 def take_cgroups(name: str) -> None:
@@ -33,9 +32,7 @@ def take_cgroups(name: str) -> None:
 
 def make_reachable(path: Path) -> None:
     """In this process's own mounts: an ancestor closed to others shows nothing but `path`."""
-    closed = next(
-        (one for one in reversed(path.parents) if not one.stat().st_mode & 1), None
-    )
+    closed = next((one for one in reversed(path.parents) if not one.stat().st_mode & 1), None)
     if closed is None:
         return
     held = os.open(path, os.O_PATH | os.O_CLOEXEC)

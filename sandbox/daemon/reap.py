@@ -6,7 +6,7 @@ import select
 import threading
 import time
 
-from sandbox.daemon.cgroups import Leaf
+from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
 from sandbox.daemon.slot import Slot
 from sandbox.inside import libc

@@ -4,7 +4,6 @@ import json
 import os
 import select
 import socket
-import time
 from collections.abc import Callable
 
 from sandbox.daemon.answers import End, read_answer
@@ -15,9 +14,8 @@ from sandbox.inside import frames
 from sandbox.spec import Limits, Outcome, SandboxResult
 
 _CHUNK = 1 << 16
-_SPARE_PROCESSES = (
-    16  # with a cgroup the rlimit stands behind it: the cgroup counts refusals
-)
+_SHORT_RUN_MS = 4.0  # a run that is over by then has the processors to itself
+_SPARE_PROCESSES = 16  # with a cgroup the rlimit stands behind it: the cgroup counts refusals
 _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _OUTCOMES: dict[str, Outcome] = {
     ErrorCode.TIMEOUT: Outcome.TIMEOUT,
@@ -40,7 +38,7 @@ class Run:
 
     def __init__(self, slot: Slot, limits: Limits, worker: socket.socket) -> None:
         self._slot, self._limits = slot, limits
-        self._meter = Meter(limits, slot.leaf, lambda: cpu_ns(slot))
+        self._meter = Meter(limits, slot.leaf)
         self._reader = frames.FrameReader(slot.channel, limits.output_bytes + 1)
         self._streams = {slot.stdout: KeptText(), slot.stderr: KeptText()}
         self._poll = select.poll()
@@ -52,9 +50,7 @@ class Run:
         if slot.leaf.alarm is not None:
             self._watch(slot.leaf.alarm, lambda: self._over(ErrorCode.MEMORY_LIMIT))
 
-    def perform(
-        self, body: bytes, start_s: float, sandbox_id: str
-    ) -> tuple[SandboxResult, bytes]:
+    def perform(self, body: bytes, start_s: float, sandbox_id: str) -> tuple[SandboxResult, bytes]:
         """The result, and the output as JSON text that was found to be clean."""
         self._slot.leaf.limit(self._limits.memory_bytes, self._limits.processes)
         end = self._converse(body)
@@ -76,10 +72,9 @@ class Run:
         try:
             frames.send(self._slot.channel, self._slot_limits(), body)
         except OSError:
-            return self._over(ErrorCode.EXITED)
-        self._slot.refill()
+            return self._correct(self._over(ErrorCode.EXITED))
         while True:
-            ready = self._poll.poll(max(0, self._meter.watch_s() * 1000))
+            ready = self._poll.poll(self._patience_ms())
             for descriptor, _ in ready:
                 end = self._handlers[descriptor]()
                 if end is not None:
@@ -87,6 +82,11 @@ class Run:
             exceeded = self._meter.exceeded()
             if exceeded is not None:
                 return self._over(exceeded)
+            self._slot.refill()
+
+    def _patience_ms(self) -> float:
+        watch_ms = max(0, self._meter.watch_s() * 1000)
+        return watch_ms if self._slot.ordered else min(watch_ms, _SHORT_RUN_MS)
 
     def _slot_limits(self) -> bytes:
         spare = _SPARE_PROCESSES if self._slot.leaf.counted else 0
@@ -143,19 +143,6 @@ class Run:
             return self._over(ErrorCode.PROCESS_LIMIT)
         exceeded = self._meter.exceeded() if end.code == ErrorCode.EXITED else None
         return self._over(exceeded) if exceeded else end
-
-
-def cpu_ns(slot: Slot) -> int:
-    """Of the whole run where a cgroup counts, else of its first process."""
-    counted = slot.leaf.cpu_ns()
-    if counted is not None:
-        return counted
-    try:
-        return time.clock_gettime_ns(
-            (~slot.pid << 3) | 2
-        )  # CPUCLOCK_SCHED of that process
-    except OSError:
-        return 0
 
 
 def _outcome(end: End) -> Outcome:

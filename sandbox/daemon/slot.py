@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sandbox.daemon.cgroups import Leaf
+from sandbox.daemon.leaves import Leaf
+from sandbox.daemon.logs import log
 
 
 @dataclass(slots=True)
@@ -19,17 +20,29 @@ class Slot:
     stdout: int
     stderr: int
     leaf: Leaf
-    refill: Callable[
-        [], None
-    ]  # call once the job is on its way: the next slot may not delay it
+    order_next: Callable[[], None]
+    ordered: bool = False
+    killed: bool = False
+
+    def refill(self) -> None:
+        """Have the next slot made; later is better, for the making competes with this run."""
+        if not self.ordered:
+            self.ordered = True
+            self.order_next()
 
     def kill(self) -> None:
-        """Process 1 of a pid namespace takes all others with it."""
+        """Process 1 of a pid namespace takes all others with it; the group is the quicker way."""
+        if self.killed:
+            return
+        self.killed = True
         try:
-            self.leaf.kill()
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         except ProcessLookupError:
-            return
+            return  # with process 1 all others are gone
+        try:
+            self.leaf.kill()
+        except OSError as error:
+            log("cgroup_kill_failed", pid=self.pid, reason=str(error))
 
     def close(self) -> None:
         self.channel.close()

@@ -14,6 +14,7 @@ _IDLE_S = 600
 _WORN_AFTER_FORKS = 20_000
 _MOST_TEMPLATES = 32
 _SLOT_TIMEOUT_S = 15
+_GOODBYE_S = 2
 
 type Key = tuple[str, str]  # organization, digest of the profile
 
@@ -28,9 +29,7 @@ class Slots:
         self._lock = threading.Lock()
 
     @contextmanager
-    def taken(
-        self, organization: str, profile: Profile, tmp_bytes: int
-    ) -> Iterator[Slot]:
+    def taken(self, organization: str, profile: Profile, tmp_bytes: int) -> Iterator[Slot]:
         """A slot for one run. Raises Refused with LAUNCH_FAILED."""
         template = self._template((organization, profile.digest), profile)
         try:
@@ -59,6 +58,15 @@ class Slots:
         for template in ready_to_go:
             template.retire()
 
+    def close(self) -> None:
+        """End everything, runs included."""
+        with self._lock:
+            templates = [*self._templates.values(), *self._leaving]
+        for template in templates:
+            template.retire()
+        for template in templates:
+            template.join(_GOODBYE_S)
+
     def _template(self, key: Key, profile: Profile) -> Template:
         with self._lock:
             template = self._templates.get(key)
@@ -77,9 +85,7 @@ class Slots:
 
     def _make_room(self) -> None:
         if len(self._templates) >= _MOST_TEMPLATES:
-            self._dismiss(
-                min(self._templates, key=lambda key: self._templates[key].used_at)
-            )
+            self._dismiss(min(self._templates, key=lambda key: self._templates[key].used_at))
 
     def _dismiss(self, key: Key) -> None:
         """No new runs; it goes when its last run is over. The lock is held."""

@@ -20,20 +20,18 @@ from sandbox.daemon.logs import log
 from sandbox.daemon.reap import clear_away
 from sandbox.daemon.slot import Slot
 from sandbox.errors import ErrorCode, Refused
-from sandbox.spec import Profile
+from sandbox.spec import Limits, Profile
 
 _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTORS = 4
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS)
-_START_TIMEOUT_S = 20
+_USUAL_TMP_BYTES = Limits().tmp_bytes
 
 
 class Template:
     """`take` hands out a ready slot; the keeper thread has the next ones made."""
 
-    def __init__(
-        self, bwrap: str, profile: Profile, driver: Driver, target: int
-    ) -> None:
+    def __init__(self, bwrap: str, profile: Profile, driver: Driver, target: int) -> None:
         self.used_at = time.monotonic()
         self.forks = 0
         self._active = 0
@@ -48,11 +46,10 @@ class Template:
         self._changed = threading.Condition()
         self._failure: str | None = None
         self._waiting = 0
-        self._report, self._far = socket.socketpair(
-            socket.AF_UNIX, socket.SOCK_SEQPACKET
-        )
+        self._report, self._far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._report.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        threading.Thread(target=self._keep, daemon=True, name="template").start()
+        self._keeper = threading.Thread(target=self._keep, daemon=True, name="template")
+        self._keeper.start()
 
     @property
     def alive(self) -> bool:
@@ -76,9 +73,7 @@ class Template:
             finally:
                 self._waiting -= 1
             if not self._ready[tmp_bytes]:
-                raise Refused(
-                    ErrorCode.LAUNCH_FAILED, self._failure or "no slot came in time"
-                )
+                raise Refused(ErrorCode.LAUNCH_FAILED, self._failure or "no slot came in time")
             return self._ready[tmp_bytes].popleft()
 
     def refill(self, tmp_bytes: int) -> None:
@@ -99,17 +94,25 @@ class Template:
         return self._active > 0
 
     def retire(self) -> None:
-        """End the template and all its slots: for one that is not busy."""
+        """End the template and all its slots, also taken ones."""
         self._fail("retired")
         try:
             self._report.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # it ended by itself
 
+    def join(self, timeout_s: float) -> None:
+        """Wait until a retired template has cleared up."""
+        self._keeper.join(timeout_s)
+
     def _order(self, tmp_bytes: int) -> None:
-        """Have as many slots made as are missing. The lock is held."""
+        """Have as many slots made as are missing. The lock is held.
+
+        Only the usual size of /tmp is kept in stock; runs with another wait for their own.
+        """
         there = len(self._ready[tmp_bytes]) + self._coming[tmp_bytes]
-        missing = self._target + self._waiting - there
+        stock = self._target if tmp_bytes == _USUAL_TMP_BYTES else 0
+        missing = stock + self._waiting - there
         if missing <= 0 or self._failure is not None:
             return
         self._coming[tmp_bytes] += missing
@@ -120,8 +123,13 @@ class Template:
             self._failure = self._failure or f"the template is gone: {error}"
 
     def _keep(self) -> None:
-        process = launch.start(self._bwrap, self._profile, self._far)
-        self._far.close()
+        try:
+            process = launch.start(self._bwrap, self._profile, self._far)
+        except OSError as error:
+            self._fail(f"bwrap cannot be started: {error}")
+            return
+        finally:
+            self._far.close()
         try:
             self._set_up(process)
             while self._receive():
@@ -142,9 +150,7 @@ class Template:
     def _receive(self) -> bool:
         """One message of the template or of a slot; False when all of them are gone."""
         try:
-            text, ancillary, _, _ = self._report.recvmsg(
-                512, _ANCILLARY, socket.MSG_CMSG_CLOEXEC
-            )
+            text, ancillary, _, _ = self._report.recvmsg(512, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             return False
         word, _, rest = text.partition(b" ")
@@ -156,11 +162,14 @@ class Template:
 
     def _add(self, tmp_bytes: int, pid: int, descriptors: list[int]) -> None:
         pidfd, channel, stdout, stderr = descriptors
-        leaf = self._driver.place(pid, f"{os.getpid()}-{pid}")
+        try:
+            leaf = self._driver.place(pid, f"{os.getpid()}-{pid}")
+        except OSError as error:
+            close_all(descriptors)  # its channel closed, the slot ends by itself
+            self._lose(b"%d no cgroup: %s" % (tmp_bytes, str(error).encode()))
+            return
         refill = partial(self.refill, tmp_bytes)
-        slot = Slot(
-            pid, pidfd, socket.socket(fileno=channel), stdout, stderr, leaf, refill
-        )
+        slot = Slot(pid, pidfd, socket.socket(fileno=channel), stdout, stderr, leaf, refill)
         with self._changed:
             self._coming[tmp_bytes] -= 1
             self._ready[tmp_bytes].append(slot)
@@ -192,6 +201,11 @@ class Template:
         for slot in left:
             slot.kill()
             clear_away(slot)
+
+
+def close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _unpack(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, list[int]]:

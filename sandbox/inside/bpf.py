@@ -3,9 +3,7 @@
 import struct
 from collections.abc import Sequence
 
-type Instruction = tuple[
-    int, int, int, int
-]  # code, jump if true, jump if false, operand
+type Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 type Block = list[Instruction]
 
 LOAD, RETURN, AND = 0x20, 0x06, 0x54

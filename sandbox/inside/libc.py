@@ -37,9 +37,7 @@ def prctl(option: int, second: int = 0, third: int = 0) -> int:
     return _checked(_libc.prctl(option, second, third, 0, 0), f"prctl {option}")
 
 
-def mount(
-    source: str, target: str, kind: str = "", flags: int = 0, options: str = ""
-) -> None:
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     result = _libc.mount(
         source.encode(), target.encode(), kind.encode(), flags, options.encode() or None
     )
@@ -47,9 +45,7 @@ def mount(
 
 
 def syscall(number: int, *arguments: object) -> int:
-    return _checked(
-        _libc.syscall(ctypes.c_long(number), *arguments), f"system call {number}"
-    )
+    return _checked(_libc.syscall(ctypes.c_long(number), *arguments), f"system call {number}")
 
 
 def capset_nothing() -> None:

@@ -21,10 +21,7 @@ def confine_slot() -> None:
 def confine_run(limits: dict[str, float], data_before: int) -> None:
     """`data_before`, in bytes, is what the slot had before its job and is not the run's."""
     data = data_before + int(limits["memory_bytes"])
-    cpu = (
-        math.ceil(resource.getrusage(resource.RUSAGE_SELF).ru_utime + limits["cpu_s"])
-        + 1
-    )
+    cpu = math.ceil(resource.getrusage(resource.RUSAGE_SELF).ru_utime + limits["cpu_s"]) + 1
     file_size = int(max(limits["tmp_bytes"], limits["output_bytes"]))
     resource.setrlimit(resource.RLIMIT_DATA, (data, data + _RESERVE))
     for kind, value in (

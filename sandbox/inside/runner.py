@@ -67,17 +67,11 @@ def call(job: dict[str, Any], modules: dict[str, ModuleType]) -> object:
     return entry_point(job["program"], modules)(job["parameters"])
 
 
-def entry_point(
-    program: dict[str, str], modules: dict[str, ModuleType]
-) -> Callable[..., object]:
-    module = (
-        load(program["source"]) if "source" in program else modules[program["name"]]
-    )
+def entry_point(program: dict[str, str], modules: dict[str, ModuleType]) -> Callable[..., object]:
+    module = load(program["source"]) if "source" in program else modules.get(program["name"])
     function: object = getattr(module, program["entry_point"], None)
     if not callable(function):
-        raise Failure(
-            "TOOL_ERROR", f"the tool has no function {program['entry_point']!r}"
-        )
+        raise Failure("TOOL_ERROR", f"the tool has no function {program['entry_point']!r}")
     return function
 
 
@@ -97,9 +91,7 @@ def encode(value: object) -> bytes:
     try:
         return _encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise Failure(
-            "INVALID_RESULT", f"the result is not JSON: {text_of(error)}"
-        ) from None
+        raise Failure("INVALID_RESULT", f"the result is not JSON: {text_of(error)}") from None
 
 
 def describe(error: BaseException) -> dict[str, str]:
@@ -127,19 +119,13 @@ def summary(error: BaseException) -> str:
 def text_of(error: BaseException) -> str:
     """The tool may have written its own __str__, which may fail as well."""
     try:
-        return str(error.msg if isinstance(error, SyntaxError) else error)[
-            :_MESSAGE_LENGTH
-        ]
+        return str(error.msg if isinstance(error, SyntaxError) else error)[:_MESSAGE_LENGTH]
     except BaseException:  # noqa: BLE001 - the tool's own code ran
         return ""
 
 
 def place(error: BaseException) -> str:
-    line = (
-        error.lineno
-        if isinstance(error, SyntaxError)
-        else last_line(error.__traceback__)
-    )
+    line = error.lineno if isinstance(error, SyntaxError) else last_line(error.__traceback__)
     return f" (line {line})" if line else ""
 
 

@@ -106,9 +106,7 @@ class Filter:
 
     def load(self) -> None:
         """For good: needs no_new_privs, and holds for every process to come."""
-        libc.prctl(
-            libc.PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(self._header)
-        )
+        libc.prctl(libc.PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(self._header))
 
 
 class _Header(ctypes.Structure):

@@ -18,11 +18,7 @@ from sandbox.inside import capabilities, landlock, libc, rlimits, runner, seccom
 NOBODY = 65534
 _TMP_INODES = 1024
 _NAMESPACES = (
-    os.CLONE_NEWNS
-    | os.CLONE_NEWNET
-    | os.CLONE_NEWIPC
-    | os.CLONE_NEWUTS
-    | os.CLONE_NEWCGROUP
+    os.CLONE_NEWNS | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS | os.CLONE_NEWCGROUP
 )
 _CHANNEL = 3
 _ABOVE_FIXED = 32
@@ -72,9 +68,7 @@ def _enclose(prepared: Prepared, tmp_bytes: int) -> list[int]:
 
 def _mount_private(tmp_bytes: int) -> None:
     plain = libc.MS_NOSUID | libc.MS_NODEV
-    size = (
-        f"size={tmp_bytes},nr_inodes={_TMP_INODES},mode=700,uid={NOBODY},gid={NOBODY}"
-    )
+    size = f"size={tmp_bytes},nr_inodes={_TMP_INODES},mode=700,uid={NOBODY},gid={NOBODY}"
     libc.mount("tmpfs", "/tmp", "tmpfs", plain, size)
     libc.mount("proc", "/proc", "proc", plain | libc.MS_NOEXEC, "hidepid=2,subset=pid")
     os.chdir("/tmp")

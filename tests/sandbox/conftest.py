@@ -17,6 +17,8 @@ from sandbox.client import SandboxClient
 from sandbox.spec import IsolationLevel, Limits, Profile, SandboxResult, SandboxSpec, Source
 
 ROOT = Path(__file__).resolve().parents[2]
+# Two suites may run on one machine at the same time.
+GROUPS = f"toolcrib-test-{os.getpid()}"
 STANDARD = Profile(IsolationLevel.STANDARD)
 
 type RunIt = Callable[..., SandboxResult]
@@ -25,9 +27,11 @@ type RunIt = Callable[..., SandboxResult]
 class Daemon:
     """A sandboxd process; `start` returns when it says that it is ready."""
 
-    def __init__(self, directory: str, cgroup_root: str, *options: str) -> None:
+    def __init__(
+        self, directory: str, cgroup_root: str, *options: str, through: tuple[str, ...] = ()
+    ) -> None:
         self.path = f"{directory}/s"
-        self._command = [sys.executable, "-m", "sandbox.daemon", "--socket", self.path]
+        self._command = [*through, sys.executable, "-m", "sandbox.daemon", "--socket", self.path]
         self._command += ["--allow-uid", str(os.getuid()), "--cgroup-root", cgroup_root, *options]
         self.facts: dict[str, dict[str, Any]] = {}
         self.log: list[str] = []
@@ -83,22 +87,26 @@ def short_directory() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def daemon(short_directory: str) -> Iterator[Daemon]:
-    one = Daemon(short_directory, "toolcrib-test")
+    one = Daemon(short_directory, GROUPS)
     one.start()
     print(f"cgroup mode: {one.facts['cgroups']['mode']}", file=sys.__stderr__)
     yield one
     one.stop()
+    remove_groups()
 
 
 @pytest.fixture
-def own_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Daemon]]:
+def own_daemon() -> Iterator[Callable[..., Daemon]]:
     """Daemons a test may kill."""
     started: list[Daemon] = []
     with tempfile.TemporaryDirectory(prefix="tc") as directory:
         os.chmod(directory, 0o755)
 
-        def make(*options: str, cgroup_root: str = "toolcrib-test-own") -> Daemon:
-            one = Daemon(directory, cgroup_root, *options)
+        def make(
+            *options: str, cgroup_root: str = f"{GROUPS}-own", through: tuple[str, ...] = ()
+        ) -> Daemon:
+            os.chmod(directory, 0o777 if through else 0o755)
+            one = Daemon(directory, cgroup_root, *options, through=through)
             one.start()
             started.append(one)
             return one
@@ -107,6 +115,12 @@ def own_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
         for one in started:
             if one.process.poll() is None:
                 one.stop()
+
+
+def remove_groups() -> None:
+    for tree in Path("/sys/fs/cgroup").glob(f"*/{GROUPS}*"):
+        for directory in (*tree.glob("*/"), tree):
+            directory.rmdir()
 
 
 @pytest.fixture

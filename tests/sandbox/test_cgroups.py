@@ -5,20 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon import cgroups
+from sandbox.daemon import cgroups, leaves
+from tests.sandbox.conftest import GROUPS
+
+GIVEN = f"{GROUPS}-given"
 
 
 def test_this_machine_has_the_mode_that_the_daemon_says(daemon):
-    expected = cgroups._expected(cgroups.hierarchies("toolcrib-test"))
+    expected = cgroups._expected(cgroups.hierarchies(GROUPS))
     assert daemon.facts["cgroups"]["mode"] == expected
 
 
 def test_delegation_names_the_mode_and_gives_the_trees_away():
     if os.getuid() != 0:
         pytest.skip("needs root")
-    line = cgroups.delegate("toolcrib-test-given", 12345, 12345)
-    trees = cgroups.hierarchies("toolcrib-test-given")
-    assert line.startswith("cgroups for toolcrib-test-given: ")
+    line = cgroups.delegate(GIVEN, 12345, 12345)
+    trees = cgroups.hierarchies(GIVEN)
+    assert line.startswith(f"cgroups for {GIVEN}: ")
     assert {root.stat().st_uid for root in trees.values()} == {12345}
     assert {(root / "cgroup.procs").stat().st_uid for root in trees.values()} == {12345}
     for root in trees.values():
@@ -40,7 +43,7 @@ def unified(tmp_path) -> Path:
 
 
 def test_a_v2_leaf_reads_and_writes_the_files_of_v2(unified):
-    leaf = cgroups.V2Leaf(str(unified / "run-x"))
+    leaf = leaves.V2Leaf(str(unified / "run-x"))
     leaf.limit(1 << 20, 7)
     leaf.kill()
     assert (unified / "run-x" / "memory.max").read_text() == "1048576"

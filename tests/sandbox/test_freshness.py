@@ -73,7 +73,8 @@ def test_profiles_never_share_a_template(daemon, tmp_path):
 
 
 def test_random_numbers_differ_between_runs(run):
-    source = "import random, uuid, secrets\ndef main(p):\n    return [random.random(), str(uuid.uuid4()), secrets.token_hex()]"
+    source = "import random, uuid, secrets\ndef main(p):\n"
+    source += "    return [random.random(), str(uuid.uuid4()), secrets.token_hex()]"
     outputs = [run(source).output for _ in range(4)]
     assert all(len({one[n] for one in outputs}) == 4 for n in range(3))
 

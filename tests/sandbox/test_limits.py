@@ -14,7 +14,9 @@ def test_the_wall_clock_ends_a_run_that_sleeps(run):
 
 
 def test_the_wall_clock_ends_a_run_that_ignores_signals(run):
-    source = "import signal, time\nfor n in range(1, 65):\n    try: signal.signal(n, lambda *a: 0)\n"
+    source = (
+        "import signal, time\nfor n in range(1, 65):\n    try: signal.signal(n, lambda *a: 0)\n"
+    )
     source += "    except (OSError, ValueError): continue\ndef main(p):\n    time.sleep(60)"
     assert run(source, wall_s=0.3).outcome == Outcome.TIMEOUT
 
@@ -98,7 +100,9 @@ def test_long_text_below_the_limit_keeps_head_and_tail(run):
     assert len(result.stdout) < 66_000
 
 
-@pytest.mark.parametrize("body", ["os.fork()", "threading.Thread(target=time.sleep, args=(60,)).start()"])
+@pytest.mark.parametrize(
+    "body", ["os.fork()", "threading.Thread(target=time.sleep, args=(60,)).start()"]
+)
 def test_a_bomb_of_processes_or_threads_ends_a_run(run, body):
     source = f"import os, threading, time\ndef main(p):\n    while True: {body}"
     result = run(source, processes=20, wall_s=10)

@@ -13,7 +13,7 @@ from sandbox import wire
 from sandbox.client import SandboxClient
 from sandbox.daemon import capability
 from sandbox.spec import IsolationLevel, Limits, Outcome, Profile, SandboxSpec, Source
-from tests.sandbox.conftest import ROOT
+from tests.sandbox.conftest import GROUPS, ROOT
 
 SPEC = SandboxSpec("acme", Profile(IsolationLevel.STANDARD), Limits(), Source(""), {})
 TELL = "def main(p):\n    open('/meet/ran', 'w')"
@@ -30,7 +30,9 @@ def test_levels_that_are_not_served_are_refused(daemon, level):
 def broken_bwrap(tmp_path) -> str:
     """What bwrap says and does where user namespaces are forbidden."""
     script = tmp_path / "bwrap"
-    script.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    script.write_text(
+        "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
+    )
     script.chmod(0o755)
     for parent in list(tmp_path.parents)[:3]:
         parent.chmod(parent.stat().st_mode | 0o011)
@@ -48,9 +50,18 @@ def test_without_user_namespaces_every_run_is_refused_for_one_reason(own_daemon,
 
 
 def test_the_probe_prints_what_can_be_had(broken_bwrap):
-    command = [sys.executable, "-m", "sandbox.daemon", "--probe", "--cgroup-root", "toolcrib-probe"]
-    good = subprocess.run(command, cwd=ROOT, env={}, capture_output=True)
-    bad = subprocess.run([*command, "--bwrap", broken_bwrap], cwd=ROOT, env={}, capture_output=True)
+    command = [
+        sys.executable,
+        "-m",
+        "sandbox.daemon",
+        "--probe",
+        "--cgroup-root",
+        f"{GROUPS}-probe",
+    ]
+    good = subprocess.run(command, cwd=ROOT, env={}, capture_output=True, check=False)
+    bad = subprocess.run(
+        [*command, "--bwrap", broken_bwrap], cwd=ROOT, env={}, capture_output=True, check=False
+    )
     assert json.loads(good.stdout)["level_ceiling"] == "Standard" and good.returncode == 0
     assert json.loads(bad.stdout)["level_ceiling"] is None and bad.returncode == 1
 
@@ -107,8 +118,10 @@ def test_a_user_who_is_not_allowed_is_turned_away(daemon):
     reachable = "import os,sys; from pathlib import Path; from sandbox.daemon import privileges;"
     reachable += "os.unshare(os.CLONE_NEWNS); privileges.make_reachable(Path(sys.base_prefix));"
     reachable += "os.setgid(12345); os.setuid(12345); os.execv(sys.argv[1], sys.argv[1:])"
-    ended = subprocess.run([sys.executable, "-c", reachable, *knock], cwd=ROOT, capture_output=True)
-    assert b"ConnectionResetError" in ended.stderr
+    ended = subprocess.run(
+        [sys.executable, "-c", reachable, *knock], cwd=ROOT, capture_output=True, check=False
+    )
+    assert b"ConnectionResetError" in ended.stderr or b"BrokenPipeError" in ended.stderr
     assert daemon.facts["peer_refused"]["uid"] == 12345
 
 
@@ -139,3 +152,12 @@ def test_logs_hold_neither_parameters_nor_outputs_nor_source(daemon):
 def test_the_daemon_runs_with_an_empty_environment(daemon):
     environment = Path(f"/proc/{daemon.process.pid}/environ").read_bytes()
     assert b"PATH" not in environment and b"SECRET" not in environment
+
+
+def test_more_profiles_than_a_connection_remembers_are_sent_again(daemon):
+    profiles = [
+        Profile(IsolationLevel.STRICT, preload=((f"module_{n}", "x = 1"),))
+        for n in range(wire.PROFILES_PER_CONNECTION + 6)
+    ]
+    results = [daemon.run("", profile=profile) for profile in [*profiles, *profiles[:3]]]
+    assert {result.error_code for result in results} == {"ISOLATION_UNAVAILABLE"}

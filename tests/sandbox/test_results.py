@@ -1,4 +1,5 @@
 import pytest
+import yaml
 
 from sandbox.spec import IsolationLevel, Limits, Outcome, Preloaded, Profile, SandboxSpec
 
@@ -90,8 +91,6 @@ def test_preloaded_modules_are_called_by_name_and_may_raise_tool_errors(daemon):
 
 
 def test_a_library_named_by_the_profile_can_be_imported_and_no_other(daemon):
-    import yaml
-
     profile = Profile(IsolationLevel.STANDARD, libraries=(yaml.__path__[0],))
     source = "import yaml\ndef main(p):\n    return yaml.safe_load('a: [1]')"
     assert daemon.run(source, profile=profile).output == {"a": [1]}

@@ -1,3 +1,4 @@
+import itertools
 import json
 import math
 
@@ -65,6 +66,16 @@ def test_paths_must_be_plain_and_absolute(path):
         Profile(IsolationLevel.STANDARD, libraries=(path,))
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("/proc/1", "/x"), ("/sys", "/x"), ("/dev/vda", "/x"), ("/x", "/toolcrib"), ("/x", "/usr/y"),
+     ("/x", "/tmp"), ("/x", "/python/lib"), ("/", "/x"), ("/x", "/")],
+)  # fmt: skip
+def test_mounts_stay_clear_of_the_system_and_of_our_own_places(source, target):
+    with pytest.raises(SpecInvalid):
+        Mount(source, target)
+
+
 @pytest.mark.parametrize("name", ["json", "toolcrib", "sandbox", "a.b", "A", "", "../x"])
 def test_a_preloaded_module_may_not_take_anothers_name(name):
     with pytest.raises(SpecInvalid):
@@ -73,7 +84,7 @@ def test_a_preloaded_module_may_not_take_anothers_name(name):
 
 def test_every_stronger_level_has_every_layer_of_the_weaker():
     levels = list(IsolationLevel)
-    for weaker, stronger in zip(levels, levels[1:], strict=False):
+    for weaker, stronger in itertools.pairwise(levels):
         assert LAYERS[weaker] <= LAYERS[stronger]
         assert at_least(stronger, weaker) and not at_least(weaker, stronger)
     assert set(DEFAULT_LIMITS) == set(levels)

@@ -120,11 +120,23 @@ def test_nothing_outside_tmp_can_be_written(run):
     assert run(source, {"paths": paths}).output == ["/tmp", "/dev/shm"]
 
 
+def test_the_root_is_mounted_read_only_whatever_landlock_says(run):
+    source = "def main(p):\n    return [l.split()[4:6] for l in open('/proc/self/mountinfo')]"
+    flags = {point: options.split(",") for point, options in run(source).output}
+    for point in ("/", "/usr", "/python", "/toolcrib/sandbox/inside"):
+        assert point not in flags or "ro" in flags[point], point
+    assert {"nosuid", "nodev"} <= set(flags["/tmp"])
+
+
 def test_programs_dropped_into_tmp_do_not_start(run):
-    source = "import os, shutil, subprocess\ndef main(p):\n    shutil.copy('/usr/bin/true', '/tmp/t')\n"
+    source = (
+        "import os, shutil, subprocess\ndef main(p):\n    shutil.copy('/usr/bin/true', '/tmp/t')\n"
+    )
     source += "    os.chmod('/tmp/t', 0o755)\n    subprocess.run(['/tmp/t'])"
     assert "PermissionError" in run(source).error_message
-    source = "import subprocess\ndef main(p):\n    return subprocess.run(['/usr/bin/true']).returncode"
+    source = (
+        "import subprocess\ndef main(p):\n    return subprocess.run(['/usr/bin/true']).returncode"
+    )
     assert run(source).output == 0
 
 
@@ -144,7 +156,9 @@ def test_no_descriptor_but_the_streams_and_the_channel_is_open(run):
 
 def test_no_capability_is_left_and_none_can_come_back(run):
     source = "def main(p):\n    lines = open('/proc/self/status').read().splitlines()\n"
-    status = run(source + "    return dict(line.split(':\\t', 1) for line in lines if ':\\t' in line)").output
+    status = run(
+        source + "    return dict(line.split(':\\t', 1) for line in lines if ':\\t' in line)"
+    ).output
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(status[name], 16) == 0, name
     assert (status["NoNewPrivs"], status["Seccomp"], status["Seccomp_filters"]) == ("1", "2", "1")
@@ -174,7 +188,9 @@ def test_no_core_is_dumped_and_the_process_cannot_be_read(run):
 
 
 def test_limits_cannot_be_raised_again(run):
-    source = "import resource\ndef main(p):\n    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]\n"
+    source = (
+        "import resource\ndef main(p):\n    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]\n"
+    )
     source += "    resource.setrlimit(resource.RLIMIT_NPROC, (hard + 1, hard + 1))"
     assert "ValueError" in run(source).error_message
 
@@ -184,7 +200,9 @@ def test_ordinary_python_still_works(run):
     source += "async def go():\n    await asyncio.sleep(0)\n    return 5\n"
     source += "def main(p):\n    with tempfile.TemporaryDirectory() as d: pass\n"
     source += "    t = threading.Thread(target=print, args=('x',))\n    t.start()\n    t.join()\n"
-    source += "    lock = multiprocessing.Lock()\n    context = multiprocessing.get_context('fork')\n"
+    source += (
+        "    lock = multiprocessing.Lock()\n    context = multiprocessing.get_context('fork')\n"
+    )
     source += "    with context.Pool(2) as pool: squares = pool.map(abs, [-1, -2])\n"
     source += "    one = sqlite3.connect(':memory:').execute('select 7').fetchone()\n"
     source += "    said = subprocess.run(['echo', 'hi'], capture_output=True, text=True).stdout\n"

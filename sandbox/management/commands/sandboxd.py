@@ -16,13 +16,11 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "options", nargs="*", help="after --, handed on as they are"
-        )
+        parser.add_argument("options", nargs="*", help="after --, handed on as they are")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Exec, so that nothing Django read (settings, secrets) is in the daemon's memory."""
         os.chdir(_PROJECT)
         command = [sys.executable, "-P", "-m", "sandbox.daemon", *options["options"]]
         environment = {"PYTHONPATH": str(_PROJECT)}
-        os.execve(sys.executable, command, environment)
+        os.execve(sys.executable, command, environment)  # noqa: S606 - a shell would add an environment
