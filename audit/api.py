@@ -9,7 +9,7 @@ from django.utils.dateparse import parse_datetime
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -45,6 +45,18 @@ class RecordPages(CursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 200
     ordering = "-id"
+
+    def get_page_size(self, request: Request) -> int:
+        raw = request.query_params.get("page_size", str(self.page_size))
+        if not raw.isdecimal() or not 1 <= int(raw[:9]) <= self.max_page_size:
+            raise ValidationError({"page_size": [f"must be from 1 to {self.max_page_size}"]})
+        return int(raw)
+
+    def decode_cursor(self, request: Request) -> Any:
+        try:
+            return super().decode_cursor(request)
+        except NotFound:
+            raise ValidationError({"cursor": ["is not one this list gave out"]}) from None
 
 
 class EvidenceView(APIView):

@@ -52,6 +52,10 @@ def database_options(url: str) -> dict[str, object]:
     parts = urlsplit(url)
     if parts.scheme not in {"postgres", "postgresql"}:
         raise BadSetting("DATABASE_URL must begin with postgresql:// (PostgreSQL 15 or newer).")
+    try:
+        port = parts.port
+    except ValueError:
+        raise BadSetting("DATABASE_URL names a port that is no number.") from None
     query = dict(parse_qsl(parts.query))
     return {
         "ENGINE": "django.db.backends.postgresql",
@@ -59,7 +63,7 @@ def database_options(url: str) -> dict[str, object]:
         "USER": unquote(parts.username or query.pop("user", "")),
         "PASSWORD": unquote(parts.password or query.pop("password", "")),
         "HOST": parts.hostname or query.pop("host", ""),
-        "PORT": str(parts.port or query.pop("port", "")),
+        "PORT": str(port or query.pop("port", "")),
         "OPTIONS": query,
     }
 

@@ -14,12 +14,13 @@ execution_id: ContextVar[str] = ContextVar("execution_id", default="")
 
 @contextmanager
 def about_execution(identifier: str) -> Iterator[None]:
-    """Every line logged inside carries the execution's id."""
-    token = execution_id.set(identifier)
+    """Every line logged inside carries the execution's id, and its request's once that is known."""
+    execution, request = execution_id.set(identifier), request_id.set("")
     try:
         yield
     finally:
-        execution_id.reset(token)
+        request_id.reset(request)
+        execution_id.reset(execution)
 
 
 class Correlation(logging.Filter):

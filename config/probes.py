@@ -1,5 +1,6 @@
 """`/healthz`: this process answers. `/readyz`: everything a call needs answers. `/metrics`."""
 
+import hmac
 import os
 from collections.abc import Callable
 
@@ -30,9 +31,20 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
+    """For Prometheus alone: tools are named here. From this machine, or with METRICS_TOKEN."""
+    if not _may_scrape(request):
+        return HttpResponse("Send METRICS_TOKEN as a bearer token.\n", status=401)
     registry = CollectorRegistry()
     MultiProcessCollector(registry, path=os.environ["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+def _may_scrape(request: HttpRequest) -> bool:
+    if settings.METRICS_TOKEN:
+        given = request.headers.get("Authorization", "")
+        wanted = f"Bearer {settings.METRICS_TOKEN}"
+        return hmac.compare_digest(given.encode(), wanted.encode())
+    return request.META.get("REMOTE_ADDR") in {"127.0.0.1", "::1"}
 
 
 def _database() -> str:

@@ -61,11 +61,13 @@ def web(data: Path, address: Address, *, threads: int) -> ProcessSpec:
         "blocking-threads": str(threads),
         "backlog": "1024",
         "workers-kill-timeout": "5",
+        "log-level": "error",  # it warns at every start that there are many threads
     }
     return _django(
         data,
         "web",
         *("granian", *_options(options), "--no-ws", "--respawn-failed-workers"),
+        *("--log-config", str(CHECKOUT / "config" / "granian_logging.json")),
         "config.wsgi:application",
     )
 

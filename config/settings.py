@@ -142,7 +142,6 @@ X_FRAME_OPTIONS = "DENY"
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 
 STATIC_URL = "/static/"
-STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 3600
@@ -186,6 +185,7 @@ SANDBOX_SOCKET = env_text("SANDBOX_SOCKET") or str(sandbox_socket(DATA_DIR))
 EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
 EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)
 EVENT_STREAMS = env_int("EVENT_STREAMS", WEB_THREADS // 2, least=1)
+METRICS_TOKEN = env_text("METRICS_TOKEN")
 TOKEN_DAYS = env_int("TOKEN_DAYS", 90, least=1, most=365)
 
 CELERY_BROKER_URL = broker_url(REDIS_URL)

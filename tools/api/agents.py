@@ -20,6 +20,7 @@ from tools.api.bodies import (
     TokenPage,
 )
 from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
 from tools.api.shapes import agent_shape, token_shape
 from tools.errors import NotFound
 from tools.models import Agent, Token
@@ -45,7 +46,7 @@ class AgentView(CallerView):
 
 
 class AgentList(AgentView):
-    @extend_schema(operation_id="list_agents", responses={200: AgentPage})
+    @extend_schema(operation_id="list_agents", parameters=PAGING, responses={200: AgentPage})
     def get(self, request: Request) -> Response:
         self.require("view_agent")
         pages = CursorPages()
@@ -102,7 +103,7 @@ class AgentSuspend(AgentView):
 
 
 class TokenList(AgentView):
-    @extend_schema(operation_id="list_agent_tokens", responses={200: TokenPage})
+    @extend_schema(operation_id="list_agent_tokens", parameters=PAGING, responses={200: TokenPage})
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
         tokens = self.agent(slug).service_account.tokens.all()

@@ -6,11 +6,14 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from audit.actions import Actor
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
 from tools.api.schema import CallerSchema
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
+from tools.errors import Refused
 from tools.models import Organization
+from tools.policy.authorization import check_groups
 from tools.policy.callers import actor_of
 from tools.policy.decision import Asked
 from tools.policy.people import require
@@ -45,6 +48,24 @@ class CallerView(APIView):
     def current(self) -> Snapshot:
         """The catalog with what this very request has changed."""
         return registry.snapshot(self.caller.organization_id, self.organization.revision)
+
+    def granted(self, asked: Asked, snapshot: Snapshot) -> list[str]:
+        """Warnings about the groups asked for; beyond what was granted the request is refused as a
+        whole, counted and audited."""
+        try:
+            return check_groups(self.caller, asked, snapshot)
+        except Refused as refusal:
+            record(
+                Event.LIST_DENY,
+                by=self.actor,
+                outcome=Outcome.DENIED,
+                reason=refusal.code,
+                details={
+                    "requested_groups": sorted(asked.groups),
+                    "granted_groups": sorted(self.caller.granted_groups),
+                },
+            )
+            raise
 
     def require(self, permission: str) -> None:
         require(self.caller, permission)

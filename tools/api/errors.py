@@ -5,14 +5,14 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as DjangoValidationError
-from django.db import DatabaseError, DataError
+from django.db import DatabaseError, DataError, IntegrityError
 from django.http import Http404
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 from rest_framework.response import Response
 
 from config.errors import CODES, NOT_FOUND, body
-from tools.errors import ToolcribError, Unavailable
+from tools.errors import Conflict, ToolcribError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
         return _of_ours(error)
     if isinstance(error, DataError | DjangoValidationError):
         return _response(400, "malformed", "A value of the request cannot be used.", {})
+    if isinstance(error, IntegrityError):
+        return _of_ours(Conflict("Somebody changed the same thing at this moment. Try again."))
     if isinstance(error, DatabaseError | PoolTimeout):
         log.exception("the database could not be used")
         return _of_ours(Unavailable("The call cannot be recorded now. Try again in a moment."))

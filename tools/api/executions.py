@@ -18,11 +18,11 @@ from tools.api.base import CallerView
 from tools.api.bodies import CallBody, ErrorAnswer, ExecutionAnswer, ExecutionPage, ToolCallBody
 from tools.api.pagination import CursorPages
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
-from tools.api.schema import CALL, CALL_OF_TOOL, REFUSAL, RESULT
+from tools.api.schema import CALL, CALL_OF_TOOL, PAGING, REFUSAL, RESULT
 from tools.api.shapes import execution_shape
 from tools.definitions.callers import Scope
-from tools.definitions.results import Status
-from tools.errors import Malformed, Unavailable
+from tools.definitions.results import REFUSED, Status
+from tools.errors import Malformed, Refused, Unavailable
 from tools.execution import actions, events
 from tools.execution.call import Call
 from tools.models import Execution, ExecutionEvent
@@ -69,8 +69,7 @@ class ExecutionList(CallerView):
         parameters=[
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
             OpenApiParameter("tool", OpenApiTypes.STR),
-            OpenApiParameter("cursor", OpenApiTypes.STR),
-            OpenApiParameter("page_size", OpenApiTypes.INT),
+            *PAGING,
         ],
     )
     def get(self, request: Request) -> Response:
@@ -165,7 +164,15 @@ def call_of(wanted: dict[str, Any], key: str | None = None) -> Call:
 def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
     call = call_of(wanted, _key(view.request.headers.get("Idempotency-Key")))
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
-    return _answer(actions.execute(caller=view.caller, call=call, wait_s=wait_s))
+    execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
+    if execution.status in REFUSED:  # when it was claimed: the gates were asked again
+        raise Refused(
+            execution.error_message,
+            code=execution.error_code,
+            status=execution.status,
+            execution_id=str(execution.pk),
+        )
+    return _answer(execution)
 
 
 def _key(header: str | None) -> str | None:

@@ -18,6 +18,7 @@ from tools.api.bodies import (
     TierPage,
 )
 from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
 from tools.api.shapes import organization_shape, tier_shape
 from tools.catalog.builtins import install_builtins
 from tools.errors import Forbidden, NotFound
@@ -40,7 +41,9 @@ class PlatformView(CallerView):
 
 
 class OrganizationList(PlatformView):
-    @extend_schema(operation_id="list_organizations", responses={200: OrganizationPage})
+    @extend_schema(
+        operation_id="list_organizations", parameters=PAGING, responses={200: OrganizationPage}
+    )
     def get(self, request: Request) -> Response:
         self.require_superuser()
         pages = CursorPages()

@@ -5,6 +5,7 @@ import binascii
 from collections.abc import Sequence
 from typing import Any
 
+from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.utils.urls import replace_query_param
@@ -20,6 +21,15 @@ class CursorPages(CursorPagination):
     page_size_query_param = "page_size"
     max_page_size = MOST
     ordering = "-pk"
+
+    def get_page_size(self, request: Request) -> int:
+        return _size(request.query_params.get("page_size"))
+
+    def decode_cursor(self, request: Request) -> Any:
+        try:
+            return super().decode_cursor(request)
+        except NotFound:
+            raise Malformed("cursor is not one this list gave out.") from None
 
 
 def page_of_tools(request: Request, tools: Sequence[CatalogTool]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ class StrictJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        _, _, charset = (media_type or "").partition("charset=")
-        if charset and charset.strip().strip('"').lower() not in {"utf-8", "utf8"}:
+        _, _, charset = (media_type or "").lower().partition("charset=")
+        if charset and charset.partition(";")[0].strip(' "') not in {"utf-8", "utf8"}:
             raise UnsupportedMediaType(media_type or "")
         try:
             return strict_json.parse(stream.read())

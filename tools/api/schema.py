@@ -4,7 +4,8 @@ from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.utils import OpenApiExample
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from tools.api.bodies import ErrorAnswer
 
@@ -36,6 +37,8 @@ class CallerSchema(AutoSchema):
             shared.update(OF_A_BODY)
         elif any(part["in"] == "query" for part in operation.get("parameters", [])):
             shared.add("400")
+        if "{" in self.path:
+            shared.add("404")
         responses = operation["responses"]
         for status in shared:
             responses.setdefault(status, self._error())
@@ -57,7 +60,7 @@ class CallerSchema(AutoSchema):
         return {"content": {"application/json": {"schema": schema}}}
 
 
-class BearerScheme(OpenApiAuthenticationExtension):
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     target_class = "tools.api.authentication.BearerAuthentication"
     name = "bearer"
 
@@ -70,7 +73,7 @@ class BearerScheme(OpenApiAuthenticationExtension):
         }
 
 
-class SessionScheme(OpenApiAuthenticationExtension):
+class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     target_class = "tools.api.authentication.PersonAuthentication"
     name = "session"
 
@@ -83,6 +86,10 @@ class SessionScheme(OpenApiAuthenticationExtension):
         }
 
 
+PAGING = [
+    OpenApiParameter("cursor", OpenApiTypes.STR, description="From `next` or `previous`."),
+    OpenApiParameter("page_size", OpenApiTypes.INT, description="1 to 200; 50 by default."),
+]
 CODE_TOOL = OpenApiExample(
     "A Python tool",
     request_only=True,
@@ -133,7 +140,7 @@ _REFUSAL = {
     "execution_id": "01a20058-5057-74ee-9db0-8736132866b7",
 }
 REFUSAL = OpenApiExample("A gate said no", response_only=True, status_codes=["403"], value=_REFUSAL)
-_RESULT = {
+_RESULT: dict[str, Any] = {
     "execution_id": "01a20058-5057-74ee-9db0-8736132866b7",
     "status": "Success",
     "input": {"tool_name": "read_file", "parameters": {"path": "notes.txt"}},

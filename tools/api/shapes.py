@@ -3,6 +3,7 @@
 from typing import Any
 
 from tools.catalog.registry import CatalogGroup, CatalogTool
+from tools.definitions.tool import in_order
 from tools.models import Agent, Execution, LicenseTier, Organization, Token, ToolVersion
 
 
@@ -26,7 +27,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
         "signature": {"key_id": version.key_id, "value": version.signature},
         "created_at": _time(version.created_at),
         "created_by": version.created_by,
-        "definition": version.definition,
+        "definition": in_order(version.definition),
     }
 
 

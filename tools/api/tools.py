@@ -8,8 +8,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.actions import record
-from audit.events import Event, Outcome
 from tools import metrics
 from tools.api.base import CallerView
 from tools.api.bodies import (
@@ -20,12 +18,12 @@ from tools.api.bodies import (
     VersionAnswer,
 )
 from tools.api.pagination import page_of_tools
-from tools.api.schema import CODE_TOOL
+from tools.api.schema import CODE_TOOL, PAGING
 from tools.api.shapes import tool_shape, version_shape
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.definitions.vocabulary import Category
-from tools.errors import Malformed, NotFound, Refused
+from tools.errors import Malformed, NotFound
 from tools.policy import authorization
 from tools.policy.decision import Asked, Question
 from tools.policy.people import may
@@ -39,8 +37,7 @@ LISTING = [
     OpenApiParameter("category", OpenApiTypes.STR, enum=[*Category]),
     OpenApiParameter("capability", OpenApiTypes.STR, many=True),
     OpenApiParameter("q", OpenApiTypes.STR, description="Words in name, title or description."),
-    OpenApiParameter("cursor", OpenApiTypes.STR),
-    OpenApiParameter("page_size", OpenApiTypes.INT),
+    *PAGING,
 ]
 
 
@@ -52,7 +49,7 @@ class ToolList(CallerView):
         """The tools that exist for this request and caller."""
         asked = self.asked()
         authorization.count_request(asked, self.snapshot)
-        warnings = self._granted(asked)
+        warnings = self.granted(asked, self.snapshot)
         tools = authorization.usable_tools(self.caller, asked, self.snapshot)
         metrics.filtered_tools.observe(len(tools))
         if not tools:
@@ -76,24 +73,6 @@ class ToolList(CallerView):
         shown = self.current().tools[tool.name]
         address = f"/api/v1/tools/{tool.name}"
         return Response(tool_shape(shown), status.HTTP_201_CREATED, headers={"Location": address})
-
-    def _granted(self, asked: Asked) -> list[str]:
-        """A list of groups beyond what was granted is refused as a whole, counted and audited."""
-        try:
-            return authorization.check_groups(self.caller, asked, self.snapshot)
-        except Refused as refusal:
-            details = {
-                "requested_groups": sorted(asked.groups),
-                "granted_groups": sorted(self.caller.granted_groups),
-            }
-            record(
-                Event.LIST_DENY,
-                by=self.actor,
-                outcome=Outcome.DENIED,
-                reason=refusal.code,
-                details=details,
-            )
-            raise
 
     def _wanted(self, tool: CatalogTool) -> bool:
         query, raw = self.request.query_params, tool.definition.raw
@@ -132,14 +111,10 @@ class ToolDetail(CallerView):
         """A new version with some fields changed."""
         if not isinstance(request.data, dict):
             raise Malformed("The body must be a JSON object.")
+        self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
         assert tool.version is not None
-        current = dict(tool.version.definition)
-        if "parameters" in request.data and "input_schema" not in request.data:
-            current.pop("input_schema")
-        if "input_schema" in request.data and "parameters" not in request.data:
-            current["parameters"] = []
-        return self._change(name, current | request.data)
+        return self._change(name, actions.amended(tool.version.definition, request.data))
 
     @extend_schema(
         operation_id="delete_tool", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
@@ -219,6 +194,7 @@ class ToolExplanation(CallerView):
     def get(self, request: Request) -> Response:
         """Every tool of the caller's organization with every gate's answer."""
         asked, snapshot = self.asked(), self.snapshot
+        warnings = self.granted(asked, snapshot)
         everyone = may(self.caller, "view_tool")
         rows = []
         for tool in snapshot.sorted_tools:
@@ -232,5 +208,4 @@ class ToolExplanation(CallerView):
                         "gates": [verdict.as_dict() for verdict in verdicts],
                     }
                 )
-        warnings = authorization.check_groups(self.caller, asked, snapshot)
         return Response({"results": rows, "warnings": warnings})

@@ -24,6 +24,7 @@ from tools.definitions.callers import CallerKind
 from tools.errors import ToolcribError, Unavailable
 
 DONE, FAILED = 0, 1
+INTERRUPTED = 130  # what shells say of Ctrl-C
 CONNECT_TIMEOUT_S = 5
 
 
@@ -47,6 +48,9 @@ class ToolcribCommand(BaseCommand):
         except (DatabaseError, PoolTimeout) as error:
             failure = Unavailable(f"The database could not be used: {first_line(error)}")
             code = self._refuse(failure, as_json=options["json"])
+        except KeyboardInterrupt:
+            self.stderr.write("Interrupted. A call that was accepted goes on.")
+            code = INTERRUPTED
         finally:
             request_id.reset(mark)
             logging.disable(logging.NOTSET)
@@ -63,17 +67,24 @@ class ToolcribCommand(BaseCommand):
 
     def answer(self, options: dict[str, Any], document: Any, text: str) -> None:
         """Print a result: the document with `--json`, else the text."""
-        self.stdout.write(as_json(document) if options["json"] else text)
+        try:
+            self.stdout.write(json_text(document) if options["json"] else text)
+            self.stdout.flush()
+        except BrokenPipeError:  # `| head` has read enough; Python must not flush into it again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _refuse(self, error: ToolcribError, *, as_json: bool) -> int:
-        shape = {"code": error.code, "message": error.message, "details": error.details}
+        details = dict(error.details)
+        shape = {"code": error.code, "message": error.message, "details": details}
+        # As in the API's answer: what became of the call stands beside the details.
+        shape |= {key: details.pop(key) for key in ("status", "execution_id") if key in details}
         # Details a person can act on are the wrong fields; the rest is for programs.
         lines = [error.message, *_flaws(error)]
         self.stderr.write(json.dumps(shape, default=str) if as_json else "\n".join(lines))
         return FAILED
 
 
-def as_json(document: Any) -> str:
+def json_text(document: Any) -> str:
     return json.dumps(document, ensure_ascii=False, indent=2, default=str)
 
 
@@ -81,9 +92,10 @@ def check_database() -> None:
     """Asked without Django's pool, which tries and complains for ten seconds."""
     if connection.connection is not None:
         return
-    parameters = connection.get_connection_params() | {"connect_timeout": CONNECT_TIMEOUT_S}
+    wanted: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S}
+    wanted.update(connection.get_connection_params())
     try:
-        psycopg.connect(**parameters).close()
+        psycopg.connect(**wanted).close()
     except psycopg.Error:
         raise Unavailable(
             "The database does not answer. Start Toolcrib with `make run`, and name the same "

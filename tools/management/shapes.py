@@ -41,7 +41,7 @@ def execution_document(execution: Execution) -> dict[str, Any]:
 def _metadata(execution: Execution) -> dict[str, Any]:
     return {
         "execution_id": str(execution.pk),
-        "tool_version": execution.tool_version.label,
+        "tool_version": execution.version_label,
         "started_at": moment(execution.started_at),
         "completed_at": moment(execution.completed_at),
         "duration_ms": execution.duration_ms,

@@ -1,11 +1,13 @@
 """`manage.py create_agent`: an agent, what it is granted, and its token, in one line."""
 
 from typing import Any
+from urllib.parse import quote
 
 from django.core.management.base import CommandParser
 from django.db import transaction
 
 from tools.catalog.builtins import install_builtins
+from tools.definitions.names import WILDCARD
 from tools.errors import NotFound
 from tools.management import arguments, text
 from tools.management.command import DONE, ToolcribCommand, operator
@@ -105,4 +107,4 @@ def _query(groups: list[str]) -> str:
     """Names the groups in the address only where the default would not show the agent its tools."""
     if groups == ["default"] or not groups:
         return ""
-    return "?" + "&".join(f"group={name}" for name in groups)
+    return "?" + "&".join(f"group={quote(name, safe=WILDCARD)}" for name in groups)

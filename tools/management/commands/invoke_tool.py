@@ -67,7 +67,7 @@ def _shown(execution: Execution) -> str:
     lines = [
         ("Status", execution.status),
         ("Execution", str(execution.pk)),
-        ("Version", execution.tool_version.label),
+        ("Version", execution.version_label),
     ]
     if execution.duration_ms is not None:
         lines.append(("Duration", f"{execution.duration_ms:.1f} ms"))

@@ -1,0 +1,75 @@
+import pytest
+
+from tests import factories
+from tools.catalog.actions import set_enabled
+
+
+def failed(ran):
+    return {gate["gate"]: gate["code"] for gate in ran.json["gates"] if not gate["passed"]}
+
+
+@pytest.fixture
+def explained(typed, organization, agent):
+    def run(tool, *words, of=agent):
+        where = ("--agent", of.slug, "--organization", organization.slug)
+        return typed("explain_tool", tool, *where, *words)
+
+    return run
+
+
+def test_every_gate_answers_when_all_say_yes(explained):
+    ran = explained("read_file", "--group", "read-only", "--json")
+    assert [gate["gate"] for gate in ran.json["gates"]] == [
+        *("standing", "granted_groups", "status", "group", "state"),
+        *("object_permission", "required_permissions", "license"),
+    ]
+    assert (ran.code, ran.json["available"]) == (0, True)
+
+
+def test_every_gate_answers_after_one_has_refused(explained, organization):
+    tool = factories.tool(
+        organization,
+        "shut",
+        group=["x"],
+        available_in_states=["y"],
+        required_permissions=["z"],
+    )
+    set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    assert failed(explained("shut", "--group", "q", "--json")) == {
+        "granted_groups": "group_not_granted",
+        "status": "tool_disabled",
+        "group": "tool_not_in_group",
+        "state": "tool_not_in_state",
+        "required_permissions": "permission_missing",
+    }
+
+
+def test_a_tool_that_was_not_granted_is_named_as_such(explained, organization):
+    narrow = factories.agent(organization, groups=["read-only"], tools=["write_file"])
+    ran = explained("read_file", "--group", "read-only", "--json", of=narrow)
+    assert failed(ran) == {"object_permission": "tool_not_granted"}
+
+
+def test_a_suspended_agent_is_explained_too(explained, organization):
+    quiet = factories.agent(organization, groups=["read-only"])
+    quiet.active = False
+    quiet.save()
+    ran = explained("read_file", "--group", "read-only", "--json", of=quiet)
+    assert failed(ran) == {"standing": "agent_suspended"}
+
+
+def test_the_text_begins_with_the_answer(explained):
+    ran = explained("read_file")
+    assert ran.code == 0
+    assert " may not use read_file (groups: default; state: undefined)." in ran.out
+    assert "group                 no      tool_not_in_group" in ran.out
+
+
+def test_an_unknown_tool_is_refused(explained):
+    ran = explained("no_such_tool")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("There is no tool 'no_such_tool' in the organization")
+
+
+def test_an_agent_must_be_named(typed):
+    assert typed("explain_tool", "read_file").code == 2
