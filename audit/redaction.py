@@ -37,9 +37,12 @@ class Redactor:
     def clean(self, value: Any) -> Any:
         """A copy of a JSON value without secrets, long texts and lists cut with a marker."""
         if isinstance(value, dict):
-            return {
-                key: self._member(str(key), item) for key, item in list(value.items())[:MAX_ITEMS]
+            cleaned = {
+                self._text(str(key)): self._member(str(key), item)
+                for key, item in list(value.items())[:MAX_ITEMS]
             }
+            more = len(value) - MAX_ITEMS
+            return cleaned | {"…": f"{more} more"} if more > 0 else cleaned
         if isinstance(value, list):
             cut = [f"… {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else []
             return [self.clean(item) for item in value[:MAX_ITEMS]] + cut

@@ -21,10 +21,10 @@ from tools.api.bodies import (
 )
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
-from tools.api.shapes import agent_shape, token_shape
 from tools.errors import NotFound
 from tools.models import Agent, Token
 from tools.policy import actions
+from tools.shapes import agent_shape, token_shape
 
 GRANTS = ("groups", "tools", "permissions")
 

@@ -19,13 +19,13 @@ from tools.api.bodies import CallBody, ErrorAnswer, ExecutionAnswer, ExecutionPa
 from tools.api.pagination import CursorPages
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.schema import CALL, CALL_OF_TOOL, PAGING, REFUSAL, RESULT
-from tools.api.shapes import execution_shape
 from tools.definitions.callers import Scope
 from tools.definitions.results import REFUSED, Status
 from tools.errors import Malformed, Refused, Unavailable
 from tools.execution import actions, events
 from tools.execution.call import Call
 from tools.models import Execution, ExecutionEvent
+from tools.shapes import execution_shape
 
 KEY = OpenApiParameter(
     "Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER, description="Same key, same call."

@@ -7,7 +7,6 @@ from rest_framework.response import Response
 
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, GroupAnswer, GroupBody, GroupChange, GroupPage
-from tools.api.shapes import group_shape
 from tools.catalog import actions
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.names import WILDCARD
@@ -16,6 +15,7 @@ from tools.models import ToolGroup
 from tools.policy import authorization
 from tools.policy.decision import Asked
 from tools.policy.people import may
+from tools.shapes import group_shape
 
 
 class GroupView(CallerView):

@@ -19,11 +19,11 @@ from tools.api.bodies import (
 )
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
-from tools.api.shapes import organization_shape, tier_shape
 from tools.catalog.builtins import install_builtins
 from tools.errors import Forbidden, NotFound
 from tools.models import LicenseTier, Organization
 from tools.policy import actions
+from tools.shapes import organization_shape, tier_shape
 
 
 class PlatformView(CallerView):

@@ -22,6 +22,8 @@ class StrictJSONParser(BaseParser):
         if charset and charset.partition(";")[0].strip(' "') not in {"utf-8", "utf8"}:
             raise UnsupportedMediaType(media_type or "")
         try:
-            return strict_json.parse(stream.read())
+            # Django's own reading of the body keeps its size within bounds; the stream's would not.
+            request = (parser_context or {}).get("request")
+            return strict_json.parse(stream.read() if request is None else request.body)
         except strict_json.BadJson as error:
             raise ParseError(f"The body cannot be used: {error}.") from None

@@ -19,7 +19,6 @@ from tools.api.bodies import (
 )
 from tools.api.pagination import page_of_tools
 from tools.api.schema import CODE_TOOL, PAGING
-from tools.api.shapes import tool_shape, version_shape
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.definitions.vocabulary import Category
@@ -27,6 +26,7 @@ from tools.errors import Malformed, NotFound
 from tools.policy import authorization
 from tools.policy.decision import Asked, Question
 from tools.policy.people import may
+from tools.shapes import tool_shape, version_shape
 
 REQUEST = [
     OpenApiParameter("group", OpenApiTypes.STR, many=True, description="Requested groups."),

@@ -11,6 +11,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.catalog.versions import signing_key
 from tools.definitions import signing
+from tools.definitions.descriptors import canonical_keys
 from tools.definitions.names import WILDCARD, flaw_in_group
 from tools.definitions.tool import (
     DEFAULT_GROUP,
@@ -53,6 +54,17 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor) -> Tool:
     _note_groups(tool.organization, canonical)
     _record(Event.TOOL_UPDATE, tool, by)
     return tool
+
+
+def amended(definition: Definition, changes: dict[str, Any]) -> dict[str, Any]:
+    """A definition with some fields replaced, in any dialect. Parameters and schema go together."""
+    wanted = canonical_keys(changes, [])
+    kept = dict(definition)
+    if "parameters" in wanted and "input_schema" not in wanted:
+        kept.pop("input_schema")
+    if "input_schema" in wanted and "parameters" not in wanted:
+        kept["parameters"] = []
+    return kept | wanted
 
 
 @transaction.atomic
@@ -109,9 +121,10 @@ def save_group(
     permissions: list[str] | None = None,
 ) -> ToolGroup:
     """Create a group, or change what is given of it. Raises `Malformed`."""
+    if name == WILDCARD:
+        raise Malformed("'*' stands for every group and cannot be one.", code="name_invalid")
     for text in (name, *(permissions or ())):
-        flaw = "is special and no name" if text == WILDCARD else flaw_in_group(text)
-        if flaw and not (text == WILDCARD and text != name):
+        if flaw := flaw_in_group(text):
             raise Malformed(f"The name {text[:60]!r} {flaw}.", code="name_invalid")
     Organization.objects.next_revision(organization.pk)
     group, _ = ToolGroup.objects.get_or_create(organization=organization, name=name)

@@ -18,10 +18,9 @@ from uuid import UUID
 from tools import metrics
 from tools.catalog import versions
 from tools.definitions.schemas import Validator
-from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition
+from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition, in_order
 from tools.definitions.vocabulary import ToolType
 from tools.models import LicenseTier, Organization, Tool, ToolGroup, ToolStatus, ToolVersion
-
 
 Remembered = TypeVar("Remembered")
 _REMEMBERED = 500
@@ -182,7 +181,7 @@ def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
         digest=version.digest,
         signature=version.signature,
         key_id=version.key_id,
-        definition=ToolDefinition(version.definition),
+        definition=ToolDefinition(in_order(version.definition)),
         created_at=row.created_at,
         updated_at=row.updated_at,
     )

@@ -6,6 +6,7 @@ and means the same wherever it is read; its digest identifies it.
 
 import ast
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,17 +29,18 @@ DEFAULT_GROUP = "default"
 MAX_EXECUTION_S = 3_600
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 MAX_SOURCE = 256 * 1024
+MAX_DEFINITION = 1024 * 1024
 
 # What the catalog adds when a definition is shown; accepted and set aside when it comes back.
 SHOWN = frozenset({"enabled", "status", "digest", "signature", "version"})
-WRITTEN = frozenset(
-    {
-        "name", "type", "title", "description", "category", "parameters", "input_schema",
-        "output_schema", "constraints", "required_permissions", "requires_confirmation", "group",
-        "state", "available_in_states", "rate_limit_per_minute", "cost_per_invocation", "cache_ttl",
-        "delivery", "argument_validation", "capabilities", "implementation", "metadata",
-    }
+# In the order in which a definition is shown.
+WRITTEN = (
+    "name", "type", "title", "description", "category", "parameters", "input_schema",
+    "output_schema", "constraints", "required_permissions", "requires_confirmation", "group",
+    "state", "available_in_states", "rate_limit_per_minute", "cost_per_invocation", "cache_ttl",
+    "delivery", "argument_validation", "capabilities", "implementation", "metadata",
 )  # fmt: skip
+_PARAMETER = ("name", "type", "description", "required", "default", "enum", "schema")
 _JSON_TYPES = {kind: kind.lower() for kind in ParameterType}
 
 Definition = dict[str, Any]
@@ -49,8 +51,9 @@ def read_definition(raw: Any) -> Definition:
     if not isinstance(raw, dict):
         raise InvalidDefinition("A definition is a JSON object.", errors=[])
     flaws: list[dict[str, str]] = []
+    _check_weight(raw)
     fields = Fields(descriptors.canonical_keys(raw, flaws), flaws)
-    fields.known(WRITTEN | SHOWN)
+    fields.known({*WRITTEN, *SHOWN})
     definition = {
         **_identity(fields),
         **_interface(fields),
@@ -60,8 +63,8 @@ def read_definition(raw: Any) -> Definition:
         "implementation": _implementation(fields),
         "metadata": fields.object("metadata", {}),
     }
+    _check_shown(fields)
     _check_together(fields, definition)
-    _check_weight(fields, definition)
     if flaws:
         count = len(flaws)
         summary = f"{count} field{'s are' if count > 1 else ' is'} wrong; see details.errors."
@@ -72,6 +75,15 @@ def read_definition(raw: Any) -> Definition:
 def digest(definition: Definition) -> str:
     """`sha256:` and the hash of the canonical JSON (RFC 8785) of a canonical definition."""
     return "sha256:" + hashlib.sha256(rfc8785.dumps(definition)).hexdigest()
+
+
+def in_order(definition: Definition) -> Definition:
+    """The same definition with its keys where a reader expects them; a database keeps no order."""
+    shown = {key: definition[key] for key in WRITTEN}
+    shown["parameters"] = [
+        {key: parameter[key] for key in _PARAMETER} for parameter in definition["parameters"]
+    ]
+    return shown
 
 
 @dataclass(frozen=True)
@@ -127,6 +139,8 @@ def _identity(fields: Fields) -> Definition:
     name = fields.text("name", longest=128)
     if name and not names.TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
+    if name.lower() in names.RESERVED:
+        fields.wrong("name", "is reserved; choose another")
     return {
         "name": name,
         "type": fields.choice("type", ToolType),
@@ -198,9 +212,9 @@ def _parameters(fields: Fields) -> list[Definition]:
 def _parameter(parent: Fields, at: int, raw: Any) -> Definition:
     if not isinstance(raw, dict):
         parent.wrong(f"parameters[{at}]", "must be an object")
-        raw = {"name": "", "description": "", "type": ParameterType.STRING}
+        raw = {"name": f"p{at}", "description": "-", "type": ParameterType.STRING}
     fields = Fields(raw, parent.flaws, f"parameters[{at}].")
-    fields.known(("name", "description", "type", "required", "default", "enum", "schema"))
+    fields.known(_PARAMETER)
     name = fields.text("name", longest=64)
     if name and not names.PARAMETER_NAME.fullmatch(name):
         fields.wrong("name", "must begin with a letter; letters, digits, '_', '.' and '-' follow")
@@ -358,12 +372,31 @@ def _check_together(fields: Fields, definition: Definition) -> None:
     pure = definition["delivery"] == Delivery.PURE
     if pure and definition["constraints"]["allow_side_effects"]:
         fields.wrong("delivery", "pure needs constraints.allow_side_effects to be false")
+    isolation = definition["constraints"]["required_isolation"]
+    if definition["type"] != ToolType.BUILTIN and isolation == Isolation.NONE:
+        fields.wrong("constraints.required_isolation", "only a built-in tool may run outside")
     if definition["cache_ttl"] and not pure:
         fields.wrong("cache_ttl", "only a tool whose delivery is pure may be cached")
 
 
-def _check_weight(fields: Fields, definition: Definition) -> None:
+def _check_shown(fields: Fields) -> None:
+    """What is read beside the definition: whether it is enabled, and its version's label."""
+    fields.boolean("enabled", True)
+    label = fields.raw.get("version")
+    if label is not None and not (isinstance(label, str) and names.VERSION.fullmatch(label)):
+        fields.wrong(
+            "version", "must be a label such as 1.0.0, of at most 32 letters, digits, '._+-'"
+        )
+
+
+def _check_weight(raw: Definition) -> None:
+    """Before anything is read: values that JSON cannot hold, and more of them than is sensible."""
     try:
-        strict_json.check(definition)
-    except strict_json.BadJson as error:
-        fields.wrong("", f"the definition {error}")
+        strict_json.check(raw)
+        too_large = len(json.dumps(raw, ensure_ascii=False)) > MAX_DEFINITION
+    except (strict_json.BadJson, TypeError) as error:
+        raise InvalidDefinition(f"The definition cannot be used: {error}.", errors=[]) from None
+    if too_large:
+        raise InvalidDefinition(
+            f"The definition is larger than {MAX_DEFINITION} characters.", errors=[]
+        )

@@ -20,7 +20,7 @@ from tools.execution.tasks import run_execution
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
 from tools.policy.callers import actor_of
-from tools.policy.people import may
+from tools.policy.people import may, require
 
 log = logging.getLogger(__name__)
 
@@ -31,20 +31,22 @@ def execute(*, caller: Caller, call: Call, wait_s: float) -> Execution:
     The same idempotency key and body give the same execution. Raises what `admit` raises, and
     `Mismatch` when the key was used for another body.
     """
-    earlier = _earlier(caller, call)
-    identifier = earlier.pk if earlier else call.id
     deadline = time.monotonic() + wait_s
-    with bell.listening(identifier, only_end=True) as listener:
-        execution = earlier or _request(caller, call)
-        while not execution.over and time.monotonic() < deadline:
-            connection.close()  # a thread that waits holds no connection
-            listener.wait(deadline - time.monotonic())
-            execution = Execution.objects.answer(identifier)
-    return execution
+    with bell.listening(call.id, only_end=True) as listener:
+        execution = _earlier(caller, call) or _request(caller, call)
+        if execution.pk == call.id:
+            return _at_its_end(execution, listener, deadline)
+    with bell.listening(execution.pk, only_end=True) as listener:
+        return _at_its_end(execution, listener, deadline)
 
 
 def cancel(*, caller: Caller, execution: Execution) -> Execution:
-    """End it: at once when nothing has begun, else by telling its worker. Safe to repeat."""
+    """End it: at once when nothing has begun, else by telling its worker. Safe to repeat.
+
+    Another's execution only by who may change executions. Raises `Forbidden`, `Conflict`.
+    """
+    if execution.user_id != caller.user_id:
+        require(caller, "change_execution")
     with transaction.atomic():
         row = Execution.objects.filter(pk=execution.pk)
         if row.filter(status=Status.PENDING).update(
@@ -79,6 +81,15 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
     if found is None:
         raise NotFound("There is no such execution among yours.", code="execution_not_found")
     return found
+
+
+def _at_its_end(execution: Execution, listener: bell.Listener, deadline: float) -> Execution:
+    """The execution once it is over, or as it is at the deadline."""
+    while not execution.over and time.monotonic() < deadline:
+        connection.close()  # a thread that waits holds no connection
+        listener.wait(deadline - time.monotonic())
+        execution = Execution.objects.answer(execution.pk)
+    return execution
 
 
 def _request(caller: Caller, call: Call) -> Execution:

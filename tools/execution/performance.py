@@ -7,25 +7,27 @@ a `Performance`; the first that decides the result sets it, and `finish` always 
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
 
-from audit.actions import record
+from audit.actions import Actor, record
 from audit.canonical import commitment
 from audit.events import Event
 from audit.events import Outcome as Evidence
+from config.logs import request_id
 from sandbox.spec import Outcome, SandboxResult
 from tools import metrics
 from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
+from tools.definitions import strict_json
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status, event_for
 from tools.definitions.tool import ToolDefinition
-from tools.errors import Refused
+from tools.errors import Malformed, Refused
 from tools.execution import events, leases
 from tools.execution.transforms import observation_of, size_of
 from tools.models import Execution
@@ -74,6 +76,11 @@ class Performance:
     def definition(self) -> ToolDefinition:
         return self.tool.definition
 
+    @property
+    def actor(self) -> Actor:
+        """The caller in evidence, under the request that asked."""
+        return replace(actor_of(self.caller), request_id=self.execution.request_id)
+
 
 def ask_again(performance: Performance) -> None:
     """Every gate once more, at the moment of use: what was allowed may have been revoked."""
@@ -85,7 +92,7 @@ def ask_again(performance: Performance) -> None:
         asked = Asked.of(execution.requested_groups, execution.state)
         authorization.check_groups(caller, asked, snapshot)
         authorization.authorize(Question(caller, tool, asked, snapshot))
-    except Refused as refusal:
+    except (Refused, Malformed) as refusal:
         performance.result = Result(
             Status.PERMISSION_DENIED, error_code=refusal.code, error_message=refusal.message
         )
@@ -130,7 +137,7 @@ def record_start(performance: Performance) -> None:
     events.append(execution.pk, EventType.STARTED)
     record(
         Event.TOOL_START,
-        by=actor_of(performance.caller),
+        by=performance.actor,
         outcome=Evidence.STARTED,
         subject=execution.tool_name,
         digest=performance.tool.digest,
@@ -171,8 +178,8 @@ def _result_of(outcome: SandboxResult) -> Result:
     return Result(
         _STATUS[outcome.outcome],
         output=outcome.output,
-        error_code=outcome.error_code or "",
-        error_message=outcome.error_message or "",
+        error_code=_plain(outcome.error_code)[:60],
+        error_message=_message(outcome),
         sandbox_id=outcome.sandbox_id,
         metrics={
             "peak_memory_bytes": usage.peak_memory_bytes,
@@ -184,17 +191,38 @@ def _result_of(outcome: SandboxResult) -> Result:
     )
 
 
+def _message(outcome: SandboxResult) -> str:
+    """What a tool says of its error is for the caller; what sandboxd says is for operators."""
+    if outcome.outcome == Outcome.SANDBOX_ERROR:
+        log.error("the sandbox failed: %s %s", outcome.error_code, outcome.error_message)
+        return "The sandbox could not run the tool. Its operators have a record of it."
+    return _plain(outcome.error_message)
+
+
+def _plain(text: str | None) -> str:
+    """Without what the database or a reader could not take: NUL and lone surrogates."""
+    return (text or "").replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
 def validate_output(performance: Performance) -> None:
     """Invalid output is never returned, not even next to the error (ruling 10)."""
     result, validator = performance.result, performance.tool.output_validator
-    if result is None or result.status != Status.SUCCESS or validator is None:
+    if result is None or result.status != Status.SUCCESS:
         return
-    flaws = validator.flaws(result.output)
+    try:
+        strict_json.check(result.output)
+    except strict_json.BadJson as error:
+        _reject(result, f"The tool returned something that cannot be passed on: {error}.")
+        return
+    flaws = validator.flaws(result.output) if validator else []
     if flaws:
-        result.status, result.output = Status.FAILED, None
-        result.error_code = "OUTPUT_INVALID"
-        result.error_message = "The tool returned something its output schema does not allow."
+        _reject(result, "The tool returned something its output schema does not allow.")
         result.error_details = {"places": sorted({flaw.place for flaw in flaws})}
+
+
+def _reject(result: Result, message: str) -> None:
+    result.status, result.output = Status.FAILED, None
+    result.error_code, result.error_message = "OUTPUT_INVALID", message
 
 
 def finish(performance: Performance) -> None:
@@ -237,7 +265,7 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
     events.append(execution.pk, event_for(result.status), result.error_message)
     record(
         Event.TOOL_DENY if refused else Event.TOOL_END,
-        by=actor_of(performance.caller),
+        by=performance.actor,
         outcome=Evidence.DENIED if refused else Evidence.SUCCESS if success else Evidence.FAILURE,
         subject=execution.tool_name,
         digest=performance.tool.digest,
@@ -264,7 +292,7 @@ def _record_late(performance: Performance, result: Result) -> None:
     log.warning("a result came after the execution was taken away")
     record(
         Event.TOOL_LATE,
-        by=actor_of(performance.caller),
+        by=performance.actor,
         outcome=Evidence.FAILURE,
         subject=execution.tool_name,
         digest=performance.tool.digest,
@@ -298,6 +326,7 @@ def claim(execution_id: UUID, worker: str) -> Performance | None:
         )
         if execution is None:
             return None
+        request_id.set(execution.request_id)
         caller = caller_of_execution(execution)
         performance = Performance(execution, _admitted(execution, caller), caller, worker)
         for step in CLAIM:

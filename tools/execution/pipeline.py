@@ -94,6 +94,7 @@ def _write_row(admission: Admission, status: Status, **ended: object) -> Executi
         state=admission.asked.state,
         timeout_s=admission.timeout_s,
         request_id=request_id.get(),
+        source_ip=caller.source_ip,
         idempotency_key=key,
         fingerprint=call.fingerprint if key else "",
         warnings=admission.warnings,

@@ -1,8 +1,9 @@
 """Finding whom a command speaks of, and asking in an agent's name."""
 
-from tools.definitions.callers import Caller, CallerKind, Scope
+from tools.definitions.callers import Caller
 from tools.errors import Forbidden, NotFound
 from tools.models import Agent, Organization
+from tools.policy.callers import caller_of_agent
 
 
 def find_organization(slug: str) -> Organization:
@@ -28,25 +29,6 @@ def find_agent(organization: Organization, slug: str) -> Agent:
             code="agent_not_found",
         )
     return found
-
-
-def caller_of_agent(agent: Agent) -> Caller:
-    """The agent as the gates see it when it comes with a token of its own."""
-    account = agent.service_account
-    return Caller(
-        kind=CallerKind.AGENT,
-        name=agent.slug,
-        organization_id=agent.organization_id,
-        organization=agent.organization.slug,
-        revision=agent.organization.revision,
-        user_id=account.pk,
-        agent_id=agent.pk,
-        granted_groups=frozenset(account.granted_groups),
-        granted_permissions=frozenset(account.granted_permissions),
-        scopes=frozenset({Scope.READ, Scope.EXECUTE}),
-        strict=agent.strict,
-        active=agent.active and account.is_active,
-    )
 
 
 def acting_as(organization: str, slug: str) -> Caller:

@@ -9,8 +9,8 @@ from django.core.management.base import CommandError
 
 from config.address import Address
 from tools.management.commands import up
-from tools.management.shapes import moment
 from tools.models import Token
+from tools.shapes import moment
 
 
 def token_document(token: Token, text: str) -> dict[str, Any]:

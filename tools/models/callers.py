@@ -1,4 +1,4 @@
-"""The one indexed query behind each call: a token's holder, or an execution's caller, with the
+"""The one indexed query behind each call: a token's holder, or an account's, with the
 organization's revision. Plain rows, no objects: this stands in the path of every request."""
 
 from datetime import datetime
@@ -19,7 +19,7 @@ _BY_TOKEN = f"""
     LEFT JOIN tools_agent a ON a.service_account_id = u.id
     WHERE t.public_id = %s
 """  # noqa: S608
-_OF_EXECUTION = f"""
+_OF_ACCOUNT = f"""
     SELECT {_HOLDER}, %(token)s::uuid IS NULL OR EXISTS (
         SELECT FROM tools_token t
         WHERE t.id = %(token)s::uuid AND t.revoked_at IS NULL AND t.expires_at > now()
@@ -68,13 +68,11 @@ def holder_of_token(public_id: str) -> tuple[Holder, TokenRow] | None:
     return (Holder(*row[:width]), TokenRow(*row[width:])) if row else None
 
 
-def holder_of_execution(
-    *, user: UUID, organization: UUID, token: UUID | None
-) -> tuple[Holder, bool]:
-    """Who asked for it, as things stand now, and whether the token is still good."""
-    row = _one(_OF_EXECUTION, {"user": user, "organization": organization, "token": token})
+def holder_of_account(*, user: UUID, organization: UUID, token: UUID | None) -> tuple[Holder, bool]:
+    """Whose account it is, as things stand now, and whether the token is still good."""
+    row = _one(_OF_ACCOUNT, {"user": user, "organization": organization, "token": token})
     if row is None:
-        raise LookupError("an execution's caller is gone")
+        raise LookupError("the account is gone")
     return Holder(*row[:-1]), row[-1]
 
 

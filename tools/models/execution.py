@@ -9,7 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from audit.rows import as_json, insert
-from tools.definitions.results import FINAL, OPEN, RAN, EventType, Status
+from tools.definitions.results import FINAL, OPEN, RAN, REFUSED, EventType, Status
 from tools.models.agent import Agent
 from tools.models.ids import new_id
 from tools.models.organization import Organization
@@ -40,8 +40,8 @@ _CLAIM = """
         started_at = clock_timestamp(), lease_until = clock_timestamp() + %(lease)s
     WHERE id = %(pk)s AND status = %(pending)s
     RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
-        parameters, requested_groups, state, timeout_s, request_id, status, fence, attempt, worker,
-        created_at, started_at
+        parameters, requested_groups, state, timeout_s, request_id, source_ip, status, fence,
+        attempt, worker, created_at, started_at
 """
 _FINISH = """
     UPDATE tools_execution
@@ -49,7 +49,8 @@ _FINISH = """
         error_code = %(error_code)s, error_message = %(error_message)s,
         error_details = %(error_details)s, duration_ms = %(duration_ms)s,
         output_bytes = %(output_bytes)s, sandbox_id = %(sandbox_id)s, metrics = %(metrics)s,
-        completed_at = clock_timestamp(), lease_until = NULL
+        completed_at = clock_timestamp(), lease_until = NULL,
+        idempotency_key = CASE WHEN %(kept)s THEN idempotency_key END
     WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s
 """
 
@@ -99,7 +100,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         for column in ("output", "error_details", "metrics"):
             values[column] = None if values[column] is None else as_json(values[column])
         with connection.cursor() as cursor:
-            cursor.execute(_FINISH, {**values, "pk": pk, "fence": fence, "running": Status.RUNNING})
+            values |= {"pk": pk, "fence": fence, "running": Status.RUNNING}
+            # A refusal is not kept under its key: what was wrong may be put right.
+            cursor.execute(_FINISH, values | {"kept": result.status not in REFUSED})
             return cursor.rowcount == 1
 
     def shown(self) -> "ExecutionQuerySet":
@@ -141,6 +144,7 @@ class Execution(models.Model):
     state = models.CharField(max_length=100)
     timeout_s = models.FloatField()
     request_id = models.CharField(max_length=64, blank=True)
+    source_ip = models.CharField(max_length=45, blank=True)
     idempotency_key = models.CharField(max_length=200, null=True, blank=True)
     fingerprint = models.CharField(max_length=64, blank=True)
 
@@ -236,7 +240,11 @@ _APPEND = """
 class EventQuerySet(models.QuerySet["ExecutionEvent"]):
     def append(self, execution_id: UUID, kind: EventType, message: str) -> None:
         """Numbered by the database; two at once cannot get one number."""
-        values: dict[str, Any] = {"execution": execution_id, "type": str(kind), "message": message[:1000]}
+        values: dict[str, Any] = {
+            "execution": execution_id,
+            "type": str(kind),
+            "message": message[:1000],
+        }
         with connection.cursor() as cursor:
             cursor.execute(_APPEND, values)
 

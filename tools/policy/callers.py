@@ -12,8 +12,8 @@ from config.logs import request_id
 from tools.definitions.callers import Caller, CallerKind, Scope
 from tools.definitions.names import WILDCARD
 from tools.errors import Unauthenticated
-from tools.models import Execution, Organization, Token, User
-from tools.models.callers import Holder, holder_of_execution, holder_of_token
+from tools.models import Agent, Execution, Organization, Token, User
+from tools.models.callers import Holder, holder_of_account, holder_of_token
 from tools.policy.tokens import Presented, hashed, matches, read_token
 
 LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
@@ -69,11 +69,25 @@ def caller_of_execution(execution: Execution) -> Caller:
 
     `active` is False for one who was suspended, or whose token was revoked, since.
     """
-    holder, token_good = holder_of_execution(
+    holder, token_good = holder_of_account(
         user=execution.user_id, organization=execution.organization_id, token=execution.token_id
     )
-    caller = _caller(holder, frozenset(Scope), token_id=execution.token_id)
+    caller = _caller(
+        holder,
+        frozenset(Scope),
+        token_id=execution.token_id,
+        source_ip=execution.source_ip,
+    )
     return caller if holder.active and token_good else replace(caller, active=False)
+
+
+def caller_of_agent(agent: Agent) -> Caller:
+    """An agent as its own token would bring it; `active` is False for a suspended one."""
+    holder, _ = holder_of_account(
+        user=agent.service_account_id, organization=agent.organization_id, token=None
+    )
+    caller = _caller(holder, frozenset({Scope.READ, Scope.EXECUTE}), token_id=None)
+    return caller if holder.active else replace(caller, active=False)
 
 
 def actor_of(caller: Caller) -> Actor:

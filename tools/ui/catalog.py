@@ -84,6 +84,7 @@ class Search:
 def tool_list(request: PageRequest) -> HttpResponse:
     search, tools = Search.of(request.GET), visible_tools(request.caller, snapshot_of(request))
     shown = Paginator(search.found(tools), PAGE_SIZE).get_page(request.GET.get("page"))
+    here = search.address(page=shown.number)
     context = {
         "search": search,
         "counts": _counts(tools),
@@ -93,13 +94,13 @@ def tool_list(request: PageRequest) -> HttpResponse:
         "choices": _choices(tools),
         "may_change": may(request.caller, "change_tool"),
         "may_add": request.user.is_staff and may(request.caller, "add_tool"),
-        "here": search.address(page=shown.number),
+        "here": here,
     }
     if not request.htmx or request.htmx.target != "results":
         return render(request, TEMPLATE, context)
     # Typing makes one entry of the history, not one per letter; a click makes a new one.
     remember = replace_url if request.htmx.trigger == "filters" else push_url
-    return remember(render(request, f"{TEMPLATE}#results", context), context["here"])
+    return remember(render(request, f"{TEMPLATE}#results", context), here)
 
 
 @require_POST

@@ -1,6 +1,6 @@
 """In by password, out by POST. Both are evidence."""
 
-from typing import Any, cast
+from typing import Any
 
 from django.contrib.auth import authenticate, login, logout
 from django.http import HttpRequest, HttpResponse
@@ -65,7 +65,7 @@ def _known(request: HttpRequest, username: str, password: str) -> User | None:
         user = authenticate(request, username=username, password=password)
         if user is not None:
             attempt.succeeded()
-    return cast("User | None", user)
+    return user
 
 
 def _safe_next(request: HttpRequest) -> str:

@@ -25,6 +25,7 @@ from tools.ui.trying import TryForm, form_of
 
 TEMPLATE = "ui/tool.html"
 WAIT_S = 20.0
+LIVE_WAIT_S = 1.5  # the part that htmx was given then follows the execution by itself
 MOST_VERSIONS = 50
 
 
@@ -66,7 +67,8 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     attempt = _filled(tool, request.caller, request.POST)
     parameters = attempt.form.parameters()
     if not attempt.form.flawed:
-        _execute(request.caller, attempt, tool, parameters)
+        call = Call(tool.name, parameters, group=attempt.asked, state=attempt.state)
+        _execute(request.caller, attempt, call, LIVE_WAIT_S if request.htmx else WAIT_S)
     if request.htmx:
         return render(request, f"{TEMPLATE}#try", {"tool": tool, "attempt": attempt})
     return _page(request, tool, attempt)
@@ -135,30 +137,28 @@ def _attempt(tool: CatalogTool, caller: Caller) -> Attempt:
         own=own,
         groups=first,
         offered=own + sorted(caller.granted_groups.difference(own)),
-        state=states[0] if states else DEFAULT_STATE,
+        state=states[0] if states and DEFAULT_STATE not in states else DEFAULT_STATE,
         states=states or [DEFAULT_STATE],
     )
 
 
 def _filled(tool: CatalogTool, caller: Caller, data: QueryDict) -> Attempt:
     attempt = _attempt(tool, caller)
-    attempt.form.fill(data.dict())
+    attempt.form.fill({name: str(data[name]) for name in data})
     attempt.groups = [name[:200] for name in data.getlist("group")]
     attempt.other = data.get("other_group", "").strip()[:200]
     attempt.state = data.get("state", "")[:200] or DEFAULT_STATE
     return attempt
 
 
-def _execute(
-    caller: Caller, attempt: Attempt, tool: CatalogTool, parameters: dict[str, Any]
-) -> None:
-    call = Call(tool.name, parameters, group=attempt.asked, state=attempt.state)
+def _execute(caller: Caller, attempt: Attempt, call: Call, wait_s: float) -> None:
     try:
-        execution = actions.execute(caller=caller, call=call, wait_s=WAIT_S)
+        execution = actions.execute(caller=caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
         attempt.refusal = refusal
         attempt.flaws = attempt.form.place(refusal.details.get("errors") or [])
-        refused = Execution.objects.filter(pk=refusal.details.get("execution_id")).first()
+        recorded = refusal.details.get("execution_id")
+        refused = Execution.objects.filter(pk=recorded).first() if recorded else None
         attempt.execution = shown_execution(refused) if refused else None
     else:
         attempt.execution = shown_execution(execution)

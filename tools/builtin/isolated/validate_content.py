@@ -85,7 +85,7 @@ def _document(content: str, form: str) -> Any:
         mark = error.problem_mark
         line = mark.line + 1 if mark else None
         raise Unreadable(f"not YAML: {error.problem or error.context}", line) from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
         raise Unreadable(f"not {form}: {type(error).__name__}", None) from None
 
 

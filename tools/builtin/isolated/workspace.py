@@ -13,6 +13,7 @@ from toolcrib import ToolError
 ROOT = "/workspace"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST = 4096
+_DEEPEST = 64
 
 
 def steps_of(path: str) -> list[str]:
@@ -24,6 +25,8 @@ def steps_of(path: str) -> list[str]:
     steps = [step for step in path.split("/") if step not in ("", ".")]
     if ".." in steps:
         raise ToolError("PATH_INVALID", "The path must not hold '..'.")
+    if len(steps) > _DEEPEST:
+        raise ToolError("PATH_INVALID", f"The path is deeper than {_DEEPEST} folders.")
     if not steps:
         raise ToolError("PATH_INVALID", "The path names the workspace itself, not a file in it.")
     return steps

@@ -41,7 +41,7 @@ def _bytes(content: str, encoding: str) -> bytes:
 def _overwrite(directory: int, name: str, raw: bytes, path: str) -> int:
     """Into a new file beside it, then in its place: a reader never sees half of it."""
     _refuse_other_kinds(directory, name, path)
-    draft = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
+    draft = f".{secrets.token_hex(16)}.tmp"
     try:
         size = _create(directory, draft, raw, path)
         os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)

@@ -13,8 +13,8 @@ from tools.execution import actions
 from tools.execution.call import Call
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, FAILED, ToolcribCommand
-from tools.management.shapes import execution_document
 from tools.models import Execution
+from tools.shapes import execution_shape
 
 QUEUE_S = 30  # what a call may wait for a worker beside the time it may run
 
@@ -49,7 +49,7 @@ class Command(ToolcribCommand):
             timeout_s=options["timeout"],
         )
         execution = actions.execute(caller=caller, call=call, wait_s=patience_s(caller, call))
-        self.answer(options, execution_document(execution), _shown(execution))
+        self.answer(options, execution_shape(execution), _shown(execution))
         if execution.status == Status.SUCCESS:
             return DONE
         self.stderr.write(_complaint(execution))

@@ -7,10 +7,10 @@ from django.core.management.base import CommandParser
 from tools.catalog.registry import CatalogTool, registry
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
-from tools.management.shapes import tool_document
 from tools.policy import authorization
 from tools.policy.availability import matches_groups, matches_state
 from tools.policy.decision import Asked
+from tools.shapes import tool_shape
 
 HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "DESCRIPTION")
 LONGEST = 60
@@ -28,7 +28,7 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         tools, warnings = tools_for_agent(options) if options["agent"] else all_tools(options)
-        document = {"results": [tool_document(tool) for tool in tools], "warnings": warnings}
+        document = {"results": [tool_shape(tool) for tool in tools], "warnings": warnings}
         shown = text.table(HEADER, map(row, tools)) if tools else "No tools."
         self.answer(options, document, "\n".join([*warnings, shown]))
         return DONE

@@ -1,4 +1,4 @@
-"""What the API answers, as plain dicts: the shapes of the contract, to the letter."""
+"""What the doors show, as plain dicts: the shapes of the API contract, to the letter."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
         "number": version.number,
         "digest": version.digest,
         "signature": {"key_id": version.key_id, "value": version.signature},
-        "created_at": _time(version.created_at),
+        "created_at": moment(version.created_at),
         "created_by": version.created_by,
         "definition": in_order(version.definition),
     }
@@ -47,8 +47,8 @@ def execution_shape(execution: Execution) -> dict[str, Any]:
         "metadata": {
             "execution_id": identifier,
             "tool_version": execution.version_label,
-            "started_at": _time(execution.started_at),
-            "completed_at": _time(execution.completed_at),
+            "started_at": moment(execution.started_at),
+            "completed_at": moment(execution.completed_at),
             "duration_ms": execution.duration_ms,
             "output_size": execution.output_bytes,
             "sandbox_id": execution.sandbox_id or None,
@@ -79,7 +79,7 @@ def agent_shape(agent: Agent, tools: list[str]) -> dict[str, Any]:
         "groups": account.granted_groups,
         "tools": tools,
         "permissions": account.granted_permissions,
-        "created_at": _time(agent.created_at),
+        "created_at": moment(agent.created_at),
     }
 
 
@@ -89,10 +89,10 @@ def token_shape(token: Token) -> dict[str, Any]:
         "label": token.label,
         "prefix": f"tcr_{token.public_id}",
         "scopes": token.scopes,
-        "created_at": _time(token.created_at),
-        "expires_at": _time(token.expires_at),
-        "last_used_at": _time(token.last_used_at),
-        "revoked_at": _time(token.revoked_at),
+        "created_at": moment(token.created_at),
+        "expires_at": moment(token.expires_at),
+        "last_used_at": moment(token.last_used_at),
+        "revoked_at": moment(token.revoked_at),
     }
 
 
@@ -101,7 +101,7 @@ def organization_shape(organization: Organization) -> dict[str, Any]:
         "slug": organization.slug,
         "name": organization.name,
         "tier": organization.tier.name,
-        "created_at": _time(organization.created_at),
+        "created_at": moment(organization.created_at),
     }
 
 
@@ -115,6 +115,6 @@ def tier_shape(tier: LicenseTier) -> dict[str, Any]:
     }
 
 
-def _time(moment: Any) -> str | None:
+def moment(at: Any) -> str | None:
     """RFC 3339 in UTC."""
-    return moment.isoformat().replace("+00:00", "Z") if moment else None
+    return at.isoformat().replace("+00:00", "Z") if at else None

@@ -1,0 +1,116 @@
+"""Agents, what they are granted, and their tokens."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor
+from tools.models import Agent, Token
+from tools.policy import actions
+
+GRANTS = ("groups", "tools", "permissions")
+PLAIN = ("description", "strict", "active")
+
+
+class AgentForm(ActionForm):
+    groups = LinesField(help_text="Tool groups it may request, one a line; * is all.")
+    tools = LinesField(help_text="The tools it may execute among those, one a line; * is all.")
+    permissions = LinesField(help_text="Permissions that tools require, one a line; * is all.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance._state.adding:
+            self.initial.update(groups=["default"], tools=["*"], permissions=[])
+        else:
+            self.initial.update(_granted(self.instance))
+
+    def act(self, data: dict[str, Any]) -> Agent:
+        if self.instance._state.adding:
+            given = {name: data[name] for name in ("slug", "description", "strict", *GRANTS)}
+            return actions.create_agent(organization=self.home, by=self.by, **given)
+        self._change(data)
+        return Agent.objects.get(pk=self.instance.pk)
+
+    def _change(self, data: dict[str, Any]) -> None:
+        changes = {name: data[name] for name in PLAIN if name in self.changed_data}
+        grants = {name: data[name] for name in GRANTS if name in self.changed_data}
+        if changes:
+            actions.change_agent(agent=self.instance, by=self.by, **changes)
+        if grants:
+            actions.grant(agent=self.instance, by=self.by, **grants)
+
+
+def _granted(agent: Agent) -> dict[str, list[str]]:
+    account = agent.service_account
+    return {
+        "groups": account.granted_groups,
+        "tools": actions.granted_tools(agent),
+        "permissions": account.granted_permissions,
+    }
+
+
+@admin.register(Agent)
+class AgentAdmin(Guarded):
+    form = AgentForm
+    list_display = ("slug", "organization", "active", "strict", "created_at")
+    list_filter = ("active",)
+    list_select_related = ("organization",)
+    search_fields = ("slug", "description")
+    actions = ("suspend", "resume")
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("slug", "description", *(("active",) if obj else ()), "strict", *GRANTS)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("slug",) if obj else ()
+
+    def groups(self, agent: Agent) -> str:
+        return ", ".join(_granted(agent)["groups"])
+
+    def tools(self, agent: Agent) -> str:
+        return ", ".join(_granted(agent)["tools"])
+
+    def permissions(self, agent: Agent) -> str:
+        return ", ".join(_granted(agent)["permissions"])
+
+    @admin.action(description="Suspend the selected agents", permissions=["change"])
+    def suspend(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
+        self._set_active(request, queryset, active=False)
+
+    @admin.action(description="Let the selected agents in again", permissions=["change"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
+        self._set_active(request, queryset, active=True)
+
+    def _set_active(self, request: HttpRequest, agents: QuerySet[Agent], *, active: bool) -> None:
+        for agent in agents:
+            by = actor(request, agent.organization)
+            actions.change_agent(agent=agent, by=by, active=active)
+
+
+@admin.register(Token)
+class TokenAdmin(ReadOnly):
+    """No token is made here: its text is shown once, by `manage.py create_agent` or the API, and
+    a page of the administration stays open, in a browser's history and on a screen."""
+
+    place = "user__organization"
+    list_display = (
+        "__str__", "user", "label", "scopes", "expires_at", "last_used_at", "revoked_at",
+    )  # fmt: skip
+    list_select_related = ("user",)
+    search_fields = ("public_id", "label", "user__username")
+    fields = (
+        "public_id", "user", "label", "scopes", "created_at", "created_by", "expires_at",
+        "last_used_at", "revoked_at",
+    )  # fmt: skip
+    actions = ("revoke",)
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("tools.change_token"))
+
+    @admin.action(description="Revoke the selected tokens", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[Token]) -> None:
+        for token in queryset.select_related("user__organization"):
+            actions.revoke_token(token=token, by=actor(request, token.user.organization))
+        messages.success(request, "They are refused from the next request on.")

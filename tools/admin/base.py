@@ -1,0 +1,232 @@
+"""What every page of the administration stands on: one's own organization, and actions."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.admin import ModelAdmin
+from django.core.exceptions import FieldDoesNotExist, PermissionDenied, ValidationError
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.forms.models import ModelForm
+from django.http import Http404, HttpRequest, HttpResponse
+from guardian.admin import GuardedModelAdminMixin, UserManage
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from tools.errors import ToolcribError
+from tools.models import Organization, User
+from tools.policy.callers import actor_of, caller_of_user
+
+
+def actor(request: HttpRequest, organization: Organization | None = None) -> Actor:
+    """Who is at work, in the organization whose evidence the deed belongs to."""
+    user = request.user
+    assert isinstance(user, User)
+    address = str(request.META.get("REMOTE_ADDR", ""))
+    return actor_of(caller_of_user(user, organization=organization, source_ip=address))
+
+
+class LinesField(forms.CharField):
+    """A list of texts, one a line. Names match exactly, so nothing is trimmed."""
+
+    widget = forms.Textarea
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("required", False)
+        super().__init__(strip=False, **options)
+        self.widget.attrs.update({"rows": 4, "spellcheck": "false", "class": "vLargeTextField"})
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, list | tuple) else value
+
+    def to_python(self, value: Any) -> Any:
+        return [line for line in str(value or "").splitlines() if line]
+
+
+class ActionForm(ModelForm):
+    """A form whose answer is an action; what the action refuses stands at the form."""
+
+    by: Actor
+    home: Organization
+    saved: Model
+    flawed_field: str | None = None  # where the errors of a definition are shown
+
+    def act(self, data: dict[str, Any]) -> Model:
+        raise NotImplementedError
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if not self.errors:
+            try:
+                with transaction.atomic():
+                    self.saved = self.act(data)
+            except ToolcribError as refusal:
+                self._refuse(refusal)
+        return data
+
+    def _post_clean(self) -> None:
+        """The action has checked everything, and has made the row."""
+
+    def _refuse(self, refusal: ToolcribError) -> None:
+        flaws = refusal.details.get("errors")
+        if not flaws:
+            self.add_error(None, refusal.message)
+        for flaw in flaws or []:
+            self.add_error(self.flawed_field, f"{flaw['field']}: {flaw['message']}")
+
+
+class OwnOrganization(ModelAdmin):
+    """Staff see the rows of their own organization; superusers see all.
+
+    `place` is the path from a row to its organization, "" where the row is one.
+    """
+
+    place = "organization"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        if request.user.is_superuser:
+            return rows
+        return rows.filter(**{self.place or "pk": request.user.organization_id})  # type: ignore[union-attr]
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        own = [*super().get_list_filter(request)]
+        everywhere = request.user.is_superuser and self.place
+        return [*own, self.place] if everywhere else own
+
+    def organization_of(self, row: Any) -> Organization:
+        for step in filter(None, self.place.split("__")):
+            row = getattr(row, step)
+        return row
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """None, hence a redirect with a sentence, also for what is no identifier at all."""
+        try:
+            return super().get_object(request, object_id, from_field)
+        except (ValidationError, FieldDoesNotExist):
+            return None
+
+
+class ReadOnly(OwnOrganization):
+    """Evidence: to be read, by nobody to be changed."""
+
+    actions: Any = None
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class ActionAdmin(OwnOrganization):
+    """Rows that change only through actions: they count revisions and leave records."""
+
+    form = ActionForm
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any
+    ) -> Any:
+        made: Any = super().get_form(request, obj, change, **options)
+        home = request.user.organization  # type: ignore[union-attr]
+        made.home, made.by = home, actor(request, self.organization_of(obj) if obj else home)
+        return made
+
+    def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
+        return form.saved
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """The form's action has done it."""
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """No row of ours has any."""
+
+
+class OwnUser(UserManage):
+    """Picks whom to grant something: people and service accounts of one organization."""
+
+    organization: Organization
+
+    def clean_user(self) -> User:
+        user: User = super().clean_user()  # type: ignore[no-untyped-call]
+        if user.organization_id != self.organization.pk:
+            raise ValidationError("There is no such user in this organization.")
+        return user
+
+
+class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
+    """Rows with permissions of their own (django-guardian)."""
+
+    def get_obj_perms_user_select_form(self, request: HttpRequest) -> type[forms.Form]:
+        if request.user.is_superuser:
+            return UserManage
+        organization = request.user.organization  # type: ignore[union-attr]
+        return type("OwnUser", (OwnUser,), {"organization": organization})
+
+    def obj_perms_manage_view(self, request: HttpRequest, object_pk: str) -> HttpResponse:
+        self._guarded(request, object_pk)
+        return super().obj_perms_manage_view(request, object_pk)  # type: ignore[no-untyped-call]
+
+    @transaction.atomic
+    def obj_perms_manage_user_view(
+        self, request: HttpRequest, object_pk: str, user_id: str
+    ) -> HttpResponse:
+        row, user = self._guarded(request, object_pk), _found(User.objects.all(), user_id)
+        superuser = request.user.is_superuser
+        if not superuser and user.organization_id != self.organization_of(row).pk:
+            raise Http404
+        response: HttpResponse = super().obj_perms_manage_user_view(  # type: ignore[no-untyped-call]
+            request, object_pk, user_id
+        )
+        self._granted(request, response, row, user.username)
+        return response
+
+    @transaction.atomic
+    def obj_perms_manage_group_view(
+        self, request: HttpRequest, object_pk: str, group_id: str
+    ) -> HttpResponse:
+        row = self._guarded(request, object_pk)
+        if not group_id.isdecimal():
+            raise Http404
+        response: HttpResponse = super().obj_perms_manage_group_view(  # type: ignore[no-untyped-call]
+            request, object_pk, group_id
+        )
+        self._granted(request, response, row, f"group {group_id}")
+        return response
+
+    def _guarded(self, request: HttpRequest, object_pk: str) -> Any:
+        row = _found(self.get_queryset(request), object_pk)  # type: ignore[no-untyped-call]
+        if not self.has_change_permission(request, row):
+            raise PermissionDenied
+        return row
+
+    def _granted(self, request: HttpRequest, response: HttpResponse, row: Any, whom: str) -> None:
+        """Counted and recorded: other processes keep grants until the revision moves."""
+        if request.method != "POST" or response.status_code != 302:
+            return  # nothing was saved
+        organization = self.organization_of(row)
+        Organization.objects.next_revision(organization.pk)
+        chosen = request.POST.getlist("permissions")
+        record(
+            Event.GRANT_CHANGE,
+            by=actor(request, organization),
+            outcome=Outcome.CHANGED,
+            subject=f"{row._meta.model_name}:{row}",
+            details={"whom": whom, "permissions": chosen},
+        )
+
+
+def _found(rows: QuerySet[Any], identifier: str) -> Any:
+    try:
+        row = rows.filter(pk=identifier).first()
+    except (ValidationError, ValueError):
+        row = None
+    if row is None:
+        raise Http404
+    return row
