@@ -32,11 +32,11 @@ def execute(*, caller: Caller, call: Call, wait_s: float) -> Execution:
     `Mismatch` when the key was used for another body.
     """
     deadline = time.monotonic() + wait_s
-    with bell.listening(call.id, only_end=True) as listener:
+    with bell.listening(call.id) as listener:
         execution = _earlier(caller, call) or _request(caller, call)
         if execution.pk == call.id:
             return _at_its_end(execution, listener, deadline)
-    with bell.listening(execution.pk, only_end=True) as listener:
+    with bell.listening(execution.pk) as listener:
         return _at_its_end(execution, listener, deadline)
 
 

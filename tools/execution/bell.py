@@ -18,7 +18,6 @@ from django.conf import settings
 log = logging.getLogger(__name__)
 CHANNEL = "toolcrib:executions"
 GLANCE_S = 1.0
-END = " over"
 
 
 @lru_cache(maxsize=1)
@@ -26,10 +25,10 @@ def connection() -> redis.Redis:
     return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, health_check_interval=25)
 
 
-def ring(execution_id: object, *, over: bool = True) -> None:
-    """Say that an execution is over, or that something happened to it. Call it after the commit."""
+def ring(execution_id: object) -> None:
+    """Say that an execution is over, or must be looked at. Call it after the commit."""
     try:
-        connection().publish(CHANNEL, f"{execution_id}{END if over else ''}")
+        connection().publish(CHANNEL, str(execution_id))
     except redis.RedisError as error:
         log.warning("nobody was woken: %s", type(error).__name__)
 
@@ -37,8 +36,7 @@ def ring(execution_id: object, *, over: bool = True) -> None:
 class Listener:
     """One waiter for one execution. Registered before the call is made, it misses nothing."""
 
-    def __init__(self, *, only_end: bool) -> None:
-        self.only_end = only_end
+    def __init__(self) -> None:
         self._rung = threading.Event()
 
     def notify(self) -> None:
@@ -57,8 +55,8 @@ class _Switchboard:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def listening(self, execution_id: object, *, only_end: bool = False) -> Iterator[Listener]:
-        key, listener = str(execution_id), Listener(only_end=only_end)
+    def listening(self, execution_id: object) -> Iterator[Listener]:
+        key, listener = str(execution_id), Listener()
         with self._lock:
             self._waiting[key].add(listener)
             self._start()
@@ -90,13 +88,11 @@ class _Switchboard:
             for message in pubsub.listen():
                 self._wake(message["data"].decode("ascii", "replace"))
 
-    def _wake(self, message: str) -> None:
-        over = message.endswith(END)
+    def _wake(self, key: str) -> None:
         with self._lock:
-            listeners = tuple(self._waiting.get(message.removesuffix(END), ()))
+            listeners = tuple(self._waiting.get(key, ()))
         for listener in listeners:
-            if over or not listener.only_end:
-                listener.notify()
+            listener.notify()
 
 
 listening = _Switchboard().listening

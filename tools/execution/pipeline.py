@@ -54,7 +54,6 @@ def perform(execution_id: UUID) -> None:
         performance = claim(execution_id, worker_name())
         if performance is None:
             return
-        bell.ring(execution_id, over=False)
         _run(performance)
         bell.ring(execution_id)
 
