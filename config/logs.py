@@ -24,12 +24,24 @@ def about_execution(identifier: str) -> Iterator[None]:
 
 
 class Correlation(logging.Filter):
-    """Adds the current request and execution to a record; lets every record pass."""
+    """Adds the current request and execution to a record; lets every record pass.
+
+    Django hangs the request itself on a record; written out it would show its whole address, where
+    somebody may have put a secret, so only its name stays.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.request_id = request_id.get()
+        request = record.__dict__.pop("request", None)
+        record.request_id = request_id.get() or getattr(request, "name", "")
         record.execution_id = execution_id.get()
         return True
+
+
+class NotReadiness(logging.Filter):
+    """Leaves out that /readyz said no: whoever asks it knows, and asks many times at a start."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return getattr(getattr(record, "request", None), "path", "") != "/readyz"
 
 
 def logging_config(level: str) -> dict[str, Any]:
@@ -37,7 +49,10 @@ def logging_config(level: str) -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "filters": {"correlation": {"()": Correlation}},
+        "filters": {
+            "correlation": {"()": Correlation},
+            "not_readiness": {"()": NotReadiness},
+        },
         "formatters": {
             "json": {
                 "()": JsonFormatter,
@@ -55,6 +70,7 @@ def logging_config(level: str) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": level},
         # One line per message received or done is what audit and metrics tell better.
         "loggers": {
+            "django.request": {"filters": ["not_readiness"]},
             "celery.app.trace": {"level": "WARNING"},
             "celery.worker.strategy": {"level": "WARNING"},
         },

@@ -23,6 +23,7 @@ class RequestId:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given = request.headers.get("X-Request-Id", "")
         name = given if _ACCEPTABLE.fullmatch(given) else str(uuid7())
+        request.name = name  # type: ignore[attr-defined]
         mark = request_id.set(name)
         try:
             response = self.get_response(request)

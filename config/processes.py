@@ -15,7 +15,7 @@ from config.embedded import make_socket_directory, sandbox_socket
 from sandbox.daemon import cgroups
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-WEB_WORKERS = 2
+WEB_WORKERS = 1  # its threads wait most of the time; a second process is for a third core
 
 
 def interpreter() -> tuple[Path, ...]:

@@ -85,8 +85,10 @@ DATABASES["default"]["OPTIONS"] = {
     **DATABASES["default"]["OPTIONS"],  # type: ignore[dict-item]
     # Threads queue for a connection rather than open one each: a request that waits for a result
     # holds none.
-    # The server keeps the plan of a statement it has seen five times on a connection.
+    # The server keeps the plan of a statement it has seen three times on a connection. Behind a
+    # pooler that shares connections between transactions, set DATABASE_PREPARE to 0.
     "server_side_binding": True,
+    "prepare_threshold": env_int("DATABASE_PREPARE", 3) or None,
     "pool": {"min_size": 1, "max_size": env_int("DATABASE_POOL", 20, least=2), "timeout": 10},
 }
 ATOMIC_REQUESTS = False  # denials are recorded in a transaction of their own

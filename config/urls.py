@@ -11,7 +11,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("readyz", probes.readyz, name="readyz"),
     path("metrics", probes.metrics),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
-    path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
+    path(
+        "api/docs/",
+        SpectacularSwaggerSplitView.as_view(
+            url_name="api-schema", http_method_names=["get", "head"]
+        ),
+        name="api-docs",
+    ),
     path("api/v1/", include("tools.api.urls")),
     path("admin/", admin.site.urls),
     path("audit/", include("audit.urls")),

@@ -25,7 +25,7 @@ from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
 from tools.definitions import strict_json
 from tools.definitions.callers import Caller
-from tools.definitions.results import EventType, Status, event_for
+from tools.definitions.results import EventType, Status
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Malformed, Refused
 from tools.execution import events, leases
@@ -170,7 +170,18 @@ def run(performance: Performance) -> None:
             stop=lease.stop,
         )
         outcome = RUNNERS[performance.definition.type](job)
-    performance.result = _result_of(outcome)
+    if outcome.outcome == Outcome.CANCELLED and not lease.cancelled:
+        performance.result = _given_up()  # nobody asked for it: the lease could not be kept
+    else:
+        performance.result = _result_of(outcome)
+
+
+def _given_up() -> Result:
+    return Result(
+        Status.FAILED,
+        error_code="OUTCOME_UNKNOWN",
+        error_message="The call was stopped midway; whether its effect happened is not known.",
+    )
 
 
 def _result_of(outcome: SandboxResult) -> Result:
@@ -262,7 +273,6 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
     execution = performance.execution
     refused = result.status == Status.PERMISSION_DENIED
     success = result.status == Status.SUCCESS
-    events.append(execution.pk, event_for(result.status), result.error_message)
     record(
         Event.TOOL_DENY if refused else Event.TOOL_END,
         by=performance.actor,

@@ -9,7 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from audit.rows import as_json, insert
-from tools.definitions.results import FINAL, OPEN, RAN, REFUSED, EventType, Status
+from tools.definitions.results import FINAL, OPEN, RAN, REFUSED, EventType, Status, event_for
 from tools.models.agent import Agent
 from tools.models.ids import new_id
 from tools.models.organization import Organization
@@ -44,6 +44,7 @@ _CLAIM = """
         attempt, worker, created_at, started_at
 """
 _FINISH = """
+    WITH ended AS (
     UPDATE tools_execution
     SET status = %(status)s, output = %(output)s, observation = %(observation)s,
         error_code = %(error_code)s, error_message = %(error_message)s,
@@ -52,10 +53,18 @@ _FINISH = """
         completed_at = clock_timestamp(), lease_until = NULL,
         idempotency_key = CASE WHEN %(kept)s THEN idempotency_key END
     WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s
+    RETURNING id)
+    INSERT INTO tools_executionevent (execution_id, sequence, type, message)
+    SELECT ended.id, 1 + (
+        SELECT coalesce(max(sequence), 0) FROM tools_executionevent WHERE execution_id = %(pk)s
+    ), %(event)s, %(message)s
+    FROM ended
 """
 
 _ANSWER = """
-    SELECT e.*, v.label AS version_label
+    SELECT e.id, e.status, e.tool_name, e.parameters, e.output, e.observation, e.error_code,
+        e.error_message, e.started_at, e.completed_at, e.duration_ms, e.output_bytes,
+        e.sandbox_id, e.metrics, e.warnings, v.label AS version_label
     FROM tools_execution e JOIN tools_toolversion v ON v.id = e.tool_version_id WHERE e.id = %s
 """
 
@@ -95,12 +104,16 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.held(pk, fence).update(lease_until=lease) == 1
 
     def finish(self, pk: UUID, fence: int, result: "Ending") -> bool:
-        """True when the holder of the fence ended it; False when it had lost it meanwhile."""
+        """True when the holder of the fence ended it; False when it had lost it meanwhile.
+
+        The one terminal event is written by the same statement.
+        """
         values = {field: getattr(result, field) for field in result.__dataclass_fields__}
         for column in ("output", "error_details", "metrics"):
             values[column] = None if values[column] is None else as_json(values[column])
         with connection.cursor() as cursor:
             values |= {"pk": pk, "fence": fence, "running": Status.RUNNING}
+            values |= {"event": event_for(result.status), "message": result.error_message[:1000]}
             # A refusal is not kept under its key: what was wrong may be put right.
             cursor.execute(_FINISH, values | {"kept": result.status not in REFUSED})
             return cursor.rowcount == 1
