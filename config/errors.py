@@ -18,6 +18,7 @@ CODES = {
     415: "unsupported_media_type",
     429: "too_many_requests",
     500: "internal_error",
+    503: "unavailable",
 }
 NOT_FOUND = "There is nothing at this address."
 
@@ -46,6 +47,12 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     return _answer(request, 404, NOT_FOUND)
+
+
+def unavailable(request: HttpRequest) -> HttpResponse:
+    response = _answer(request, 503, "The database does not answer. Try again in a moment.")
+    response["Retry-After"] = "1"
+    return response
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -1,14 +1,34 @@
 """What every request passes."""
 
+import logging
 import re
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
 from uuid_utils.compat import uuid7
 
+from config import database, errors
 from config.logs import request_id
 
+log = logging.getLogger(__name__)
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class DatabaseAnswers:
+    """A page that finds PostgreSQL gone says so, and the next one finds it back."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, database.GONE):
+            return None
+        log.error("the database could not be used: %s", exception)
+        database.replace_dead_connections()
+        return errors.unavailable(request)
 
 
 class RequestId:

@@ -45,8 +45,8 @@ def main() -> None:
         rate = _measure(load, clients=clients, seconds=given.seconds)
         cuts = statistics.quantiles(load.times_ms, n=100)
         print(
-            f"{clients:>8}{len(load.times_ms):>8}{cuts[49]:>10.1f}{cuts[94]:>10.1f}{cuts[98]:>10.1f}"
-            f"{rate:>10.1f}{load.others:>9}"
+            f"{clients:>10}{len(load.times_ms):>10}{cuts[49]:>10.1f}{cuts[94]:>10.1f}{cuts[98]:>10.1f}"
+            f"{rate:>10.1f}{load.others:>10}"
         )
 
 

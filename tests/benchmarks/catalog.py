@@ -41,8 +41,12 @@ def main() -> None:
             f"{_median_us(lambda s=snapshot, n=name: s.tool(n)):>12.2f}"
             f"{_median_us(lambda q=question: authorization.authorize(q)):>12.2f}"
             f"{_median_us(lambda t=tool: t.input_validator.flaws({'text': 'x'})):>14.2f}"
-            f"{_median_us(lambda c=caller, a=asked, s=snapshot: authorization.usable_tools(c, a, s), 5) / 1000:>10.2f}"
+            f"{_listing_ms(caller, asked, snapshot):>10.2f}"
         )
+
+
+def _listing_ms(caller: Caller, asked: Asked, snapshot: Snapshot) -> float:
+    return _median_us(lambda: authorization.usable_tools(caller, asked, snapshot), 5) / 1000
 
 
 def _median_us(work: Callable[[], object], rounds: int = 2_000) -> float:

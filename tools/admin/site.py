@@ -31,7 +31,7 @@ class ToolcribAdminSite(AdminSite):
             raise PermissionDenied
         return redirect_to_login(request.GET.get("next") or "/admin/")
 
-    def password_change(
+    def password_change(  # type: ignore[override]
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         response = super().password_change(request, extra_context)

@@ -3,21 +3,22 @@
 import logging
 from typing import Any
 
+import orjson
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db import DatabaseError, DataError, IntegrityError
-from django.http import Http404
+from django.http import Http404, HttpResponse
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
-from rest_framework.response import Response
 
+from config.database import replace_dead_connections
 from config.errors import CODES, NOT_FOUND, body
 from tools.errors import Conflict, ToolcribError, Unavailable
 
 log = logging.getLogger(__name__)
 
 
-def answer(error: Exception, context: dict[str, Any]) -> Response | None:
+def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """DRF's exception handler. None, for what is a fault of ours, becomes a 500 in one place."""
     if isinstance(error, ToolcribError):
         return _of_ours(error)
@@ -27,6 +28,7 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
         return _of_ours(Conflict("Somebody changed the same thing at this moment. Try again."))
     if isinstance(error, DatabaseError | PoolTimeout):
         log.exception("the database could not be used")
+        replace_dead_connections()
         return _of_ours(Unavailable("The call cannot be recorded now. Try again in a moment."))
     if isinstance(error, Http404):
         error = exceptions.NotFound(NOT_FOUND)
@@ -39,12 +41,15 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     return None
 
 
-def _of_ours(error: ToolcribError) -> Response:
+def _of_ours(error: ToolcribError) -> HttpResponse:
     details = dict(error.details)
-    beside = {key: details.pop(key) for key in ("status", "execution_id") if key in details}
-    limits = {key: details[key] for key in ("limit", "used", "resets_in_s") if key in details}
-    response = _response(error.http_status, error.code, error.message, details)
-    response.data |= beside | (limits if error.http_status == 429 else {})
+    beside: dict[str, Any] = {
+        key: details.pop(key) for key in ("status", "execution_id") if key in details
+    }
+    if error.http_status == 429:
+        limits = ("limit", "used", "resets_in_s")
+        beside |= {key: details[key] for key in limits if key in details}
+    response = _response(error.http_status, error.code, error.message, details, beside)
     wait_s = details.get("resets_in_s") or error.retry_after_s
     if wait_s is not None:
         response["Retry-After"] = str(wait_s)
@@ -53,7 +58,7 @@ def _of_ours(error: ToolcribError) -> Response:
     return response
 
 
-def _of_drf(error: exceptions.APIException) -> Response:
+def _of_drf(error: exceptions.APIException) -> HttpResponse:
     code = CODES.get(error.status_code, "error")
     if isinstance(error, exceptions.ValidationError):
         flaws = _flaws(error.detail)
@@ -89,5 +94,13 @@ def _flaws(detail: Any, place: str = "") -> list[dict[str, str]]:
     return [{"field": place or "body", "message": str(detail)}]
 
 
-def _response(http_status: int, code: str, message: str, details: dict[str, Any]) -> Response:
-    return Response(body(code, message, details), status=http_status)
+def _response(
+    http_status: int,
+    code: str,
+    message: str,
+    details: dict[str, Any],
+    beside: dict[str, Any] | None = None,
+) -> HttpResponse:
+    """Always JSON, also where the answer would have been an event stream or a page."""
+    content = orjson.dumps(body(code, message, details) | (beside or {}), default=str)
+    return HttpResponse(content, status=http_status, content_type="application/json")

@@ -22,10 +22,11 @@ from tools.api.schema import CODE_TOOL, PAGING
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.definitions.vocabulary import Category
-from tools.errors import Malformed, NotFound
+from tools.errors import Malformed
 from tools.policy import authorization
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import Question
 from tools.policy.people import may
+from tools.policy.visibility import visible_tool
 from tools.shapes import tool_shape, version_shape
 
 REQUEST = [
@@ -91,7 +92,7 @@ class ToolDetail(CallerView):
     @extend_schema(operation_id="get_tool", responses={200: DefinitionBody, 404: ErrorAnswer})
     def get(self, request: Request, name: str) -> Response:
         """One definition: for an agent a tool it may use, for people any they may view."""
-        return Response(tool_shape(self._visible(name)))
+        return Response(tool_shape(visible_tool(self.caller, self.snapshot, name)))
 
     @extend_schema(
         operation_id="replace_tool",
@@ -132,17 +133,6 @@ class ToolDetail(CallerView):
         if isinstance(wanted, bool) and wanted != tool.enabled:
             actions.set_enabled(tool=tool, enabled=wanted, by=self.actor)
         return Response(tool_shape(self.current().tools[name]))
-
-    def _visible(self, name: str) -> CatalogTool:
-        tool = self.snapshot.tool(name)
-        if tool is not None and (may(self.caller, "view_tool") or self._usable(tool)):
-            return tool
-        raise NotFound(f"There is no tool {name!r} for you.", code="tool_not_found")
-
-    def _usable(self, tool: CatalogTool) -> bool:
-        asked = Asked(self.caller.granted_groups, "undefined")
-        verdicts = authorization.explain(Question(self.caller, tool, asked, self.snapshot))
-        return all(verdict.passed for verdict in verdicts if verdict.gate != "state")
 
 
 class ToolSwitch(CallerView):

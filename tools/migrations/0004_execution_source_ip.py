@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('tools', '0003_license_tiers'),
+        ("tools", "0003_license_tiers"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='execution',
-            name='source_ip',
+            model_name="execution",
+            name="source_ip",
             field=models.CharField(blank=True, max_length=45),
         ),
     ]

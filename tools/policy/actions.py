@@ -174,7 +174,7 @@ def create_token(
         created_by=f"{by.kind}:{by.name}",
         expires_at=timezone.now() + timedelta(days=days or settings.TOKEN_DAYS),
     )
-    _record(Event.TOKEN_CREATE, by, user.username, token=str(token.pk), scopes=token.scopes)
+    _record(Event.TOKEN_CREATE, by, user.username, token_id=str(token.pk), scopes=token.scopes)
     return token, text
 
 
@@ -184,7 +184,7 @@ def revoke_token(*, token: Token, by: Actor) -> None:
     if token.revoked_at is None:
         token.revoked_at = timezone.now()
         token.save(update_fields=["revoked_at"])
-        _record(Event.TOKEN_REVOKE, by, token.user.username, token=str(token.pk))
+        _record(Event.TOKEN_REVOKE, by, token.user.username, token_id=str(token.pk))
 
 
 def _grant_tools(agent: Agent, wanted: list[str]) -> None:

@@ -61,9 +61,10 @@ def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     execution = actions.one_of(request.caller, execution_id)
     # The try-it form asks for the result alone, the execution's own page for everything that moves.
     part = "result" if request.GET.get("part") == "result" else "moving"
-    name = f"{PAGE}#{part}" if request.htmx else PAGE
-    context = {"shown": shown_execution(execution)}
-    return render(request, name, context)
+    shown = shown_execution(execution)
+    if request.htmx and request.GET.get("seen") == shown["seen"]:
+        return HttpResponse(status=204)  # a reader's focus and selection stay
+    return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, {"shown": shown})
 
 
 @require_POST
@@ -78,9 +79,11 @@ def cancel(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
 
 def shown_execution(execution: Execution) -> dict[str, Any]:
     """One execution with everything a page shows of it."""
-    metrics = execution.metrics
+    metrics, timeline = execution.metrics, _timeline(execution)
+    cancelling = execution.cancel_requested_at is not None
     return {
         "execution": execution,
+        "seen": f"{execution.status}-{len(timeline)}-{cancelling}",
         "who": execution.agent.slug if execution.agent else execution.user.username,
         "kind": "agent" if execution.agent else "person",
         "parameters": cut(pretty(execution.parameters)),
@@ -93,7 +96,7 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
         "cpu": milliseconds(metrics.get("cpu_time_ms")),
         "queue": milliseconds(metrics.get("queue_ms")),
         "sandbox_start": milliseconds(metrics.get("sandbox_start_ms")),
-        "timeline": _timeline(execution),
+        "timeline": timeline,
     }
 
 

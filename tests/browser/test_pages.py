@@ -1,0 +1,209 @@
+"""The pages as a person uses them."""
+
+import os
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests import factories
+from tools.execution.actions import execute
+from tools.models import Execution, Organization, Tool
+
+os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright keeps a loop running
+
+SLOW = (
+    "import time\ndef main(parameters):\n    time.sleep(parameters['seconds'])\n"
+    "    return {'slept': parameters['seconds']}\n"
+)
+SECONDS = {"name": "seconds", "type": "Number", "description": "How long.", "required": True}
+PHONE = {"viewport": {"width": 390, "height": 844}}
+BARE = {"java_script_enabled": False}
+
+
+@pytest.fixture
+def slow(place: Organization) -> Tool:
+    return factories.tool(place, "slow", parameters=[SECONDS], implementation={"source": SLOW})
+
+
+def mark(page: Page) -> None:
+    """Something that a reload would take away."""
+    page.evaluate("document.body.dataset.mark = 'kept'")
+
+
+def marked(page: Page) -> bool:
+    return bool(page.evaluate("document.body.dataset.mark === 'kept'"))
+
+
+def test_the_switch_needs_no_reload(page: Page, place: Organization) -> None:
+    mark(page)
+    switch = page.get_by_role("switch", name="read_file enabled")
+    switch.click()
+    expect(switch).to_have_attribute("aria-checked", "false")
+    expect(page.locator("#said")).to_have_text("read_file is disabled.")
+    expect(page.locator("#counts")).to_contain_text("1 disabled")
+    assert marked(page)
+    assert Tool.objects.get(organization=place, name="read_file").status == "disabled"
+
+
+def test_the_switch_is_worked_by_keyboard_and_keeps_the_focus(page: Page) -> None:
+    switch = page.get_by_role("switch", name="read_file enabled")
+    switch.focus()
+    page.keyboard.press("Space")
+    expect(switch).to_have_attribute("aria-checked", "false")
+    expect(switch).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(switch).to_have_attribute("aria-checked", "true")
+
+
+@pytest.mark.parametrize("page", [BARE], indirect=True)
+def test_the_switch_works_without_javascript(page: Page, place: Organization) -> None:
+    page.goto("/?q=read")
+    page.get_by_role("switch", name="read_file enabled").click()
+    expect(page).to_have_url(re.compile(r"/\?q=read$"))
+    expect(page.get_by_role("switch")).to_have_attribute("aria-checked", "false")
+
+
+@pytest.mark.parametrize("page", [BARE], indirect=True)
+def test_the_filters_work_without_javascript(page: Page) -> None:
+    page.get_by_label("Search").fill("validate")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_a_search_stands_in_the_address_and_survives_a_reload(page: Page) -> None:
+    mark(page)
+    page.get_by_label("Search").press_sequentially("validate")
+    expect(page).to_have_url(re.compile(r"/\?q=validate$"))
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert marked(page)
+    page.reload()
+    expect(page.get_by_label("Search")).to_have_value("validate")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_going_back_undoes_a_sort(page: Page) -> None:
+    page.get_by_role("link", name="Tool", exact=True).click()
+    expect(page).to_have_url(re.compile(r"sort=-name"))
+    expect(page.locator("tbody th a").first).to_have_text("write_file")
+    page.go_back()
+    expect(page.locator("tbody th a").first).to_have_text("read_file")
+
+
+def test_a_try_shows_its_result_without_a_reload(page: Page, slow: Tool) -> None:
+    page.goto("/tools/slow/")
+    mark(page)
+    page.get_by_label("seconds").fill("0.1")
+    page.get_by_role("button", name="Run slow").click()
+    expect(page.locator("#result .chip")).to_have_text("Success")
+    expect(page.locator("#result pre").first).to_contain_text('"slept": 0.1')
+    expect(page.locator("#result .meters")).to_contain_text("Peak memory")
+    assert marked(page)
+
+
+def test_a_slow_try_fills_in_when_it_is_over(page: Page, slow: Tool) -> None:
+    page.goto("/tools/slow/")
+    page.get_by_label("seconds").fill("4")
+    page.get_by_role("button", name="Run slow").click()
+    expect(page.locator("#result .chip")).to_have_text("Running")
+    expect(page.locator("#result .chip")).to_have_text("Success")
+
+
+def test_a_wrong_field_is_led_to(page: Page, slow: Tool) -> None:
+    page.goto("/tools/slow/")
+    page.get_by_label("seconds").fill("long")
+    page.get_by_role("button", name="Run slow").click()
+    expect(page.get_by_text("Give a number such as 1.5.")).to_be_visible()
+    expect(page.get_by_label("seconds")).to_be_focused()
+
+
+@pytest.mark.parametrize("page", [BARE], indirect=True)
+def test_a_try_works_without_javascript(page: Page, slow: Tool) -> None:
+    page.goto("/tools/slow/")
+    page.get_by_label("seconds").fill("0.1")
+    page.get_by_role("button", name="Run slow").click()
+    expect(page.locator("#result .chip")).to_have_text("Success")
+
+
+def call(place: Organization, seconds: float) -> Execution:
+    """An agent calls the tool meanwhile."""
+    wanted = factories.call("slow", {"seconds": seconds})
+    return execute(caller=factories.caller(factories.agent(place)), call=wanted, wait_s=0)
+
+
+def test_an_execution_fills_live(page: Page, place: Organization, slow: Tool) -> None:
+    page.goto(f"/executions/{call(place, 3).pk}/")
+    mark(page)
+    expect(page.locator(".timeline")).to_contain_text("Started")
+    expect(page.locator(".chip.big")).to_have_text("Success")
+    expect(page.locator(".timeline")).to_contain_text("Completed")
+    expect(page.locator("#moving[hx-get]")).to_have_count(0)
+    assert marked(page)
+
+
+def test_an_execution_is_cancelled_live(page: Page, place: Organization, slow: Tool) -> None:
+    identifier = call(place, 20).pk
+    page.goto(f"/executions/{identifier}/")
+    expect(page.locator(".timeline")).to_contain_text("Started")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".chip.big")).to_have_text("Cancelled")
+    assert Execution.objects.get(pk=identifier).status == "Cancelled"
+
+
+def test_a_new_execution_appears_in_the_list(page: Page, place: Organization, slow: Tool) -> None:
+    page.goto("/executions/")
+    mark(page)
+    expect(page.get_by_text("Nothing has run yet")).to_be_visible()
+    identifier = call(place, 0).pk
+    expect(page.locator(f"#row-{identifier}")).to_be_visible()
+    expect(page.locator(f"#row-{identifier} .chip")).to_have_text("Success")
+    assert marked(page)
+
+
+def test_a_hidden_page_asks_nothing(page: Page, place: Organization, slow: Tool) -> None:
+    page.goto("/executions/")
+    page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true})")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_event("console", lambda said: said.text == "twice"):
+        page.evaluate(
+            "let n = 0; document.addEventListener('htmx:beforeRequest', () => {"
+            " n += 1; if (n === 2) console.log('twice') })"
+        )
+    assert asked == []
+
+
+@pytest.mark.parametrize("page", [PHONE], indirect=True)
+@pytest.mark.parametrize("address", ["/", "/tools/read_file/", "/executions/", "/audit/"])
+def test_a_phone_never_scrolls_sideways(page: Page, address: str) -> None:
+    page.goto(address)
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(wide) == 0
+
+
+@pytest.mark.parametrize("page", [PHONE | BARE], indirect=True)
+def test_the_menu_folds_without_javascript(page: Page) -> None:
+    link = page.get_by_role("navigation", name="Main menu").get_by_role("link", name="Executions")
+    expect(link).to_be_hidden()
+    page.get_by_text("Menu", exact=True).click()
+    link.click()
+    expect(page.get_by_role("heading", name="Executions")).to_be_visible()
+
+
+def test_the_keyboard_skips_to_the_content(page: Page) -> None:
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/audit/", "/tools/read_file/versions/1/", "/admin/", "/admin/tools/tool/",
+     "/admin/tools/tool/add/", "/admin/tools/user/add/", "/admin/tools/agent/add/",
+     "/admin/audit/auditrecord/"],
+)  # fmt: skip
+def test_a_page_obeys_the_policy_in_a_real_browser(page: Page, address: str) -> None:
+    page.goto(address)
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("h1").first).to_be_visible()

@@ -1,0 +1,136 @@
+import re
+
+import pytest
+from django.test import Client
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.ui.pages import htmx, text
+from tools.models import Organization, Tool
+
+
+def names(response) -> list[str]:
+    return re.findall(r'<a class="name"[^>]*>([^<]+)</a>', text(response))
+
+
+@pytest.fixture
+def tools(organization: Organization) -> None:
+    factories.tool(organization, "alpha", description="Counts sheep.", category="Network")
+    factories.tool(organization, "beta", description="Counts goats.", group=["barn"])
+
+
+def test_it_shows_every_tool_with_its_status(admin_client: Client, tools: None) -> None:
+    page = admin_client.get("/")
+    assert names(page) == ["alpha", "beta", "read_file", "validate_content", "write_file"]
+    assert "<b>5</b> active" in text(page)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("q=counts", ["alpha", "beta"]),
+        ("q=goats", ["beta"]),
+        ("category=Network", ["alpha"]),
+        ("group=barn", ["beta"]),
+        ("type=code&sort=-name", ["beta", "alpha"]),
+        ("status=disabled", []),
+        ("sort=category", ["read_file", "write_file", "alpha", "beta", "validate_content"]),
+        ("sort=nonsense", ["alpha", "beta", "read_file", "validate_content", "write_file"]),
+        ("page=999", ["alpha", "beta", "read_file", "validate_content", "write_file"]),
+    ],
+)
+def test_the_address_holds_the_search(
+    admin_client: Client, tools: None, query: str, found: list[str]
+) -> None:
+    assert names(admin_client.get(f"/?{query}")) == found
+
+
+def test_htmx_is_given_the_results_and_their_address(admin_client: Client, tools: None) -> None:
+    part = admin_client.get("/?q=goats&category=", headers=htmx("results", "filters"))
+    assert names(part) == ["beta"]
+    assert "<html" not in text(part)
+    assert part["HX-Replace-Url"] == "/?q=goats"
+
+
+def test_a_sorted_column_makes_an_entry_of_the_history(admin_client: Client, tools: None) -> None:
+    part = admin_client.get("/?sort=-name", headers=htmx("results", "sort-tool"))
+    assert part["HX-Push-Url"] == "/?sort=-name"
+    assert 'aria-sort="descending"' in text(part)
+
+
+def test_pages_keep_the_search(admin_client: Client, organization: Organization) -> None:
+    for number in range(26):
+        factories.tool(organization, f"many_{number:02}")
+    page = text(admin_client.get("/?q=many"))
+    assert "Page 1 of 2" in page
+    assert "/?q=many&amp;page=2" in page
+    assert names(admin_client.get("/?q=many&page=2")) == ["many_25"]
+
+
+def test_nothing_found_says_what_to_do(admin_client: Client) -> None:
+    assert "No tool matches" in text(admin_client.get("/?q=zebra"))
+
+
+def test_the_switch_works_without_javascript(
+    admin_client: Client, organization: Organization
+) -> None:
+    response = admin_client.post("/tools/read_file/disable", {"next": "/?q=read"})
+    assert response["Location"] == "/?q=read"
+    assert Tool.objects.get(organization=organization, name="read_file").status == "disabled"
+    record = AuditRecord.objects.get(organization=organization.slug, code="REG.TOOL_DISABLE")
+    assert (record.subject, record.details["reason"]) == ("read_file", "ui")
+
+
+def test_the_switch_gives_htmx_the_row_alone(admin_client: Client) -> None:
+    part = admin_client.post("/tools/read_file/disable", headers=htmx("tool-x"))
+    assert text(part).lstrip().startswith('<tr id="tool-')
+    assert 'aria-checked="false"' in text(part)
+    assert "/tools/read_file/enable" in text(part)
+    assert '"text": "read_file is disabled."' in part["HX-Trigger"]
+
+
+def test_the_switch_sends_nobody_elsewhere(admin_client: Client) -> None:
+    response = admin_client.post("/tools/read_file/disable", {"next": "//evil.example"})
+    assert response["Location"] == "/"
+
+
+def test_the_switch_does_nothing_on_get(admin_client: Client) -> None:
+    assert admin_client.get("/tools/read_file/disable").status_code == 405
+
+
+def test_who_may_not_change_tools_sees_no_switch_and_is_refused(
+    client_of, organization: Organization
+) -> None:
+    client = client_of("tools.view_tool")
+    assert "role=switch" not in text(client.get("/")).replace('"', "")
+    refused = client.post("/tools/read_file/disable")
+    assert refused.status_code == 403
+    assert "change_tool" in text(refused)
+    assert Tool.objects.get(organization=organization, name="read_file").status == "active"
+
+
+def test_a_refusal_within_a_page_is_a_notice(client_of) -> None:
+    refused = client_of("tools.view_tool").post("/tools/read_file/disable", headers=htmx("x"))
+    assert refused.status_code == 403
+    assert refused["HX-Retarget"] == "#notice"
+    assert "<html" not in text(refused)
+
+
+def test_without_permission_only_tools_one_could_call_are_there(client_of, tools: None) -> None:
+    assert names(client_of().get("/")) == []
+    assert client_of().get("/tools/alpha/").status_code == 404
+
+
+def test_who_may_execute_tools_sees_those_of_their_groups(client_of, tools: None) -> None:
+    client = client_of("tools.execute_tool")
+    assert names(client.get("/")) == ["alpha"]
+    assert client.get("/tools/alpha/").status_code == 200
+    assert client.get("/tools/beta/").status_code == 404
+
+
+def test_the_catalog_asks_no_query_per_tool(
+    admin_client: Client, tools: None, django_assert_max_num_queries
+) -> None:
+    admin_client.get("/")
+    with django_assert_max_num_queries(4):
+        admin_client.get("/")

@@ -1,0 +1,85 @@
+"""What holds for each page, whatever it shows."""
+
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+
+from tests import factories
+from tests.ui.pages import POLICY, inline_code, text
+from tools.models import Organization
+
+HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
+PAGES = [
+    "/",
+    "/?q=%3Cscript%3E&status=active",
+    "/tools/read_file/",
+    "/tools/hostile/",
+    "/tools/hostile/versions/1/",
+    "/executions/",
+    "/executions/?tool=%22%3E%3Cscript%3E",
+    "/audit/",
+    "/audit/?q=%22%3E%3Cscript%3E&since=x&execution=y",
+]
+
+
+@pytest.fixture
+def hostile(organization: Organization) -> None:
+    """A tool whose every text tries to become code."""
+    parameter = {"name": "text", "type": "String", "description": HOSTILE, "default": HOSTILE}
+    source = f"def main(p):\n    return {HOSTILE!r}\n"
+    factories.tool(
+        organization,
+        "hostile",
+        description=HOSTILE,
+        title=HOSTILE,
+        parameters=[parameter],
+        group=[HOSTILE],
+        implementation={"source": source},
+    )
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_runs_no_code_of_others(admin_client: Client, hostile: None, address: str) -> None:
+    response = admin_client.get(address)
+    assert response.status_code == 200
+    assert inline_code(response) == []
+    assert "<script>alert" not in text(response)
+    assert POLICY in response["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_is_kept_nowhere(admin_client: Client, hostile: None, address: str) -> None:
+    assert "no-store" in admin_client.get(address)["Cache-Control"]
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_is_for_those_who_logged_in(client: Client, db: None, address: str) -> None:
+    response = client.get(address)
+    assert response.status_code == 302
+    assert response["Location"].startswith("/login/?next=")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/tools/nothing/", "/tools/read_file/versions/9/", f"/executions/{uuid4()}/", "/nowhere"],
+)
+def test_what_is_not_there_is_a_page_too(admin_client: Client, address: str) -> None:
+    response = admin_client.get(address)
+    assert response.status_code == 404
+    assert inline_code(response) == []
+    assert response["X-Request-Id"] in text(response)
+
+
+def test_the_login_page_obeys_the_policy(client: Client, db: None) -> None:
+    response = client.get("/login/")
+    assert POLICY in response["Content-Security-Policy"]
+    assert inline_code(response) == []
+
+
+def test_another_organization_stays_hidden(admin_client: Client) -> None:
+    other = factories.organization(f"org-{uuid4().hex[:12]}")
+    factories.tool(other, "theirs")
+    assert "theirs" not in text(admin_client.get("/"))
+    assert admin_client.get("/tools/theirs/").status_code == 404
+    assert admin_client.post("/tools/theirs/disable").status_code == 404

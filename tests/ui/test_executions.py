@@ -1,0 +1,110 @@
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+
+from tests import factories
+from tests.ui.pages import htmx, text
+from tools.execution.events import append
+from tools.execution.pipeline import admit
+from tools.models import Agent, Execution, Organization
+
+
+@pytest.fixture
+def waiting(organization: Organization, agent: Agent) -> Execution:
+    """Accepted, and never run: no worker was told."""
+    factories.tool(organization)
+    return admit(factories.caller(agent), factories.call("echo", {"text": "<b>hi"}))
+
+
+def test_the_list_shows_who_called_what(admin_client: Client, waiting: Execution) -> None:
+    page = text(admin_client.get("/executions/"))
+    assert "echo" in page
+    assert waiting.agent.slug in page
+    assert 'data-status="Pending"' in page
+
+
+@pytest.mark.parametrize(
+    ("query", "there"),
+    [("status=Pending", True), ("status=Success", False), ("tool=echo", True), ("tool=x", False),
+     ("agent=nobody", False), ("before=garbage", False), ("tool=%00", True)],
+)  # fmt: skip
+def test_the_list_is_filtered(
+    admin_client: Client, waiting: Execution, query: str, there: bool
+) -> None:
+    assert (f"row-{waiting.pk}" in text(admin_client.get(f"/executions/?{query}"))) is there
+
+
+def test_the_list_tells_htmx_when_nothing_changed(admin_client: Client, waiting: Execution) -> None:
+    page = text(admin_client.get("/executions/"))
+    address = page.split('data-live hx-get="')[1].split('"')[0]
+    assert admin_client.get(address, headers=htmx("results")).status_code == 204
+    Execution.objects.filter(pk=waiting.pk).update(status="RequiresConfirmation")
+    part = admin_client.get(address, headers=htmx("results"))
+    assert 'data-status="RequiresConfirmation"' in text(part)
+
+
+def test_older_pages_follow_the_last_row(
+    admin_client: Client, agent: Agent, organization: Organization
+) -> None:
+    factories.tool(organization)
+    caller = factories.caller(agent)
+    made = [admit(caller, factories.call("echo", {"text": str(at)})) for at in range(51)]
+    page = text(admin_client.get("/executions/"))
+    assert f"row-{made[0].pk}" not in page
+    older = text(admin_client.get(f"/executions/?before={made[1].pk}"))
+    assert f"row-{made[0].pk}" in older
+    assert "every 2s" not in older
+
+
+def test_an_open_execution_fills_live_and_a_finished_one_rests(
+    admin_client: Client, waiting: Execution
+) -> None:
+    address = f"/executions/{waiting.pk}/"
+    append(waiting.pk, "Warning", "<i>odd</i>")
+    live = text(admin_client.get(address, headers=htmx("moving")))
+    assert 'hx-trigger="every 1s"' in live
+    assert "&lt;i&gt;odd" in live
+    assert "&lt;b&gt;hi" in live
+    admin_client.post(f"{address}cancel")
+    assert "every 1s" not in text(admin_client.get(address))
+
+
+def test_an_open_execution_is_sent_again_only_when_something_happened(
+    admin_client: Client, waiting: Execution
+) -> None:
+    live = text(admin_client.get(f"/executions/{waiting.pk}/"))
+    address = live.split('data-live hx-get="')[1].split('"')[0].replace("&amp;", "&")
+    assert admin_client.get(address, headers=htmx("moving")).status_code == 204
+    append(waiting.pk, "Warning", "odd")
+    assert "odd" in text(admin_client.get(address, headers=htmx("moving")))
+
+
+def test_it_is_cancelled_with_a_button(admin_client: Client, waiting: Execution) -> None:
+    response = admin_client.post(f"/executions/{waiting.pk}/cancel")
+    assert response["Location"] == f"/executions/{waiting.pk}/"
+    waiting.refresh_from_db()
+    assert waiting.status == "Cancelled"
+    assert admin_client.post(f"/executions/{waiting.pk}/cancel").status_code == 409
+
+
+def test_its_page_leads_to_its_evidence(admin_client: Client, waiting: Execution) -> None:
+    page = text(admin_client.get(f"/executions/{waiting.pk}/"))
+    assert f"/audit/?execution={waiting.pk}" in page
+
+
+def test_others_executions_are_not_there_without_permission(client_of, waiting: Execution) -> None:
+    client = client_of("tools.view_tool")
+    assert f"row-{waiting.pk}" not in text(client.get("/executions/"))
+    assert client.get(f"/executions/{waiting.pk}/").status_code == 404
+    assert client.post(f"/executions/{waiting.pk}/cancel").status_code == 404
+    waiting.refresh_from_db()
+    assert waiting.status == "Pending"
+
+
+def test_view_execution_shows_those_of_one_organization(client_of, waiting: Execution) -> None:
+    assert f"row-{waiting.pk}" in text(client_of("tools.view_execution").get("/executions/"))
+    stranger = factories.superuser(factories.organization(f"org-{uuid4().hex[:12]}"))
+    client = Client()
+    client.force_login(stranger, backend="tools.policy.login.PeopleBackend")
+    assert client.get(f"/executions/{waiting.pk}/").status_code == 404

@@ -1,0 +1,85 @@
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+
+from audit.models import AuditRecord
+from tests.ui.pages import text
+from tools.models import User
+
+GOOD = "correct horse"
+
+
+def enter(client: Client, user: str, password: str = GOOD, **more: str):
+    return client.post("/login/", {"username": user, "password": password, **more})
+
+
+def test_a_person_logs_in_and_is_recorded(client: Client, person: User) -> None:
+    response = enter(client, person.username)
+    assert response.status_code == 302
+    assert response["Location"] == "/"
+    record = AuditRecord.objects.get(code="AUTH.LOGIN", actor=person.username)
+    assert record.organization == person.organization.slug
+    assert record.source_ip == "127.0.0.1"
+
+
+def test_a_wrong_password_is_told_and_recorded(client: Client, person: User) -> None:
+    response = enter(client, person.username, "wrong")
+    assert response.status_code == 401
+    assert "do not belong together" in text(response)
+    assert AuditRecord.objects.filter(code="AUTH.LOGIN_FAILED", actor=person.username).exists()
+
+
+def test_an_unknown_name_is_told_the_same(client: Client, person: User) -> None:
+    unknown = text(enter(client, f"nobody-{uuid4().hex}", "wrong"))
+    assert "do not belong together" in unknown
+
+
+def test_the_eleventh_try_is_refused_in_words(client: Client, person: User) -> None:
+    for _ in range(10):
+        enter(client, person.username, "wrong")
+    response = enter(client, person.username)
+    assert response.status_code == 429
+    assert "Too many attempts" in text(response)
+    assert "_auth_user_id" not in client.session
+
+
+def test_a_service_account_has_no_door_here(client: Client, agent) -> None:
+    assert enter(client, agent.service_account.username, "!").status_code == 401
+
+
+@pytest.mark.parametrize("where", ["/executions/", "/?q=read"])
+def test_who_was_sent_here_goes_back(client: Client, person: User, where: str) -> None:
+    assert enter(client, person.username, next=where)["Location"] == where
+
+
+@pytest.mark.parametrize(
+    "where", ["https://evil.example/", "//evil.example", "javascript:alert(1)", "/\\evil.example"]
+)
+def test_nobody_is_sent_elsewhere(client: Client, person: User, where: str) -> None:
+    assert enter(client, person.username, next=where)["Location"] == "/"
+
+
+def test_logging_out_needs_a_post_and_is_recorded(client: Client, person: User) -> None:
+    enter(client, person.username)
+    assert client.get("/logout/").status_code == 405
+    assert client.post("/logout/")["Location"] == "/login/"
+    assert "_auth_user_id" not in client.session
+    assert AuditRecord.objects.filter(code="AUTH.LOGOUT", actor=person.username).exists()
+
+
+def test_a_form_without_its_token_is_refused(person: User) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    assert enter(strict, person.username).status_code == 403
+
+
+def test_a_part_of_a_page_sends_the_whole_page_to_the_login(client: Client, db: None) -> None:
+    headers = {"HX-Request": "true", "HX-Current-URL": "http://testserver/executions/"}
+    response = client.get("/executions/", headers=headers)
+    assert response["HX-Redirect"] == "/login/?next=/executions/"
+
+
+def test_a_suspended_person_is_out_at_once(client_of, person: User) -> None:
+    client = client_of()
+    User.objects.filter(pk=person.pk).update(is_active=False)
+    assert client.get("/")["Location"].startswith("/login/")
