@@ -4,13 +4,17 @@ import os
 from typing import Any
 from uuid import uuid4
 
+from django.contrib.auth.models import Permission
+
 from audit.actions import Actor
+from tests.api import Api
 from tools.builtin.workspace import workspace_of
 from tools.catalog.actions import register_tool
 from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import Caller
 from tools.execution.call import Call
-from tools.models import Agent, LicenseTier, Organization, Tool, User
+from tools.execution.pipeline import admit
+from tools.models import Agent, Execution, LicenseTier, Organization, Tool, User
 from tools.policy import actions
 from tools.policy.callers import caller_of_token
 
@@ -84,3 +88,20 @@ def workspace_file(organization: Organization, path: str, content: bytes) -> Non
     place.write_bytes(content)
     if os.geteuid() == 0:
         os.chmod(place, 0o644)
+
+
+def execution(agent: Agent, name: str = "echo", **fields: Any) -> Execution:
+    """An accepted call that nobody has begun. Fields a call does not have are its parameters."""
+    options = {key: fields.pop(key) for key in [*fields] if key in Call.__dataclass_fields__}
+    parameters = fields or {"text": "x"}
+    return admit(caller(agent), call(name, parameters, **options))
+
+
+def api(agent: Agent) -> Api:
+    return Api(token(agent.service_account))
+
+
+def permit(user: User, *codenames: str) -> None:
+    """Give a person permissions of the app `tools`."""
+    found = Permission.objects.filter(content_type__app_label="tools", codename__in=codenames)
+    user.user_permissions.add(*found)

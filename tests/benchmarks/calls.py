@@ -30,9 +30,8 @@ class Load:
 def main() -> None:
     given = _arguments()
     body = {"parameters": json.loads(given.parameters), "group": given.group}
-    print(
-        f"{'clients':>8}{'calls':>8}{'p50 ms':>10}{'p95 ms':>10}{'p99 ms':>10}{'calls/s':>10}{'not 200':>9}"
-    )
+    heads = ("clients", "calls", "p50 ms", "p95 ms", "p99 ms", "calls/s", "not 200")
+    print("".join(f"{head:>10}" for head in heads))
     for clients in given.clients:
         load = Load(
             urlsplit(given.url).netloc,

@@ -13,7 +13,10 @@ class OptionsBody(Strict):
     timeout = Duration(required=False, help_text="At most the tool's own, such as PT10S.")
     require_confirmation = Flag(required=False, default=False)
     wait_s = Seconds(required=False, default=30, min_value=0, max_value=60)
-    context = serializers.DictField(required=False, help_text="Never read by a gate.")
+    # The field's name is also an attribute's of DRF's serializers, here and where it says so below.
+    context = serializers.DictField(  # type: ignore[assignment]
+        required=False, help_text="Never read by a gate."
+    )
     execution_id = Text(required=False, max_length=200, help_text="An idempotency key.")
 
 
@@ -86,7 +89,7 @@ class ParameterBody(serializers.Serializer[Any]):
     name = serializers.CharField()
     type = serializers.CharField()
     description = serializers.CharField()
-    required = serializers.BooleanField(required=False)
+    required = serializers.BooleanField(required=False)  # type: ignore[assignment]
     default = serializers.JSONField(required=False, allow_null=True)
     enum = serializers.ListField(required=False, allow_null=True)
     schema = serializers.DictField(required=False, allow_null=True)
@@ -222,7 +225,7 @@ class AgentPage(Page):
 
 
 class TokenBody(Strict):
-    label = Text(required=False, max_length=100, allow_blank=True, default="")
+    label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=[Scope.READ.value, Scope.EXECUTE.value]),
         required=False,
@@ -234,7 +237,7 @@ class TokenBody(Strict):
 class LoginBody(Strict):
     username = Text(max_length=150)
     password = Text(max_length=4096, style={"input_type": "password"})
-    label = Text(required=False, max_length=100, allow_blank=True, default="")
+    label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
     days = Whole(required=False, min_value=1, max_value=365)
 
 
@@ -246,7 +249,7 @@ class NewTokenAnswer(serializers.Serializer[Any]):
 
 class TokenAnswer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
     prefix = serializers.CharField()
     scopes = serializers.ListField(child=serializers.CharField())
     created_at = serializers.DateTimeField()

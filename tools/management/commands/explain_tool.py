@@ -10,6 +10,7 @@ from tools.errors import NotFound, ToolcribError
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy import authorization
+from tools.policy.callers import caller_of_agent
 from tools.policy.decision import Asked, Question, Verdict
 
 HEADER = ("GATE", "PASSED", "CODE", "REASON")
@@ -25,7 +26,7 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         organization = agents.find_organization(options["organization"])
-        caller = agents.caller_of_agent(agents.find_agent(organization, options["agent"]))
+        caller = caller_of_agent(agents.find_agent(organization, options["agent"]))
         snapshot = registry.snapshot(organization.pk, organization.revision)
         tool = _tool(snapshot, options["name"])
         asked = Asked.of(arguments.groups_of(options), options["state"])

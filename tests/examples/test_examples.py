@@ -1,0 +1,54 @@
+"""The examples load with the API as they stand, and do what they say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import factories
+from tests.crib import CHECKOUT
+from tools.execution.pipeline import admit, perform
+from tools.models import Execution
+
+EXAMPLES = CHECKOUT / "examples"
+DEFINITIONS = sorted(EXAMPLES.glob("*.json"), key=lambda path: path.name)
+
+
+@pytest.fixture
+def run(organization, admin_api, committed):
+    """Load an example with the API and call it down the road."""
+    agent = factories.agent(organization, groups=["compute"])
+
+    def call(path: Path, parameters):
+        definition = json.loads(path.read_text("utf-8"))
+        assert admin_api.post("/tools", definition).status_code == 201
+        wanted = factories.call(definition["name"], parameters, group=["compute"])
+        execution = admit(factories.caller(agent), wanted)
+        perform(execution.pk)
+        return Execution.objects.get(pk=execution.pk)
+
+    return call
+
+
+def test_there_are_examples_and_all_are_canonical_tools(db, admin_api):
+    assert DEFINITIONS
+    for path in DEFINITIONS:
+        assert admin_api.post("/tools", json.loads(path.read_text("utf-8"))).status_code == 201
+
+
+def test_the_csv_tool_returns_the_totals_of_the_sales(run):
+    text = (EXAMPLES / "sales.csv").read_text("utf-8")
+    ended = run(EXAMPLES / "csv_summary.json", {"csv": text})
+    assert ended.status == "Success"
+    assert ended.output["rows"] == 8
+    assert ended.output["columns"] == ["date", "region", "product", "quantity", "price"]
+    assert ended.output["totals"] == {
+        "quantity": {"sum": 72.0, "mean": 9.0, "min": 2.0, "max": 20.0},
+        "price": {"sum": 316.3, "mean": 39.5375, "min": 18.5, "max": 149.0},
+    }
+
+
+def test_the_csv_tool_says_which_row_is_ragged(run):
+    ended = run(EXAMPLES / "csv_summary.json", {"csv": "a,b\n1,2\n3"})
+    assert (ended.status, ended.error_code) == ("Failed", "RAGGED_ROW")
+    assert ended.error_message == "Row 3 has 1 cells, the first row 2."

@@ -1,0 +1,70 @@
+"""The product over real HTTP, as a program elsewhere would call it: the standard library only."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True)
+class Answer:
+    status_code: int
+    headers: http.client.HTTPMessage
+    content: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+class Http:
+    """Calls one crib with one token."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self._place = urlsplit(url).netloc
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        with self._sent(method, path, body, headers) as response:
+            return Answer(response.status, response.headers, response.read())
+
+    def execute(self, tool: str, parameters: Any = None, **body: Any) -> Answer:
+        return self(
+            "POST", f"/api/v1/tools/{tool}/execute", {"parameters": parameters or {}, **body}
+        )
+
+    @contextmanager
+    def events(self, path: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
+        """The events of a stream, as they come."""
+        with self._sent("GET", path, None, {"Accept": "text/event-stream", **headers}) as response:
+            assert response.status == 200, response.read()
+            yield _parsed(response)
+
+    @contextmanager
+    def _sent(
+        self, method: str, path: str, body: Any, headers: dict
+    ) -> Iterator[http.client.HTTPResponse]:
+        connection = http.client.HTTPConnection(self._place, timeout=40)
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        kind = {"Content-Type": "application/json"} if content is not None else {}
+        try:
+            connection.request(method, path, content, {**self._headers, **kind, **headers})
+            yield connection.getresponse()
+        finally:
+            connection.close()
+
+
+def _parsed(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    event: dict[str, Any] = {}
+    for raw in response:
+        line = raw.decode().rstrip("\n")
+        if line.startswith(":"):
+            continue
+        if line:
+            name, _, value = line.partition(": ")
+            event[name] = json.loads(value) if name == "data" else value
+        elif event:
+            yield event
+            event = {}

@@ -1,0 +1,188 @@
+"""The edge: hostile JSON, odd requests. Every answer has the one shape, and none is a 500."""
+
+import json
+
+import pytest
+from django.test import Client
+
+from tests import factories
+from tests.tools.definitions.test_strict_json import HOSTILE
+from tests.tools.shapes import check_error
+from tools.models import Execution
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def raw(agent, organization):
+    """POSTs bytes to the execution of a tool."""
+    factories.tool(organization)
+    headers = {"Authorization": f"Bearer {factories.token(agent.service_account)}"}
+
+    def post(body, content_type="application/json", path="/api/v1/tools/echo/execute", **more):
+        return Client().generic(
+            "POST", path, body, content_type=content_type, headers={**headers, **more}
+        )
+
+    return post
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b for n, b in HOSTILE.items() if n != "empty"],
+    ids=[n for n in HOSTILE if n != "empty"],
+)
+def test_hostile_json_is_400_and_runs_nothing(raw, organization, body):
+    check_error(raw(body), 400)
+    check_error(raw(b'{"parameters": ' + body + b"}"), 400)
+    assert not Execution.objects.filter(organization=organization).exists()
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"x"', b"5", b"null", b"true", b"[{}]"])
+def test_a_body_that_is_no_object_is_400(raw, body):
+    check_error(raw(body), 400)
+
+
+def test_an_empty_body_is_a_call_without_parameters(raw):
+    check_error(raw(b""), 400, "invalid_parameters")
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+             "application/json; charset=utf-16", "application/json; CHARSET=bogus",
+             "application/xml",
+             "nonsense", "application/jsonx"]
+)  # fmt: skip
+def test_another_content_type_is_415(raw, kind):
+    check_error(raw(b'{"parameters": {"text": "x"}}', kind), 415)
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=UTF-8", 'application/json; charset="utf-8"']
+)
+def test_utf_8_may_be_said(raw, kind):
+    check_error(raw(b"{}", kind), 400, "invalid_parameters")
+
+
+def test_a_body_of_13_megabytes_is_413(raw, organization):
+    body = json.dumps({"parameters": {"text": "x" * 13 * MIB}}).encode()
+    check_error(raw(body), 413, "too_large")
+    assert not Execution.objects.filter(organization=organization).exists()
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/xml", "nonsense"])
+def test_what_cannot_be_answered_is_406(raw, accept):
+    check_error(raw(b"{}", Accept=accept), 406)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nothing", "/api/v1/", "/api/", "/api/v2/tools",
+                                  "/api/v1/tools/", "/api/v1/executions/not-a-uuid",
+                                  "/api/v1/tools/a/b/c", "/api/v1/%00"])  # fmt: skip
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_an_unknown_address_is_a_json_404(db, path, method):
+    check_error(Client().generic(method, path), 404)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("DELETE", "/tools"), ("PUT", "/tools"), ("GET", "/tools/echo/execute"), ("POST",
+        "/tools/echo"),
+     ("PATCH", "/executions"), ("GET", "/tokens"), ("TRACE", "/tools"), ("BREW", "/tools")],
+)  # fmt: skip
+def test_a_method_that_is_not_there_is_405(admin_api, method, path):
+    check_error(getattr(admin_api, method)(path), 405, "method_not_allowed")
+
+
+def test_the_request_is_named_in_the_answer(api):
+    given = api.get("/tools/ghost", **{"X-Request-Id": "mine-1"})
+    assert check_error(given, 404)["request_id"] == "mine-1"
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 65, "ü", "<script>", "a\tb"])
+def test_a_request_id_that_is_no_plain_word_is_replaced(api, name):
+    assert api.get("/tools", **{"X-Request-Id": name}).headers["X-Request-Id"] != name
+
+
+# --- who calls ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", "Bearer ", "bearer nonsense", "Basic dXNlcjpwYXNz", "Token x",
+               "Bearer tcr_", "Bearer tcr_abcdefgh_" + "x" * 49, "Bearer " + "x" * 9_000,
+               "Bearer \u00fc", "Bearer tcr_' OR 1=1 --", "Digest x"]
+)  # fmt: skip
+def test_what_is_no_token_is_401(db, header):
+    response = Client().get("/api/v1/tools", headers={"Authorization": header})
+    check_error(response, 401)
+    assert response.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_the_scheme_may_be_written_small(api):
+    headers = {"Authorization": f"bearer {api.token}"}
+    assert Client().get("/api/v1/tools", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "authorization", "api_key", "key"])
+def test_a_token_in_the_address_opens_nothing(api, name):
+    check_error(Client().get(f"/api/v1/tools?{name}={api.token}"), 401)
+
+
+def test_a_token_in_a_cookie_opens_nothing(api):
+    client = Client()
+    client.cookies["Authorization"] = f"Bearer {api.token}"
+    check_error(client.get("/api/v1/tools"), 401)
+
+
+def test_a_session_reads_without_and_writes_only_with_its_csrf_token(admin_user):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user, backend="tools.policy.login.PeopleBackend")
+    assert client.get("/api/v1/tools").status_code == 200
+    check_error(client.post("/api/v1/groups", {"name": "a"}, "application/json"), 403)
+
+
+def test_a_session_cookie_adds_nothing_to_an_agents_token(api, admin_client):
+    headers = {"Authorization": f"Bearer {api.token}"}
+    check_error(admin_client.get("/api/v1/agents", headers=headers), 403)
+
+
+def test_a_bad_token_is_not_saved_by_a_good_session(admin_client):
+    check_error(admin_client.get("/api/v1/tools", headers={"Authorization": "Bearer x"}), 401)
+
+
+def test_an_agents_organization_cannot_be_chosen(api, organization):
+    other = factories.organization("chosen")
+    factories.tool(other, "theirs")
+    listed = api.get("/tools", **{"X-Organization": "chosen"}).json()["results"]
+    assert "theirs" not in [tool["name"] for tool in listed]
+
+
+def test_a_superuser_acts_in_another_organization(admin_api):
+    other = factories.organization("acted-in")
+    factories.tool(other, "theirs")
+    assert admin_api.get("/tools/theirs", **{"X-Organization": "acted-in"}).status_code == 200
+    assert admin_api.get("/tools/theirs").status_code == 404
+
+
+@pytest.mark.parametrize("slug", ["nowhere", "a b", "x" * 500, "../x", "%00"])
+def test_an_organization_that_is_not_there_or_not_granted_is_404(organization, slug):
+    factories.organization("not-granted")
+    person = factories.person(organization)
+    api = factories.Api(factories.token(person))
+    check_error(api.get("/tools", **{"X-Organization": slug}), 404)
+    check_error(api.get("/tools", **{"X-Organization": "not-granted"}), 404)
+
+
+def test_a_grant_in_one_organization_is_not_remembered_for_another(organization):
+    """Revisions of two catalogs do not compare: a revoked grant must be seen in both."""
+    other = factories.organization("remembered")
+    tool = factories.tool(other, "theirs")
+    person = factories.person(organization)
+    factories.assign_perm("tools.act_in_organization", person, other)
+    factories.assign_perm("execute_tool", person, tool)
+    factories.Organization.objects.filter(pk=organization.pk).update(revision=1_000)
+    api, there = factories.Api(factories.token(person)), {"X-Organization": "remembered"}
+    api.get("/tools")
+    assert [t["name"] for t in api.get("/tools", **there).json()["results"]] == ["theirs"]
+    factories.remove_perm("execute_tool", person, tool)
+    factories.Organization.objects.next_revision(other.pk)
+    assert api.get("/tools", **there).json()["results"] == []

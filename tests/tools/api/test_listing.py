@@ -1,0 +1,236 @@
+"""GET /tools: what exists for a request, and for whom."""
+
+import pytest
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.api import Api
+from tests.tools import catalogs
+from tools import metrics
+from tools.models import Execution, ToolGroup
+
+
+def names(response):
+    assert response.status_code == 200, response.content
+    return [tool["name"] for tool in response.json()["results"]]
+
+
+@pytest.fixture
+def workflow_api(organization):
+    """An agent that was granted every group of the specification's example."""
+    catalogs.workflow(organization)
+    agent = factories.agent(organization, groups=[*catalogs.EVERY_GROUP, "default"])
+    return Api(factories.token(agent.service_account))
+
+
+# Specification S1, 5.2, corrected by ruling 1.
+EXAMPLES = [
+    ("group=read-only&group=knowledge&state=undefined", ["knowledge-query", "text-completion"]),
+    (
+        "group=advanced&group=compute&group=write&state=analysis",
+        ["complex-analysis", "graph-update"],
+    ),
+    ("group=admin&state=results", ["reset-workflow"]),
+    ("group=admin&state=analysis", ["graph-update", "reset-workflow"]),
+    ("group=knowledge&group=compute&state=undefined", ["knowledge-query"]),
+    ("group=knowledge&group=compute&state=analysis", ["complex-analysis", "graph-update"]),
+    ("group=knowledge&group=compute&state=results", []),
+    ("group=text&state=*", ["text-completion"]),
+    ("group=&state=undefined", []),
+    ("", []),
+]
+
+
+@pytest.mark.parametrize(("query", "expected"), EXAMPLES)
+def test_the_examples_of_the_specification_hold(workflow_api, query, expected):
+    ours = {name for name, *_ in catalogs.WORKFLOW}
+    assert [n for n in names(workflow_api.get(f"/tools?{query}")) if n in ours] == expected
+
+
+def test_an_absent_group_is_the_default_group(api, organization):
+    factories.tool(organization, "plain")
+    factories.tool(organization, "grouped", group=["read-only"])
+    assert names(api.get("/tools")) == ["plain"]
+
+
+def test_an_empty_group_shows_nothing(api, organization):
+    factories.tool(organization, "plain")
+    assert names(api.get("/tools?group=")) == []
+
+
+def test_the_wildcard_is_refused_to_who_was_not_granted_it(api):
+    response = api.get("/tools?group=*")
+    assert response.status_code == 403
+    assert response.json()["code"] == "group_not_granted"
+
+
+def test_a_wildcard_grant_covers_every_group_and_tools_without_one(organization):
+    factories.tool(organization, "hidden", group=[])
+    agent = factories.agent(organization, groups=["*"])
+    api = Api(factories.token(agent.service_account))
+    assert "hidden" in names(api.get("/tools?group=*"))
+    assert names(api.get("/tools?group=read-only")) == ["read_file", "validate_content"]
+
+
+def test_a_tool_that_is_never_available_is_not_there_even_for_the_wildcard(organization):
+    factories.tool(organization, "never", available_in_states=[])
+    agent = factories.agent(organization, groups=["*"])
+    api = Api(factories.token(agent.service_account))
+    assert "never" not in names(api.get("/tools?group=*&state=*"))
+
+
+def test_the_wildcard_never_bypasses_the_state(organization):
+    factories.tool(organization, "later", available_in_states=["analysis"])
+    agent = factories.agent(organization, groups=["*"])
+    api = Api(factories.token(agent.service_account))
+    assert "later" not in names(api.get("/tools?group=*"))
+    assert "later" in names(api.get("/tools?group=*&state=analysis"))
+
+
+def test_one_group_beyond_the_grants_refuses_the_whole_list(api):
+    response = api.get("/tools?group=read-only&group=admin")
+    assert response.status_code == 403
+    assert response.json()["details"]["groups"] == ["admin"]
+
+
+def test_a_refused_list_is_audited_and_counted(api, organization):
+    before = metrics.escalation_attempts.labels("group")._value.get()
+    api.get("/tools?group=read-only&group=admin")
+    record = AuditRecord.objects.get(organization=organization.slug, code="LIST.DENY")
+    assert record.details["requested_groups"] == ["admin", "read-only"]
+    assert "admin" not in record.details["granted_groups"]
+    assert metrics.escalation_attempts.labels("group")._value.get() == before + 1
+
+
+def test_an_explanation_beyond_the_grants_is_refused_and_audited(api, organization):
+    assert api.get("/tools/explain?group=admin").status_code == 403
+    assert AuditRecord.objects.filter(organization=organization.slug, code="LIST.DENY").exists()
+
+
+def test_an_absent_group_needs_the_default_grant(organization):
+    agent = factories.agent(organization, groups=["read-only"])
+    api = Api(factories.token(agent.service_account))
+    assert api.get("/tools").status_code == 403
+
+
+def test_a_granted_group_that_nobody_made_is_a_warning(organization):
+    agent = factories.agent(organization, groups=["default", "ghost", "read-only"])
+    response = Api(factories.token(agent.service_account)).get("/tools?group=ghost&group=read-only")
+    assert names(response) == ["read_file", "validate_content"]
+    assert response.json()["warnings"] == ["There is no group ghost; it was ignored."]
+
+
+def test_only_unknown_groups_show_nothing(organization):
+    agent = factories.agent(organization, groups=["ghost"])
+    assert names(Api(factories.token(agent.service_account)).get("/tools?group=ghost")) == []
+
+
+def test_a_strict_agent_is_told_of_unknown_groups_by_400(organization):
+    agent = factories.agent(organization, groups=["ghost"], strict=True)
+    response = Api(factories.token(agent.service_account)).get("/tools?group=ghost")
+    assert response.status_code == 400
+    assert response.json()["code"] == "group_unknown"
+
+
+def test_group_names_of_clients_do_not_become_labels_of_metrics(api):
+    before = metrics.group_requests.labels("unknown")._value.get()
+    api.get("/tools?group=made-up-by-a-client")
+    assert metrics.group_requests.labels("unknown")._value.get() == before + 1
+
+
+def test_a_superuser_asks_for_every_group(admin_api, organization):
+    factories.tool(organization, "hidden", group=[])
+    assert "hidden" in names(admin_api.get("/tools?group=*"))
+
+
+def test_an_agent_sees_only_the_tools_it_was_granted(organization):
+    agent = factories.agent(organization, groups=["read-only"], tools=["read_file"])
+    api = Api(factories.token(agent.service_account))
+    assert names(api.get("/tools?group=read-only")) == ["read_file"]
+
+
+def test_a_tool_is_hidden_from_who_lacks_its_permissions(api, organization):
+    factories.tool(organization, "risky", required_permissions=["tool.risky"])
+    assert names(api.get("/tools")) == []
+
+
+def test_a_group_hands_its_permissions_to_who_was_granted_it(api, organization):
+    factories.tool(organization, "risky", required_permissions=["tool.risky"])
+    ToolGroup.objects.filter(organization=organization, name="default").update(
+        permissions=["tool.risky"]
+    )
+    assert names(api.get("/tools")) == ["risky"]
+
+
+def test_an_agent_cannot_read_a_tool_it_may_not_use(api, organization):
+    factories.tool(organization, "secret", group=["admin"])
+    assert api.get("/tools/secret").status_code == 404
+    assert api.get("/tools/read_file").status_code == 200
+
+
+def test_a_tool_of_another_organization_is_not_there(api):
+    other = factories.organization("other-catalog")
+    factories.tool(other, "theirs")
+    assert api.get("/tools/theirs").status_code == 404
+    assert names(api.get("/tools")) == []
+
+
+def test_filters_narrow_the_list(api, organization):
+    factories.tool(organization, "csv", description="Reads tables.", capabilities=["read", "table"])
+    factories.tool(organization, "pdf", category="Knowledge")
+    assert names(api.get("/tools?q=TABLES")) == ["csv"]
+    assert names(api.get("/tools?capability=read&capability=table")) == ["csv"]
+    assert names(api.get("/tools?category=Knowledge")) == ["pdf"]
+    assert api.get("/tools?category=Nonsense").status_code == 400
+
+
+def test_pages_follow_each_other_and_lead_back(api, organization):
+    for number in range(5):
+        factories.tool(organization, f"t{number}")
+    first = api.get("/tools?page_size=2").json()
+    second = api.get(first["next"].partition("/api/v1")[2]).json()
+    back = api.get(second["previous"].partition("/api/v1")[2]).json()
+    assert [tool["name"] for tool in second["results"]] == ["t2", "t3"]
+    assert back["results"] == first["results"]
+
+
+@pytest.mark.parametrize("query", ["page_size=0", "page_size=201", "page_size=x", "page_size=٣",
+                                   "cursor=!!", "cursor=bm8",
+                                   "page_size=99999999999999999999"])  # fmt: skip
+def test_a_wrong_page_is_400(api, query):
+    assert api.get(f"/tools?{query}").status_code == 400
+
+
+def test_the_explanation_names_every_gate_in_order(api, organization):
+    factories.tool(organization, "later", group=["admin"], available_in_states=["analysis"])
+    rows = {row["tool"]: row for row in api.get("/tools/explain").json()["results"]}
+    gates = {gate["gate"]: gate["passed"] for gate in rows["later"]["gates"]}
+    assert list(gates) == [
+        "status", "group", "state", "object_permission", "required_permissions", "license",
+    ]  # fmt: skip
+    assert (gates["group"], gates["state"], gates["license"]) == (False, False, True)
+    assert rows["later"]["available"] is False
+
+
+REFUSED = [
+    ({"group": ["admin"]}, "group_not_granted"),
+    ({"group": ["*"]}, "group_not_granted"),
+    ({"group": []}, "tool_not_in_group"),
+    ({}, "tool_not_in_group"),
+    ({"group": ["write"]}, "tool_not_in_group"),
+    ({"group": ["read-only"], "state": "elsewhere"}, "tool_not_in_state"),
+]
+
+
+@pytest.mark.parametrize(("request_", "code"), REFUSED)
+def test_a_call_of_a_tool_that_is_not_there_is_refused_audited_and_runs_nothing(
+    api, organization, request_, code
+):
+    factories.tool(organization, "here", group=["read-only"], available_in_states=["undefined"])
+    response = api.execute("here", {"text": "x"}, **request_)
+    assert (response.status_code, response.json()["code"]) == (403, code)
+    assert response.json()["status"] == "PermissionDenied"
+    execution = Execution.objects.get(pk=response.json()["execution_id"])
+    assert (execution.status, execution.started_at) == ("PermissionDenied", None)
+    records = AuditRecord.objects.filter(execution_id=execution.pk)
+    assert [(r.code, r.outcome, r.reason) for r in records] == [("TOOL.DENY", "denied", code)]

@@ -1,0 +1,172 @@
+"""Every address, method and caller, odd bodies: never a 500, and nobody unknown gets in."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from tests import factories
+from tools.models import Execution
+
+METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
+OPEN = {"api/schema/", "api/docs/", "api/v1/tokens"}  # the last one is where a password is given
+VALUES = [
+    None, True, False, 0, -1, 2**53, 1.5, "", "x", "*", "default", "echo", "PT5S", "é" * 300,
+    "a\u202eb",
+    "../..", "' OR 1=1 --", "{{7*7}}", "__class__", [], ["default"], ["*"], [None], [[]], {},
+    {"a": 1},
+    {"$ref": "#"}, {"__proto__": {}}, "00000000-0000-0000-0000-000000000000",
+]  # fmt: skip
+KEYS = [
+    "name", "type", "description", "parameters", "input_schema", "output_schema", "constraints",
+    "group",
+    "state", "available_in_states", "implementation", "metadata", "tool_name", "options",
+    "session", "slug",
+    "groups", "tools", "permissions", "strict", "active", "label", "scopes", "days", "tier",
+    "builtin_tools", "max_custom_tools", "custom_sandbox_profiles", "username", "password",
+    "enabled",
+    "version", "delivery", "cache_ttl", "required_permissions", "rate_limit_per_minute",
+]  # fmt: skip
+NAMES = [
+    "echo",
+    "read_file",
+    "ghost",
+    "..",
+    "%00",
+    "*",
+    "é",
+    "default",
+    "x" * 300,
+    "a%2Fb",
+    "Core",
+    "1.0.0",
+]
+QUERIES = ["", "?group=*", "?group=&state=", "?page_size=0", "?cursor=%00", "?q=%00", "?format=xml",
+           "?status=%00", "?since=x", "?execution=x",
+           "?group=a&group=b&state=%F0%9F%99%82"]  # fmt: skip
+
+
+def addresses() -> list[str]:
+    """Every pattern of the API, as the router holds it."""
+
+    def walk(patterns, prefix: str) -> Iterator[str]:
+        for pattern in patterns:
+            whole = prefix + str(pattern.pattern)
+            if isinstance(pattern, URLResolver):
+                yield from walk(pattern.url_patterns, whole)
+            elif isinstance(pattern, URLPattern):
+                yield whole
+
+    return sorted(
+        {found for found in walk(get_resolver().url_patterns, "") if found.startswith("api/")}
+    )
+
+
+def filled(pattern: str, name: Callable[[], str], known: dict[str, str]) -> str:
+    """The pattern with something in its places, often something that is there."""
+    parts = []
+    for part in pattern.split("/"):
+        if part.startswith("<uuid:"):
+            parts.append(known.get(part, "01890000-0000-7000-8000-000000000000"))
+        elif part.startswith("<"):
+            parts.append(name())
+        else:
+            parts.append(part)
+    return "/" + "/".join(parts)
+
+
+def body(dice: random.Random) -> bytes:
+    if dice.random() < 0.15:
+        return dice.choice(
+            [b"", b"[]", b"null", b"{", b'"x"', b"\xff", b'{"a":1,"a":2}', b"[" * 100]
+        )
+    return json.dumps(
+        {dice.choice(KEYS): dice.choice(VALUES) for _ in range(dice.randint(0, 5))}
+    ).encode()
+
+
+@pytest.fixture
+def callers(organization, agent, admin_user):
+    """Headers of every kind of caller."""
+    factories.tool(organization)
+    scopes = ["read", "execute", "manage"]
+    users = {
+        "agent": agent.service_account,
+        "person": factories.person(organization),
+        "superuser": admin_user,
+    }
+    return {"nobody": {}} | {
+        kind: {"Authorization": f"Bearer {factories.token(user, scopes=scopes)}"}
+        for kind, user in users.items()
+    }
+
+
+def test_the_matrix_knows_every_address():
+    found = addresses()
+    assert len(found) > 25
+    assert "api/v1/tools/<str:name>/execute" in found and "api/v1/audit/records" in found
+
+
+@pytest.mark.parametrize("pattern", addresses())
+def test_whoever_is_unknown_gets_in_nowhere(db, pattern):
+    path = filled(pattern, lambda: "echo", {})
+    for method in METHODS:
+        response = Client().generic(method, path, b"{}", content_type="application/json")
+        if pattern in OPEN:
+            assert response.status_code in {200, 400, 405}, (method, response.status_code)
+        else:
+            assert response.status_code == 401, (method, response.status_code)
+
+
+@pytest.mark.parametrize("pattern", addresses())
+def test_nothing_a_client_can_send_is_a_fault_of_ours(callers, agent, pattern):
+    known = {"<uuid:execution_id>": str(factories.execution(agent).pk)}
+    dice = random.Random(pattern)
+    for method in METHODS:
+        for kind in ["nobody", *["agent", "person", "superuser"] * 3]:
+            path = filled(pattern, lambda: dice.choice(NAMES), known) + dice.choice(QUERIES)
+            if path.partition("?")[0].endswith("/events"):
+                continue  # the stream of a call that is not over stays open
+            headers = {**callers[kind], "X-Organization": dice.choice(["", "ghost", "\u00fc"])}
+            response = Client(raise_request_exception=False).generic(
+                method, path, body(dice), content_type="application/json", headers=headers
+            )
+            assert response.status_code < 500, (method, path, response.content[:500])
+            if response.status_code >= 400 and method != "HEAD":
+                answer = json.loads(response.content)
+                assert {"code", "message", "details", "request_id"} <= set(answer), (method, path)
+                assert "Traceback" not in response.content.decode()
+
+
+# What nobody but a person with the right permission may do, as (method, path, body).
+MANAGED = [
+    ("post", "/tools", {}), ("put", "/tools/echo", {}), ("patch", "/tools/echo", {"title": "x"}),
+    ("patch", "/tools/ghost", {}), ("put", "/tools/ghost", {}), ("delete", "/tools/ghost", None),
+    ("delete", "/tools/echo", None), ("post", "/tools/echo/enable", None),
+    ("post", "/tools/echo/disable", None), ("get", "/tools/echo/versions", None),
+    ("post", "/tools/echo/versions/1.0.0/restore", None), ("post", "/groups", {"name": "n"}),
+    ("patch", "/groups/default", {}), ("put", "/groups/default", {}), ("delete", "/groups/default",
+    None),
+    ("get", "/agents", None), ("post", "/agents", {"slug": "n"}), ("get", "/agents/x", None),
+    ("patch", "/agents/x", {}), ("post", "/agents/x/suspend", None), ("get", "/agents/x/tokens",
+    None),
+    ("post", "/agents/x/tokens", {}), ("get", "/organizations", None),
+    ("post", "/organizations", {"slug": "n", "name": "n"}), ("get", "/organizations/x", None),
+    ("patch", "/organizations/x", {}), ("get", "/tiers", None), ("get", "/tiers/Core", None),
+    ("patch", "/tiers/Core", {"max_custom_tools": 1}), ("get", "/audit/records", None),
+    ("get", "/audit/records/01890000-0000-7000-8000-000000000000", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["agent", "person"])
+@pytest.mark.parametrize(("method", "path", "content"), MANAGED)
+def test_only_who_was_permitted_manages(callers, organization, kind, method, path, content):
+    before = factories.Organization.objects.get(pk=organization.pk).revision
+    api = factories.Api(callers[kind]["Authorization"].removeprefix("Bearer "))
+    response = getattr(api, method)(path, content)
+    assert response.status_code == 403, (response.status_code, response.content)
+    assert factories.Organization.objects.get(pk=organization.pk).revision == before
+    assert not Execution.objects.filter(organization=organization).exists()

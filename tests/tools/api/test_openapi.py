@@ -1,0 +1,125 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
+from playwright.sync_api import sync_playwright
+
+from tools.api.urls import urlpatterns
+
+CHROMIUM = Path("/usr/bin/chromium")
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+VERBS = {"get", "post", "put", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def document() -> Any:
+    return SchemaGenerator().get_schema(request=None, public=True)
+
+
+@pytest.fixture
+def operations(document):
+    return [
+        (f"{verb} {path}", operation)
+        for path, item in document["paths"].items()
+        for verb, operation in item.items()
+        if verb in VERBS
+    ]
+
+
+def test_the_document_is_valid_and_has_no_warnings(tmp_path):
+    place = tmp_path / "schema.yaml"
+    call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(place))
+    assert place.stat().st_size > 10_000
+
+
+def test_every_address_of_the_api_is_in_it(document):
+    there = {re.sub(r"<\w+:(\w+)>", r"{\1}", str(url.pattern)) for url in urlpatterns}
+    assert {f"/api/v1/{path}" for path in there} == set(document["paths"])
+
+
+def test_operation_ids_are_words_and_used_once(operations):
+    names = [operation["operationId"] for _, operation in operations]
+    assert len(names) == len(set(names))
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)+", name) for name in names)
+
+
+def test_every_operation_stands_under_its_resource_with_a_summary(operations):
+    for place, operation in operations:
+        assert operation["tags"] == [place.split("/")[3]], place
+        assert operation["summary"], place
+
+
+def test_every_operation_but_the_login_wants_a_token_or_a_session(operations):
+    open_to_all = [place for place, operation in operations if "security" not in operation]
+    assert open_to_all == ["post /api/v1/tokens"]
+    secured = [operation["security"] for _, operation in operations if "security" in operation]
+    assert all(schemes == [{"bearer": []}, {"session": []}] for schemes in secured)
+
+
+def test_every_error_is_described_and_has_the_one_shape(operations):
+    for place, operation in operations:
+        errors = {code: answer for code, answer in operation["responses"].items() if code >= "4"}
+        assert {"401", "503"} <= errors.keys(), place
+        for answer in errors.values():
+            shape = answer["content"]["application/json"]["schema"]
+            assert shape == {"$ref": "#/components/schemas/ErrorAnswer"}, place
+            assert answer["description"], place
+
+
+def test_every_reference_leads_somewhere(document):
+    named = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document))
+    assert set(named) <= document["components"]["schemas"].keys()
+
+
+@pytest.mark.parametrize("path", ["/tools", "/tools/{name}/execute", "/executions"])
+def test_what_one_tries_first_has_an_example(document, path):
+    body = document["paths"][f"/api/v1{path}"]["post"]["requestBody"]
+    assert body["content"]["application/json"]["examples"]
+
+
+def test_the_example_of_a_tool_can_be_registered(document, admin_api):
+    body = document["paths"]["/api/v1/tools"]["post"]["requestBody"]
+    (example,) = body["content"]["application/json"]["examples"].values()
+    assert admin_api.post("/tools", example["value"]).status_code == 201
+
+
+def test_the_page_needs_no_exception_from_the_strict_policy(db):
+    answer = Client().get("/api/docs/")
+    policy = answer.headers["Content-Security-Policy"]
+    assert "unsafe" not in policy and "style-src 'self'" in policy
+    page = answer.content.decode()
+    assert "<style" not in page and not re.search(r"<script(?![^>]*\bsrc=)", page)
+
+
+def test_the_page_and_its_script_lead_to_the_document(db):
+    page = Client().get("/api/docs/").content.decode()
+    script = re.findall(r'src="(/api/docs/\?[^"]+)"', page)
+    assert b"/api/schema/" in Client().get(script[0]).content
+
+
+def test_the_page_works_in_a_browser_that_holds_to_the_policy(crib):
+    if not CHROMIUM.exists():
+        pytest.skip("there is no /usr/bin/chromium")
+    said: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        page = browser.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(f"{crib.url}/api/docs/")
+        page.locator("#operations-tools-execute_tool .opblock-summary-control").click()
+        page.get_by_role("button", name="Try it out").wait_for()
+        browser.close()
+    assert said == []

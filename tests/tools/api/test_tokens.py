@@ -1,0 +1,207 @@
+"""Tokens: how they look, what is kept of them, and when they stop."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.api import Api
+from tests.tools.shapes import check_error
+from tools.models import Token
+from tools.policy import attempts, tokens
+
+SCOPED = [
+    # scopes, method, path, whether the scope is there
+    (["read"], "get", "/tools", True),
+    (["read"], "post", "/tools/echo/execute", False),
+    (["execute"], "get", "/tools", False),
+    (["execute"], "post", "/tools/echo/execute", True),
+    (["read", "execute"], "post", "/groups", False),
+    (["read", "execute"], "delete", "/tools/echo", False),
+    (["read", "execute"], "patch", "/agents/x", False),
+]
+
+
+def test_a_token_has_its_form_and_its_checksum():
+    text, presented = tokens.new_token()
+    assert re.fullmatch(r"tcr_[0-9A-Za-z]{8}_[0-9A-Za-z]{49}", text)
+    assert tokens.read_token(text) == presented
+
+
+@pytest.mark.parametrize("at", [4, 12, 13, 30, 55, 61])
+def test_a_mistyped_token_is_recognised_without_asking(at):
+    text, _ = tokens.new_token()
+    wrong = text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
+    assert tokens.read_token(wrong) is None
+
+
+@pytest.mark.parametrize("text", ["", "tcr_", "tcr_\n", "x" * 1000, "tcr_abcdefgh_" + "é" * 49])
+def test_garbage_is_no_token(text):
+    assert tokens.read_token(text) is None
+    assert tokens.read_token(tokens.new_token()[0] + "\n") is None
+
+
+def test_only_a_keyed_hash_is_kept(agent):
+    text = factories.token(agent.service_account)
+    row = Token.objects.get(user=agent.service_account)
+    secret = tokens.read_token(text).secret
+    assert secret not in str(vars(row)) and row.secret_hash == tokens.hashed(secret)
+    assert secret not in str(list(AuditRecord.objects.values_list("details", flat=True)))
+
+
+def test_another_secret_under_a_known_name_is_refused(agent):
+    text = factories.token(agent.service_account)
+    other, presented = tokens.new_token()
+    body = f"{text[:13]}{presented.secret}"
+    check_error(Api(body + tokens._checksum(body)).get("/tools"), 401, "unauthenticated")
+    check_error(Api(other).get("/tools"), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize("change", [{"revoked_at": timezone.now()}, {"expires_at": timezone.now()}])
+def test_a_token_that_stopped_is_refused(agent, change):
+    text = factories.token(agent.service_account)
+    change = {"created_at": timezone.now() - timedelta(days=2), **change}
+    Token.objects.filter(user=agent.service_account).update(**change)
+    check_error(Api(text).get("/tools"), 401, "unauthenticated")
+
+
+def test_a_revocation_holds_from_the_next_request_on(admin_api, agent):
+    shown = admin_api.post(f"/agents/{agent.slug}/tokens", {}).json()
+    api = Api(shown["token"])
+    assert api.get("/tools").status_code == 200
+    assert admin_api.delete(f"/agents/{agent.slug}/tokens/{shown['id']}").status_code == 204
+    check_error(api.get("/tools"), 401)
+
+
+def test_a_suspension_holds_from_the_next_request_on(admin_api, api, agent):
+    assert api.get("/tools").status_code == 200
+    admin_api.post(f"/agents/{agent.slug}/suspend")
+    check_error(api.get("/tools"), 401, "agent_suspended")
+    admin_api.patch(f"/agents/{agent.slug}", {"active": True})
+    assert api.get("/tools").status_code == 200
+
+
+def test_a_token_is_shown_once(admin_api, agent):
+    shown = admin_api.post(f"/agents/{agent.slug}/tokens", {"label": "ci", "days": 1}).json()
+    listed = admin_api.get(f"/agents/{agent.slug}/tokens").json()["results"][0]
+    assert set(shown) == {"id", "token", "expires_at"}
+    assert (listed["label"], listed["prefix"]) == ("ci", shown["token"][:12])
+    assert shown["token"] not in str(listed) and "secret_hash" not in listed
+
+
+@pytest.mark.parametrize(
+    "body", [{"days": 0}, {"days": 366}, {"days": "1"}, {"scopes": []}, {"scopes": ["manage"]},
+             {"scopes": ["admin"]}, {"scopes": "read"}, {"label": 1}, {"label": "x" * 101},
+             {"user": 1}]
+)  # fmt: skip
+def test_a_wrong_token_request_is_400(admin_api, agent, body):
+    before = Token.objects.count()
+    check_error(admin_api.post(f"/agents/{agent.slug}/tokens", body), 400)
+    assert Token.objects.count() == before
+
+
+@pytest.mark.parametrize(("scopes", "method", "path", "there"), SCOPED)
+def test_a_scope_is_asked_for_before_anything_else(agent, scopes, method, path, there):
+    api = Api(factories.token(agent.service_account, scopes=scopes))
+    response = getattr(api, method)(path, {} if method != "get" else None)
+    assert (response.json().get("code") != "scope_missing") is there
+
+
+def test_an_agent_never_manages_whatever_its_token_says(organization, agent):
+    factories.permit(agent.service_account, "add_toolgroup", "add_tool", "change_agent")
+    api = Api(factories.token(agent.service_account, scopes=["read", "execute", "manage"]))
+    check_error(api.post("/groups", {"name": "mine"}), 403, "not_permitted")
+    check_error(api.patch(f"/agents/{agent.slug}", {"groups": ["*"]}), 403, "not_permitted")
+    check_error(api.post("/tools", factories.definition()), 403, "not_permitted")
+
+
+def test_a_person_manages_what_was_granted_and_nothing_else(organization):
+    person = factories.person(organization)
+    factories.permit(person, "add_toolgroup")
+    api = Api(factories.token(person, scopes=["read", "execute", "manage"]))
+    assert api.post("/groups", {"name": "mine"}).status_code == 201
+    check_error(api.delete("/groups/mine"), 403, "not_permitted")
+    check_error(api.get("/organizations"), 403)
+
+
+def test_the_last_use_is_noted_once_a_minute(api, agent):
+    api.get("/tools")
+    first = Token.objects.get(user=agent.service_account).last_used_at
+    api.get("/tools")
+    assert Token.objects.get(user=agent.service_account).last_used_at == first is not None
+
+
+# --- logging in -----------------------------------------------------------------------------------
+
+
+def login(username, password="wrong", ip="10.0.0.1"):
+    body = {"username": username, "password": password}
+    return Client().post("/api/v1/tokens", body, "application/json", REMOTE_ADDR=ip)
+
+
+def test_a_person_gets_a_token_for_a_password(admin_user):
+    response = login(admin_user.username, "correct horse")
+    assert response.status_code == 201
+    assert Api(response.json()["token"]).get("/tools").status_code == 200
+
+
+def test_a_personal_token_is_revoked_by_its_owner(admin_user):
+    shown = login(admin_user.username, "correct horse").json()
+    api = Api(shown["token"])
+    assert api.delete(f"/tokens/{shown['id']}").status_code == 204
+    check_error(api.get("/tools"), 401)
+
+
+def test_nobody_revokes_anothers_token(admin_api, agent):
+    factories.token(agent.service_account)
+    theirs = Token.objects.get(user=agent.service_account)
+    check_error(admin_api.delete(f"/tokens/{theirs.pk}"), 404)
+
+
+def test_wrong_names_and_wrong_passwords_are_answered_alike(admin_user):
+    one, other = login(admin_user.username).json(), login("nobody-of-that-name").json()
+    assert (one["code"], one["message"]) == (other["code"], other["message"]) == (
+        "login_failed", "The name or the password is wrong.",
+    )  # fmt: skip
+
+
+def test_a_service_account_never_logs_in(agent):
+    account = agent.service_account
+    account.set_password("known")
+    account.save()
+    check_error(login(account.username, "known"), 401, "login_failed")
+
+
+def test_a_person_who_was_deactivated_does_not_log_in(admin_user):
+    admin_user.is_active = False
+    admin_user.save()
+    check_error(login(admin_user.username, "correct horse"), 401, "login_failed")
+
+
+def test_the_eleventh_attempt_waits_also_with_the_right_password(admin_user):
+    for _ in range(10):
+        check_error(login(admin_user.username), 401, "login_failed")
+    body = check_error(
+        response := login(admin_user.username, "correct horse"), 429, "too_many_attempts"
+    )
+    assert 0 < int(response.headers["Retry-After"]) <= 300
+    assert (body["limit"], body["used"]) == (10, 10)
+    assert login(admin_user.username, "correct horse", ip="10.0.0.2").status_code == 201
+
+
+def test_failed_attempts_are_on_record_without_the_password(admin_user):
+    login(admin_user.username, "hunter2-canary")
+    record = AuditRecord.objects.filter(actor=admin_user.username, code="AUTH.LOGIN_FAILED").get()
+    assert (record.outcome, record.source_ip) == ("denied", "10.0.0.1")
+    assert "hunter2" not in str(vars(record))
+
+
+def test_an_attempt_without_end_is_given_one(admin_user):
+    key = attempts._key(admin_user.username, "10.0.0.3")
+    attempts._connection().set(key, 3)
+    login(admin_user.username, ip="10.0.0.3")
+    assert 0 < attempts._connection().ttl(key) <= 300

@@ -1,0 +1,135 @@
+"""What a process knows of the catalog: nothing is asked twice, nothing is missed."""
+
+import threading
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests import factories
+from tests.factories import definition
+from tools.catalog import actions
+from tools.catalog.registry import registry
+from tools.errors import Forbidden
+from tools.models import LicenseTier, Organization, Tool
+from tools.policy import actions as policy
+
+
+def many_tools(organization, count):
+    """Copies of one signed row: only their number matters here."""
+    tool = factories.tool(organization, "original")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO tools_tool (id, organization_id, name, type, status, revision, created_at,
+                                    updated_at)
+            SELECT gen_random_uuid(), organization_id, 'copy-' || n, type, status, revision,
+                   created_at, updated_at
+            FROM tools_tool, generate_series(1, %s) n WHERE id = %s
+            """,
+            [count - 1, tool.pk],
+        )
+        cursor.execute(
+            """
+            INSERT INTO tools_toolversion (id, tool_id, number, label, definition, digest, key_id,
+                                           signature, created_at, created_by)
+            SELECT gen_random_uuid(), t.id, 1, '1.0.0', v.definition, v.digest, v.key_id,
+                   v.signature, v.created_at, v.created_by
+            FROM tools_tool t, tools_toolversion v
+            WHERE t.organization_id = %s AND t.version_id IS NULL AND v.tool_id = %s
+            """,
+            [organization.pk, tool.pk],
+        )
+        cursor.execute(
+            """
+            UPDATE tools_tool t SET version_id = v.id FROM tools_toolversion v
+            WHERE v.tool_id = t.id AND t.organization_id = %s AND t.version_id IS NULL
+            """,
+            [organization.pk],
+        )
+
+
+def revision(organization):
+    return Organization.objects.get(pk=organization.pk).revision
+
+
+def queries():
+    return CaptureQueriesContext(connection)
+
+
+@pytest.mark.parametrize("count", [10, 1_000, 10_000])
+def test_a_warm_request_asks_the_database_only_for_its_caller(api, organization, count):
+    many_tools(organization, count)
+    api.get("/tools/original")
+    with queries() as asked:
+        assert api.get("/tools/original").status_code == 200
+    assert len(asked) == 1, [query["sql"][:200] for query in asked]
+    assert "tools_token" in asked[0]["sql"]
+
+
+@pytest.mark.parametrize("count", [10, 1_000])
+def test_a_warm_list_asks_the_database_only_for_its_caller(api, organization, count):
+    many_tools(organization, count)
+    api.get("/tools")
+    with queries() as asked:
+        assert len(api.get("/tools").json()["results"]) == min(50, count)
+    assert len(asked) == 1
+
+
+def test_only_what_changed_is_read_again(organization):
+    many_tools(organization, 200)
+    before = registry.snapshot(organization.pk, revision(organization))
+    tool = Tool.objects.get(organization=organization, name="original")
+    changed = definition("original", description="changed")
+    actions.update_tool(tool=tool, definition=changed, by=factories.by(organization))
+    after = registry.snapshot(organization.pk, revision(organization))
+    assert after.tools["copy-7"] is before.tools["copy-7"]
+    assert after.tools["original"].definition.raw["description"] == "changed"
+    assert before.tools["original"].definition.raw["description"] != "changed"
+
+
+def test_a_snapshot_is_kept_until_the_revision_moves(organization):
+    known = registry.snapshot(organization.pk, revision(organization))
+    with queries() as asked:
+        assert registry.snapshot(organization.pk, known.revision) is known
+    assert not asked.captured_queries
+
+
+def test_two_organizations_share_nothing(organization):
+    other = factories.organization("registry-other")
+    factories.tool(organization, "ours")
+    ours = registry.snapshot(organization.pk, revision(organization))
+    theirs = registry.snapshot(other.pk, revision(other))
+    assert "ours" in ours.tools and "ours" not in theirs.tools
+
+
+def test_a_change_of_a_tier_is_seen_with_the_next_revision(db):
+    place = factories.organization("tier-change", "Core")
+    before = registry.snapshot(place.pk, revision(place)).tier
+    teams = LicenseTier.objects.get(name="Teams")
+    policy.set_tier(organization=place, tier=teams, by=factories.by(place))
+    after = registry.snapshot(place.pk, revision(place)).tier
+    assert (before.name, after.name) == ("Core", "Teams")
+
+
+def test_64_registrations_at_once_fill_ten_places_exactly(committed):
+    place = factories.organization(f"race-{uuid4().hex[:8]}", "WriterPro")
+    outcomes: list[str] = []
+    start = threading.Barrier(16)
+
+    def register(worker):
+        start.wait()
+        for number in range(4):
+            try:
+                factories.tool(place, f"t-{worker}-{number}")
+                outcomes.append("registered")
+            except Forbidden:
+                outcomes.append("refused")
+        connection.close()
+
+    threads = [threading.Thread(target=register, args=(worker,)) for worker in range(16)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert (outcomes.count("registered"), outcomes.count("refused")) == (10, 54)
+    assert Tool.objects.custom().filter(organization=place).count() == 10

@@ -1,0 +1,62 @@
+"""What only somebody with the database in hands could do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+from django.db import connection, transaction
+from psycopg.types.json import Jsonb
+
+from tools.models import Organization, ToolVersion
+
+
+def tamper(version: ToolVersion, **fields: Any) -> None:
+    """Change a stored definition behind the trigger's back; digest and signature stay."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER tool_version_never_changes")
+        cursor.execute(
+            "UPDATE tools_toolversion SET definition = definition || %s WHERE id = %s",
+            [Jsonb(fields), version.pk],
+        )
+        cursor.execute("ALTER TABLE tools_toolversion ENABLE TRIGGER tool_version_never_changes")
+
+
+@contextmanager
+def no_evidence_for(organization: Organization) -> Iterator[None]:
+    """While it lasts, no audit record of the organization can be written."""
+    with _refusing("INSERT ON audit_auditrecord", f"NEW.organization = '{organization.slug}'"):
+        yield
+
+
+@contextmanager
+def no_lease_for(organization: Organization) -> Iterator[None]:
+    """While it lasts, no lease of the organization's executions can be renewed."""
+    renewed = "NEW.lease_until > OLD.lease_until AND NEW.status = OLD.status"
+    whose = f"NEW.organization_id = '{organization.pk}'"
+    with _refusing("UPDATE ON tools_execution", f"{renewed} AND {whose}"):
+        yield
+
+
+@contextmanager
+def _refusing(deed: str, condition: str) -> Iterator[None]:
+    name = f"refuse_{uuid4().hex[:12]}"
+    table = deed.rpartition(" ")[2]
+    _do(
+        f"""
+        CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = 'disk_full'; END $$;
+        CREATE TRIGGER {name} BEFORE {deed} FOR EACH ROW WHEN ({condition})
+        EXECUTE FUNCTION {name}();
+        """
+    )
+    try:
+        yield
+    finally:
+        _do(f"DROP TRIGGER {name} ON {table}; DROP FUNCTION {name}()")
+
+
+def _do(statements: str) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statements)

@@ -1,0 +1,204 @@
+"""The database refuses wrong rows, whoever writes them."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.utils import timezone
+
+from tests import factories
+from tools.models import Agent, Execution, LicenseTier, Organization, Token, Tool, ToolGroup, User
+from tools.models.execution import ExecutionEvent
+
+
+@pytest.fixture
+def execution(agent, organization):
+    factories.tool(organization)
+    return factories.execution(agent)
+
+
+def refused(constraint):
+    return pytest.raises(IntegrityError, match=constraint)
+
+
+EXECUTIONS = [
+    ({"status": "Nonsense"}, "execution_(status_is_known|over_means_completed)"),
+    ({"status": "Success"}, "execution_over_means_completed"),
+    ({"completed_at": timezone.now()}, "execution_over_means_completed"),
+    ({"status": "Running"}, "execution_running_means_leased"),
+    ({"lease_until": timezone.now()}, "execution_running_means_leased"),
+    (
+        {
+            "status": "Running",
+            "lease_until": timezone.now(),
+            "started_at": timezone.now(),
+            "fence": 0,
+        },
+        "execution_running_means_leased",
+    ),
+    ({"output": {"a": 1}}, "execution_output_means_success"),
+    (
+        {"status": "Failed", "completed_at": timezone.now(), "output": 1},
+        "execution_output_means_success",
+    ),
+    (
+        {"status": "Success", "completed_at": timezone.now(), "error_code": "X"},
+        "execution_success_has_no_error",
+    ),
+    ({"timeout_s": 0}, "execution_timeout_positive"),
+]
+TOKENS = [
+    ({"scopes": []}, "token_has_a_scope"),
+    ({"scopes": ["everything"]}, "token_scopes_are_known"),
+    ({"expires_at": timezone.now() - timedelta(days=400)}, "token_ends_after_it_began"),
+    ({"secret_hash": "tcr_plain"}, "token_hash_is_a_hash"),
+]
+TOOLS = [
+    ({"name": "with space"}, "tool_name_is_plain"),
+    ({"status": "odd"}, "tool_status_is_known"),
+    ({"type": "magic"}, "tool_type_is_known"),
+    ({"deleted_at": timezone.now()}, "deleted_tool_is_disabled"),
+]
+
+
+@pytest.mark.parametrize(("fields", "constraint"), EXECUTIONS)
+def test_a_contradictory_execution_is_refused(execution, fields, constraint):
+    with refused(constraint):
+        Execution.objects.filter(pk=execution.pk).update(**fields)
+
+
+@pytest.mark.parametrize(("fields", "constraint"), TOKENS)
+def test_a_contradictory_token_is_refused(agent, fields, constraint):
+    factories.token(agent.service_account)
+    with refused(constraint):
+        Token.objects.filter(user=agent.service_account).update(**fields)
+
+
+@pytest.mark.parametrize(("fields", "constraint"), TOOLS)
+def test_a_contradictory_tool_is_refused(organization, fields, constraint):
+    tool = factories.tool(organization)
+    with refused(constraint):
+        Tool.objects.filter(pk=tool.pk).update(**fields)
+
+
+@pytest.mark.parametrize("name", ["*", ""])
+def test_a_group_cannot_be_the_wildcard_or_nameless(organization, name):
+    with refused("group_name_is_no_wildcard"):
+        ToolGroup.objects.create(organization=organization, name=name)
+
+
+def test_a_group_is_there_once_per_organization(organization):
+    with refused("group_name_once"):
+        ToolGroup.objects.create(organization=organization, name="default")
+
+
+def test_tool_names_differ_by_more_than_their_case(organization):
+    tool = factories.tool(organization, "Echo")
+    with refused("tool_name_once_per_organization"):
+        Tool.objects.create(
+            organization=organization, name="ECHO", type="code", revision=tool.revision
+        )
+
+
+def test_two_organizations_may_have_a_tool_of_one_name(organization):
+    first, second = factories.tool(organization), factories.tool(factories.organization("second"))
+    assert first.name == second.name
+
+
+def test_an_agent_is_there_once_per_organization(agent):
+    with refused("agent_slug_once_per_organization"):
+        Agent.objects.create(
+            organization=agent.organization,
+            slug=agent.slug,
+            service_account=factories.person(agent.organization),
+        )
+
+
+@pytest.mark.parametrize("slug", ["Upper", "a b", "-a", "a-", "", "../x"])
+def test_an_organizations_slug_is_plain(db, slug):
+    tier = LicenseTier.objects.get(name="Core")
+    with refused("organization_slug_is_plain"):
+        Organization.objects.create(slug=slug, name="x", tier=tier)
+
+
+@pytest.mark.parametrize("field", ["is_staff", "is_superuser"])
+def test_a_service_account_is_never_an_administrator(agent, field):
+    with refused("service_account_is_no_administrator"):
+        User.objects.filter(pk=agent.service_account.pk).update(**{field: True})
+
+
+def test_only_a_tier_with_unlimited_tools_has_own_profiles(db):
+    with refused("tier_profiles_need_unlimited_tools"):
+        LicenseTier.objects.filter(name="Teams").update(custom_sandbox_profiles=True)
+
+
+def test_an_idempotency_key_is_there_once_per_caller(agent, organization):
+    factories.tool(organization)
+    factories.execution(agent, idempotency_key="k")
+    with refused("execution_idempotency_key_once"):
+        factories.execution(agent, idempotency_key="k")
+
+
+def test_two_callers_may_use_one_idempotency_key(agent, organization):
+    factories.tool(organization)
+    other = factories.agent(organization)
+    keys = [factories.execution(a, idempotency_key="k").idempotency_key for a in (agent, other)]
+    assert keys == ["k", "k"]
+
+
+def test_an_event_number_is_there_once(execution):
+    ExecutionEvent.objects.create(execution=execution, sequence=1, type="Started")
+    with refused("event_sequence_once"):
+        ExecutionEvent.objects.create(execution=execution, sequence=1, type="Started")
+
+
+def test_an_event_has_a_known_type(execution):
+    with refused("event_type_is_known"):
+        ExecutionEvent.objects.create(execution=execution, sequence=1, type="Exploded")
+
+
+@pytest.mark.parametrize("change", [{"status": "Success"}, {"output": 1}, {"error_message": "x"}])
+def test_an_execution_that_is_over_never_changes(execution, change):
+    row = Execution.objects.filter(pk=execution.pk)
+    row.update(status="Cancelled", completed_at=timezone.now())
+    with pytest.raises(DatabaseError, match="is over"):
+        row.update(**change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"label": "9"}, {"digest": "sha256:" + "0" * 64}, {"definition": {}}, {"signature": "x"}],
+)
+def test_a_tool_version_never_changes(organization, change):
+    tool = factories.tool(organization)
+    with pytest.raises(DatabaseError, match="never changed"):
+        tool.versions.update(**change)
+
+
+def test_a_tool_version_is_never_removed(organization):
+    tool = factories.tool(organization)
+    with pytest.raises(DatabaseError, match="never changed"), transaction.atomic():
+        connection.cursor().execute("DELETE FROM tools_toolversion WHERE tool_id = %s", [tool.pk])
+    assert tool.versions.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "constraint"),
+    [
+        ({"number": 0}, "tool_version_counts_from_one"),
+        ({"digest": "md5:x"}, "tool_version_digest_is_sha256"),
+        ({"signature": ""}, "tool_version_is_signed"),
+        ({"key_id": ""}, "tool_version_is_signed"),
+        ({"number": 1}, "tool_version_number_once"),
+        ({"label": "1.0.0"}, "tool_version_label_once"),
+    ],
+)
+def test_a_contradictory_version_is_refused(organization, fields, constraint):
+    first = factories.tool(organization).version
+    second = {
+        "tool_id": first.tool_id, "number": 2, "label": "2", "definition": first.definition,
+        "digest": first.digest, "key_id": first.key_id, "signature": first.signature,
+    }  # fmt: skip
+    with refused(constraint):
+        type(first).objects.create(pk=uuid4(), **{**second, **fields})
