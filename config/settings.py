@@ -164,6 +164,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "tools.api.errors.answer",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "rest_framework.negotiation.DefaultContentNegotiation",
     "PAGE_SIZE": 50,
+    "URL_FORMAT_OVERRIDE": None,  # `format` is a parameter of ours
     "UNAUTHENTICATED_USER": None,
 }
 SPECTACULAR_SETTINGS = {

@@ -16,6 +16,7 @@ from tests.api import Api
 from tools.catalog.registry import registry
 from tools.models import Agent, Organization, User
 from tools.policy.grants import grants
+from tools.runners.base import sandbox
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +37,7 @@ def django_db_setup(crib: cribs.Crib, django_db_blocker: Any) -> Iterator[None]:
         for connection in connections.all():
             connection.close()
             connection.close_pool()
+    sandbox().close()
 
 
 @pytest.fixture(autouse=True)

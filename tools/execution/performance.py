@@ -158,8 +158,6 @@ def record_start(performance: Performance) -> None:
 def run(performance: Performance) -> None:
     """Hand the run to its runner. No transaction and no database connection is held meanwhile."""
     execution = performance.execution
-    if performance.result is not None:
-        return
     connection.close()
     with leases.held(execution.pk, execution.fence) as lease:
         job = Run(
@@ -328,7 +326,7 @@ def _admitted(execution: Execution, caller: Caller) -> CatalogTool:
 def claim(execution_id: UUID, worker: str) -> Performance | None:
     """Take the execution, ask every gate again and record the start, in one transaction.
 
-    None when another worker has it, or when it is over.
+    None when another worker has it, or when it is over: refused now, for instance.
     """
     with transaction.atomic():
         execution = Execution.objects.claim(
@@ -341,7 +339,9 @@ def claim(execution_id: UUID, worker: str) -> Performance | None:
         performance = Performance(execution, _admitted(execution, caller), caller, worker)
         for step in CLAIM:
             step(performance)
-    return performance
+        if performance.result is not None:
+            finish(performance)
+    return performance if performance.result is None else None
 
 
 Step = Callable[[Performance], None]

@@ -52,9 +52,8 @@ def perform(execution_id: UUID) -> None:
     """Run an accepted execution, unless somebody else does or did."""
     with about_execution(str(execution_id)):
         performance = claim(execution_id, worker_name())
-        if performance is None:
-            return
-        _run(performance)
+        if performance is not None:
+            _run(performance)
         bell.ring(execution_id)
 
 

@@ -4,11 +4,13 @@ import json
 
 import pytest
 from django.test import Client
+from guardian.shortcuts import assign_perm, remove_perm
 
 from tests import factories
+from tests.api import Api
 from tests.tools.definitions.test_strict_json import HOSTILE
 from tests.tools.shapes import check_error
-from tools.models import Execution
+from tools.models import Execution, Organization
 
 MIB = 1024 * 1024
 
@@ -167,7 +169,7 @@ def test_a_superuser_acts_in_another_organization(admin_api):
 def test_an_organization_that_is_not_there_or_not_granted_is_404(organization, slug):
     factories.organization("not-granted")
     person = factories.person(organization)
-    api = factories.Api(factories.token(person))
+    api = Api(factories.token(person))
     check_error(api.get("/tools", **{"X-Organization": slug}), 404)
     check_error(api.get("/tools", **{"X-Organization": "not-granted"}), 404)
 
@@ -177,12 +179,12 @@ def test_a_grant_in_one_organization_is_not_remembered_for_another(organization)
     other = factories.organization("remembered")
     tool = factories.tool(other, "theirs")
     person = factories.person(organization)
-    factories.assign_perm("tools.act_in_organization", person, other)
-    factories.assign_perm("execute_tool", person, tool)
-    factories.Organization.objects.filter(pk=organization.pk).update(revision=1_000)
-    api, there = factories.Api(factories.token(person)), {"X-Organization": "remembered"}
+    assign_perm("tools.act_in_organization", person, other)
+    assign_perm("execute_tool", person, tool)
+    Organization.objects.filter(pk=organization.pk).update(revision=1_000)
+    api, there = Api(factories.token(person)), {"X-Organization": "remembered"}
     api.get("/tools")
     assert [t["name"] for t in api.get("/tools", **there).json()["results"]] == ["theirs"]
-    factories.remove_perm("execute_tool", person, tool)
-    factories.Organization.objects.next_revision(other.pk)
+    remove_perm("execute_tool", person, tool)
+    Organization.objects.next_revision(other.pk)
     assert api.get("/tools", **there).json()["results"] == []

@@ -9,7 +9,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from tests import factories
-from tools.models import Execution
+from tests.api import Api
+from tools.models import Execution, Organization
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 OPEN = {"api/schema/", "api/docs/", "api/v1/tokens"}  # the last one is where a password is given
@@ -164,9 +165,9 @@ MANAGED = [
 @pytest.mark.parametrize("kind", ["agent", "person"])
 @pytest.mark.parametrize(("method", "path", "content"), MANAGED)
 def test_only_who_was_permitted_manages(callers, organization, kind, method, path, content):
-    before = factories.Organization.objects.get(pk=organization.pk).revision
-    api = factories.Api(callers[kind]["Authorization"].removeprefix("Bearer "))
+    before = Organization.objects.get(pk=organization.pk).revision
+    api = Api(callers[kind]["Authorization"].removeprefix("Bearer "))
     response = getattr(api, method)(path, content)
     assert response.status_code == 403, (response.status_code, response.content)
-    assert factories.Organization.objects.get(pk=organization.pk).revision == before
+    assert Organization.objects.get(pk=organization.pk).revision == before
     assert not Execution.objects.filter(organization=organization).exists()
