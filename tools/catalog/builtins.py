@@ -1,9 +1,10 @@
-"""Bringing an organization's catalog up to the product's own tools and groups."""
+"""Bringing an organization up to the product's own tools and groups, and to a workspace."""
 
 from django.db import transaction
 
 from audit.actions import Actor
 from tools.builtin.manifest import DEFINITIONS, GROUPS
+from tools.builtin.workspace import workspace_of
 from tools.catalog.actions import register_tool, save_group
 from tools.models import Organization, Tool, ToolGroup
 
@@ -11,6 +12,7 @@ from tools.models import Organization, Tool, ToolGroup
 @transaction.atomic
 def install_builtins(*, organization: Organization, by: Actor) -> list[str]:
     """Add what is missing; what an administrator changed stays. The names that were added."""
+    workspace_of(organization.slug)
     added = []
     for name, description, permissions in GROUPS:
         if not ToolGroup.objects.filter(organization=organization, name=name).exists():

@@ -1,0 +1,14 @@
+from tests import factories
+from tools.builtin.workspace import workspace_of
+from tools.catalog.builtins import install_builtins
+from tools.models import Tool
+
+
+def test_a_new_organization_has_its_built_in_tools_and_a_workspace(organization):
+    names = set(Tool.objects.filter(organization=organization).values_list("name", flat=True))
+    assert names == {"read_file", "write_file", "validate_content"}
+    assert workspace_of(organization.slug).is_dir()
+
+
+def test_installing_again_adds_nothing(organization):
+    assert install_builtins(organization=organization, by=factories.by(organization)) == []
