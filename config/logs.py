@@ -70,7 +70,8 @@ def logging_config(level: str) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": level},
         # One line per message received or done is what audit and metrics tell better.
         "loggers": {
-            "django.request": {"filters": ["not_readiness"]},
+            # Refusals are audited and counted; here only faults of ours are told.
+            "django.request": {"level": "ERROR", "filters": ["not_readiness"]},
             "celery.app.trace": {"level": "WARNING"},
             "celery.worker.strategy": {"level": "WARNING"},
         },
