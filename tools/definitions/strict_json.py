@@ -1,7 +1,8 @@
 """JSON from outside is hostile input (API contract, "JSON at the edge").
 
 Two readers of one document must never disagree, so everything on which they could is refused:
-duplicate keys, NUL, lone surrogates, NaN and Infinity, integers beyond 2^53, deep nesting.
+duplicate keys, NUL, lone surrogates, NaN and Infinity, integers beyond 2^53, deep nesting. And
+what would take long to read is refused before it does.
 """
 
 import json
@@ -11,7 +12,9 @@ from typing import Any, NoReturn
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**53
-_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+MAX_VALUES = 500_000
+# Possessive, and a text without its end reaches to the document's: no document is read twice.
+_STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -41,9 +44,12 @@ def parse(raw: bytes | str) -> Any:
 
 def check(value: Any) -> None:
     """Refuse a value, however it was made, that `parse` would not have let through."""
-    pending = [(value, 0)]
+    pending, seen = [(value, 0)], 0
     while pending:
         item, depth = pending.pop()
+        seen += 1
+        if seen + len(pending) > MAX_VALUES:
+            raise BadJson(f"more than {MAX_VALUES} values")
         if isinstance(item, dict):
             pending += [(part, depth + 1) for pair in item.items() for part in pair]
         elif isinstance(item, list | tuple):
@@ -76,7 +82,9 @@ def _decoded(raw: bytes | str) -> str:
 def _check_depth(text: str) -> None:
     """Counted before parsing: the parser itself would meet its recursion limit."""
     depth = 0
-    for token in _STRUCTURE.finditer(text):
+    for count, token in enumerate(_STRUCTURE.finditer(text)):
+        if count > 2 * MAX_VALUES:
+            raise BadJson(f"more than {MAX_VALUES} values")
         mark = token.group()
         if mark in "[{":
             depth += 1

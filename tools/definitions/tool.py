@@ -101,6 +101,11 @@ class ToolDefinition:
         return ToolType(self.raw["type"])
 
     @cached_property
+    def digest(self) -> str:
+        """Of what was read, whatever is said of it elsewhere."""
+        return digest(self.raw)
+
+    @cached_property
     def groups(self) -> frozenset[str]:
         """Absent is `default`; an empty list is reachable only through `*` (ruling 2)."""
         group = self.raw["group"]

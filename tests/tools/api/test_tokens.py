@@ -1,5 +1,6 @@
 """Tokens: how they look, what is kept of them, and when they stop."""
 
+import json
 import re
 from datetime import timedelta
 
@@ -205,3 +206,9 @@ def test_an_attempt_without_end_is_given_one(admin_user):
     attempts._connection().set(key, 3)
     login(admin_user.username, ip="10.0.0.3")
     assert 0 < attempts._connection().ttl(key) <= 300
+
+
+def test_nothing_large_is_read_from_somebody_unknown(client, db):
+    body = json.dumps({"username": "x" * 20_000, "password": "y"})
+    answer = client.post("/api/v1/tokens", body, content_type="application/json")
+    assert answer.status_code == 413 and answer.json()["code"] == "too_large"

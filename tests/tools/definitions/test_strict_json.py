@@ -64,3 +64,19 @@ def test_a_value_that_came_another_way_meets_the_same_bounds(value):
 def test_a_refusal_says_where():
     with pytest.raises(BadJson, match="line 2, column 3"):
         parse(b"[\n1 x]")
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["[" + "[]," * 1_500_000 + "1]", "[" + '"",' * 1_500_000 + "1]", "[" + "1," * 600_000 + "1]"],
+    ids=["lists", "texts", "numbers"],
+)
+def test_more_values_than_anybody_needs_are_refused(document):
+    with pytest.raises(BadJson, match="more than 500000 values"):
+        parse(document)
+
+
+@pytest.mark.parametrize("document", ['"' + '\\"' * 500_000, '["a", "' + "\\\\" * 500_000, '"\\'])
+def test_a_text_without_an_end_is_read_once(document):
+    with pytest.raises(BadJson, match="not JSON"):
+        parse(document)
