@@ -7,7 +7,9 @@ from typing import Any
 
 DEPTH = 64
 _LARGEST_INTEGER = 2**53
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# A text without its end reaches to the document's: searching on behind each of its quotes would
+# take time with the square of the length.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 

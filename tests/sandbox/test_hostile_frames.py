@@ -77,3 +77,9 @@ def test_depth_is_allowed_up_to_64_and_brackets_in_texts_do_not_count():
 @pytest.mark.parametrize("raw", [b'"\\\\u0000"', b'"\\\\ud800"', b'"\\ud83d\\ude00"', b"[1.5,-3]"])
 def test_what_only_looks_odd_is_read(raw):
     assert strictjson.parse(raw) is not None
+
+
+@pytest.mark.parametrize("raw", [b'"' + b'\\"' * 500_000, b'["a", "' + b"\\\\" * 500_000, b'"\\'])
+def test_a_text_without_an_end_is_searched_once(raw):
+    with pytest.raises(strictjson.Hostile):
+        strictjson.parse(raw)
