@@ -8,6 +8,7 @@ from sandbox.daemon import cgroups
 from sandbox.daemon.logs import log
 from sandbox.inside import libc
 
+_PACKAGE = Path(__file__).resolve().parent.parent
 SANDBOX_UID = 61917  # owns nothing; outside the ranges distributions hand out
 
 
@@ -16,7 +17,7 @@ def drop_root(cgroup_name: str) -> None:
     take_cgroups(cgroup_name)
     os.unshare(os.CLONE_NEWNS)
     libc.mount("none", "/", flags=libc.MS_REC | libc.MS_SLAVE)
-    make_reachable(Path(sys.base_prefix))
+    stay_reachable()
     os.setgroups([])
     os.setresgid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID)
     os.setresuid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID)
@@ -30,19 +31,27 @@ def take_cgroups(name: str) -> None:
         log("cgroups_not_delegated", reason=str(error))
 
 
-def make_reachable(path: Path) -> None:
-    """In this process's own mounts: an ancestor closed to others shows nothing but `path`."""
-    closed = next((one for one in reversed(path.parents) if not one.stat().st_mode & 1), None)
-    if closed is None:
-        return
-    held = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    libc.mount(
-        "tmpfs",
-        str(closed),
-        "tmpfs",
-        libc.MS_NOSUID | libc.MS_NODEV,
-        "mode=755,size=1m",
-    )
-    path.mkdir(parents=True)
-    libc.mount(f"/proc/self/fd/{held}", str(path), flags=libc.MS_BIND | libc.MS_REC)
-    os.close(held)
+def stay_reachable() -> None:
+    """The interpreter, its packages and this one, for a user who may not pass all of the way."""
+    make_reachable(Path(sys.base_prefix), Path(sys.prefix), _PACKAGE)
+
+
+def make_reachable(*paths: Path) -> None:
+    """In this process's own mounts: an ancestor closed to others shows nothing but `paths`."""
+    hidden: dict[Path, dict[Path, int]] = {}
+    for path in paths:
+        closed = next((one for one in reversed(path.parents) if not one.stat().st_mode & 1), None)
+        if closed is not None:
+            hidden.setdefault(closed, {})[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    for closed, held in hidden.items():
+        _show_only(closed, held)
+
+
+def _show_only(closed: Path, held: dict[Path, int]) -> None:
+    plain = libc.MS_NOSUID | libc.MS_NODEV
+    libc.mount("tmpfs", str(closed), "tmpfs", plain, "mode=755,size=1m")
+    for path, descriptor in held.items():
+        path.mkdir(parents=True, exist_ok=True)
+        source = f"/proc/self/fd/{descriptor}"
+        libc.mount(source, str(path), flags=libc.MS_BIND | libc.MS_REC)
+        os.close(descriptor)

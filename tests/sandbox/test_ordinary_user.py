@@ -16,12 +16,11 @@ NAME = f"{GROUPS}-user"
 # What a root supervisor does between fork and exec. `enter` is optional on this machine's hybrid.
 BECOME = f"""
 import os, sys
-from pathlib import Path
 from sandbox.daemon import cgroups, privileges
 if sys.argv[1] == "enter":
     cgroups.enter({NAME!r}, os.getpid())
 os.unshare(os.CLONE_NEWNS)
-privileges.make_reachable(Path(sys.base_prefix))
+privileges.stay_reachable()
 os.setgroups([])
 os.setgid({UID})
 os.setuid({UID})

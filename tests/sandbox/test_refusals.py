@@ -115,8 +115,8 @@ def test_a_user_who_is_not_allowed_is_turned_away(daemon):
         pytest.skip("needs root to come as somebody else")
     code = "import sys\nfrom sandbox.client import SandboxClient\nSandboxClient(sys.argv[1]).ping()"
     knock = [sys.executable, "-c", code, daemon.path]
-    reachable = "import os,sys; from pathlib import Path; from sandbox.daemon import privileges;"
-    reachable += "os.unshare(os.CLONE_NEWNS); privileges.make_reachable(Path(sys.base_prefix));"
+    reachable = "import os,sys; from sandbox.daemon import privileges;"
+    reachable += "os.unshare(os.CLONE_NEWNS); privileges.stay_reachable();"
     reachable += "os.setgid(12345); os.setuid(12345); os.execv(sys.argv[1], sys.argv[1:])"
     ended = subprocess.run(
         [sys.executable, "-c", reachable, *knock], cwd=ROOT, capture_output=True, check=False
