@@ -202,7 +202,7 @@ CELERY_TASK_DEFAULT_QUEUE = "executions"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    "visibility_timeout": 7200,
+    "ack_emulation": False,  # a hint that is lost is given again; keeping copies is for others
     "socket_timeout": 10,
     "socket_keepalive": True,
     "health_check_interval": 25,
