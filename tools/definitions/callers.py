@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
-from tools.definitions.names import WILDCARD
-
 
 class CallerKind(StrEnum):
     AGENT = "agent"
@@ -40,9 +38,6 @@ class Caller:
     strict: bool = False
     active: bool = True
     source_ip: str = field(default="", compare=False)
-
-    def holds_permission(self, name: str) -> bool:
-        return WILDCARD in self.granted_permissions or name in self.granted_permissions
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"

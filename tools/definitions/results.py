@@ -19,7 +19,6 @@ class Status(StrEnum):
 OPEN = frozenset({Status.PENDING, Status.RUNNING, Status.REQUIRES_CONFIRMATION})
 FINAL = frozenset(Status) - OPEN
 REFUSED = frozenset({Status.PERMISSION_DENIED, Status.VALIDATION_ERROR})
-RAN = FINAL - REFUSED
 
 
 class EventType(StrEnum):

@@ -1,5 +1,4 @@
 from datetime import datetime
-from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -43,8 +42,6 @@ class TokenQuerySet(models.QuerySet["Token"]):
 
 class Token(models.Model):
     """The keyed hash of a bearer token; the token itself is shown once and kept nowhere."""
-
-    SCOPES: ClassVar[list[str]] = [str(scope) for scope in Scope]
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")

@@ -1,5 +1,5 @@
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from audit.rows import as_json, insert
-from tools.definitions.results import FINAL, OPEN, RAN, REFUSED, EventType, Status, event_for
+from tools.definitions.results import FINAL, OPEN, REFUSED, EventType, Status, event_for
 from tools.models.agent import Agent
 from tools.models.ids import new_id
 from tools.models.organization import Organization
@@ -233,14 +233,6 @@ class Execution(models.Model):
     @property
     def over(self) -> bool:
         return self.status in FINAL
-
-    @property
-    def ran(self) -> bool:
-        return self.status in RAN
-
-    @property
-    def deadline(self) -> datetime:
-        return self.created_at + timedelta(seconds=self.timeout_s)
 
 
 _APPEND = """

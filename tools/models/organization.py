@@ -38,7 +38,6 @@ class Organization(models.Model):
         ordering = ["slug"]
         permissions = [
             ("act_in_organization", "Can act in this organization"),
-            ("view_audit", "Can read the audit records of this organization"),
         ]
         constraints = [
             models.CheckConstraint(

@@ -1,6 +1,5 @@
 """What the organization's licence tier includes (specification S3, 7, and ruling 8)."""
 
-from tools.models import LicenseTier
 from tools.policy.decision import Question, Verdict, passed
 
 
@@ -13,11 +12,6 @@ def licensed(question: Question) -> Verdict:
         reason = f"The {tier.name} licence does not include custom tools."
         return Verdict("license", False, "license_excludes_custom_tools", reason)
     return passed("license")
-
-
-def room_for_custom_tool(tier: LicenseTier, existing: int) -> bool:
-    """Whether one more custom tool may be registered beside the existing ones."""
-    return tier.max_custom_tools is None or existing < tier.max_custom_tools
 
 
 LICENSE = (licensed,)
