@@ -63,8 +63,26 @@ class Fields:
             raise SpecInvalid(f"{key} must be texts")
         return values
 
+    def integers(self, key: str) -> list[int]:
+        values = self.items(key)
+        if any(type(value) is not int for value in values):
+            raise SpecInvalid(f"{key} must be whole numbers")
+        return values
+
+    def pairs(self, key: str) -> list[tuple[str, str]]:
+        """Pairs of texts."""
+        return [_pair(key, entry) for entry in self.items(key)]
+
     def member[E: StrEnum](self, key: str, kind: type[E]) -> E:
         text = self.text(key)
         if text not in kind:
             raise SpecInvalid(f"{key} is not one of {[str(one) for one in kind]}")
         return kind(text)
+
+
+def _pair(key: str, entry: object) -> tuple[str, str]:
+    if isinstance(entry, list | tuple) and len(entry) == 2:
+        first, second = entry
+        if isinstance(first, str) and isinstance(second, str):
+            return first, second
+    raise SpecInvalid(f"{key} must be pairs of texts")

@@ -1,10 +1,106 @@
-"""The order of the isolation levels. What a level consists of stands where it is put on."""
+"""The isolation levels: which layers each has, and how many processes.
 
-from sandbox.spec import IsolationLevel
+The table of the design: what a line says here is what `inside/stage2.py` and `daemon/launch.py` do.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from sandbox.spec import Backend, IsolationLevel, Limits
 
 _ORDER = list(IsolationLevel)
+
+
+class Calls(StrEnum):
+    """Which system calls there are: all but a few, an allow list, or one without new processes."""
+
+    OPEN = "open"
+    USUAL = "usual"
+    THREADS_ONLY = "threads-only"
+
+
+@dataclass(frozen=True)
+class Layers:
+    """`namespaces` are users, processes, mounts, network, IPC, host name and cgroups."""
+
+    namespaces: bool
+    whole_usr: bool  # else /usr/lib and the interpreter alone
+    proc: bool
+    shared_memory: bool  # a private /dev/shm
+    programs: bool  # Landlock: what lies in /usr may be executed; else nothing may
+    landlock: bool
+    calls: Calls
+    new_code: bool  # memory may become executable
+    processes: int
+
+    def to_wire(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+LAYERS = {
+    IsolationLevel.NONE: Layers(
+        namespaces=False,
+        whole_usr=True,
+        proc=True,
+        shared_memory=True,
+        programs=True,
+        landlock=False,
+        calls=Calls.OPEN,
+        new_code=True,
+        processes=256,
+    ),
+    IsolationLevel.STANDARD: Layers(
+        namespaces=True,
+        whole_usr=True,
+        proc=True,
+        shared_memory=True,
+        programs=True,
+        landlock=True,
+        calls=Calls.USUAL,
+        new_code=True,
+        processes=64,
+    ),
+    IsolationLevel.STRICT: Layers(
+        namespaces=True,
+        whole_usr=False,
+        proc=False,
+        shared_memory=False,
+        programs=False,
+        landlock=True,
+        calls=Calls.USUAL,
+        new_code=True,
+        processes=24,
+    ),
+    IsolationLevel.RESTRICTED: Layers(
+        namespaces=True,
+        whole_usr=False,
+        proc=False,
+        shared_memory=False,
+        programs=False,
+        landlock=True,
+        calls=Calls.THREADS_ONLY,
+        new_code=False,
+        processes=24,
+    ),
+}
 
 
 def at_least(level: IsolationLevel, wanted: IsolationLevel) -> bool:
     """True when `level` is as strong as `wanted`, or stronger."""
     return _ORDER.index(level) >= _ORDER.index(wanted)
+
+
+def strongest(*levels: IsolationLevel) -> IsolationLevel:
+    return max(levels, key=_ORDER.index)
+
+
+def layers_of(level: IsolationLevel, backend: Backend) -> Layers:
+    """The layers a run has; without namespaces it is the degraded backend's Standard."""
+    layers = LAYERS[level]
+    return replace(layers, namespaces=False) if backend == Backend.DEGRADED else layers
+
+
+def within(level: IsolationLevel, limits: Limits) -> Limits:
+    """The limits, with no more processes than the level has."""
+    return replace(limits, processes=min(limits.processes, LAYERS[level].processes))

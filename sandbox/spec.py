@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
+from sandbox.egress.policy import Attempt, EgressPolicy
 from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 
@@ -29,6 +30,28 @@ class IsolationLevel(StrEnum):
     RESTRICTED = "Restricted"
 
 
+class Backend(StrEnum):
+    """What stands between a tool and this machine; `levels.py` and `backends/` say how much."""
+
+    PROCESS = "process"
+    DEGRADED = "degraded"
+    CONTAINER = "container"
+    MONTY = "monty"
+
+
+class Network(StrEnum):
+    """Which doors to the egress broker a run has; `proxy` has the helper's as well."""
+
+    NONE = "none"
+    HELPER = "helper"
+    PROXY = "proxy"
+
+
+class Language(StrEnum):
+    PYTHON = "python"
+    JAVASCRIPT = "javascript"
+
+
 class Outcome(StrEnum):
     SUCCESS = "SUCCESS"
     FAILED = "FAILED"
@@ -39,7 +62,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """`output_bytes` caps the result and each of the two streams; text kept of a stream is less."""
+    """`output_bytes` caps the result and each of the two streams; text kept of a stream is less.
+
+    A level may have fewer processes than are asked for, never more.
+    """
 
     wall_s: float = 30
     cpu_s: float = 300
@@ -47,6 +73,9 @@ class Limits:
     processes: int = 64
     output_bytes: int = 10 * MIB
     tmp_bytes: int = 16 * MIB
+    tmp_inodes: int = 1024
+    open_files: int = 256
+    filesystem_operations: int = 100_000
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -67,6 +96,9 @@ class Limits:
                 processes=fields.integer("processes"),
                 output_bytes=fields.integer("output_bytes"),
                 tmp_bytes=fields.integer("tmp_bytes"),
+                tmp_inodes=fields.integer("tmp_inodes"),
+                open_files=fields.integer("open_files"),
+                filesystem_operations=fields.integer("filesystem_operations"),
             )
         )
 
@@ -104,6 +136,9 @@ class Profile:
     mounts: tuple[Mount, ...] = ()
     libraries: tuple[str, ...] = ()
     preload: tuple[tuple[str, str], ...] = ()
+    backend: Backend = Backend.PROCESS
+    network: Network = Network.NONE
+    language: Language = Language.PYTHON
 
     def __post_init__(self) -> None:
         for path in self.libraries:
@@ -128,7 +163,10 @@ class Profile:
                 level=fields.member("level", IsolationLevel),
                 mounts=tuple(Mount.from_wire(mount) for mount in fields.items("mounts")),
                 libraries=tuple(fields.texts("libraries")),
-                preload=tuple(_pair(entry) for entry in fields.items("preload")),
+                preload=tuple(fields.pairs("preload")),
+                backend=fields.member("backend", Backend),
+                network=fields.member("network", Network),
+                language=fields.member("language", Language),
             )
         )
 
@@ -160,33 +198,14 @@ type Program = Source | Preloaded
 
 @dataclass(frozen=True)
 class SandboxSpec:
+    """`egress` says what the doors of `profile.network` lead to; without it, nowhere."""
+
     organization: str
     profile: Profile
     limits: Limits
     program: Program
     parameters: dict[str, Any]
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "organization": self.organization,
-            "profile": self.profile.to_wire(),
-            "limits": self.limits.to_wire(),
-            "program": self.program.to_wire(),
-            "parameters": self.parameters,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: object) -> Self:
-        fields = Fields(wire)
-        return fields.done(
-            cls(
-                organization=fields.text("organization"),
-                profile=Profile.from_wire(fields.value("profile")),
-                limits=Limits.from_wire(fields.value("limits")),
-                program=program_from_wire(fields.value("program")),
-                parameters=fields.mapping("parameters"),
-            )
-        )
+    egress: EgressPolicy = field(default_factory=EgressPolicy)
 
 
 @dataclass(frozen=True)
@@ -229,6 +248,7 @@ class SandboxResult:
     stderr: str = ""
     usage: ResourceUsage = field(default_factory=ResourceUsage)
     sandbox_id: str = ""
+    network: tuple[Attempt, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         return asdict(self)
@@ -246,16 +266,9 @@ class SandboxResult:
                 stderr=fields.text("stderr"),
                 usage=ResourceUsage.from_wire(fields.value("usage")),
                 sandbox_id=fields.text("sandbox_id"),
+                network=tuple(Attempt.from_wire(one) for one in fields.items("network")),
             )
         )
-
-
-def program_from_wire(wire: object) -> Program:
-    fields = Fields(wire)
-    entry_point = fields.text("entry_point")
-    if fields.has("source"):
-        return fields.done(Source(fields.text("source"), entry_point))
-    return fields.done(Preloaded(fields.text("name"), entry_point))
 
 
 def check_absolute(path: str) -> None:
@@ -275,11 +288,3 @@ def check_module_name(name: str) -> None:
     taken = name in {"toolcrib", "sandbox"} or name in sys.stdlib_module_names
     if taken or not _MODULE_NAME.match(name):
         raise SpecInvalid(f"not a usable module name: {name!r}")
-
-
-def _pair(entry: object) -> tuple[str, str]:
-    if isinstance(entry, list | tuple) and len(entry) == 2:
-        name, source = entry
-        if isinstance(name, str) and isinstance(source, str):
-            return name, source
-    raise SpecInvalid("preload must be pairs of name and source")
