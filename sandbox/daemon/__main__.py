@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 from sandbox.daemon import cgroups, launch, privileges, reap
@@ -80,7 +81,9 @@ def template_maker(
     options: argparse.Namespace, driver: cgroups.Driver
 ) -> Callable[[Profile], Template]:
     bwrap = options.bwrap or launch.find_bwrap()
-    return lambda profile: Template(bwrap, profile, driver, options.slots)
+    return lambda profile: Template(
+        partial(launch.namespaced, bwrap, profile), driver, options.slots
+    )
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def judge(facts: dict[str, Any], cgroup_mode: str) -> Capability:
     if holes:
         return Capability(None, cgroup_mode, [f"the sandbox leaks: {', '.join(holes)}"])
     reasons = [] if cgroup_mode != "none" else ["no cgroups: memory and CPU are approximate"]
-    return Capability(IsolationLevel.STANDARD, cgroup_mode, reasons)
+    return Capability(IsolationLevel.RESTRICTED, cgroup_mode, reasons)
 
 
 _EXPECTED = {

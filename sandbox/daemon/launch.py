@@ -1,23 +1,30 @@
 """The bwrap command line of a template: what a run will see of this machine, and nothing else."""
 
 import importlib.util
+import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sandbox.spec import Profile
+from sandbox.daemon.paths import open_mounts
+from sandbox.inside.network import PROXY_PORT
+from sandbox.levels import Layers, layers_of
+from sandbox.spec import Network, Profile
 
 NOBODY = 65534
 _PYTHON = "/python"
-_CODE = "/toolcrib/sandbox/inside"
+_CODE_ROOT = "/toolcrib"
 _LIBRARIES = "/libraries"
+_TOP_LEVEL_LIBRARIES = ("lib", "lib32", "lib64")
+_TOP_LEVEL = ("bin", "sbin", *_TOP_LEVEL_LIBRARIES)
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "cgroup")
-_DEVICES = ("null", "zero", "urandom", "random")
+_DEVICES = ("null", "zero", "urandom")
 _START = (
-    "import sys; sys.path.insert(0, '/toolcrib'); sys.dont_write_bytecode = True; "
+    "import sys; sys.path.insert(0, {path!r}); sys.dont_write_bytecode = True; "
     "from sandbox.inside import template; template.main(int(sys.argv[1]))"
 )
 
@@ -33,43 +40,98 @@ def find_bwrap() -> str:
     return str(Path(found.origin).parent / "_bin" / "bwrap")
 
 
-def command(bwrap: str, profile: Profile, report_fd: int) -> list[str]:
+@dataclass(frozen=True)
+class Launch:
+    """How one template is started: its command, what it inherits, and what it is told first."""
+
+    command: list[str]
+    inherited: list[int]
+    setup: dict[str, Any]
+
+
+def namespaced(bwrap: str, profile: Profile, report_fd: int) -> Launch:
+    """Behind bwrap's namespaces. Raises Refused when a mount of the profile cannot be made."""
+    layers = layers_of(profile.level, profile.backend)
+    opened = open_mounts(profile)
     arguments = [
         bwrap,
-        *_isolation(),
+        *_isolation(profile.network),
         *_environment(),
-        *_system(),
-        *_interpreter_mounts(),
+        *_system(layers),
+        *_interpreter_mounts(layers),
     ]
     for library in profile.libraries:
-        arguments += ["--ro-bind", library, f"{_LIBRARIES}/{os.path.basename(library)}"]
-    for mount in profile.mounts:
-        arguments += [
-            "--bind" if mount.writable else "--ro-bind",
-            mount.source,
-            mount.target,
-        ]
+        arguments += ["--ro-bind", library, _inside(library)]
+    for mount, descriptor in zip(profile.mounts, opened, strict=True):
+        how = "--bind-fd" if mount.writable else "--ro-bind-fd"
+        arguments += [how, str(descriptor), mount.target]
     arguments += ["--remount-ro", "/", "--chdir", "/", "--", _interpreter()]
-    return [*arguments, "-I", "-S", "-c", _START, str(report_fd)]
+    arguments += ["-I", "-S", "-c", _START.format(path=_CODE_ROOT), str(report_fd)]
+    return Launch(arguments, [report_fd, *opened], _setup(profile, layers))
 
 
-def start(bwrap: str, profile: Profile, report: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a template whose end of `report` is given; its stderr is a pipe for the reason."""
-    return subprocess.Popen(
-        command(bwrap, profile, report.fileno()),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        pass_fds=[report.fileno()],
-        env={},
-        cwd="/",
-    )
+def start(launch: Launch) -> subprocess.Popen[bytes]:
+    """The template's stderr is a pipe for the reason of its end; it is told its set-up."""
+    try:
+        process = subprocess.Popen(
+            launch.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=launch.inherited,
+            env={},
+            cwd="/",
+        )
+    finally:
+        for descriptor in launch.inherited[1:]:
+            os.close(descriptor)
+    _tell(process, launch.setup)
+    return process
 
 
-def _isolation() -> list[str]:
-    """CAP_SYS_ADMIN counts inside the template's user namespace only; slots drop it."""
+def _tell(process: subprocess.Popen[bytes], setup: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(json.dumps(setup).encode())
+        process.stdin.close()
+    except BrokenPipeError:
+        return  # it ended already; who waits for it finds the reason
+
+
+def _setup(profile: Profile, layers: Layers) -> dict[str, Any]:
+    programs = _programs() if layers.programs else []
+    shared = ["/dev/shm"] if layers.shared_memory else []
+    return {
+        "layers": layers.to_wire(),
+        "network": profile.network,
+        "preload": profile.preload,
+        "libraries": [_LIBRARIES],
+        "mounts": [{"target": one.target, "writable": one.writable} for one in profile.mounts],
+        "places": {},
+        "scratch": "",
+        "landlock": {
+            "readable": ["/"],
+            "executable": programs,
+            "writable": ["/tmp", *shared, *(m.target for m in profile.mounts if m.writable)],
+            "ports": [PROXY_PORT] if profile.network == Network.PROXY else [],
+        },
+    }
+
+
+def _programs() -> list[str]:
+    return ["/usr", _LIBRARIES, *([] if _is_system_interpreter() else [_PYTHON])]
+
+
+def _inside(library: str) -> str:
+    return f"{_LIBRARIES}/{os.path.basename(library)}"
+
+
+def _isolation(network: Network) -> list[str]:
+    """The capabilities count inside the template's user namespace only; slots drop them."""
     flags = [f"--unshare-{name}" for name in _NAMESPACES]
     flags += ["--die-with-parent", "--new-session", "--cap-add", "CAP_SYS_ADMIN"]
+    if network == Network.PROXY:
+        flags += ["--cap-add", "CAP_NET_ADMIN"]  # to bring up the loopback of a run
     return [*flags, "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox"]
 
 
@@ -89,9 +151,10 @@ def _environment() -> list[str]:
     return arguments
 
 
-def _system() -> list[str]:
-    arguments = ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+def _system(layers: Layers) -> list[str]:
+    """Without the whole of /usr: what the interpreter is linked with, and no program."""
+    arguments = ["--ro-bind", "/usr", "/usr"] if layers.whole_usr else _libraries_of_usr()
+    for name in _TOP_LEVEL if layers.whole_usr else _TOP_LEVEL_LIBRARIES:
         if os.path.islink(f"/{name}"):
             arguments += ["--symlink", f"usr/{name}", f"/{name}"]
         elif os.path.isdir(f"/{name}"):
@@ -99,22 +162,25 @@ def _system() -> list[str]:
     arguments += ["--dir", "/tmp", "--dir", _LIBRARIES, "--proc", "/proc"]
     for device in _DEVICES:
         arguments += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
-    return [
-        *arguments,
-        "--symlink",
-        "/tmp",
-        "/dev/shm",
-        "--symlink",
-        "/proc/self/fd",
-        "/dev/fd",
-    ]
+    if layers.shared_memory:
+        arguments += ["--dir", "/dev/shm"]
+    return [*arguments, "--symlink", "/proc/self/fd", "/dev/fd"] if layers.proc else arguments
 
 
-def _interpreter_mounts() -> list[str]:
+def _libraries_of_usr() -> list[str]:
+    there = [path for path in ("/usr/lib", "/usr/lib32", "/usr/lib64") if os.path.isdir(path)]
+    return [word for path in there for word in ("--ro-bind", path, path)]
+
+
+def _interpreter_mounts(layers: Layers) -> list[str]:
     inside = Path(__file__).resolve().parent.parent / "inside"
-    arguments = ["--ro-bind", str(inside), _CODE]
+    arguments = ["--ro-bind", str(inside), f"{_CODE_ROOT}/sandbox/inside"]
+    if not _is_system_interpreter() and layers.whole_usr:
+        return [*arguments, "--ro-bind", sys.base_prefix, _PYTHON]
+    program = f"{sys.base_prefix}/bin/{_program()}"
+    arguments += ["--ro-bind", os.path.realpath(program), _interpreter()]
     if not _is_system_interpreter():
-        arguments += ["--ro-bind", sys.base_prefix, _PYTHON]
+        arguments += ["--ro-bind", f"{sys.base_prefix}/lib", f"{_PYTHON}/lib"]
     return arguments
 
 
@@ -123,5 +189,8 @@ def _is_system_interpreter() -> bool:
 
 
 def _interpreter() -> str:
-    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    return f"{'/usr' if _is_system_interpreter() else _PYTHON}/bin/{name}"
+    return f"{'/usr' if _is_system_interpreter() else _PYTHON}/bin/{_program()}"
+
+
+def _program() -> str:
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -71,7 +71,7 @@ class Service:
         asked = time.monotonic()
         sandbox_id = f"{os.getpid()}-{next(self._numbers)}"
         try:
-            with self._slots.taken(organization, profile, limits.tmp_bytes) as slot:
+            with self._slots.taken(organization, profile, limits) as slot:
                 try:
                     run = Run(slot, limits, worker)
                     return run.perform(body, time.monotonic() - asked, sandbox_id)

@@ -12,7 +12,11 @@ from sandbox.daemon.logs import log
 
 @dataclass(slots=True)
 class Slot:
-    """`pid` is the host's number; for itself the process is number 1."""
+    """`pid` is the host's number; in a pid namespace the process is number 1.
+
+    `door` and `proxy` are the far ends of its ways to the egress broker; `tmp` is the directory of
+    its private file system, `scratch` one on the host's disk that is to be removed after the run.
+    """
 
     pid: int
     pidfd: int
@@ -21,6 +25,10 @@ class Slot:
     stderr: int
     leaf: Leaf
     order_next: Callable[[], None]
+    door: socket.socket | None = None
+    proxy: socket.socket | None = None
+    tmp: int | None = None
+    scratch: int | None = None
     ordered: bool = False
     killed: bool = False
 
@@ -38,13 +46,22 @@ class Slot:
         try:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         except ProcessLookupError:
-            return  # with process 1 all others are gone
+            if self.scratch is None:
+                return  # with process 1 all others are gone
         try:
             self.leaf.kill()
         except OSError as error:
             log("cgroup_kill_failed", pid=self.pid, reason=str(error))
 
+    def shut_doors(self) -> None:
+        """The broker has its own descriptors of them, or nobody will."""
+        for door in (self.door, self.proxy):
+            if door is not None:
+                door.close()
+
     def close(self) -> None:
         self.channel.close()
-        for descriptor in (self.stdout, self.stderr, self.pidfd):
-            os.close(descriptor)
+        self.shut_doors()
+        for descriptor in (self.stdout, self.stderr, self.pidfd, self.tmp, self.scratch):
+            if descriptor is not None:
+                os.close(descriptor)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from sandbox.daemon.logs import log
 from sandbox.daemon.slot import Slot
-from sandbox.daemon.template import Template
-from sandbox.spec import Profile
+from sandbox.daemon.template import Disk, Template
+from sandbox.spec import Limits, Profile
 
 _IDLE_S = 600
 _WORN_AFTER_FORKS = 20_000
@@ -29,11 +29,11 @@ class Slots:
         self._lock = threading.Lock()
 
     @contextmanager
-    def taken(self, organization: str, profile: Profile, tmp_bytes: int) -> Iterator[Slot]:
+    def taken(self, organization: str, profile: Profile, limits: Limits) -> Iterator[Slot]:
         """A slot for one run. Raises Refused with LAUNCH_FAILED."""
         template = self._template((organization, profile.digest), profile)
         try:
-            yield template.take(tmp_bytes, _SLOT_TIMEOUT_S)
+            yield template.take(Disk.of(limits), _SLOT_TIMEOUT_S)
         finally:
             template.give_back()
 

@@ -4,7 +4,6 @@ The thread that starts bwrap must stay: with --die-with-parent the end of that t
 """
 
 import array
-import json
 import os
 import socket
 import struct
@@ -12,37 +11,49 @@ import subprocess
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import NamedTuple, Self
 
 from sandbox.daemon import launch
 from sandbox.daemon.cgroups import Driver
+from sandbox.daemon.launch import Launch
+from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
 from sandbox.daemon.reap import clear_away
 from sandbox.daemon.slot import Slot
 from sandbox.errors import ErrorCode, Refused
-from sandbox.spec import Limits, Profile
+from sandbox.spec import Limits
 
 _CREDENTIALS = struct.Struct("3i")
-_DESCRIPTORS = 4
+_DESCRIPTORS = 8
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS)
-_USUAL_TMP_BYTES = Limits().tmp_bytes
+
+
+class Disk(NamedTuple):
+    """What a run may keep in its private places. Slots differ by it."""
+
+    size: int
+    inodes: int
+
+    @classmethod
+    def of(cls, limits: Limits) -> Self:
+        return cls(limits.tmp_bytes, limits.tmp_inodes)
+
+
+_USUAL = Disk.of(Limits())
 
 
 class Template:
     """`take` hands out a ready slot; the keeper thread has the next ones made."""
 
-    def __init__(self, bwrap: str, profile: Profile, driver: Driver, target: int) -> None:
+    def __init__(self, prepare: Callable[[int], Launch], driver: Driver, target: int) -> None:
         self.used_at = time.monotonic()
         self.forks = 0
         self._active = 0
-        self._bwrap, self._profile, self._driver, self._target = (
-            bwrap,
-            profile,
-            driver,
-            target,
-        )
-        self._ready: dict[int, deque[Slot]] = defaultdict(deque)
-        self._coming: dict[int, int] = defaultdict(int)
+        self._prepare, self._driver, self._target = prepare, driver, target
+        self._ready: dict[Disk, deque[Slot]] = defaultdict(deque)
+        self._coming: dict[Disk, int] = defaultdict(int)
         self._changed = threading.Condition()
         self._failure: str | None = None
         self._waiting = 0
@@ -59,26 +70,26 @@ class Template:
         with self._changed:
             return sum(len(slots) for slots in self._ready.values())
 
-    def take(self, tmp_bytes: int, timeout_s: float) -> Slot:
+    def take(self, disk: Disk, timeout_s: float) -> Slot:
         """Raises Refused with LAUNCH_FAILED when there is none in time."""
         with self._changed:
             self.used_at = time.monotonic()
             self._waiting += 1
             try:
-                self._order(tmp_bytes)
+                self._order(disk)
                 self._changed.wait_for(
-                    lambda: self._ready[tmp_bytes] or self._failure is not None,
+                    lambda: self._ready[disk] or self._failure is not None,
                     timeout_s,
                 )
             finally:
                 self._waiting -= 1
-            if not self._ready[tmp_bytes]:
+            if not self._ready[disk]:
                 raise Refused(ErrorCode.LAUNCH_FAILED, self._failure or "no slot came in time")
-            return self._ready[tmp_bytes].popleft()
+            return self._ready[disk].popleft()
 
-    def refill(self, tmp_bytes: int) -> None:
+    def refill(self, disk: Disk) -> None:
         with self._changed:
-            self._order(tmp_bytes)
+            self._order(disk)
 
     def reserve(self) -> None:
         """A run is going to take a slot: until it is given back this template may not retire."""
@@ -105,47 +116,39 @@ class Template:
         """Wait until a retired template has cleared up."""
         self._keeper.join(timeout_s)
 
-    def _order(self, tmp_bytes: int) -> None:
+    def _order(self, disk: Disk) -> None:
         """Have as many slots made as are missing. The lock is held.
 
         Only the usual size of /tmp is kept in stock; runs with another wait for their own.
         """
-        there = len(self._ready[tmp_bytes]) + self._coming[tmp_bytes]
-        stock = self._target if tmp_bytes == _USUAL_TMP_BYTES else 0
+        there = len(self._ready[disk]) + self._coming[disk]
+        stock = self._target if disk == _USUAL else 0
         missing = stock + self._waiting - there
         if missing <= 0 or self._failure is not None:
             return
-        self._coming[tmp_bytes] += missing
+        self._coming[disk] += missing
         self.forks += missing
         try:
-            self._report.send(b"%d %d" % (tmp_bytes, missing))
+            self._report.send(b"%d %d %d" % (*disk, missing))
         except OSError as error:
             self._failure = self._failure or f"the template is gone: {error}"
 
     def _keep(self) -> None:
         try:
-            process = launch.start(self._bwrap, self._profile, self._far)
+            process = launch.start(self._prepare(self._far.fileno()))
         except OSError as error:
-            self._fail(f"bwrap cannot be started: {error}")
+            self._fail(f"the template cannot be started: {error}")
+            return
+        except Refused as reason:
+            self._fail(str(reason))
             return
         finally:
             self._far.close()
         try:
-            self._set_up(process)
             while self._receive():
                 pass
         finally:
             self._end(process)
-
-    def _set_up(self, process: subprocess.Popen[bytes]) -> None:
-        writable = [mount.target for mount in self._profile.mounts if mount.writable]
-        setup = {"preload": self._profile.preload, "writable": writable}
-        assert process.stdin is not None
-        try:
-            process.stdin.write(json.dumps(setup).encode())
-            process.stdin.close()
-        except BrokenPipeError:
-            return  # it ended already; _end finds the reason
 
     def _receive(self) -> bool:
         """One message of the template or of a slot; False when all of them are gone."""
@@ -153,34 +156,33 @@ class Template:
             text, ancillary, _, _ = self._report.recvmsg(512, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             return False
-        word, _, rest = text.partition(b" ")
+        word, *rest = text.split(b" ", 3)
         if word == b"ready":
-            self._add(int(rest), *_unpack(ancillary))
+            pid, descriptors = _unpack(ancillary)
+            names = rest[2].decode().split()
+            self._add(_disk(rest), pid, dict(zip(names, descriptors, strict=True)))
         elif word == b"failed":
-            self._lose(rest)
+            self._lose(_disk(rest), rest[2].decode("utf-8", "replace"))
         return bool(text)
 
-    def _add(self, tmp_bytes: int, pid: int, descriptors: list[int]) -> None:
-        pidfd, channel, stdout, stderr = descriptors
+    def _add(self, disk: Disk, pid: int, far: dict[str, int]) -> None:
         try:
             leaf = self._driver.place(pid, f"{os.getpid()}-{pid}")
         except OSError as error:
-            close_all(descriptors)  # its channel closed, the slot ends by itself
-            self._lose(b"%d no cgroup: %s" % (tmp_bytes, str(error).encode()))
+            close_all(far.values())  # its channel closed, the slot ends by itself
+            self._lose(disk, f"no cgroup: {error}")
             return
-        refill = partial(self.refill, tmp_bytes)
-        slot = Slot(pid, pidfd, socket.socket(fileno=channel), stdout, stderr, leaf, refill)
+        slot = _slot(pid, far, leaf, partial(self.refill, disk))
         with self._changed:
-            self._coming[tmp_bytes] -= 1
-            self._ready[tmp_bytes].append(slot)
+            self._coming[disk] -= 1
+            self._ready[disk].append(slot)
             self._changed.notify()
 
-    def _lose(self, rest: bytes) -> None:
-        tmp_bytes, _, reason = rest.partition(b" ")
-        log("slot_failed", reason=reason.decode("utf-8", "replace"))
+    def _lose(self, disk: Disk, reason: str) -> None:
+        log("slot_failed", reason=reason)
         with self._changed:
-            self._coming[int(tmp_bytes)] -= 1
-        self._fail(reason.decode("utf-8", "replace"))
+            self._coming[disk] -= 1
+        self._fail(reason)
 
     def _fail(self, reason: str) -> None:
         with self._changed:
@@ -203,9 +205,33 @@ class Template:
             clear_away(slot)
 
 
-def close_all(descriptors: list[int]) -> None:
+def close_all(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def _disk(words: list[bytes]) -> Disk:
+    return Disk(int(words[0]), int(words[1]))
+
+
+def _slot(pid: int, far: dict[str, int], leaf: Leaf, order_next: Callable[[], None]) -> Slot:
+    return Slot(
+        pid=pid,
+        pidfd=far["pidfd"],
+        channel=socket.socket(fileno=far["channel"]),
+        stdout=far["stdout"],
+        stderr=far["stderr"],
+        leaf=leaf,
+        order_next=order_next,
+        door=_socket(far.get("door")),
+        proxy=_socket(far.get("proxy")),
+        tmp=far.get("tmp"),
+        scratch=far.get("scratch"),
+    )
+
+
+def _socket(descriptor: int | None) -> socket.socket | None:
+    return None if descriptor is None else socket.socket(fileno=descriptor)
 
 
 def _unpack(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, list[int]]:

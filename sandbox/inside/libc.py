@@ -12,6 +12,7 @@ _libc.mount.argtypes = (
     ctypes.c_ulong,
     ctypes.c_char_p,
 )
+_libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
 _libc.syscall.restype = ctypes.c_long
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
@@ -24,6 +25,8 @@ PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
+PR_SET_MDWE = 65
+MDWE_REFUSE_EXEC_GAIN = 1
 
 
 def _checked(result: int, what: str) -> int:
@@ -42,6 +45,10 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
         source.encode(), target.encode(), kind.encode(), flags, options.encode() or None
     )
     _checked(result, f"mount on {target}")
+
+
+def umount(target: str, flags: int = 0) -> None:
+    _checked(_libc.umount2(target.encode(), flags), f"umount of {target}")
 
 
 def syscall(number: int, *arguments: object) -> int:

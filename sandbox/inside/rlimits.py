@@ -1,6 +1,7 @@
 """The second net under the cgroup: limits a process carries with it."""
 
 import math
+import os
 import resource
 
 _DESCRIPTORS = 256
@@ -28,6 +29,7 @@ def confine_run(limits: dict[str, float], data_before: int) -> None:
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_NPROC, int(limits["processes"])),
         (resource.RLIMIT_FSIZE, file_size),
+        (resource.RLIMIT_NOFILE, min(int(limits["open_files"]), _DESCRIPTORS)),
     ):
         resource.setrlimit(kind, (value, value))
 
@@ -38,7 +40,10 @@ def open_reserve() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
-def data_bytes() -> int:
-    """Sixth field of statm: data and stack, in pages."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[5]) * resource.getpagesize()
+def data_bytes(proc: int) -> int:
+    """Sixth field of statm: data and stack, in pages. `proc` is a descriptor of /proc."""
+    file = os.open("self/statm", os.O_RDONLY, dir_fd=proc)
+    try:
+        return int(os.read(file, 256).split()[5]) * resource.getpagesize()
+    finally:
+        os.close(file)

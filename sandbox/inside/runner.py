@@ -28,9 +28,10 @@ class Failure(Exception):
         self.code = code
 
 
-def serve_one(channel: socket.socket, modules: dict[str, ModuleType]) -> NoReturn:
+def serve_one(
+    channel: socket.socket, modules: dict[str, ModuleType], data_before: int
+) -> NoReturn:
     """Wait for the one job of this process, do it, answer, and end the process."""
-    data_before = rlimits.data_bytes()
     reader = frames.FrameReader(channel, _JOB_CAP)
     try:
         limits, job = json.loads(reader.read()), json.loads(reader.read())

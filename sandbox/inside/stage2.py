@@ -9,102 +9,186 @@ import fcntl
 import os
 import signal
 import socket
+import tempfile
 from dataclasses import dataclass
 from types import ModuleType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-from sandbox.inside import capabilities, landlock, libc, rlimits, runner, seccomp
+from sandbox.inside import (
+    capabilities,
+    landlock,
+    libc,
+    mounts,
+    network,
+    rlimits,
+    runner,
+    sandbox_http,
+    seccomp,
+)
 
-NOBODY = 65534
-_TMP_INODES = 1024
 _NAMESPACES = (
     os.CLONE_NEWNS | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS | os.CLONE_NEWCGROUP
 )
-_CHANNEL = 3
+_SHARED_MEMORY_BYTES = 8 << 20
+_CHANNEL, _DOOR = 3, 4
 _ABOVE_FIXED = 32
+
+
+class Disk(NamedTuple):
+    """What a run may keep in its private places."""
+
+    size: int
+    inodes: int
+
+
+class Layers(NamedTuple):
+    """The layers of a level, as `sandbox/levels.py` says them."""
+
+    namespaces: bool
+    whole_usr: bool
+    proc: bool
+    shared_memory: bool
+    programs: bool
+    landlock: bool
+    calls: str
+    new_code: bool
+    processes: int
 
 
 @dataclass(frozen=True)
 class Prepared:
     """What the template worked out once for all its slots."""
 
+    layers: Layers
+    network: str
+    scratch: str  # where a slot without a mount namespace makes its directory
     last_capability: int
-    ruleset: landlock.Ruleset
+    ruleset: landlock.Ruleset | None
     filter: seccomp.Filter
     modules: dict[str, ModuleType]
 
 
-def become_slot(
-    report: socket.socket, prepared: Prepared, tmp_bytes: int, serial: bytes
-) -> NoReturn:
+class Slot:
+    """The making of one slot. `announced` are the descriptors sandboxd gets, by name."""
+
+    def __init__(self, prepared: Prepared, disk: Disk) -> None:
+        self._prepared, self._disk = prepared, disk
+        self._place = "/tmp"
+        self._proc = -1
+        self.announced: dict[str, int] = {}
+
+    def enclose(self) -> int:
+        """Put on every layer; returns how many bytes of data it had before its job."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        if self._prepared.layers.namespaces:
+            self._separate()
+        else:
+            self._settle()
+        self._open_channels()
+        if self._prepared.layers.namespaces:
+            _own_user_namespace(self._proc)
+        data_bytes = rlimits.data_bytes(self._proc)
+        self._give_up_power()
+        runner.warm_up()
+        self._close_in()
+        return data_bytes
+
+    def _separate(self) -> None:
+        layers = self._prepared.layers
+        os.unshare(_NAMESPACES)
+        if self._prepared.network == "proxy":
+            self.announced["proxy"] = network.proxy_listener().detach()
+        mounts.scratch("/tmp", self._disk.size, self._disk.inodes)
+        if layers.shared_memory:
+            mounts.scratch("/dev/shm", _SHARED_MEMORY_BYTES, self._disk.inodes)
+        self._proc = mounts.processes()
+        if not layers.proc:
+            mounts.hide_processes()
+        os.chdir("/tmp")
+        self.announced["tmp"] = os.open("/tmp", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _settle(self) -> None:
+        """A directory on the host's disk; sandboxd removes it after the run."""
+        self._place = tempfile.mkdtemp(prefix="run-", dir=self._prepared.scratch)
+        os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = self._place
+        os.chdir(self._place)
+        self._proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.announced["scratch"] = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
+
+    def _open_channels(self) -> None:
+        """Put channel, door, stdout and stderr in their places; the far ends are announced."""
+        pairs = {"channel": socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)}
+        if self._prepared.network != "none":
+            pairs["door"] = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        near = {name: _moved_up(ours.detach()) for name, (ours, _) in pairs.items()}
+        far = {name: _moved_up(theirs.detach()) for name, (_, theirs) in pairs.items()}
+        for name, place in (("stdout", 1), ("stderr", 2)):
+            read, write = os.pipe()
+            far[name] = _moved_up(read)
+            os.dup2(write, place)
+        kept = {name: _moved_up(descriptor) for name, descriptor in self.announced.items()}
+        self.announced = {"pidfd": _moved_up(os.pidfd_open(os.getpid())), **far, **kept}
+        os.dup2(near["channel"], _CHANNEL, inheritable=False)
+        if "door" in near:
+            os.dup2(near["door"], _DOOR, inheritable=False)
+            sandbox_http.open_door(_DOOR)
+
+    def _give_up_power(self) -> None:
+        rlimits.confine_slot()
+        if self._prepared.layers.namespaces:
+            capabilities.drop_all(self._prepared.last_capability)
+        libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+        libc.prctl(libc.PR_SET_DUMPABLE, 0)
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def _close_in(self) -> None:
+        """Landlock and the filter: from here on this process can do what its tool can do."""
+        layers = self._prepared.layers
+        if not layers.new_code:
+            libc.prctl(libc.PR_SET_MDWE, libc.MDWE_REFUSE_EXEC_GAIN)
+        if self._prepared.ruleset is not None:
+            self._prepared.ruleset.restrict([] if layers.namespaces else [self._place])
+        listener = self._prepared.filter.load()
+        if listener is not None:
+            self.announced["operations"] = listener
+
+
+def become_slot(report: socket.socket, prepared: Prepared, disk: Disk, serial: bytes) -> NoReturn:
     """Run in the child, which is process 1 of a fresh pid namespace. Never returns."""
+    slot = Slot(prepared, disk)
     try:
-        announced = _enclose(prepared, tmp_bytes)
+        data_bytes = slot.enclose()
     except OSError as error:
         report.send(b"failed " + serial + b" " + str(error).encode())
         os._exit(1)
-    _announce(report, b"ready " + serial, announced)
-    os.closerange(_CHANNEL + 1, 1 << 20)
-    runner.serve_one(socket.socket(fileno=_CHANNEL), prepared.modules)
+    _announce(report, b"ready " + serial, slot.announced)
+    os.closerange(_DOOR + 1 if prepared.network != "none" else _DOOR, 1 << 20)
+    runner.serve_one(socket.socket(fileno=_CHANNEL), prepared.modules, data_bytes)
 
 
-def _enclose(prepared: Prepared, tmp_bytes: int) -> list[int]:
-    """Put on every layer; returns the descriptors sandboxd needs, own pidfd first."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.unshare(_NAMESPACES)
-    _mount_private(tmp_bytes)
-    announced = [os.pidfd_open(os.getpid()), *_open_channels()]
-    _own_user_namespace()
-    rlimits.confine_slot()
-    capabilities.drop_all(prepared.last_capability)
-    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-    libc.prctl(libc.PR_SET_DUMPABLE, 0)
-    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
-    prepared.ruleset.restrict()
-    prepared.filter.load()
-    runner.warm_up()
-    return announced
-
-
-def _mount_private(tmp_bytes: int) -> None:
-    plain = libc.MS_NOSUID | libc.MS_NODEV
-    size = f"size={tmp_bytes},nr_inodes={_TMP_INODES},mode=700,uid={NOBODY},gid={NOBODY}"
-    libc.mount("tmpfs", "/tmp", "tmpfs", plain, size)
-    libc.mount("proc", "/proc", "proc", plain | libc.MS_NOEXEC, "hidepid=2,subset=pid")
-    os.chdir("/tmp")
-
-
-def _own_user_namespace() -> None:
+def _own_user_namespace(proc: int) -> None:
     """A namespace of its own makes RLIMIT_NPROC count this run alone."""
     os.unshare(os.CLONE_NEWUSER)
     for name, text in (
         ("setgroups", b"deny"),
-        ("uid_map", b"%d %d 1" % (NOBODY, NOBODY)),
-        ("gid_map", b"%d %d 1" % (NOBODY, NOBODY)),
+        ("uid_map", b"%d %d 1" % (mounts.NOBODY, mounts.NOBODY)),
+        ("gid_map", b"%d %d 1" % (mounts.NOBODY, mounts.NOBODY)),
     ):
-        file = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        file = os.open(f"self/{name}", os.O_WRONLY, dir_fd=proc)
         os.write(file, text)
         os.close(file)
 
 
-def _open_channels() -> list[int]:
-    """Put channel, stdout and stderr in their places; returns the far ends, in that order."""
-    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    out_read, out_write = os.pipe()
-    err_read, err_write = os.pipe()
-    # Duplicates above all fixed numbers, so that no dup2 below closes what is still needed.
-    kept = [_moved_up(fd) for fd in (near.detach(), far.detach(), out_read, err_read)]
-    os.dup2(out_write, 1)
-    os.dup2(err_write, 2)
-    os.dup2(kept[0], _CHANNEL, inheritable=False)
-    return kept[1:]
-
-
 def _moved_up(descriptor: int) -> int:
-    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_FIXED)
+    """A duplicate above all fixed numbers, so that no dup2 closes what is still needed."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_FIXED)
+    os.close(descriptor)
+    return moved
 
 
-def _announce(report: socket.socket, text: bytes, descriptors: list[int]) -> None:
+def _announce(report: socket.socket, text: bytes, announced: dict[str, int]) -> None:
     """The kernel adds this process's credentials: sandboxd learns its pid on the host."""
-    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
-    report.sendmsg([text], [rights])
+    names = " ".join(announced).encode()
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", announced.values()))
+    report.sendmsg([text + b" " + names], [rights])

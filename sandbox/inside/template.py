@@ -12,13 +12,24 @@ import platform
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from sandbox.inside import capabilities, landlock, runner, seccomp, stage2, toolcrib
+from sandbox.inside import (
+    capabilities,
+    landlock,
+    mounts,
+    network,
+    runner,
+    sandbox_http,
+    seccomp,
+    stage2,
+    toolcrib,
+)
+from sandbox.inside.stage2 import Disk, Layers
 
 _LIBRARIES = "/libraries"
-_EXECUTABLE = ("/usr", "/python", _LIBRARIES)
 _HIGH = 64
 
 
@@ -35,14 +46,21 @@ def main(report_fd: int) -> None:
 
 
 def prepare(setup: dict[str, Any]) -> stage2.Prepared:
-    sys.modules["toolcrib"] = toolcrib
-    sys.path.append(_LIBRARIES)
+    """`setup` comes from `daemon/launch.py`."""
+    layers = Layers(**setup["layers"])
+    sys.modules["toolcrib"], sys.modules["sandbox_http"] = toolcrib, sandbox_http
+    toolcrib.places.update(setup["places"])
+    sys.path.extend(setup["libraries"])
+    if layers.namespaces:
+        shut_mounts(setup["mounts"])
+    if setup["network"] == "proxy":
+        network.announce_proxy()
     prepared = stage2.Prepared(
+        layers=layers,
+        network=setup["network"],
+        scratch=setup["scratch"],
         last_capability=capabilities.last_capability(),
-        ruleset=landlock.Ruleset(
-            executable=[path for path in _EXECUTABLE if os.path.isdir(path)],
-            writable=["/tmp", *setup["writable"]],
-        ),
+        ruleset=landlock.Ruleset(**setup["landlock"]) if layers.landlock else None,
         filter=seccomp.Filter(platform.machine()),
         modules={name: preload(name, source) for name, source in setup["preload"]},
     )
@@ -51,6 +69,13 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
     gc.collect()
     gc.freeze()
     return prepared
+
+
+def shut_mounts(made: list[dict[str, Any]]) -> None:
+    """Before anything else: what bwrap mounted for the profile, without programs and devices."""
+    mounts.keep_private()
+    for mount in made:
+        mounts.tighten(mount["target"], writable=mount["writable"])
 
 
 def preload(name: str, source: str) -> ModuleType:
@@ -63,14 +88,26 @@ def preload(name: str, source: str) -> ModuleType:
 def serve(report: socket.socket, prepared: stage2.Prepared) -> None:
     # Ended slots need no waiting for; what became of them sandboxd sees by their pidfd.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
+    fork = fork_in_namespace() if prepared.layers.namespaces else os.fork
     while request := report.recv(256):
-        tmp_bytes, count = map(int, request.split())
+        size, inodes, count = map(int, request.split())
         for _ in range(count):
-            os.unshare(os.CLONE_NEWPID)
-            if os.fork() == 0:
-                stage2.become_slot(report, prepared, tmp_bytes, b"%d" % tmp_bytes)
-            os.setns(own_pid_namespace, os.CLONE_NEWPID)
+            if fork() == 0:
+                stage2.become_slot(report, prepared, Disk(size, inodes), b"%d %d" % (size, inodes))
+
+
+def fork_in_namespace() -> Callable[[], int]:
+    """Forks whose child is process 1 of a pid namespace of its own."""
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY)
+
+    def fork() -> int:
+        os.unshare(os.CLONE_NEWPID)
+        child = os.fork()
+        if child:
+            os.setns(own, os.CLONE_NEWPID)
+        return child
+
+    return fork
 
 
 if __name__ == "__main__":

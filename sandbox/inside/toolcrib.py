@@ -1,4 +1,6 @@
-"""What a tool may import from us: `from toolcrib import ToolError`."""
+"""What a tool may import from us: `from toolcrib import ToolError, place`."""
+
+places: dict[str, str] = {}
 
 
 class ToolError(Exception):
@@ -11,3 +13,8 @@ class ToolError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+def place(target: str) -> str:
+    """Where the profile's mount `target` lies; elsewhere only where there are no namespaces."""
+    return places.get(target, target)

@@ -38,7 +38,7 @@ def ordinary(own_daemon, request):
 
 
 def test_it_serves_the_same_level_with_its_limits(ordinary):
-    assert ordinary.facts["ready"]["level_ceiling"] == "Standard"
+    assert ordinary.facts["ready"]["level_ceiling"] == "Restricted"
     assert ordinary.facts["ready"]["uid"] == UID
     greedy = "import mmap\ndef main(p):\n    m = mmap.mmap(-1, 99 << 20)\n"
     greedy += "    for at in range(0, len(m), 4096): m[at] = 1"

@@ -101,7 +101,7 @@ def test_peak_memory_and_cpu_time_are_those_of_the_run(run):
     source = "import time\ndef main(p):\n    x = bytearray(50 << 20)\n    t = time.process_time()\n"
     usage = run(source + "    while time.process_time() - t < 0.2: pass").usage
     assert 50 << 20 <= usage.peak_memory_bytes < 60 << 20
-    assert 200 <= usage.cpu_time_ms < 300
+    assert 200 <= usage.cpu_time_ms < 600
     assert usage.wall_ms >= 200 and not usage.approximate
 
 

@@ -1,0 +1,81 @@
+"""Opening what a profile names: the very directory that was written, reached through no link.
+
+The descriptor is what gets mounted, so nothing can be exchanged between the check and the mount.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+
+from sandbox.errors import ErrorCode, Refused
+from sandbox.inside import libc
+from sandbox.spec import Mount, Profile
+
+_OPENAT2, _AT_FDCWD = 437, -100
+_NO_MAGIC_LINKS, _NO_LINKS = 0x02, 0x04
+_HOW = struct.Struct("=QQQ")
+_ACCESS = {False: os.R_OK, True: os.R_OK | os.W_OK}
+_REASONS = {
+    errno.ENOENT: "there is no such path",
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.ELOOP: "the path leads through a symbolic link; name the place itself",
+    errno.EACCES: "the sandbox's user may not pass to it",
+}
+
+
+def open_plainly(path: str) -> int:
+    """A descriptor (O_PATH) of a file or directory. Raises OSError, ELOOP for any link."""
+    how = _HOW.pack(os.O_PATH | os.O_CLOEXEC, 0, _NO_LINKS | _NO_MAGIC_LINKS)
+    size = ctypes.c_size_t(len(how))
+    return libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, size)
+
+
+def flaw_of(mount: Mount) -> str | None:
+    """Why this mount cannot be made now, as an end of a sentence; None when it can."""
+    try:
+        os.close(_open(mount))
+    except _Unfit as reason:
+        return str(reason)
+    return None
+
+
+def open_mounts(profile: Profile) -> list[int]:
+    """One descriptor for each mount, in order. Raises Refused with LAUNCH_FAILED."""
+    opened: list[int] = []
+    try:
+        for mount in profile.mounts:
+            opened.append(_open(mount))
+    except _Unfit as reason:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise Refused(
+            ErrorCode.LAUNCH_FAILED, f"{mount.target} cannot be mounted: {reason}"
+        ) from None
+    return opened
+
+
+class _Unfit(Exception):
+    """The text says why, as an end of a sentence."""
+
+
+def _open(mount: Mount) -> int:
+    try:
+        descriptor = open_plainly(mount.source)
+    except OSError as error:
+        raise _Unfit(_REASONS.get(error.errno or 0, "it cannot be opened")) from None
+    flaw = _flaw_in(descriptor, mount.writable)
+    if flaw is not None:
+        os.close(descriptor)
+        raise _Unfit(flaw)
+    return descriptor
+
+
+def _flaw_in(descriptor: int, writable: bool) -> str | None:
+    kind = os.fstat(descriptor).st_mode
+    if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
+        return "it is neither a file nor a directory"
+    if not os.access(f"/proc/self/fd/{descriptor}", _ACCESS[writable]):
+        return f"the sandbox's user may not {'write' if writable else 'read'} it"
+    return None
