@@ -6,11 +6,15 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from sandbox import wire
+from sandbox.egress.client import EgressClient, Ticket
+from sandbox.egress.policy import Tally
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome, SandboxResult, SandboxSpec
+from sandbox.spec import Mount, Network, Outcome, SandboxResult, SandboxSpec
 
 _CONNECT_TIMEOUT_S = 5.0
 _SPARE_TIME_S = 30.0  # beyond the run's wall limit: waiting for a slot, a loaded machine
@@ -21,8 +25,9 @@ _CANCEL_TIMEOUT_S = 1.0
 class SandboxClient:
     """Thread-safe; keeps connections for further runs and none across a fork."""
 
-    def __init__(self, socket_path: str) -> None:
+    def __init__(self, socket_path: str, egress_path: str = "") -> None:
         self._path = socket_path
+        self._egress = EgressClient(egress_path) if egress_path else None
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -32,9 +37,27 @@ class SandboxClient:
 
         Not repeated when the connection breaks: the job may have begun.
         """
+        if spec.profile.network == Network.NONE:
+            return self._run(spec, None, cancelled)
+        try:
+            ticket = self._ticket(spec)
+        except OSError as error:
+            return _without_egress(error)
+        result = self._run(spec, ticket.name, cancelled)
+        return _with_tally(result, ticket.close())
+
+    def _ticket(self, spec: SandboxSpec) -> Ticket:
+        """The broker hears from us alone what this run may reach. Raises OSError."""
+        if self._egress is None:
+            raise ConnectionRefusedError("no egress broker was named")
+        return self._egress.open(spec.egress)
+
+    def _run(
+        self, spec: SandboxSpec, ticket: str | None, cancelled: threading.Event | None
+    ) -> SandboxResult:
         try:
             connection = self._connection()
-            result = connection.run(spec, cancelled)
+            result = connection.run(spec, ticket, cancelled)
         except (OSError, wire.ConnectionEnded, wire.FrameTooLarge) as error:
             return _unreachable(error)
         self._keep(connection)
@@ -42,9 +65,16 @@ class SandboxClient:
 
     def ping(self) -> dict[str, Any]:
         """What this sandboxd can do and how many slots it has. Raises OSError."""
+        return self._ask({"type": "ping"})
+
+    def examine(self, mounts: Sequence[Mount]) -> dict[str, str]:
+        """What is wrong with paths of a profile, by source, for sandboxd's user. Raises OSError."""
+        return self._ask({"type": "examine", "mounts": [asdict(mount) for mount in mounts]})
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
             connection = self._connection()
-            answer = connection.ping()
+            answer = connection.ask(question)
         except wire.ConnectionEnded:
             raise ConnectionResetError("sandboxd closed the connection") from None
         self._keep(connection)
@@ -104,18 +134,20 @@ class Connection:
         """Nothing has come since the last answer: neither bytes nor an end."""
         return not self._readable(0)
 
-    def ping(self) -> dict[str, Any]:
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
-            wire.send(self._socket, wire.encode({"type": "ping"}))
+            wire.send(self._socket, wire.encode(question))
             answer = json.loads(self._reader.read())
         except BaseException:
             self.close()
             raise
         return dict(answer)
 
-    def run(self, spec: SandboxSpec, cancelled: threading.Event | None) -> SandboxResult:
+    def run(
+        self, spec: SandboxSpec, ticket: str | None, cancelled: threading.Event | None
+    ) -> SandboxResult:
         try:
-            wire.send(self._socket, *self._frames(spec))
+            wire.send(self._socket, *self._frames(spec, ticket))
             header = self._await(spec.limits.wall_s + _SPARE_TIME_S, cancelled)
             return _result(header, self._reader.read())
         except Cancelled:
@@ -126,8 +158,8 @@ class Connection:
             self.close()  # ends the run, if it has begun
             raise
 
-    def _frames(self, spec: SandboxSpec) -> list[bytes]:
-        frames = list(wire.run_frames(spec))
+    def _frames(self, spec: SandboxSpec, ticket: str | None) -> list[bytes]:
+        frames = list(wire.run_frames(spec, ticket))
         if spec.profile.digest not in self._sent_profiles:
             if len(self._sent_profiles) >= wire.PROFILES_PER_CONNECTION:
                 self._sent_profiles.clear()  # as the other side does at this point
@@ -169,6 +201,20 @@ def _result(header: bytes, output: bytes) -> SandboxResult:
     wire_result = json.loads(header)
     wire_result["output"] = json.loads(output) if output else None
     return SandboxResult.from_wire(wire_result)
+
+
+def _with_tally(result: SandboxResult, tally: Tally) -> SandboxResult:
+    """The broker counted; nothing of it comes from the run."""
+    usage = replace(result.usage, network_requests=tally.requests)
+    return replace(result, usage=usage, network=tally.attempts)
+
+
+def _without_egress(error: OSError) -> SandboxResult:
+    return SandboxResult(
+        Outcome.SANDBOX_ERROR,
+        error_code=ErrorCode.EGRESS_UNAVAILABLE,
+        error_message=f"the egress broker cannot be reached: {error}",
+    )
 
 
 def _unreachable(error: Exception) -> SandboxResult:

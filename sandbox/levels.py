@@ -101,6 +101,11 @@ def layers_of(level: IsolationLevel, backend: Backend) -> Layers:
     return replace(layers, namespaces=False) if backend == Backend.DEGRADED else layers
 
 
-def within(level: IsolationLevel, limits: Limits) -> Limits:
-    """The limits, with no more processes than the level has."""
-    return replace(limits, processes=min(limits.processes, LAYERS[level].processes))
+def within(level: IsolationLevel, limits: Limits, counted: bool) -> Limits:
+    """The limits, with no more processes than the level has.
+
+    Where no cgroup counts memory, a tree of processes could use more than it may: Strict, whose
+    promise that would break, has one process then.
+    """
+    most = 1 if level == IsolationLevel.STRICT and not counted else LAYERS[level].processes
+    return replace(limits, processes=min(limits.processes, most))

@@ -152,6 +152,11 @@ class Profile:
         text = json.dumps(self.to_wire(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def plain(self) -> bool:
+        """Nothing in it is anybody's own: its template is the same for every organization."""
+        return not (self.mounts or self.libraries or self.preload)
+
     def to_wire(self) -> dict[str, Any]:
         return asdict(self)
 

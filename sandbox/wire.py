@@ -1,8 +1,9 @@
 """What passes between a worker and sandboxd: small JSON headers, bodies nobody reads on the way.
 
-A request is {"type": "ping"}, {"type": "profile", "profile": …} (no answer), or {"type": "run", …}
-followed by a body frame with program and parameters, which goes to the slot as it came. The answer
-to a run is a result header and a body frame: the output as JSON text, empty when there is none.
+A request is {"type": "ping"}, {"type": "examine", "mounts": […]}, {"type": "profile", …} (which has
+no answer) or {"type": "run", …}, followed by a body frame with program and parameters, which goes
+to the slot as it came. The answer to a run is a result header and a body frame: the output as JSON
+text, empty when there is none.
 """
 
 import json
@@ -34,12 +35,14 @@ def profile_frame(spec: SandboxSpec) -> bytes:
     return encode({"type": "profile", "profile": spec.profile.to_wire()})
 
 
-def run_frames(spec: SandboxSpec) -> tuple[bytes, bytes]:
+def run_frames(spec: SandboxSpec, ticket: str | None) -> tuple[bytes, bytes]:
+    """`ticket` names what the egress broker was told about this run."""
     header = {
         "type": "run",
         "organization": spec.organization,
         "profile": spec.profile.digest,
         "limits": spec.limits.to_wire(),
+        "ticket": ticket,
     }
     body = {"program": spec.program.to_wire(), "parameters": spec.parameters}
     return encode(header), encode(body)

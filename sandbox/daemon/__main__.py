@@ -3,61 +3,134 @@
 import argparse
 import json
 import os
+import resource
 import signal
+import socket
 import sys
 import threading
-import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
-from sandbox.daemon import cgroups, launch, privileges, reap
+from sandbox.backends.container import ContainerBackend
+from sandbox.backends.degraded import DegradedBackend
+from sandbox.backends.monty import MontyBackend
+from sandbox.backends.process import ProcessBackend
+from sandbox.backends.registry import Registry
+from sandbox.daemon import cgroups, children, launch, privileges, reap
+from sandbox.daemon.capability import Capability
+from sandbox.daemon.doors import Doors
 from sandbox.daemon.logs import log, log_crash
+from sandbox.daemon.operations import Counter
+from sandbox.daemon.scratch import make_root, remove_root
 from sandbox.daemon.server import Server, Service, listen
 from sandbox.daemon.slots import Slots
-from sandbox.daemon.template import Template
 from sandbox.inside import libc
-from sandbox.spec import Profile
+from sandbox.machine import Facts
+from sandbox.spec import IsolationLevel, Profile
 
-_HOUSEKEEPING_S = 1.0
 _SWITCH_INTERVAL_S = 0.001
 
 
 def main() -> int:
     options = read_options()
-    os.umask(0o022)
-    threading.excepthook = log_crash
+    prepare_process()
     # Before root is given away: the directory of the socket may be root's.
     listener = None if options.probe else listen(options.socket)
     if os.geteuid() == 0:
         privileges.drop_root(options.cgroup_root)
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
+    children.become_subreaper()
+    with opened(options) as daemon:
+        capability = daemon.examine()
+        if listener is not None:
+            log("ready", pid=os.getpid(), uid=os.geteuid(), **capability.summary())
+            daemon.serve(listener, frozenset(options.allow_uid))
+        print(json.dumps(capability.to_wire()))
+        return 0 if capability.serves(IsolationLevel.STANDARD) else 1
+
+
+def prepare_process() -> None:
+    os.umask(0o022)
+    threading.excepthook = log_crash
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    reap.become_subreaper()
-    driver = choose_cgroups(options.cgroup_root)
-    slots = Slots(template_maker(options, driver))
-    service = Service(slots, reap.Janitor(), driver.mode)
+    signal.signal(signal.SIGCHLD, lambda *_: children.reap_orphans())
+
+
+class Sandboxd:
+    """What this daemon is made of, put together."""
+
+    def __init__(self, options: argparse.Namespace, driver: cgroups.Driver, scratch: str) -> None:
+        self._options, self._driver = options, driver
+        self._bwrap, self._bwrap_flaw = bwrap_of(options)
+        self._counter = Counter()
+        self._counter.start()
+        stock = options.slots
+        process = ProcessBackend(self._bwrap, scratch, driver, self._counter, stock)
+        degraded = DegradedBackend(
+            scratch, driver, self._counter, stock, allowed=options.allow_degraded
+        )
+        backends = Registry(
+            (
+                process,
+                degraded,
+                MontyBackend(process.template),
+                ContainerBackend(f"{scratch}/containers", driver),
+            )
+        )
+        self._slots, self._janitor = Slots(backends.template), reap.Janitor()
+        doors = Doors(options.egress)
+        self._service = Service(self._slots, backends, self._janitor, doors, driver.mode)
+
+    def examine(self) -> Capability:
+        return self._service.examine(
+            Facts(
+                cgroup_mode=self._driver.mode,
+                bwrap_flaw=self._bwrap_flaw,
+                egress_flaw=None if self._options.egress else "no egress broker was named",
+                degraded_allowed=self._options.allow_degraded,
+            )
+        )
+
+    def serve(self, listener: socket.socket, allowed: frozenset[int]) -> NoReturn:
+        """The main thread buries who is reparented to it; it ends by a signal."""
+        self._slots.keep_spare(Profile(IsolationLevel.STANDARD))
+        server = Server(listener, allowed, self._service)
+        for name, work in (("accept", server.serve), ("housekeeping", self._slots.keep_house)):
+            threading.Thread(target=work, daemon=True, name=name).start()
+        while True:
+            signal.pause()
+
+    def close(self) -> None:
+        """End everything, runs included."""
+        self._slots.close()
+        self._janitor.close()
+        self._counter.close()
+
+
+@contextmanager
+def opened(options: argparse.Namespace) -> Iterator[Sandboxd]:
+    driver = cgroups.choose(options.cgroup_root)
+    log("cgroups", mode=driver.mode, leftovers_removed=driver.clean())
+    scratch = make_root(options.scratch)
+    daemon = Sandboxd(options, driver, scratch)
     try:
-        capability = service.probe()
-        if listener is None:
-            print(json.dumps(capability.to_wire()))
-            return 0 if capability.ceiling else 1
-        log("ready", pid=os.getpid(), uid=os.geteuid(), **capability.to_wire())
-        serve(Server(listener, frozenset(options.allow_uid), service), slots)
+        yield daemon
     finally:
-        slots.close()
+        daemon.close()
+        remove_root(scratch)
         driver.clean()
-    return 0
 
 
-def serve(server: Server, slots: Slots) -> NoReturn:
-    """Housekeeping is the main thread's work; it ends by a signal."""
-    threading.Thread(target=server.serve, daemon=True, name="accept").start()
-    while True:
-        time.sleep(_HOUSEKEEPING_S)
-        slots.keep_house()
-        reap.reap_orphans()
+def bwrap_of(options: argparse.Namespace) -> tuple[str, str | None]:
+    """Its path, or why there is none: then nothing with namespaces can be had."""
+    try:
+        return options.bwrap or launch.find_bwrap(), None
+    except FileNotFoundError as error:
+        return "", str(error)
 
 
 def read_options() -> argparse.Namespace:
@@ -66,24 +139,14 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--allow-uid", type=int, action="append", default=[])
     parser.add_argument("--cgroup-root", default="toolcrib")
     parser.add_argument("--slots", type=int, default=4, help="ready slots per template")
+    parser.add_argument("--egress", default="", help="socket of the egress broker")
+    parser.add_argument("--scratch", default="", help="for runs without a mount namespace")
     parser.add_argument("--bwrap", default="", help="instead of the one that is found")
     parser.add_argument("--probe", action="store_true", help="print what can be had and end")
-    return parser.parse_args()
-
-
-def choose_cgroups(name: str) -> cgroups.Driver:
-    driver = cgroups.choose(name)
-    log("cgroups", mode=driver.mode, leftovers_removed=driver.clean())
-    return driver
-
-
-def template_maker(
-    options: argparse.Namespace, driver: cgroups.Driver
-) -> Callable[[Profile], Template]:
-    bwrap = options.bwrap or launch.find_bwrap()
-    return lambda profile: Template(
-        partial(launch.namespaced, bwrap, profile), driver, options.slots
+    parser.add_argument(
+        "--allow-degraded", action="store_true", help="Standard without namespaces, if need be"
     )
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,78 +1,158 @@
-"""What this machine can really do, found by doing it once: a real run that looks around."""
+"""What this machine can really do: which levels, by which backend, and how that is known."""
 
-import json
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
 
+from sandbox.fields import Fields
 from sandbox.levels import at_least
-from sandbox.spec import IsolationLevel, Limits, Outcome, Profile, SandboxResult
+from sandbox.spec import Backend, IsolationLevel, Network, Profile
 
-PROBE_PROFILE = Profile(
-    IsolationLevel.STANDARD,
-    preload=(
-        (
-            "selfcheck",
-            (Path(__file__).parent.parent / "inside" / "selfcheck.py").read_text("utf-8"),
-        ),
-    ),
-)
-PROBE_LIMITS = Limits(wall_s=10, cpu_s=10, memory_bytes=64 << 20)
-PROBE_ORGANIZATION = "sandboxd"
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack on a wall. `contained`: it got nothing, or was ended by the limit it tried."""
+
+    name: str
+    level: IsolationLevel
+    backend: Backend
+    contained: bool
+    seen: str
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        fields = Fields(wire)
+        return fields.done(
+            cls(
+                name=fields.text("name"),
+                level=fields.member("level", IsolationLevel),
+                backend=fields.member("backend", Backend),
+                contained=fields.flag("contained"),
+                seen=fields.text("seen"),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one level. `backend` is who serves it where a profile asks for nothing special."""
+
+    available: bool
+    reasons: tuple[str, ...] = ()
+    network: bool = False
+    backend: Backend = Backend.PROCESS
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        fields = Fields(wire)
+        return fields.done(
+            cls(
+                available=fields.flag("available"),
+                reasons=tuple(fields.texts("reasons")),
+                network=fields.flag("network"),
+                backend=fields.member("backend", Backend),
+            )
+        )
 
 
 @dataclass(frozen=True)
 class Capability:
-    """`ceiling` is the highest level that may be served; None serves nothing."""
+    """`ceiling` is the highest level that can be had; None: not one.
+
+    `reasons` and `fix` are sentences for people: what is missing here, and what to do about it.
+    `backends` says of each why it cannot be had, or None. `checked_at` is Unix time.
+    """
 
     ceiling: IsolationLevel | None
     cgroup_mode: str
-    reasons: list[str] = field(default_factory=list)
+    reasons: Sequence[str] = ()
+    fix: Sequence[str] = ()
+    levels: Mapping[IsolationLevel, Verdict] = field(default_factory=dict)
+    backends: Mapping[Backend, str | None] = field(default_factory=dict)
+    attacks: tuple[Attack, ...] = ()
+    checked_at: float = 0
+    checked_ms: float = 0
 
-    def refusal(self, level: IsolationLevel) -> str | None:
+    @property
+    def counted(self) -> bool:
+        """A control group counts what a run uses."""
+        return self.cgroup_mode != "none"
+
+    def serves(self, level: IsolationLevel) -> bool:
+        """This level can be had, or a stronger one."""
+        return self.ceiling is not None and at_least(self.ceiling, level)
+
+    def refusal(self, level: IsolationLevel, profile: Profile) -> str | None:
         """Why a run of this level cannot be had here, or None. Never a weaker run instead."""
-        if self.ceiling is None:
-            return self.reasons[0]
-        if level == IsolationLevel.NONE or not at_least(self.ceiling, level):
-            return f"isolation level {level} is not available here"
-        return None
+        flaw = self._flaw(level, self.placed(profile))
+        return flaw and f"isolation level {level} is not available here: {flaw}"
 
-    def to_wire(self) -> dict[str, Any]:
+    def placed(self, profile: Profile) -> Profile:
+        """With the backend that serves its level here, where it asks for nothing special."""
+        verdict = self.levels.get(profile.level)
+        if profile.backend != Backend.PROCESS or verdict is None:
+            return profile
+        return replace(profile, backend=verdict.backend)
+
+    def _flaw(self, level: IsolationLevel, profile: Profile) -> str | None:
+        """A container and the degraded backend stand beside the levels of sandboxd's own wall."""
+        match profile.backend:
+            case Backend.CONTAINER:
+                return self._flaw_of_backend(profile.backend)
+            case Backend.DEGRADED if at_least(level, IsolationLevel.STRICT):
+                return "the degraded backend ends at Standard"
+            case Backend.DEGRADED if profile.network != Network.NONE:
+                return "the degraded backend has no network"
+            case Backend.DEGRADED:
+                return self._flaw_of_backend(profile.backend)
+            case Backend.PROCESS:
+                return self._flaw_of_level(level)
+        return self._flaw_of_level(level) or self._flaw_of_backend(profile.backend)
+
+    def _flaw_of_level(self, level: IsolationLevel) -> str | None:
+        verdict = self.levels.get(level)
+        if verdict is not None and verdict.available and verdict.backend == Backend.PROCESS:
+            return None
+        reasons = self.reasons if verdict is None else verdict.reasons
+        return next(iter(reasons), "it was not tried")
+
+    def _flaw_of_backend(self, backend: Backend) -> str | None:
+        return self.backends.get(backend, "this backend was not tried")
+
+    def summary(self) -> dict[str, Any]:
+        """For a line of a log and for records: everything but the single attacks."""
         return {
             "level_ceiling": self.ceiling,
             "cgroup_mode": self.cgroup_mode,
-            "reasons": self.reasons,
+            "reasons": list(self.reasons),
+            "fix": list(self.fix),
+            "levels": {str(level): asdict(verdict) for level, verdict in self.levels.items()},
+            "backends": {str(backend): flaw for backend, flaw in self.backends.items()},
         }
 
+    def to_wire(self) -> dict[str, Any]:
+        return self.summary() | {
+            "attacks": [asdict(attack) for attack in self.attacks],
+            "checked_at": self.checked_at,
+            "checked_ms": self.checked_ms,
+        }
 
-def verdict(result: SandboxResult, output: bytes, cgroup_mode: str) -> Capability:
-    if result.outcome != Outcome.SUCCESS:
-        reason = f"a sandbox cannot be made here: {result.error_message}"
-        return Capability(None, cgroup_mode, [reason])
-    return judge(json.loads(output), cgroup_mode)
-
-
-def judge(facts: dict[str, Any], cgroup_mode: str) -> Capability:
-    """`facts` come from inside/selfcheck.py; every one that is not as expected is a hole."""
-    holes = [
-        f"{name} is {facts.get(name)!r}"
-        for name, good in _EXPECTED.items()
-        if facts.get(name) != good
-    ]
-    if holes:
-        return Capability(None, cgroup_mode, [f"the sandbox leaks: {', '.join(holes)}"])
-    reasons = [] if cgroup_mode != "none" else ["no cgroups: memory and CPU are approximate"]
-    return Capability(IsolationLevel.RESTRICTED, cgroup_mode, reasons)
-
-
-_EXPECTED = {
-    "pid": 1,
-    "capabilities": 0,
-    "bounding": 0,
-    "no_new_privs": 1,
-    "seccomp": 2,
-    "interfaces": ["lo"],
-    "root_writable": False,
-    "mount_refused": True,
-    "socket_refused": True,
-}
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        """Raises ValueError."""
+        fields = Fields(wire)
+        ceiling = fields.optional_text("level_ceiling")
+        levels, backends = fields.mapping("levels"), Fields(fields.mapping("backends"))
+        return fields.done(
+            cls(
+                ceiling=None if ceiling is None else IsolationLevel(ceiling),
+                cgroup_mode=fields.text("cgroup_mode"),
+                reasons=tuple(fields.texts("reasons")),
+                fix=tuple(fields.texts("fix")),
+                levels={IsolationLevel(k): Verdict.from_wire(v) for k, v in levels.items()},
+                backends={one: backends.optional_text(one) for one in Backend if backends.has(one)},
+                attacks=tuple(Attack.from_wire(one) for one in fields.items("attacks")),
+                checked_at=fields.number("checked_at"),
+                checked_ms=fields.number("checked_ms"),
+            )
+        )

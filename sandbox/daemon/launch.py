@@ -2,31 +2,38 @@
 
 import importlib.util
 import json
+import marshal
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sandbox.daemon.paths import open_mounts
+from sandbox.daemon.children import start_child
+from sandbox.daemon.paths import flaw_of, open_mounts
+from sandbox.errors import ErrorCode, Refused
 from sandbox.inside.network import PROXY_PORT
 from sandbox.levels import Layers, layers_of
 from sandbox.spec import Network, Profile
 
 NOBODY = 65534
+_INSIDE = Path(__file__).resolve().parent.parent / "inside"
 _PYTHON = "/python"
-_CODE_ROOT = "/toolcrib"
 _LIBRARIES = "/libraries"
 _TOP_LEVEL_LIBRARIES = ("lib", "lib32", "lib64")
 _TOP_LEVEL = ("bin", "sbin", *_TOP_LEVEL_LIBRARIES)
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "cgroup")
 _DEVICES = ("null", "zero", "urandom")
-_START = (
-    "import sys; sys.path.insert(0, {path!r}); sys.dont_write_bytecode = True; "
-    "from sandbox.inside import template; template.main(int(sys.argv[1]))"
-)
+_VARIABLES = {
+    "PATH": "/usr/bin:/bin",
+    "HOME": "/tmp",
+    "TMPDIR": "/tmp",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+}
 
 
 def find_bwrap() -> str:
@@ -47,6 +54,7 @@ class Launch:
     command: list[str]
     inherited: list[int]
     setup: dict[str, Any]
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def namespaced(bwrap: str, profile: Profile, report_fd: int) -> Launch:
@@ -66,20 +74,51 @@ def namespaced(bwrap: str, profile: Profile, report_fd: int) -> Launch:
         how = "--bind-fd" if mount.writable else "--ro-bind-fd"
         arguments += [how, str(descriptor), mount.target]
     arguments += ["--remount-ro", "/", "--chdir", "/", "--", _interpreter()]
-    arguments += ["-I", "-S", "-c", _START.format(path=_CODE_ROOT), str(report_fd)]
+    arguments += ["-I", "-S", "-c", _first_lines(), str(report_fd)]
     return Launch(arguments, [report_fd, *opened], _setup(profile, layers))
+
+
+def bare(profile: Profile, scratch: str, report_fd: int) -> Launch:
+    """Without namespaces: what the profile names is used where it lies on this machine."""
+    layers = layers_of(profile.level, profile.backend)
+    command = [f"{sys.base_prefix}/bin/{_program()}", "-I", "-S", "-c"]
+    command += [_first_lines(), str(report_fd)]
+    places = {mount.target: mount.source for mount in profile.mounts}
+    flaws = [flaw for mount in profile.mounts if (flaw := flaw_of(mount))]
+    if flaws:
+        raise Refused(ErrorCode.LAUNCH_FAILED, f"a path cannot be used: {flaws[0]}")
+    setup = _setup(profile, layers) | {
+        "libraries": sorted({os.path.dirname(library) for library in profile.libraries}),
+        "mounts": [],
+        "places": places,
+        "scratch": scratch,
+        "landlock": _landlock_of_host(profile),
+    }
+    return Launch(command, [report_fd], setup, _bare_environment())
+
+
+def _landlock_of_host(profile: Profile) -> dict[str, Any]:
+    shared = ["/usr", *(f"/{name}" for name in _TOP_LEVEL if os.path.isdir(f"/{name}"))]
+    devices = [f"/dev/{device}" for device in _DEVICES]
+    read_only = [mount.source for mount in profile.mounts if not mount.writable]
+    return {
+        "readable": [*devices, *read_only, *profile.libraries],
+        "executable": [*shared, sys.base_prefix],
+        "writable": [mount.source for mount in profile.mounts if mount.writable],
+        "ports": [],
+    }
 
 
 def start(launch: Launch) -> subprocess.Popen[bytes]:
     """The template's stderr is a pipe for the reason of its end; it is told its set-up."""
     try:
-        process = subprocess.Popen(
+        process = start_child(
             launch.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=launch.inherited,
-            env={},
+            env=launch.environment,
             cwd="/",
         )
     finally:
@@ -91,7 +130,9 @@ def start(launch: Launch) -> subprocess.Popen[bytes]:
 
 def _tell(process: subprocess.Popen[bytes], setup: dict[str, Any]) -> None:
     assert process.stdin is not None
+    modules = _modules()
     try:
+        process.stdin.write(len(modules).to_bytes(4) + modules)
         process.stdin.write(json.dumps(setup).encode())
         process.stdin.close()
     except BrokenPipeError:
@@ -126,6 +167,25 @@ def _inside(library: str) -> str:
     return f"{_LIBRARIES}/{os.path.basename(library)}"
 
 
+@cache
+def _first_lines() -> str:
+    return (_INSIDE / "start.py").read_text("utf-8")
+
+
+@cache
+def _modules() -> bytes:
+    """All of `sandbox.inside`, compiled once by this sandboxd for all its templates."""
+    packages, modules = {"sandbox": compile("", "sandbox", "exec")}, {}
+    for path in _INSIDE.rglob("*.py"):
+        name = ".".join(("sandbox", *path.relative_to(_INSIDE.parent).with_suffix("").parts))
+        code = compile(path.read_bytes(), f"<{name}>", "exec", dont_inherit=True)
+        if path.name == "__init__.py":
+            packages[name.removesuffix(".__init__")] = code
+        else:
+            modules[name] = code
+    return marshal.dumps((packages, modules))
+
+
 def _isolation(network: Network) -> list[str]:
     """The capabilities count inside the template's user namespace only; slots drop them."""
     flags = [f"--unshare-{name}" for name in _NAMESPACES]
@@ -136,19 +196,18 @@ def _isolation(network: Network) -> list[str]:
 
 
 def _environment() -> list[str]:
-    values = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": "/tmp",
-        "TMPDIR": "/tmp",
-        "LANG": "C.UTF-8",
-        "TZ": "UTC",
-    }
+    values = dict(_VARIABLES)
     if not _is_system_interpreter():
         values["LD_LIBRARY_PATH"] = f"{_PYTHON}/lib"
     arguments = ["--clearenv"]
     for name, value in values.items():
         arguments += ["--setenv", name, value]
     return arguments
+
+
+def _bare_environment() -> dict[str, str]:
+    library = {} if _is_system_interpreter() else {"LD_LIBRARY_PATH": f"{sys.base_prefix}/lib"}
+    return _VARIABLES | library
 
 
 def _system(layers: Layers) -> list[str]:
@@ -173,12 +232,10 @@ def _libraries_of_usr() -> list[str]:
 
 
 def _interpreter_mounts(layers: Layers) -> list[str]:
-    inside = Path(__file__).resolve().parent.parent / "inside"
-    arguments = ["--ro-bind", str(inside), f"{_CODE_ROOT}/sandbox/inside"]
     if not _is_system_interpreter() and layers.whole_usr:
-        return [*arguments, "--ro-bind", sys.base_prefix, _PYTHON]
+        return ["--ro-bind", sys.base_prefix, _PYTHON]
     program = f"{sys.base_prefix}/bin/{_program()}"
-    arguments += ["--ro-bind", os.path.realpath(program), _interpreter()]
+    arguments = ["--ro-bind", os.path.realpath(program), _interpreter()]
     if not _is_system_interpreter():
         arguments += ["--ro-bind", f"{sys.base_prefix}/lib", f"{_PYTHON}/lib"]
     return arguments

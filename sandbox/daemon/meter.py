@@ -4,6 +4,7 @@ import os
 import time
 
 from sandbox.daemon.leaves import Leaf
+from sandbox.daemon.operations import Tally
 from sandbox.errors import ErrorCode
 from sandbox.spec import Limits, ResourceUsage
 
@@ -16,8 +17,8 @@ _CUT = "\n… cut …\n"
 class Meter:
     """Starts counting when it is made; times are seconds of the monotonic clock."""
 
-    def __init__(self, limits: Limits, leaf: Leaf) -> None:
-        self._limits, self._leaf = limits, leaf
+    def __init__(self, limits: Limits, leaf: Leaf, operations: Tally | None) -> None:
+        self._limits, self._leaf, self._operations = limits, leaf, operations
         self._cpu_at_start = leaf.cpu_ns()
         self._started = time.monotonic()
         self._deadline = self._started + limits.wall_s
@@ -49,6 +50,7 @@ class Meter:
             peak_memory_bytes=peak or 0,
             cpu_time_ms=round(self.cpu_s() * 1000, 3),
             wall_ms=round(self.wall_s() * 1000, 3),
+            filesystem_operations=self._operations.count() if self._operations else None,
             sandbox_start_ms=round(start_s * 1000, 3),
             approximate=not self._leaf.counted or peak is None,
         )

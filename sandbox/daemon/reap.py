@@ -1,51 +1,44 @@
 """What a run leaves behind, cleared away after its result is out: no zombie, no group, no fd."""
 
-import os
 import queue
 import select
 import threading
 import time
 
+from sandbox.daemon import scratch
 from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
 from sandbox.daemon.slot import Slot
-from sandbox.inside import libc
 
 _PATIENCE_S = 5.0
 _RETRY_S = 0.02
-
-
-def become_subreaper() -> None:
-    """Orphans of a killed bwrap come to this process, which waits for them."""
-    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-
-
-def reap_orphans() -> None:
-    """Statuses taken from a Popen by this are of no interest to it."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
 
 
 class Janitor:
     """One thread that waits for killed slots to be gone and removes their groups."""
 
     def __init__(self) -> None:
-        self._finished: queue.SimpleQueue[Slot] = queue.SimpleQueue()
-        threading.Thread(target=self._work, daemon=True, name="janitor").start()
+        self._finished: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="janitor")
+        self._thread.start()
 
     def clear(self, slot: Slot) -> None:
         self._finished.put(slot)
 
+    def close(self) -> None:
+        """Clear away what is left, and no more."""
+        self._finished.put(None)
+        self._thread.join(_PATIENCE_S)
+
     def _work(self) -> None:
-        while True:
-            clear_away(self._finished.get())
+        while (slot := self._finished.get()) is not None:
+            clear_away(slot)
 
 
 def clear_away(slot: Slot) -> None:
     wait_for_end(slot.pidfd)
+    if slot.scratch is not None:
+        scratch.remove(slot.scratch)
     slot.close()
     if not remove_patiently(slot.leaf):
         log("cgroup_left_behind", pid=slot.pid)

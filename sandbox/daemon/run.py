@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 
 from sandbox.daemon.answers import End, read_answer
+from sandbox.daemon.children import threads_of_user
 from sandbox.daemon.meter import KeptText, Meter
 from sandbox.daemon.slot import Slot
 from sandbox.errors import ErrorCode
@@ -21,6 +22,7 @@ _OUTCOMES: dict[str, Outcome] = {
     ErrorCode.TIMEOUT: Outcome.TIMEOUT,
     ErrorCode.CANCELLED: Outcome.CANCELLED,
 }
+_UNLIMITED = 1 << 16
 _MAYBE_REFUSED = (ErrorCode.TOOL_ERROR, ErrorCode.EXITED)
 _MESSAGES = {
     ErrorCode.TIMEOUT: "the tool ran longer than {limits.wall_s} s",
@@ -29,6 +31,10 @@ _MESSAGES = {
     ErrorCode.MEMORY_LIMIT: "the tool used more than {limits.memory_bytes} bytes of memory",
     ErrorCode.OUTPUT_LIMIT: "the tool wrote more than {limits.output_bytes} bytes",
     ErrorCode.PROCESS_LIMIT: "the tool had more than {limits.processes} processes",
+    ErrorCode.DISK_LIMIT: "the tool wrote more than {limits.tmp_bytes} bytes"
+    " or {limits.tmp_inodes} files",
+    ErrorCode.OPERATIONS_LIMIT: "the tool did more than {limits.filesystem_operations} operations"
+    " on files",
     ErrorCode.EXITED: "the tool's process ended without a result",
 }
 
@@ -38,7 +44,7 @@ class Run:
 
     def __init__(self, slot: Slot, limits: Limits, worker: socket.socket) -> None:
         self._slot, self._limits = slot, limits
-        self._meter = Meter(limits, slot.leaf)
+        self._meter = Meter(limits, slot.leaf, slot.operations)
         self._reader = frames.FrameReader(slot.channel, limits.output_bytes + 1)
         self._streams = {slot.stdout: KeptText(), slot.stderr: KeptText()}
         self._poll = select.poll()
@@ -47,12 +53,17 @@ class Run:
         self._watch(worker.fileno(), lambda: self._over(ErrorCode.CANCELLED), _GONE)
         for stream in self._streams:
             self._watch(stream, lambda stream=stream: self._drain(stream))  # type: ignore[misc]
+        if slot.operations is not None:
+            over = ErrorCode.OPERATIONS_LIMIT
+            self._watch(slot.operations.alarm, lambda: self._over(over))
         if slot.leaf.alarm is not None:
             self._watch(slot.leaf.alarm, lambda: self._over(ErrorCode.MEMORY_LIMIT))
 
     def perform(self, body: bytes, start_s: float, sandbox_id: str) -> tuple[SandboxResult, bytes]:
         """The result, and the output as JSON text that was found to be clean."""
         self._slot.leaf.limit(self._limits.memory_bytes, self._limits.processes)
+        if self._slot.operations is not None:
+            self._slot.operations.reset(self._limits.filesystem_operations)
         end = self._converse(body)
         usage = self._meter.usage(start_s)
         self._slot.kill()
@@ -89,9 +100,14 @@ class Run:
         return watch_ms if self._slot.ordered else min(watch_ms, _SHORT_RUN_MS)
 
     def _slot_limits(self) -> bytes:
-        spare = _SPARE_PROCESSES if self._slot.leaf.counted else 0
-        wire = self._limits.to_wire() | {"processes": self._limits.processes + spare}
-        return json.dumps(wire).encode()
+        return json.dumps(self._limits.to_wire() | {"processes": self._process_rlimit()}).encode()
+
+    def _process_rlimit(self) -> int:
+        """Without a user namespace of its own, all processes of this user count together."""
+        wanted = self._limits.processes
+        if self._slot.scratch is not None:
+            return _UNLIMITED if self._slot.leaf.counted else wanted + threads_of_user()
+        return wanted + (_SPARE_PROCESSES if self._slot.leaf.counted else 0)
 
     def _watch(
         self,
@@ -141,6 +157,9 @@ class Run:
             return self._over(ErrorCode.MEMORY_LIMIT)
         if end.code in _MAYBE_REFUSED and leaf.processes_refused():
             return self._over(ErrorCode.PROCESS_LIMIT)
+        operations = self._slot.operations
+        if end.code in _MAYBE_REFUSED and operations is not None and operations.full():
+            return self._over(ErrorCode.DISK_LIMIT)
         exceeded = self._meter.exceeded() if end.code == ErrorCode.EXITED else None
         return self._over(exceeded) if exceeded else end
 

@@ -1,80 +1,93 @@
 """The listening side: who may ask, and the conversation with one worker on one connection."""
 
 import itertools
+import json
 import os
 import socket
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sandbox import wire
-from sandbox.daemon import capability
+from sandbox import doctor, wire
+from sandbox.backends.registry import Registry
 from sandbox.daemon.capability import Capability
+from sandbox.daemon.doors import Doors
 from sandbox.daemon.logs import log
+from sandbox.daemon.paths import flaw_of
 from sandbox.daemon.reap import Janitor
 from sandbox.daemon.run import Run
 from sandbox.daemon.slots import Slots
 from sandbox.errors import ErrorCode, Refused, SpecInvalid
 from sandbox.fields import Fields
-from sandbox.spec import Limits, Outcome, Profile, SandboxResult
+from sandbox.levels import within
+from sandbox.machine import Facts
+from sandbox.spec import Limits, Mount, Outcome, Profile, SandboxResult
 
 _PEER = struct.Struct("3i")
 _BACKLOG = 128
 
 
-class Service:
-    """Turns a request into a result; shared by all connections and the probe."""
+@dataclass(frozen=True)
+class Order:
+    """One run as it was asked for. `ticket` is the egress broker's name for what it may reach."""
 
-    def __init__(self, slots: Slots, janitor: Janitor, cgroup_mode: str) -> None:
-        self.capability = Capability(None, cgroup_mode, ["sandboxd is starting"])
-        self._slots, self._janitor = slots, janitor
+    organization: str
+    profile: Profile
+    limits: Limits
+    body: bytes
+    ticket: str | None = None
+
+
+class Service:
+    """Turns a request into a result; shared by all connections and the doctor."""
+
+    def __init__(
+        self, slots: Slots, backends: Registry, janitor: Janitor, doors: Doors, cgroup_mode: str
+    ) -> None:
+        self.capability = Capability(None, cgroup_mode, ("sandboxd is starting",))
+        self._slots, self._backends = slots, backends
+        self._janitor, self._doors = janitor, doors
         self._numbers = itertools.count(1)
 
-    def probe(self) -> Capability:
-        """A real run; what it finds decides what this daemon serves."""
-        ours, theirs = socket.socketpair()
-        mode = self.capability.cgroup_mode
-        body = b'{"program":{"name":"selfcheck","entry_point":"main"},"parameters":{}}'
-        with ours, theirs:
-            result, output = self.run(
-                capability.PROBE_ORGANIZATION,
-                capability.PROBE_PROFILE,
-                capability.PROBE_LIMITS,
-                body,
-                ours,
-            )
-        self.capability = capability.verdict(result, output, mode)
+    def examine(self, facts: Facts) -> Capability:
+        """Attacks its own walls with real runs; what it finds decides what is served."""
+        with ThreadPoolExecutor(1, thread_name_prefix="backends") as pool:
+            others = pool.submit(self._backends.flaws)
+            found = doctor.examine(self._examination, facts)
+            backends = {**others.result(), **found.backends}
+        self.capability = replace(found, backends=backends)
         return self.capability
 
-    def serve(
-        self,
-        organization: str,
-        profile: Profile,
-        limits: Limits,
-        body: bytes,
-        worker: socket.socket,
+    def _examination(
+        self, profile: Profile, limits: Limits, body: dict[str, Any]
     ) -> tuple[SandboxResult, bytes]:
-        refusal = self.capability.refusal(profile.level)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            order = Order(doctor.ORGANIZATION, profile, limits, json.dumps(body).encode())
+            return self.run(order, ours)
+
+    def serve(self, order: Order, worker: socket.socket) -> tuple[SandboxResult, bytes]:
+        profile = self.capability.placed(order.profile)
+        refusal = self.capability.refusal(profile.level, profile)
+        if refusal is None:
+            refusal = self._backends.refusal(profile)
         if refusal is not None:
             return refused(ErrorCode.ISOLATION_UNAVAILABLE, refusal), b""
-        return self.run(organization, profile, limits, body, worker)
+        return self.run(replace(order, profile=profile), worker)
 
-    def run(
-        self,
-        organization: str,
-        profile: Profile,
-        limits: Limits,
-        body: bytes,
-        worker: socket.socket,
-    ) -> tuple[SandboxResult, bytes]:
+    def run(self, order: Order, worker: socket.socket) -> tuple[SandboxResult, bytes]:
         asked = time.monotonic()
         sandbox_id = f"{os.getpid()}-{next(self._numbers)}"
+        limits = within(order.profile.level, order.limits, self.capability.counted)
         try:
-            with self._slots.taken(organization, profile, limits) as slot:
+            with self._slots.taken(order.organization, order.profile, limits) as slot:
                 try:
-                    run = Run(slot, limits, worker)
-                    return run.perform(body, time.monotonic() - asked, sandbox_id)
+                    with self._doors.opened(slot, order.ticket):
+                        run = Run(slot, limits, worker)
+                        return run.perform(order.body, time.monotonic() - asked, sandbox_id)
                 finally:
                     slot.kill()
                     slot.refill()
@@ -113,6 +126,10 @@ class Conversation:
         match request.text("type"):
             case "ping":
                 wire.send(self._worker, wire.encode(self._service.describe()))
+            case "examine":
+                mounts = [Mount.from_wire(one) for one in request.items("mounts")]
+                flaws = {one.source: flaw for one in mounts if (flaw := flaw_of(one))}
+                wire.send(self._worker, wire.encode(flaws))
             case "profile":
                 self._learn(Profile.from_wire(request.value("profile")))
             case "run":
@@ -127,13 +144,13 @@ class Conversation:
 
     def _run(self, request: Fields) -> None:
         organization, digest = request.text("organization"), request.text("profile")
+        ticket = request.optional_text("ticket")
         limits = request.done(Limits.from_wire(request.value("limits")))
         if digest not in self._profiles:
             raise SpecInvalid("the profile was not sent on this connection")
         body = self._reader.read()
-        result, output = self._service.serve(
-            organization, self._profiles[digest], limits, body, self._worker
-        )
+        order = Order(organization, self._profiles[digest], limits, body, ticket)
+        result, output = self._service.serve(order, self._worker)
         wire.send(self._worker, *wire.result_frames(result, output))
 
 

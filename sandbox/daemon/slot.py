@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
+from sandbox.daemon.operations import Tally
+from sandbox.inside import sessions
 
 
 @dataclass(slots=True)
 class Slot:
     """`pid` is the host's number; in a pid namespace the process is number 1.
 
-    `door` and `proxy` are the far ends of its ways to the egress broker; `tmp` is the directory of
-    its private file system, `scratch` one on the host's disk that is to be removed after the run.
+    `door` and `proxy` are the far ends of its ways to the egress broker; `operations` counts what
+    it does to files; `scratch` is a directory on the host's disk, to be removed after the run.
     """
 
     pid: int
@@ -27,7 +29,7 @@ class Slot:
     order_next: Callable[[], None]
     door: socket.socket | None = None
     proxy: socket.socket | None = None
-    tmp: int | None = None
+    operations: Tally | None = None
     scratch: int | None = None
     ordered: bool = False
     killed: bool = False
@@ -48,6 +50,8 @@ class Slot:
         except ProcessLookupError:
             if self.scratch is None:
                 return  # with process 1 all others are gone
+        if self.scratch is not None:
+            sessions.kill(frozenset({self.pid}))
         try:
             self.leaf.kill()
         except OSError as error:
@@ -62,6 +66,8 @@ class Slot:
     def close(self) -> None:
         self.channel.close()
         self.shut_doors()
-        for descriptor in (self.stdout, self.stderr, self.pidfd, self.tmp, self.scratch):
+        if self.operations is not None:
+            self.operations.close()
+        for descriptor in (self.stdout, self.stderr, self.pidfd, self.scratch):
             if descriptor is not None:
                 os.close(descriptor)

@@ -17,12 +17,15 @@ from typing import NamedTuple, Self
 
 from sandbox.daemon import launch
 from sandbox.daemon.cgroups import Driver
+from sandbox.daemon.children import wait_child
 from sandbox.daemon.launch import Launch
 from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
+from sandbox.daemon.operations import Counter, Tally
 from sandbox.daemon.reap import clear_away
 from sandbox.daemon.slot import Slot
 from sandbox.errors import ErrorCode, Refused
+from sandbox.inside.template import GOODBYE
 from sandbox.spec import Limits
 
 _CREDENTIALS = struct.Struct("3i")
@@ -47,11 +50,14 @@ _USUAL = Disk.of(Limits())
 class Template:
     """`take` hands out a ready slot; the keeper thread has the next ones made."""
 
-    def __init__(self, prepare: Callable[[int], Launch], driver: Driver, target: int) -> None:
+    def __init__(
+        self, prepare: Callable[[int], Launch], driver: Driver, counter: Counter, target: int
+    ) -> None:
         self.used_at = time.monotonic()
         self.forks = 0
         self._active = 0
         self._prepare, self._driver, self._target = prepare, driver, target
+        self._counter = counter
         self._ready: dict[Disk, deque[Slot]] = defaultdict(deque)
         self._coming: dict[Disk, int] = defaultdict(int)
         self._changed = threading.Condition()
@@ -108,6 +114,7 @@ class Template:
         """End the template and all its slots, also taken ones."""
         self._fail("retired")
         try:
+            self._report.send(GOODBYE)
             self._report.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # it ended by itself
@@ -173,10 +180,25 @@ class Template:
             self._lose(disk, f"no cgroup: {error}")
             return
         slot = _slot(pid, far, leaf, partial(self.refill, disk))
+        try:
+            slot.operations = self._counted(far)
+        except OSError as error:
+            slot.kill()
+            clear_away(slot)
+            self._lose(disk, f"its operations cannot be counted: {error}")
+            return
         with self._changed:
             self._coming[disk] -= 1
             self._ready[disk].append(slot)
             self._changed.notify()
+
+    def _counted(self, far: dict[str, int]) -> Tally | None:
+        """None where the kernel has nobody to ask; a slot nobody can count is not to be used."""
+        listener, directory = far.get("operations"), far.get("tmp")
+        if listener is None:
+            close_all([] if directory is None else [directory])
+            return None
+        return self._counter.adopt(listener, directory)
 
     def _lose(self, disk: Disk, reason: str) -> None:
         log("slot_failed", reason=reason)
@@ -194,7 +216,7 @@ class Template:
         assert process.stderr is not None
         said = process.stderr.read(4096).decode("utf-8", "replace").strip()
         process.stderr.close()
-        process.wait()
+        wait_child(process)
         self._fail(said.splitlines()[-1] if said else "the template ended")
         self._report.close()
         with self._changed:
@@ -225,7 +247,6 @@ def _slot(pid: int, far: dict[str, int], leaf: Leaf, order_next: Callable[[], No
         order_next=order_next,
         door=_socket(far.get("door")),
         proxy=_socket(far.get("proxy")),
-        tmp=far.get("tmp"),
         scratch=far.get("scratch"),
     )
 

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 type Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 type Block = list[Instruction]
 
-LOAD, RETURN, AND = 0x20, 0x06, 0x54
-JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT = 0x15, 0x35, 0x45
+LOAD, AND, RETURN, JUMP = 0x20, 0x54, 0x06, 0x05
+JUMP_EQUAL, JUMP_AT_LEAST = 0x15, 0x35
 
-ALLOW, KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+ALLOW, NOTIFY, KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x80000000, 0x00050000
 
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 NUMBER_OFFSET, ARCHITECTURE_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
+_WORD = 0xFFFFFFFF
+_FARTHEST = 255
 
 
-def refuse(error: int) -> Block:
-    return [(RETURN, 0, 0, _ERRNO | error)]
+def error(number: int) -> int:
+    """The action that answers with this errno."""
+    return _ERRNO | number
 
 
 def answer(action: int) -> Block:
@@ -26,16 +30,44 @@ def load(offset: int) -> Block:
     return [(LOAD, 0, 0, offset)]
 
 
-def load_argument(index: int) -> Block:
-    """The low half only: the filtered arguments are ints, whose upper half the kernel ignores."""
-    return load(_ARGUMENTS_OFFSET + 8 * index)
-
-
 def branch(code: int, operand: int, true: Block, false: Block) -> Block:
     """Both sides must end by themselves, so nothing has to jump over the second."""
-    if len(true) > 255:
+    if len(true) <= _FARTHEST:
+        return [(code, 0, len(true), operand), *true, *false]
+    return [(code, 1, 0, operand), (JUMP, 0, 0, len(true)), *true, *false]
+
+
+def one_of(values: Sequence[int], true: Block, false: Block) -> Block:
+    """Compare what was loaded. Raises ValueError when `true` is too long to be jumped over."""
+    if max(len(true), len(values)) > _FARTHEST:
         raise ValueError("the jump is too far")
-    return [(code, 0, len(true), operand), *true, *false]
+    *others, last = values
+    hits = [(JUMP_EQUAL, len(values) - 1 - at, 0, value) for at, value in enumerate(others)]
+    return [*hits, (JUMP_EQUAL, 0, len(true), last), *true, *false]
+
+
+def argument_is(
+    argument: int, mask: int, values: Sequence[int], true: Block, false: Block
+) -> Block:
+    """Of the bits of `mask`. One with upper bits looks at both halves of the argument.
+
+    Raises ValueError for several values of an argument whose both halves count.
+    """
+    if mask > _WORD:
+        if len(values) > 1:
+            raise ValueError("only one value of 64 bits can be compared")
+        true = _half(argument, 1, mask >> 32, [values[0] >> 32], true, false)
+        values = [values[0] & _WORD]
+    return _half(argument, 0, mask & _WORD, values, true, false)
+
+
+def _half(
+    argument: int, half: int, mask: int, values: Sequence[int], true: Block, false: Block
+) -> Block:
+    """`half` is 0 for the lower one: both machines we know are little-endian."""
+    masked = [] if mask == _WORD else [(AND, 0, 0, mask)]
+    at = _ARGUMENTS_OFFSET + 8 * argument + 4 * half
+    return [*load(at), *masked, *one_of(values, true, false)]
 
 
 def search(ranges: Sequence[tuple[int, Block]]) -> Block:
@@ -47,9 +79,13 @@ def search(ranges: Sequence[tuple[int, Block]]) -> Block:
         return ranges[0][1]
     middle = len(ranges) // 2
     below, above = search(ranges[:middle]), search(ranges[middle:])
-    if len(below) > 255:
-        raise ValueError("the jump is too far")
-    return [(JUMP_AT_LEAST, len(below), 0, ranges[middle][0]), *below, *above]
+    return branch(JUMP_AT_LEAST, ranges[middle][0], above, below)
+
+
+def for_machine(machine: str, native: Block, foreign: Block) -> Block:
+    """`native` for calls of this very architecture, with the call's number loaded."""
+    checked = branch(JUMP_EQUAL, ARCHITECTURES[machine], [*load(NUMBER_OFFSET), *native], foreign)
+    return [*load(ARCHITECTURE_OFFSET), *checked]
 
 
 def pack(program: Block) -> bytes:

@@ -1,44 +1,87 @@
-"""A built-in of sandboxd: look around from inside a run and report the facts."""
+"""A built-in of sandboxd: attacks its own wall from inside, and uses up each of its limits."""
 
-import ctypes
+import errno
+import mmap
 import os
-import socket
+import threading
+import time
+from typing import Any, NoReturn
+
+from sandbox.inside.attacks import (
+    ATTACKS,
+    Attack,
+    Bait,
+    Perform,
+    belongings,
+    files,
+    kernel,
+    processes,
+)
+
+# In this order; the last leave processes behind.
+__all__ = ["ATTACKS", "Attack", "belongings", "files", "kernel", "processes"]
+
+_CHUNK = 1 << 16
 
 
-def main(parameters: dict[str, object]) -> dict[str, object]:
-    status = _status()
-    return {
-        "pid": os.getpid(),
-        "capabilities": int(status["CapPrm"], 16) | int(status["CapEff"], 16),
-        "bounding": int(status["CapBnd"], 16),
-        "no_new_privs": int(status["NoNewPrivs"]),
-        "seccomp": int(status["Seccomp"]),
-        "interfaces": _interfaces(),
-        "root_writable": os.access("/", os.W_OK),
-        "mount_refused": _mount_refused(),
-        "socket_refused": _socket_refused(),
-    }
+def assail(parameters: dict[str, Any]) -> dict[str, tuple[bool, str]]:
+    """By name, whether each attack got something, and what it saw."""
+    names, bait = parameters["names"], parameters["bait"]
+    return {name: attempt(ATTACKS[name].perform, bait) for name in names}
 
 
-def _status() -> dict[str, str]:
-    with open("/proc/self/status") as file:
-        pairs = (line.split(":", 1) for line in file)
-        return {name: value.strip() for name, value in pairs}
-
-
-def _interfaces() -> list[str]:
-    """subset=pid hides /proc/net, but a process has its own."""
-    with open("/proc/self/net/dev") as file:
-        return [line.split(":")[0].strip() for line in file.readlines()[2:]]
-
-
-def _mount_refused() -> bool:
-    return bool(ctypes.CDLL(None).mount(b"tmpfs", b"/usr", b"tmpfs", 0, None) == -1)
-
-
-def _socket_refused() -> bool:
+def attempt(perform: Perform, bait: Bait) -> tuple[bool, str]:
     try:
-        socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
-    except PermissionError:
-        return True
-    return False
+        got = perform(bait)
+    except OSError as error:
+        return False, errno.errorcode.get(error.errno or 0, type(error).__name__)
+    return (False, "nothing") if got is None else (True, got)
+
+
+# Each of these must be ended from outside.
+
+
+def exhaust_memory(parameters: dict[str, Any]) -> int:
+    """Shared memory is no process's own: only a control group limits it."""
+    size = int(parameters["bytes"])
+    if not parameters["shared"]:
+        return len(bytearray(size))
+    memory = mmap.mmap(-1, size)
+    for page in range(0, size, mmap.PAGESIZE):
+        memory[page] = 1
+    return size
+
+
+def exhaust_processor(parameters: dict[str, Any]) -> NoReturn:
+    while True:
+        pass
+
+
+def exhaust_processes(parameters: dict[str, Any]) -> int:
+    """Threads count as processes do, and are all that Restricted has."""
+    threading.stack_size(_CHUNK)
+    most = int(parameters["most"])
+    for _ in range(most):
+        if parameters["threads"]:
+            sleeper = threading.Thread(target=time.sleep, args=(processes.PATIENCE_S,), daemon=True)
+            sleeper.start()
+        elif os.fork() == 0:
+            processes.linger(parameters["mark"])
+    return most
+
+
+def exhaust_output(parameters: dict[str, Any]) -> NoReturn:
+    while True:
+        os.write(1, bytes(_CHUNK))
+
+
+def exhaust_disk(parameters: dict[str, Any]) -> int:
+    size = int(parameters["bytes"])
+    with open("flood", "wb", buffering=0) as file:
+        for _ in range(0, size, _CHUNK):
+            file.write(bytes(_CHUNK))
+    return size
+
+
+def exhaust_patience(parameters: dict[str, Any]) -> None:
+    time.sleep(processes.PATIENCE_S)

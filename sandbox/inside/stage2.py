@@ -9,8 +9,6 @@ import fcntl
 import os
 import signal
 import socket
-import tempfile
-from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
@@ -20,6 +18,7 @@ from sandbox.inside import (
     libc,
     mounts,
     network,
+    notify,
     rlimits,
     runner,
     sandbox_http,
@@ -55,8 +54,7 @@ class Layers(NamedTuple):
     processes: int
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """What the template worked out once for all its slots."""
 
     layers: Layers
@@ -64,6 +62,7 @@ class Prepared:
     scratch: str  # where a slot without a mount namespace makes its directory
     last_capability: int
     ruleset: landlock.Ruleset | None
+    counting: notify.Counting
     filter: seccomp.Filter
     modules: dict[str, ModuleType]
 
@@ -110,8 +109,9 @@ class Slot:
 
     def _settle(self) -> None:
         """A directory on the host's disk; sandboxd removes it after the run."""
-        self._place = tempfile.mkdtemp(prefix="run-", dir=self._prepared.scratch)
-        os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = self._place
+        self._place = f"{self._prepared.scratch}/run-{os.urandom(8).hex()}"
+        os.mkdir(self._place, 0o700)
+        os.environ["HOME"] = os.environ["TMPDIR"] = self._place
         os.chdir(self._place)
         self._proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self.announced["scratch"] = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
@@ -143,13 +143,13 @@ class Slot:
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def _close_in(self) -> None:
-        """Landlock and the filter: from here on this process can do what its tool can do."""
+        """Nothing is opened after this: who counts operations is not there yet."""
         layers = self._prepared.layers
         if not layers.new_code:
             libc.prctl(libc.PR_SET_MDWE, libc.MDWE_REFUSE_EXEC_GAIN)
         if self._prepared.ruleset is not None:
             self._prepared.ruleset.restrict([] if layers.namespaces else [self._place])
-        listener = self._prepared.filter.load()
+        listener = self._prepared.counting.listen()
         if listener is not None:
             self.announced["operations"] = listener
 
@@ -164,6 +164,7 @@ def become_slot(report: socket.socket, prepared: Prepared, disk: Disk, serial: b
         os._exit(1)
     _announce(report, b"ready " + serial, slot.announced)
     os.closerange(_DOOR + 1 if prepared.network != "none" else _DOOR, 1 << 20)
+    prepared.filter.load()  # the last layer: it would have refused to announce
     runner.serve_one(socket.socket(fileno=_CHANNEL), prepared.modules, data_bytes)
 
 

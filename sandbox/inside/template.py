@@ -8,7 +8,6 @@ import fcntl
 import gc
 import json
 import os
-import platform
 import signal
 import socket
 import sys
@@ -21,16 +20,20 @@ from sandbox.inside import (
     landlock,
     mounts,
     network,
+    notify,
     runner,
     sandbox_http,
     seccomp,
+    sessions,
     stage2,
     toolcrib,
 )
+from sandbox.inside.calls import Wanted
 from sandbox.inside.stage2 import Disk, Layers
 
 _LIBRARIES = "/libraries"
 _HIGH = 64
+GOODBYE = b"goodbye"
 
 
 def main(report_fd: int) -> None:
@@ -47,7 +50,7 @@ def main(report_fd: int) -> None:
 
 def prepare(setup: dict[str, Any]) -> stage2.Prepared:
     """`setup` comes from `daemon/launch.py`."""
-    layers = Layers(**setup["layers"])
+    layers, machine = Layers(**setup["layers"]), os.uname().machine
     sys.modules["toolcrib"], sys.modules["sandbox_http"] = toolcrib, sandbox_http
     toolcrib.places.update(setup["places"])
     sys.path.extend(setup["libraries"])
@@ -61,7 +64,8 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
         scratch=setup["scratch"],
         last_capability=capabilities.last_capability(),
         ruleset=landlock.Ruleset(**setup["landlock"]) if layers.landlock else None,
-        filter=seccomp.Filter(platform.machine()),
+        counting=notify.Counting(machine),
+        filter=seccomp.Filter(machine, wanted(layers, setup)),
         modules={name: preload(name, source) for name, source in setup["preload"]},
     )
     runner.warm_up()
@@ -69,6 +73,16 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
     gc.collect()
     gc.freeze()
     return prepared
+
+
+def wanted(layers: Layers, setup: dict[str, Any]) -> Wanted:
+    return Wanted(
+        layers.calls,
+        sockets=setup["network"] == "proxy",
+        programs=bool(setup["landlock"]["executable"]) or not layers.landlock,
+        new_code=layers.new_code,
+        sessions=layers.namespaces,
+    )
 
 
 def shut_mounts(made: list[dict[str, Any]]) -> None:
@@ -88,12 +102,20 @@ def preload(name: str, source: str) -> ModuleType:
 def serve(report: socket.socket, prepared: stage2.Prepared) -> None:
     # Ended slots need no waiting for; what became of them sandboxd sees by their pidfd.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    fork = fork_in_namespace() if prepared.layers.namespaces else os.fork
+    apart = prepared.layers.namespaces
+    fork = fork_in_namespace() if apart else os.fork
+    made: set[int] = set()
     while request := report.recv(256):
+        if request == GOODBYE:
+            return
         size, inodes, count = map(int, request.split())
         for _ in range(count):
-            if fork() == 0:
+            child = fork()
+            if child == 0:
                 stage2.become_slot(report, prepared, Disk(size, inodes), b"%d %d" % (size, inodes))
+            made.add(child)
+    if not apart:
+        sessions.kill(frozenset(made))  # sandboxd is gone; no namespace does it
 
 
 def fork_in_namespace() -> Callable[[], int]:

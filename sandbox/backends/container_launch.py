@@ -1,0 +1,111 @@
+"""From a bundle to a slot: a container is started, looked at, and given a control group."""
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+from sandbox.backends.bundle import Bundle
+from sandbox.backends.mountcheck import MountWrong, check_mounts
+from sandbox.backends.runtimes import RuntimeFailed, Started, Streams
+from sandbox.daemon.cgroups import Driver
+from sandbox.daemon.leaves import Leaf
+from sandbox.daemon.reap import remove_patiently
+from sandbox.daemon.slot import Slot
+from sandbox.daemon.template import close_all
+from sandbox.inside import frames, guest
+from sandbox.spec import Profile
+
+_NOTE_BYTES = 4096
+
+
+@dataclass
+class ContainerSlot(Slot):
+    """Its last act is to have the container taken away; all its processes are gone by then."""
+
+    take_away: Callable[[], None] = field(default=lambda: None)
+
+    def close(self) -> None:
+        super().close()
+        self.take_away()
+
+
+class ContainerLaunch:
+    """A container on its way to becoming a slot. `undo` closes what was opened for it."""
+
+    def __init__(self, bundle: Bundle, undo: ExitStack, timeout_s: float) -> None:
+        self._bundle, self._undo, self._timeout_s = bundle, undo, timeout_s
+        self._channel, self._theirs = socket.socketpair()
+        self._out, self._out_write = os.pipe()
+        self._err, self._err_write = os.pipe()
+        undo.callback(self._channel.close)
+        undo.callback(close_all, [self._out, self._err])
+
+    def slot(self, profile: Profile, opened: list[int], driver: Driver) -> ContainerSlot:
+        runtime, started = self._bundle.runtime, self._run()
+        place = partial(driver.place, started.pid, f"{os.getpid()}-{started.pid}")
+        # The processes of such a run are children of the one that is its kernel.
+        leaf = self._early(place) if runtime.own_kernel else None
+        runtime.open_gate(self._channel)
+        self._await_ready()
+        # It has answered: the number is still its own.
+        pidfd = os.pidfd_open(started.pid)
+        self._undo.callback(os.close, pidfd)
+        self._check(started.pid, profile, opened)
+        return ContainerSlot(
+            pid=started.pid,
+            pidfd=pidfd,
+            channel=self._channel,
+            stdout=self._out,
+            stderr=self._err,
+            order_next=_nothing,
+            leaf=leaf or place(),
+        )
+
+    def _run(self) -> Started:
+        near = Streams(self._theirs.fileno(), self._out_write, self._err_write)
+        try:
+            started = self._bundle.run(near)
+        except RuntimeFailed as error:
+            raise RuntimeFailed(f"{error}: {self._last_words()}") from None
+        finally:
+            self._theirs.close()
+            close_all([self._out_write, self._err_write])
+        return started
+
+    def _await_ready(self) -> None:
+        self._channel.settimeout(self._timeout_s)
+        try:
+            frames.send(self._channel, guest.GO)
+            said = frames.FrameReader(self._channel, _NOTE_BYTES).read()
+        except (BrokenPipeError, frames.ConnectionEnded, frames.FrameTooLarge):
+            raise RuntimeFailed(f"its first process ended: {self._last_words()}") from None
+        if said != guest.READY:
+            raise RuntimeFailed(said.removeprefix(guest.FAILED).decode("utf-8", "replace"))
+        self._channel.settimeout(None)
+
+    def _check(self, pid: int, profile: Profile, opened: list[int]) -> None:
+        if not self._bundle.runtime.own_kernel:
+            check_mounts(pid, profile, opened)
+        elif opened:
+            raise MountWrong(f"what {self._bundle.runtime.name} mounts cannot be looked at")
+
+    def _early(self, place: Callable[[], Leaf]) -> Leaf:
+        leaf = place()
+        self._undo.callback(remove_patiently, leaf)
+        self._undo.callback(self._bundle.end)
+        return leaf
+
+    def _last_words(self) -> str:
+        os.set_blocking(self._err, False)
+        try:
+            said = os.read(self._err, _NOTE_BYTES).decode("utf-8", "replace").strip()
+        except BlockingIOError:
+            said = ""
+        return said.splitlines()[-1] if said else "it said nothing"
+
+
+def _nothing() -> None:
+    """There is no stock to be refilled."""

@@ -1,0 +1,32 @@
+"""Standard without namespaces, where the kernel forbids them and an operator said that it will do.
+
+Landlock, the filter, limits and control groups stand; gone are the private mounts, processes and
+network. Host name and process numbers are seen; there is no network at all.
+"""
+
+from functools import partial
+
+from sandbox.daemon import launch
+from sandbox.daemon.cgroups import Driver
+from sandbox.daemon.operations import Counter
+from sandbox.daemon.template import Template
+from sandbox.spec import Backend, IsolationLevel, Profile
+
+
+class DegradedBackend:
+    name = Backend.DEGRADED
+    ceiling = IsolationLevel.STANDARD
+    network = False
+
+    def __init__(
+        self, scratch: str, driver: Driver, counter: Counter, stock: int, *, allowed: bool
+    ) -> None:
+        self._scratch, self._driver, self._counter, self._stock = scratch, driver, counter, stock
+        self._allowed = allowed
+
+    def flaw(self) -> str | None:
+        return None if self._allowed else "the degraded backend is not allowed here"
+
+    def template(self, profile: Profile) -> Template:
+        prepare = partial(launch.bare, profile, self._scratch)
+        return Template(prepare, self._driver, self._counter, self._stock)

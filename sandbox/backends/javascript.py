@@ -1,0 +1,69 @@
+"""JavaScript for code tools: Deno, the system's or the wheel's, and what it needs inside."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sysconfig
+from pathlib import Path
+
+from sandbox.backends.elf import loader_of
+from sandbox.inside import frames, javascript
+
+# Where a run with namespaces sees them.
+PROGRAM_INSIDE, SCRIPT_INSIDE = "/runtime/deno", "/runtime/javascript.js"
+SCRIPT = str(Path(javascript.__file__).with_suffix(".js"))
+_FIX = "Install the wheel deno, or Deno 2 itself, where sandboxd finds it."
+_PATIENCE_S = 10
+_MEMORY_BYTES = 64 << 20
+_TRIAL = {"program": {"source": "function main(n) { return n + 1 }", "entry_point": "main"}}
+
+
+def runtime() -> str:
+    """The system's own, else the wheel's. Raises FileNotFoundError."""
+    wheel = os.path.join(sysconfig.get_path("scripts"), "deno")
+    found = shutil.which("deno") or shutil.which(wheel)
+    if found is None:
+        raise FileNotFoundError("Deno is neither installed nor in the environment")
+    return os.path.realpath(found)
+
+
+def executables(program: str) -> list[str]:
+    """All that may be executed where nothing else may: Deno as `program`, and its loader."""
+    loader = loader_of(runtime())
+    return [program, *([] if loader is None else [loader])]
+
+
+def flaw() -> str | None:
+    """Why no JavaScript can be run here, with what to do about it; None: some was run."""
+    try:
+        answer = _try()
+    except (OSError, frames.ConnectionEnded, frames.FrameTooLarge, ValueError) as error:
+        return f"Deno does not run here: {type(error).__name__} {error}".strip() + f". {_FIX}"
+    if answer != b"R2":
+        return f"Deno answers with what it was not asked. {_FIX}"
+    return None
+
+
+def _try() -> bytes:
+    """A job as a slot would do it, without any wall: the job is ours."""
+    ours, theirs = socket.socketpair()
+    runnable = javascript.Runtime(runtime(), SCRIPT, new_code=True)
+    with ours, theirs:
+        ours.settimeout(_PATIENCE_S)
+        process = subprocess.Popen(
+            javascript.command(runnable, _MEMORY_BYTES),
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+            env=javascript.ENVIRONMENT,
+            cwd="/",
+        )
+        try:
+            theirs.close()
+            frames.send(ours, json.dumps(_TRIAL | {"parameters": 1}).encode())
+            return frames.FrameReader(ours, 100).read()
+        finally:
+            process.kill()
+            process.wait()

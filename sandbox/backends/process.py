@@ -1,0 +1,34 @@
+"""sandboxd's own wall: templates behind bubblewrap that fork a slot for each run."""
+
+from functools import partial
+
+from sandbox.daemon import launch
+from sandbox.daemon.cgroups import Driver
+from sandbox.daemon.operations import Counter
+from sandbox.daemon.template import Template
+from sandbox.spec import Backend, IsolationLevel, Profile
+
+
+class ProcessBackend:
+    """Level None is its own as well: the same slots, without bubblewrap."""
+
+    name = Backend.PROCESS
+    ceiling = IsolationLevel.RESTRICTED
+    network = True
+
+    def __init__(
+        self, bwrap: str, scratch: str, driver: Driver, counter: Counter, stock: int
+    ) -> None:
+        self._bwrap, self._scratch, self._stock = bwrap, scratch, stock
+        self._driver, self._counter = driver, counter
+
+    def flaw(self) -> str | None:
+        """The doctor makes real runs to find out; nothing is known before."""
+        return None
+
+    def template(self, profile: Profile) -> Template:
+        if profile.level == IsolationLevel.NONE:
+            prepare = partial(launch.bare, profile, self._scratch)
+        else:
+            prepare = partial(launch.namespaced, self._bwrap, profile)
+        return Template(prepare, self._driver, self._counter, self._stock)

@@ -1,0 +1,65 @@
+"""Children of sandboxd: those it started and waits for, and orphans that fell to it."""
+
+import os
+import subprocess
+import threading
+from typing import Any
+
+from sandbox.inside import libc, sessions
+
+_starting = threading.RLock()
+_own: set[int] = set()
+
+
+def become_subreaper() -> None:
+    """Orphans of a killed bwrap come to this process, which waits for them."""
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+
+
+def start_child(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """A child whose exit status is its starter's: `reap_orphans` leaves it alone."""
+    with _starting:
+        process = subprocess.Popen(command, **options)
+        _own.add(process.pid)
+    return process
+
+
+def wait_child(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait()
+    finally:
+        _own.discard(process.pid)
+
+
+def reap_orphans() -> None:
+    """Wait for those who became children of this process by the death of their parents."""
+    with _starting:
+        for pid in _children() - _own:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
+
+
+def _children() -> set[int]:
+    """Of all threads; a thread may end while one looks."""
+    found: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children") as file:
+                found.update(map(int, file.read().split()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def threads_of_user() -> int:
+    """As RLIMIT_NPROC counts them."""
+    found = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if sessions.is_ours(name):
+                found += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            continue
+    return found

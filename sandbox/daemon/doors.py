@@ -1,0 +1,30 @@
+"""What leads from a run to the egress broker, opened for as long as the run lasts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandbox.daemon.slot import Slot
+from sandbox.egress.attach import attach
+from sandbox.errors import ErrorCode, Refused
+
+
+class Doors:
+    def __init__(self, egress_path: str) -> None:
+        self._path = egress_path
+
+    @contextmanager
+    def opened(self, slot: Slot, ticket: str | None) -> Iterator[None]:
+        """The far ends of the slot's doors are the broker's until the run is over.
+
+        Raises Refused with EGRESS_UNAVAILABLE. Without a ticket they lead nowhere.
+        """
+        if slot.door is None or ticket is None:
+            slot.shut_doors()
+            yield
+            return
+        if not self._path:
+            raise Refused(ErrorCode.EGRESS_UNAVAILABLE, "sandboxd knows no egress broker")
+        lifeline = attach(self._path, ticket, helper=slot.door, proxy=slot.proxy)
+        slot.shut_doors()
+        with lifeline:
+            yield

@@ -1,0 +1,229 @@
+"""How many operations on files each run has made: sandboxd's side of the counting process.
+
+`Counter` keeps that process alive. Runs do not notice when it has to be started anew: sandboxd
+holds every listener as well, and the numbers lie in memory that both share. Only an operation
+that was being answered at that very moment waits until its run is over.
+"""
+
+import array
+import errno
+import itertools
+import mmap
+import os
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+from sandbox.daemon import counting
+from sandbox.daemon.children import start_child, wait_child
+from sandbox.daemon.counting import COUNT, FULL, GENERATION, LIMIT, OVER, STATE, Message
+from sandbox.daemon.logs import log
+
+_MOST_RUNS = 4096
+_OTHER_DESCRIPTORS = 64
+_RUN_BYTES = counting.CELL_BYTES * len(counting.CELLS)
+_SEND_PATIENCE = struct.pack("=qq", 5, 0)
+_SHORT_LIFE_S = 1.0
+_PAUSE_S = 1.0
+_CODE_ROOT = str(Path(__file__).resolve().parents[2])
+_START = (
+    f"import sys; sys.path.insert(0, {_CODE_ROOT!r}); sys.dont_write_bytecode = True; "
+    "from sandbox.daemon import counting; counting.main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+
+
+class Tally:
+    """The operations of one run.
+
+    `alarm` becomes readable when it wants to make more than it may: it stands still from then on,
+    and is to be killed. Nothing may be asked after `close`.
+    """
+
+    def __init__(
+        self, counter: "Counter", index: int, generation: int, listener: int, directory: int | None
+    ) -> None:
+        self.index, self.generation = index, generation
+        self.listener, self.directory = listener, directory
+        self.alarm = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._counter, self._cells = counter, counter.cells_of(index)
+        self._cells[LIMIT] = counting.UNLIMITED
+        self._before = 0
+
+    def count(self) -> int:
+        """Since `reset`; those that failed are counted, those that the wall refuses are not."""
+        return self._cell(COUNT) - self._before
+
+    def reset(self, most: int | None = None) -> None:
+        """The job begins: count from here, and let it make `most` operations."""
+        self._before = self._cell(COUNT)
+        self._cells[LIMIT] = counting.UNLIMITED if most is None else self._before + most
+
+    def over(self) -> bool:
+        """Whether it wanted to make more than it may."""
+        return bool(self._cell(STATE) & OVER)
+
+    def full(self) -> bool:
+        """Whether its disk is full, or was so when something was about to be taken away."""
+        if self.directory is None:
+            return False
+        return bool(self._cell(STATE) & FULL) or counting.is_full(self.directory)
+
+    def close(self) -> None:
+        """Of a run that has ended; closes both descriptors it was made with."""
+        self._counter.drop(self)
+
+    def _cell(self, which: int) -> int:
+        """0 until the counting process has this run: the cells are an earlier one's."""
+        return self._cells[which] if self._cells[GENERATION] == self.generation else 0
+
+
+class Counter:
+    def __init__(self) -> None:
+        self._memory = os.memfd_create("operations", os.MFD_CLOEXEC)
+        os.ftruncate(self._memory, _MOST_RUNS * _RUN_BYTES)
+        self._cells = memoryview(mmap.mmap(self._memory, 0)).cast("Q")
+        self._free = deque(range(_room()))
+        self._generations = itertools.count(1)
+        self._live: dict[int, Tally] = {}
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+
+    def start(self) -> None:
+        """Raises OSError when the process cannot be started."""
+        self._launch()
+        self._watcher = threading.Thread(target=self._watch, daemon=True, name="operations")
+        self._watcher.start()
+
+    def adopt(self, listener: int, directory: int | None = None) -> Tally:
+        """Count what `listener` tells of; `directory`, in the run's private file system, may be
+        a mere O_PATH. Both belong to the tally from now on, and are closed when this raises
+        OSError: there are too many runs, or descriptors.
+        """
+        with self._lock:
+            try:
+                tally = self._make(listener, directory)
+            except OSError:
+                _close_all(listener, directory)
+                raise
+            self._live[tally.index] = tally
+            try:
+                self._tell(counting.ADOPT, tally, _descriptors(tally))
+            except OSError:
+                self._forget(tally)
+                raise
+        return tally
+
+    def drop(self, tally: Tally) -> None:
+        with self._lock:
+            if self._live.get(tally.index) is tally:
+                self._tell(counting.DROP, tally)
+                self._forget(tally)
+
+    def cells_of(self, index: int) -> memoryview:
+        at = index * len(counting.CELLS)
+        return self._cells[at : at + len(counting.CELLS)]
+
+    def close(self) -> None:
+        """After the last run: what is still counted stands still for good."""
+        self._closing.set()
+        with self._lock:
+            self._hang_up()
+        self._watcher.join()
+        os.close(self._memory)
+
+    def _make(self, listener: int, directory: int | None) -> Tally:
+        if not self._free:
+            raise OSError(errno.EMFILE, "too many runs to count their operations")
+        index = self._free.popleft()
+        try:
+            return Tally(self, index, next(self._generations), listener, directory)
+        except OSError:
+            self._free.append(index)
+            raise
+
+    def _forget(self, tally: Tally) -> None:
+        """Its cells may be another run's: the counting process hears of both in this order."""
+        del self._live[tally.index]
+        _close_all(tally.listener, tally.directory, tally.alarm)
+        self._free.append(tally.index)
+
+    def _tell(self, kind: bytes, tally: Tally, descriptors: list[int] | None = None) -> None:
+        """One that is gone is told again when it is there again, of all that are alive then."""
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors or []))
+        message = Message(kind, tally.index, tally.generation).pack()
+        try:
+            self._control.sendmsg([message], [rights] if descriptors else [])
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        except BlockingIOError:
+            self._process.kill()  # it has not read for seconds
+
+    def _launch(self) -> None:
+        self._control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_PATIENCE)
+        inherited = [far.fileno(), self._memory]
+        command = [sys.executable, "-I", "-S", "-c", _START, *map(str, inherited)]
+        with far:
+            self._process = start_child(
+                command, stdin=subprocess.DEVNULL, pass_fds=inherited, env={}, cwd="/"
+            )
+
+    def _watch(self) -> None:
+        while True:
+            begun = time.monotonic()
+            self._wait_for_end()
+            if self._closing.is_set():
+                return
+            log("counting_ended", status=self._process.returncode, runs=len(self._live))
+            if time.monotonic() - begun < _SHORT_LIFE_S:
+                self._closing.wait(_PAUSE_S)
+            self._restart()
+
+    def _wait_for_end(self) -> None:
+        """It never says anything: whatever is read here is the end."""
+        try:
+            self._control.recv(1)
+        except OSError:
+            pass
+        self._process.kill()
+        wait_child(self._process)
+
+    def _restart(self) -> None:
+        with self._lock:
+            self._control.close()
+            try:
+                self._launch()
+                for tally in self._live.values():
+                    self._tell(counting.ADOPT, tally, _descriptors(tally))
+            except OSError as error:
+                log("counting_not_restarted", reason=str(error))
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        try:
+            self._control.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the other end is gone already
+
+
+def _room() -> int:
+    """As many runs as the counting process can have descriptors for."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(_MOST_RUNS, (most - _OTHER_DESCRIPTORS) // counting.DESCRIPTORS)
+
+
+def _descriptors(tally: Tally) -> list[int]:
+    given = (tally.listener, tally.alarm, tally.directory)
+    return [one for one in given if one is not None]
+
+
+def _close_all(*descriptors: int | None) -> None:
+    for descriptor in descriptors:
+        if descriptor is not None:
+            os.close(descriptor)

@@ -1,0 +1,96 @@
+"""Directories on the host's disk for runs without a mount namespace, and their removal."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from sandbox.daemon.logs import log
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_root(path: str) -> str:
+    """A directory of our own, empty; what an earlier sandboxd left there is removed.
+
+    Without a path, a new one. Raises OSError when somebody else has it.
+    """
+    if not path:
+        return tempfile.mkdtemp(prefix="toolcrib-")
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(f"{path} belongs to somebody else")
+    os.chmod(path, 0o700)
+    root = os.open(path, _DIRECTORY)
+    try:
+        empty(root)
+    finally:
+        os.close(root)
+    return path
+
+
+def remove_root(path: str) -> None:
+    root = os.open(path, _DIRECTORY)
+    remove(root)
+    os.close(root)
+
+
+def remove(directory: int) -> None:
+    """The directory behind the descriptor, with all that is in it."""
+    try:
+        empty(directory)
+        Path(os.readlink(f"/proc/self/fd/{directory}")).rmdir()
+    except OSError as error:
+        log("scratch_left_behind", reason=str(error))
+
+
+def empty(directory: int) -> None:
+    """Remove everything below, however deep or wide, with two descriptors and no recursion.
+
+    What lies in a subdirectory is moved up, so that there never is a third floor.
+    """
+    fresh = (f".moved-{number}" for number in count())
+    while subdirectories := _remove_files(directory):
+        for name in subdirectories:
+            _flatten(directory, name, fresh.__next__)
+
+
+def _remove_files(directory: int) -> list[str]:
+    """Returns the names of what is left: the directories."""
+    left = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                left.append(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=directory)
+    return left
+
+
+def _flatten(parent: int, name: str, fresh_name: Callable[[], str]) -> None:
+    # Nobody is left who could exchange it for a link; its owner may have shut it to himself.
+    os.chmod(name, 0o700, dir_fd=parent)
+    directory = os.open(name, _DIRECTORY, dir_fd=parent)
+    try:
+        for below in _remove_files(directory):
+            os.chmod(below, 0o700, dir_fd=directory)
+            _move_up(below, directory, parent, fresh_name)
+    finally:
+        os.close(directory)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _move_up(name: str, directory: int, parent: int, fresh_name: Callable[[], str]) -> None:
+    """Under a name that is free there."""
+    while True:
+        target = fresh_name()
+        try:
+            os.stat(target, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(name, target, src_dir_fd=directory, dst_dir_fd=parent)
+            return

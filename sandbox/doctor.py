@@ -1,0 +1,109 @@
+"""Attacks every wall this machine can make before anything is served, and says which of them hold.
+
+Each level gets one run that attacks it from inside, and one for each limit that has to end it.
+What can be seen from outside is judged outside.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from sandbox.daemon.capability import Capability, Verdict
+from sandbox.daemon.trial import Trial, Wall, attempt
+from sandbox.machine import Facts, Run
+from sandbox.remedies import DEGRADED_NEEDS_ABI, Trouble, remedies
+from sandbox.spec import Backend, IsolationLevel
+
+ORGANIZATION = "sandboxd"  # whose templates the trials use; no organization has this name
+_DEGRADED = Wall(IsolationLevel.STANDARD, Backend.DEGRADED)
+
+
+def examine(run: Run, facts: Facts) -> Capability:
+    """`run` performs one real run and blocks until its end; two threads call it."""
+    began = time.monotonic()
+    capability = conclude(try_all(run, facts), facts)
+    took_ms = round((time.monotonic() - began) * 1000, 1)
+    return replace(capability, checked_at=round(time.time(), 3), checked_ms=took_ms)
+
+
+def try_all(run: Run, facts: Facts) -> list[Trial]:
+    """Two walls at a time. What Standard cannot have, its stricter sisters cannot have either."""
+
+    def one(wall: Wall) -> Trial:
+        return attempt(run, facts, wall)
+
+    none, standard, *stricter = (Wall(level) for level in IsolationLevel)
+    with ThreadPoolExecutor(2, thread_name_prefix="doctor") as pool:
+        first = list(pool.map(one, (none, standard)))
+        if first[1].failure:
+            rest = [replace(first[1], wall=wall) for wall in stricter]
+        else:
+            rest = list(pool.map(one, stricter))
+        return [*first, *rest, *([one(_DEGRADED)] if _may_degrade(facts) else [])]
+
+
+def conclude(trials: Sequence[Trial], facts: Facts) -> Capability:
+    """From what was seen to what is served: nothing is, whose wall was not seen to hold."""
+    tried = {trial.wall: trial for trial in trials}
+    levels = {level: _verdict(tried[Wall(level)], facts) for level in IsolationLevel}
+    stands_in = _stands_in(tried)
+    if stands_in:
+        levels[IsolationLevel.STANDARD] = Verdict(True, backend=Backend.DEGRADED)
+    found = remedies(facts, Trouble(_no_namespaces(tried), _leaks(trials), stands_in))
+    available = [level for level, verdict in levels.items() if verdict.available]
+    return Capability(
+        ceiling=available[-1] if available else None,
+        cgroup_mode=facts.cgroup_mode,
+        reasons=tuple(remedy.reason for remedy in found),
+        fix=tuple(dict.fromkeys(remedy.fix for remedy in found if remedy.fix)),
+        levels=levels,
+        backends=_backends(tried, facts),
+        attacks=tuple(attack for trial in trials for attack in trial.attacks),
+    )
+
+
+def _verdict(trial: Trial, facts: Facts) -> Verdict:
+    if trial.flaw is not None:
+        return Verdict(False, (trial.flaw,))
+    return Verdict(True, network=facts.egress_flaw is None)
+
+
+def _stands_in(tried: dict[Wall, Trial]) -> bool:
+    degraded = tried.get(_DEGRADED)
+    return bool(_no_namespaces(tried)) and degraded is not None and degraded.flaw is None
+
+
+def _no_namespaces(tried: dict[Wall, Trial]) -> str:
+    return tried[Wall(IsolationLevel.STANDARD)].failure
+
+
+def _leaks(trials: Sequence[Trial]) -> Iterator[str]:
+    """Every wall with a flaw of its own: the lack of namespaces is one for all."""
+    standard = Wall(IsolationLevel.STANDARD)
+    shared = next(trial.failure for trial in trials if trial.wall == standard)
+    for trial in trials:
+        if trial.flaw and not (trial.wall.namespaces and shared):
+            degraded = " (degraded)" if trial.wall.backend == Backend.DEGRADED else ""
+            yield f"Level {trial.wall.level}{degraded}: {trial.flaw}."
+
+
+def _backends(tried: dict[Wall, Trial], facts: Facts) -> dict[Backend, str | None]:
+    flaws = [trial.flaw for wall, trial in tried.items() if wall.namespaces]
+    return {
+        Backend.PROCESS: None if None in flaws else flaws[0],
+        Backend.DEGRADED: _flaw_of_degraded(tried.get(_DEGRADED), facts),
+        **facts.backends,
+    }
+
+
+def _may_degrade(facts: Facts) -> bool:
+    return facts.degraded_allowed and facts.landlock_abi >= DEGRADED_NEEDS_ABI
+
+
+def _flaw_of_degraded(trial: Trial | None, facts: Facts) -> str | None:
+    if not facts.degraded_allowed:
+        return "it is not allowed here"
+    if trial is None:
+        return f"it needs Landlock ABI {DEGRADED_NEEDS_ABI}, and this kernel has less"
+    return trial.flaw

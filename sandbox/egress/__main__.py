@@ -1,0 +1,73 @@
+"""`python -m sandbox.egress`: the one process through which runs reach other machines.
+
+Started fresh with an empty environment, as a user that owns nothing; no Django, no database. What
+it knows of secrets are the credentials in the policies of runs that are under way.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import signal
+import ssl
+import sys
+
+from sandbox.daemon.logs import log
+from sandbox.egress.addresses import Gate, read_network
+from sandbox.egress.broker import Broker, Users, listen
+from sandbox.egress.dial import Dialer
+from sandbox.egress.resolve import Resolver, prepare_system_lookup
+from sandbox.egress.trust import client_context
+from sandbox.inside import libc
+
+
+def main() -> int:
+    options = read_options()
+    os.umask(0o022)
+    libc.prctl(libc.PR_SET_DUMPABLE, 0)  # nobody of the same user reads what is in memory here
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    prepare_system_lookup()
+    try:
+        trust = client_context(options.ca)
+    except (OSError, ssl.SSLError) as error:
+        sys.exit(f"the certificates cannot be read: {error}")
+    asyncio.run(serve(options, trust))
+    os._exit(0)  # a lookup that nobody waits for may still hang in its thread
+
+
+async def serve(options: argparse.Namespace, trust: ssl.SSLContext) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    dialer = Dialer(Resolver(), Gate(options.allow_private), trust)
+    broker = Broker(dialer, Users(options.worker_uid, options.sandbox_uid))
+    with listen(options.socket) as listener:
+        serving = asyncio.ensure_future(broker.serve(listener))
+        stopping = asyncio.ensure_future(stop.wait())
+        log("ready", pid=os.getpid(), uid=os.geteuid(), authorities=len(trust.get_ca_certs()))
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+        serving.cancel()
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m sandbox.egress")
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--worker-uid", type=int, required=True, help="may open tickets")
+    parser.add_argument("--sandbox-uid", type=int, required=True, help="may attach runs")
+    parser.add_argument(
+        "--allow-private",
+        type=read_network,
+        action="append",
+        default=[],
+        metavar="NETWORK",
+        help="a network of private addresses that may be dialled",
+    )
+    parser.add_argument("--ca", default="", metavar="FILE", help="further authorities to believe")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""The listening side: who may ask for what, and how long a ticket lasts."""
+
+import asyncio
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandbox.daemon.logs import log
+from sandbox.egress import control
+from sandbox.egress.crew import Crew
+from sandbox.egress.dial import Dialer
+from sandbox.egress.policy import EgressPolicy, Tally
+from sandbox.egress.reach import Reach
+from sandbox.egress.run import Run, Unfit
+from sandbox.errors import SpecInvalid
+from sandbox.fields import Fields
+
+_BACKLOG = 128
+_OUT_OF_DESCRIPTORS_S = 0.1
+
+
+@dataclass(frozen=True)
+class Users:
+    """By their uid; the kernel says who is at the other end."""
+
+    worker: int
+    sandbox: int
+
+
+class Broker:
+    def __init__(self, dialer: Dialer, users: Users) -> None:
+        self._dialer, self._users = dialer, users
+        self._runs: dict[str, Run] = {}
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Until it is cancelled; then every run has ended."""
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        async with Crew() as peers:
+            while True:
+                try:
+                    channel, _ = await loop.sock_accept(listener)
+                except OSError as error:
+                    log("accept_failed", reason=os.strerror(error.errno or 0))
+                    await asyncio.sleep(_OUT_OF_DESCRIPTORS_S)
+                    continue
+                peers.begin(self._welcome(channel))
+
+    async def _welcome(self, channel: socket.socket) -> None:
+        uid = control.peer_uid(channel)
+        with channel:
+            if uid not in {self._users.worker, self._users.sandbox}:
+                log("peer_refused", uid=uid)
+                return
+            try:
+                await Peer(channel, uid, self).converse()
+            except OSError:
+                return  # it went away
+
+    def may_open(self, uid: int) -> bool:
+        return uid == self._users.worker
+
+    def may_attach(self, uid: int) -> bool:
+        return uid == self._users.sandbox
+
+    def open(self, policy: EgressPolicy) -> Run:
+        """Raises SpecInvalid."""
+        run = Run(Reach(policy, self._dialer))
+        self._runs[run.name] = run
+        return run
+
+    def attach(self, name: str, doors: list[socket.socket]) -> Run:
+        """Raises Unfit."""
+        run = self._runs.get(name)
+        if run is None:
+            raise Unfit("there is no such ticket")
+        if not doors:
+            raise Unfit("a ticket without a door")
+        run.attach(doors[0], doors[1] if len(doors) > 1 else None)
+        return run
+
+    def forget(self, run: Run) -> None:
+        self._runs.pop(run.name, None)
+
+
+class Peer:
+    """One connection: of a worker with one ticket at a time, or the lifeline of a run."""
+
+    def __init__(self, channel: socket.socket, uid: int, broker: Broker) -> None:
+        self._frames = control.Frames(channel)
+        self._uid, self._broker = uid, broker
+        self._own: Run | None = None
+        self._led: Run | None = None
+
+    async def converse(self) -> None:
+        """Whatever hangs on this connection ends with it. Raises OSError."""
+        try:
+            while (body := await self._frames.next()) is not None:
+                await self._frames.send(await self._answer(body))
+        except SpecInvalid:
+            log("conversation_ended", uid=self._uid)
+        finally:
+            self._frames.drop_doors()
+            await self._end_all()
+
+    async def _answer(self, body: bytes) -> dict[str, Any]:
+        """A reason goes to the peer alone: it may say what stands in a policy."""
+        try:
+            return await self._do(control.decode(body))
+        except (SpecInvalid, Unfit) as reason:
+            log("refused", uid=self._uid, kind=type(reason).__name__)
+            return {"refused": str(reason)}
+        finally:
+            self._frames.drop_doors()
+
+    async def _do(self, asked: Fields) -> dict[str, Any]:
+        match asked.text("type"):
+            case "open" if self._own is None and self._broker.may_open(self._uid):
+                self._own = self._broker.open(EgressPolicy.from_wire(asked.value("policy")))
+                return {"ticket": self._own.name}
+            case "close" if self._own is not None:
+                return {"tally": (await self._close(self._own)).to_wire()}
+            case "attach" if self._led is None and self._broker.may_attach(self._uid):
+                return self._attach(asked.text("ticket"))
+        raise Unfit("that is not yours to ask now")
+
+    def _attach(self, name: str) -> dict[str, Any]:
+        doors, self._frames.doors = self._frames.doors, []
+        try:
+            self._led = self._broker.attach(name, doors)
+        except Unfit:
+            self._frames.doors = doors  # to be closed with the others
+            raise
+        return {"attached": True}
+
+    async def _close(self, run: Run) -> Tally:
+        self._own = None
+        self._broker.forget(run)
+        tally = await run.end()
+        if tally.requests:
+            log("run", requests=tally.requests, refused=tally.refused)
+        return tally
+
+    async def _end_all(self) -> None:
+        if self._led is not None:
+            await self._led.end()
+        if self._own is not None:
+            await self._close(self._own)
+
+
+def listen(path: str) -> socket.socket:
+    """Replaces the socket an earlier broker left. Raises OSError where one still answers."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
+        if knock.connect_ex(path) == 0:
+            raise OSError(f"another broker listens on {path}")
+    Path(path).unlink(missing_ok=True)
+    listener.bind(path)
+    os.chmod(path, 0o666)  # noqa: S103 - connecting is free, the peer is checked
+    listener.listen(_BACKLOG)
+    return listener

@@ -1,0 +1,138 @@
+"""What a worker calls: a ticket for each run that may reach something."""
+
+import json
+import os
+import select
+import socket
+import threading
+from contextlib import suppress
+from typing import Any, Self
+
+from sandbox.egress import control
+from sandbox.egress.policy import EgressPolicy, Tally
+from sandbox.errors import SpecInvalid
+from sandbox.inside.frames import ConnectionEnded, FrameReader, FrameTooLarge
+
+_TIMEOUT_S = 5.0
+
+
+class Ticket:
+    """Good for one run, until it is closed or this process ends. Also a context manager."""
+
+    def __init__(self, name: str, client: "EgressClient", line: "Line") -> None:
+        self.name = name
+        self._client, self._line = client, line
+        self._tally: Tally | None = None
+
+    def close(self) -> Tally:
+        """End what is left of the run's connections; what it tried is complete then.
+
+        The same answer when called again. Raises OSError when the broker is gone: what it had
+        counted is gone with it.
+        """
+        if self._tally is None:
+            answer = self._line.ask({"type": "close"})
+            self._tally = Tally.from_wire(answer["tally"])
+            self._client.keep(self._line)
+        return self._tally
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class EgressClient:
+    """Thread-safe; keeps connections for further tickets and none across a fork."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._idle: list[Line] = []
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def open(self, policy: EgressPolicy) -> Ticket:
+        """Raises OSError when there is no broker, SpecInvalid when it does not take the policy."""
+        line = self._line()
+        answer = line.ask({"type": "open", "policy": policy.to_wire()})
+        if "refused" in answer:
+            self.keep(line)
+            raise SpecInvalid(answer["refused"])
+        return Ticket(answer["ticket"], self, line)
+
+    def close(self) -> None:
+        with self._lock:
+            lines, self._idle = self._idle, []
+        for line in lines:
+            line.close()
+
+    def keep(self, line: "Line") -> None:
+        with self._lock:
+            if line.pid == self._pid == os.getpid():
+                self._idle.append(line)
+
+    def _line(self) -> "Line":
+        """A kept one that still lives, else a new one. Raises OSError."""
+        while (kept := self._pop()) is not None:
+            if kept.fresh():
+                return kept
+            kept.close()
+        return Line(self._path)
+
+    def _pop(self) -> "Line | None":
+        with self._lock:
+            if self._pid != os.getpid():
+                self._idle, self._pid = [], os.getpid()
+            return self._idle.pop() if self._idle else None
+
+
+class Line:
+    """One connection to the broker."""
+
+    def __init__(self, path: str) -> None:
+        self.pid = os.getpid()
+        self._channel = connect(path)
+        self._reader = FrameReader(self._channel, control.FRAME_CAP)
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Raises OSError; the connection is of no use then."""
+        try:
+            self._channel.sendall(control.encode(question))
+            return read_answer(self._reader)
+        except BaseException:
+            self.close()
+            raise
+
+    def fresh(self) -> bool:
+        """Nothing has come since the last answer: neither bytes nor an end."""
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        return not poll.poll(0)
+
+    def close(self) -> None:
+        """Also where a child of ours still has a copy of the descriptor."""
+        if self.pid == os.getpid():
+            with suppress(OSError):  # it had ended
+                self._channel.shutdown(socket.SHUT_RDWR)
+        self._channel.close()
+
+
+def connect(path: str) -> socket.socket:
+    """Raises OSError."""
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    channel.settimeout(_TIMEOUT_S)
+    try:
+        channel.connect(path)
+    except OSError:
+        channel.close()
+        raise
+    return channel
+
+
+def read_answer(reader: FrameReader) -> dict[str, Any]:
+    """Raises OSError."""
+    try:
+        return dict(json.loads(reader.read()))
+    except (ConnectionEnded, FrameTooLarge):
+        raise ConnectionResetError("the broker ended the connection") from None

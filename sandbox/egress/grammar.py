@@ -1,0 +1,157 @@
+"""What may be written for a host, a URL and a port. Pure; what is accepted has one reading only.
+
+A name is ASCII in lower case without its last dot, an address is in its canonical spelling. Every
+other spelling of an address that some resolver understands is refused, not translated.
+"""
+
+import re
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Literal, Self, cast
+
+import idna
+
+type Address = IPv4Address | IPv6Address
+
+LONGEST_NAME = 253
+LONGEST_URL = 16_384
+DEFAULT_PORTS = {"http": 80, "https": 443}
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+# inet_aton reads 127.1, 0177.0.0.1, 0x7f.1 and 2130706433 as addresses: all end like this.
+_ENDS_IN_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+# Without dots: an IPv4 address inside one has two spellings, and no rule may list it anyway.
+_IPV6_CHARACTERS = re.compile(r"[0-9a-f:]{2,39}")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_URL = re.compile(r"(https?)://([^/?]*)(/[^?]*)?(\?.*)?", re.IGNORECASE)
+# Also keeps out spaces, controls, "#", backslashes and what is not ASCII.
+_TARGET = re.compile(r"[!\"$-\[\]-~]*")
+
+
+class Malformed(ValueError):
+    """The text says which rule was broken, without what broke it."""
+
+
+class BadHost(Malformed):
+    """No host anybody may ask for, whatever the rules say."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """`text` as it is compared, resolved, shown to the server and written down."""
+
+    text: str
+    address: Address | None = None
+
+    def __str__(self) -> str:
+        """As it stands in a URL."""
+        return f"[{self.text}]" if isinstance(self.address, IPv6Address) else self.text
+
+
+@dataclass(frozen=True)
+class Url:
+    """`target` is path and query, as the request line has them."""
+
+    scheme: Literal["http", "https"]
+    host: Host
+    port: int
+    target: str
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+    @property
+    def authority(self) -> str:
+        """What the Host header says: the port only when it is not the scheme's own."""
+        plain = self.port == DEFAULT_PORTS[self.scheme]
+        return str(self.host) if plain else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises Malformed; BadHost where the host is at fault."""
+        scheme, authority, target = split_url(text)
+        host, port = parse_authority(authority, DEFAULT_PORTS[scheme])
+        return cls(scheme, host, port, target)
+
+
+def parse_host(text: str) -> Host:
+    """A name, an IPv4 address, or an IPv6 address in brackets. Raises BadHost."""
+    if text.startswith("["):
+        return _bracketed(text)
+    spelt = _to_ascii(text)
+    name = spelt.removesuffix(".")
+    if _ENDS_IN_NUMBER.fullmatch(name):
+        return _dotted(spelt)
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+        raise BadHost("not a host name")
+    return Host(name)
+
+
+def parse_authority(text: str, default_port: int | None = None) -> tuple[Host, int]:
+    """`host:port`; the port may be left out where there is a default."""
+    if "@" in text:
+        raise BadHost("a host with a user name")
+    end = text.find("]") + 1 if text.startswith("[") else text.find(":")
+    name, rest = (text, "") if end < 0 else (text[:end], text[end:])
+    if rest == "" and default_port is not None:
+        return parse_host(name), default_port
+    if not rest.startswith(":"):
+        raise BadHost("a host without its port")
+    return parse_host(name), parse_port(rest[1:])
+
+
+def parse_port(text: str) -> int:
+    if not _PORT.fullmatch(text) or int(text) > 65535:
+        raise BadHost("not a port")
+    return int(text)
+
+
+def split_url(text: str) -> tuple[Literal["http", "https"], str, str]:
+    """Scheme, authority and target. The target holds visible ASCII and no fragment."""
+    found = _URL.fullmatch(text) if len(text) <= LONGEST_URL else None
+    if found is None:
+        raise Malformed("not an http or https URL")
+    scheme, authority, path, query = found.groups()
+    target = (path or "/") + (query or "")
+    if not _TARGET.fullmatch(target):
+        raise Malformed("a URL with characters that must be escaped")
+    return cast('Literal["http", "https"]', scheme.lower()), authority, target
+
+
+def _to_ascii(text: str) -> str:
+    """ASCII letters in lower case; labels of other letters only as IDNA 2008 writes them."""
+    if not text or len(text) > LONGEST_NAME + 1:
+        raise BadHost("a host that is empty or too long")
+    if text.isascii():
+        return text.lower()
+    # The library also splits at dots of other scripts; here a dot is a dot.
+    labels = text.removesuffix(".").split(".")
+    try:
+        return ".".join(_label_to_ascii(label) for label in labels)
+    except UnicodeError:
+        raise BadHost("a host name with letters that no name may have") from None
+
+
+def _label_to_ascii(label: str) -> str:
+    return label.lower() if label.isascii() else idna.alabel(label).decode("ascii")
+
+
+def _dotted(text: str) -> Host:
+    try:
+        return Host(text, IPv4Address(text))
+    except AddressValueError:
+        raise BadHost("an address in an odd spelling") from None
+
+
+def _bracketed(text: str) -> Host:
+    inner = text[1:-1].lower()
+    if not text.endswith("]") or not _IPV6_CHARACTERS.fullmatch(inner):
+        raise BadHost("not an IPv6 address in brackets")
+    try:
+        address = IPv6Address(inner)
+    except AddressValueError:
+        raise BadHost("not an IPv6 address in brackets") from None
+    if address.compressed != inner:
+        raise BadHost("an address in an odd spelling")
+    return Host(inner, address)

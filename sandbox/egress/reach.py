@@ -1,0 +1,110 @@
+"""The one way out of a run: every request and every tunnel passes all checks, in their order."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from sandbox.egress.denials import Code, Denied
+from sandbox.egress.dial import Dialer, Line
+from sandbox.egress.grammar import BadHost, Host, Malformed, Url, parse_authority
+from sandbox.egress.ledger import Entry, Ledger, host_in_authority, host_in_url
+from sandbox.egress.messages import Answer, Asked, Upstream, check, outgoing
+from sandbox.egress.policy import EgressPolicy
+from sandbox.egress.resolve import Turns
+from sandbox.egress.rules import Rules
+from sandbox.egress.streams import Stream
+
+HELPER, PROXY, TUNNEL = "helper", "proxy", "tunnel"
+TIRING = frozenset({Code.REQUEST_LIMIT, Code.CONNECTION_LIMIT})
+_PENALTY_S = 0.005
+
+
+class Reach:
+    """Of one run. Raises SpecInvalid for a policy that cannot be meant."""
+
+    def __init__(self, policy: EgressPolicy, dialer: Dialer) -> None:
+        self.limits = policy.limits
+        self.ledger = Ledger(policy.limits)
+        self._rules = Rules(policy)
+        self._dialer = dialer
+        self._turns = Turns()
+        self._patience = asyncio.Lock()
+
+    async def slow_down(self) -> None:
+        """For a run that goes on asking when it has had its share: one answer after the other."""
+        async with self._patience:
+            await asyncio.sleep(_PENALTY_S)
+
+    @asynccontextmanager
+    async def request(self, door: str, asked: Asked) -> AsyncIterator[Answer]:
+        """The answer, its body still to come. No redirect is followed. Raises Denied."""
+        with self.ledger.attempt(door) as entry:
+            async with self._in_time(asked.timeout_s):
+                entry.method, entry.host = asked.method, host_in_url(asked.url)
+                self.ledger.check_share()
+                url = _read(asked, entry)
+                rule = self._rules.admit(asked.method, url)
+                line = await self._connect(entry, url.host, url.port)
+                try:
+                    secret = url.scheme == "https" or line.opened
+                    request = outgoing(asked, url, rule.headers if secret else ())
+                    stream = await self._stream(url, line)
+                    upstream = Upstream(stream, entry)
+                    await upstream.send(request, asked.body)
+                    answer = await upstream.answer()
+                    entry.status = answer.status
+                    yield answer
+                finally:
+                    line.stream.close()
+
+    @asynccontextmanager
+    async def tunnel(self, authority: str) -> AsyncIterator[tuple[Line, Host, int, Entry]]:
+        """A connection to look after for who carries its bytes. Raises Denied."""
+        with self.ledger.attempt(TUNNEL) as entry:
+            async with self._in_time(None):
+                entry.method, entry.host = "CONNECT", host_in_authority(authority)
+                self.ledger.check_share()
+                with _malformed_denied():
+                    host, port = parse_authority(authority)
+                entry.host, entry.port = host.text, port
+                self._rules.admit_tunnel(host, port)
+                line = await self._connect(entry, host, port)
+                try:
+                    yield line, host, port, entry
+                finally:
+                    line.stream.close()
+
+    async def _connect(self, entry: Entry, host: Host, port: int) -> Line:
+        line = await self._dialer.connect(host, port, self._turns)
+        entry.address = str(line.address)
+        return line
+
+    async def _stream(self, url: Url, line: Line) -> Stream:
+        return await self._dialer.secure(line, url.host) if url.scheme == "https" else line.stream
+
+    @asynccontextmanager
+    async def _in_time(self, wished_s: float | None) -> AsyncIterator[None]:
+        limit_s = self.limits.request_s
+        try:
+            async with asyncio.timeout(limit_s if wished_s is None else min(wished_s, limit_s)):
+                yield
+        except TimeoutError:
+            raise Denied(Code.TIMEOUT, "the request took too long") from None
+
+
+def _read(asked: Asked, entry: Entry) -> Url:
+    with _malformed_denied():
+        url = Url.parse(asked.url)
+    entry.host, entry.port = url.host.text, url.port
+    check(asked.headers)
+    return url
+
+
+@contextmanager
+def _malformed_denied() -> Iterator[None]:
+    try:
+        yield
+    except BadHost as reason:
+        raise Denied(Code.HOST_INVALID, str(reason)) from None
+    except Malformed as reason:
+        raise Denied(Code.REQUEST_INVALID, str(reason)) from None

@@ -1,0 +1,63 @@
+"""One ticket: what a run may reach, and its doors while it lasts."""
+
+import secrets
+import socket
+
+from sandbox.egress.crew import Crew
+from sandbox.egress.door import Door
+from sandbox.egress.policy import Tally
+from sandbox.egress.proxy import Proxy
+from sandbox.egress.reach import Reach
+
+_PROXY_ADDRESS = "127.0.0.1"
+
+
+class Unfit(Exception):
+    """A ticket that is used up, or a descriptor that is no door; the text says which."""
+
+
+class Run:
+    """Its name is the only key to it: 128 random bits that the worker gives to sandboxd."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.name = secrets.token_hex(16)
+        self._reach = reach
+        self._crew = Crew()
+        self._channels: list[socket.socket] = []
+        self._attached = False
+
+    def attach(self, helper: socket.socket, proxy: socket.socket | None) -> None:
+        """Once. From now on the two are the run's. Raises Unfit."""
+        if self._attached:
+            raise Unfit("the ticket was used before")
+        _check_helper(helper)
+        if proxy is not None:
+            _check_proxy(proxy)
+        self._attached = True
+        self._channels.append(helper)
+        self._crew.begin(Door(helper, self._reach).serve())
+        if proxy is not None:
+            self._channels.append(proxy)
+            self._crew.begin(Proxy(proxy, self._reach).serve())
+
+    async def end(self) -> Tally:
+        """Every connection of the run is closed when this returns. May be called again."""
+        self._attached = True
+        await self._crew.end()
+        while self._channels:
+            self._channels.pop().close()
+        return self._reach.ledger.tally()
+
+
+def _check_helper(channel: socket.socket) -> None:
+    if (channel.family, channel.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+        raise Unfit("the helper's door is not a stream socket")
+
+
+def _check_proxy(channel: socket.socket) -> None:
+    """A socket that listens on an address others can reach would be a proxy for them as well."""
+    fits = (channel.family, channel.type) == (socket.AF_INET, socket.SOCK_STREAM)
+    if not fits or not channel.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise Unfit("the proxy's door does not listen")
+    if channel.getsockname()[0] != _PROXY_ADDRESS:
+        raise Unfit("the proxy's door listens on another address")

@@ -1,0 +1,186 @@
+"""Who may ask the broker for what: tickets, attaching, and the users at the other end."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from sandbox.egress import control
+from sandbox.egress.attach import attach
+from sandbox.egress.client import EgressClient, connect
+from sandbox.egress.policy import EgressPolicy, HostRule, Tally
+from sandbox.errors import ErrorCode, Refused, SpecInvalid
+from sandbox.inside.frames import FrameReader
+from tests.crib import CHECKOUT
+
+
+@pytest.fixture
+def doors():
+    """A run's end and the broker's end of the helper's door."""
+    near, far = socket.socketpair()
+    with near, far:
+        yield near, far
+
+
+def refusal(path, name, **doors):
+    with pytest.raises(Refused) as caught:
+        attach(path, name, **doors)
+    assert caught.value.code == ErrorCode.EGRESS_UNAVAILABLE
+    return str(caught.value)
+
+
+def test_a_ticket_is_a_name_nobody_can_guess_and_counts_nothing_unused(place):
+    with place.client.open(EgressPolicy()) as first, place.client.open(EgressPolicy()) as second:
+        assert len({first.name, second.name}) == 2
+        assert len(bytes.fromhex(first.name)) == 16
+        assert first.close() == first.close() == Tally()
+
+
+def test_connections_are_kept_and_used_again(place):
+    for _ in range(3):
+        place.client.open(EgressPolicy()).close()
+    assert len(place.client._idle) == 1
+
+
+def test_tickets_of_many_threads_do_not_mix(place):
+    names = []
+
+    def work():
+        for _ in range(20):
+            with place.client.open(EgressPolicy()) as ticket:
+                names.append(ticket.name)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(names)) == 160
+
+
+FORK = """
+import os, sys
+from sandbox.egress.client import EgressClient
+from sandbox.egress.policy import EgressPolicy
+client = EgressClient(sys.argv[1])
+client.open(EgressPolicy()).close()
+child = os.fork()
+with client.open(EgressPolicy()) as ticket:
+    own = ticket._line.pid == os.getpid()
+print(own, os.waitpid(child, 0)[1] if child else "", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_child_does_not_use_its_parents_connections(place):
+    words = [sys.executable, "-c", FORK, place.path]
+    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, timeout=30)
+    assert sorted(done.stdout.split()) == ["0", "True", "True"], done.stderr
+
+
+def test_a_policy_that_cannot_be_meant_is_refused_and_the_next_one_is_not(place):
+    with pytest.raises(SpecInvalid, match="not a host"):
+        place.client.open(EgressPolicy((HostRule("a b"),)))
+    place.client.open(EgressPolicy((HostRule("a.b"),))).close()
+
+
+def test_a_broker_that_is_not_there_is_an_error_of_the_system(tmp_path, doors):
+    path = str(tmp_path / "nobody")
+    with pytest.raises(OSError):
+        EgressClient(path).open(EgressPolicy())
+    assert "cannot be reached" in refusal(path, "x", helper=doors[1], proxy=None)
+
+
+def test_a_ticket_attaches_once(place, doors):
+    with place.client.open(EgressPolicy()) as ticket:
+        with attach(place.path, ticket.name, helper=doors[1], proxy=None):
+            assert "used before" in refusal(place.path, ticket.name, helper=doors[1], proxy=None)
+        assert "used before" in refusal(place.path, ticket.name, helper=doors[1], proxy=None)
+
+
+def test_an_unknown_or_closed_ticket_attaches_nothing(place, doors):
+    ticket = place.client.open(EgressPolicy())
+    ticket.close()
+    for name in (ticket.name, "", "0" * 32):
+        assert "no such ticket" in refusal(place.path, name, helper=doors[1], proxy=None)
+
+
+def test_a_descriptor_that_is_no_door_is_refused(place, doors):
+    datagrams, other = socket.socketpair(type=socket.SOCK_DGRAM)
+    with datagrams, other, socket.create_server(("0.0.0.0", 0)) as everywhere:
+        with socket.socket() as silent, place.client.open(EgressPolicy()) as ticket:
+            assert refusal(place.path, ticket.name, helper=datagrams, proxy=None)
+            assert refusal(place.path, ticket.name, helper=everywhere, proxy=None)
+            assert refusal(place.path, ticket.name, helper=doors[1], proxy=silent)
+            assert refusal(place.path, ticket.name, helper=doors[1], proxy=everywhere)
+            attach(place.path, ticket.name, helper=doors[1], proxy=None).close()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"type": "shutdown"},
+        {"type": "close"},
+        {"type": "open"},
+        {"type": "open", "policy": []},
+        {"type": "open", "policy": {"rules": [], "limits": {}}},
+        {"type": "open", "policy": {"rules": [], "limits": {}, "more": 1}},
+        {"type": "attach", "ticket": 7},
+        {"type": "attach", "ticket": "x"},
+    ],
+)
+def test_an_odd_question_is_answered_and_the_connection_stays(place, message):
+    with connect(place.path) as channel:
+        reader = FrameReader(channel, control.FRAME_CAP)
+        for _ in range(2):
+            channel.sendall(control.encode(message))
+            assert set(json.loads(reader.read())) == {"refused"}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [struct.pack(">I", 1 << 30), b"\xff" * 100, struct.pack(">I", 3) + b"nul"],
+)
+def test_bytes_that_are_no_question_harm_nobody(place, raw):
+    with connect(place.path) as channel:
+        channel.sendall(raw)
+        channel.shutdown(socket.SHUT_WR)
+        while channel.recv(4096):
+            continue
+    place.client.open(EgressPolicy()).close()
+
+
+KNOCK = """
+import os, socket, sys
+os.setgroups([]); os.setresgid(64399, 64399, 64399); os.setresuid(64399, 64399, 64399)
+channel = socket.socket(socket.AF_UNIX); channel.connect(sys.argv[1])
+print(channel.recv(1))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+def test_another_user_is_turned_away(place, capfd):
+    os.chmod(os.path.dirname(place.path), 0o755)
+    done = subprocess.run([sys.executable, "-c", KNOCK, place.path], capture_output=True, text=True)
+    assert done.stdout == "b''\n", done.stderr
+    assert '"peer_refused", "uid": 64399' in capfd.readouterr().err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+def test_a_worker_may_not_attach_nor_sandboxd_open(place, doors):
+    """The users of both are checked on their own; here both are one, so each is asked in turn."""
+    code = f"""
+import asyncio, os, sys
+sys.path.insert(0, {str(CHECKOUT)!r})
+from sandbox.egress.broker import Broker, Users
+broker = Broker(None, Users(worker=1, sandbox=2))
+print([[broker.may_open(uid), broker.may_attach(uid)] for uid in (0, 1, 2)])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert json.loads(done.stdout.lower()) == [[False, False], [True, False], [False, True]]

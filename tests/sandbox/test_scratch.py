@@ -1,0 +1,73 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox.daemon import scratch
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return Path(scratch.make_root(str(tmp_path / "scratch")))
+
+
+def remove(place: Path) -> None:
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    scratch.remove(descriptor)
+    os.close(descriptor)
+
+
+def deepen(place: Path, depth: int) -> None:
+    """Deeper than any path name can say."""
+    before = os.open(".", os.O_RDONLY)
+    os.chdir(place)
+    for _ in range(depth):
+        os.mkdir("d")
+        os.chdir("d")
+    os.fchdir(before)
+    os.close(before)
+
+
+def test_a_tree_of_any_depth_is_removed(root):
+    (root / "run").mkdir()
+    deepen(root / "run", 5000)
+    remove(root / "run")
+    assert os.listdir(root) == []
+
+
+def test_a_tree_of_any_width_is_removed(root):
+    (root / "run").mkdir()
+    for number in range(3000):
+        (root / "run" / f"{number}").mkdir()
+        (root / "run" / f"{number}" / "file").touch()
+    remove(root / "run")
+    assert os.listdir(root) == []
+
+
+def test_what_links_lead_to_stays(root, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    (root / "run").mkdir()
+    (root / "run" / "link").symlink_to(tmp_path / "precious")
+    remove(root / "run")
+    assert (tmp_path / "precious" / "file").exists()
+
+
+def test_directories_closed_to_their_owner_and_clashing_names_are_removed(root):
+    for name in (".moved-0", ".moved-1"):
+        (root / "run" / name / "deep" / "deeper").mkdir(parents=True)
+        (root / "run" / name / "deep").chmod(0)
+    remove(root / "run")
+    assert os.listdir(root) == []
+
+
+def test_what_an_earlier_sandboxd_left_is_removed_at_the_start(root):
+    (root / "run" / "x").mkdir(parents=True)
+    scratch.make_root(str(root))
+    assert os.listdir(root) == []
+
+
+def test_a_root_of_somebody_else_is_refused(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(PermissionError):
+        scratch.make_root(str(tmp_path / "link"))
