@@ -44,7 +44,10 @@ class SandboxClient:
         except OSError as error:
             return _without_egress(error)
         result = self._run(spec, ticket.name, cancelled)
-        return _with_tally(result, ticket.close())
+        try:
+            return _with_tally(result, ticket.close())
+        except OSError:  # the broker died, and with it what it had counted
+            return replace(result, usage=replace(result.usage, network_requests=None))
 
     def _ticket(self, spec: SandboxSpec) -> Ticket:
         """The broker hears from us alone what this run may reach. Raises OSError."""

@@ -221,7 +221,7 @@ class ResourceUsage:
     cpu_time_ms: float = 0
     wall_ms: float = 0
     filesystem_operations: int | None = None
-    network_requests: int = 0
+    network_requests: int | None = 0
     sandbox_start_ms: float = 0
     approximate: bool = True
 
@@ -234,7 +234,7 @@ class ResourceUsage:
                 cpu_time_ms=fields.number("cpu_time_ms"),
                 wall_ms=fields.number("wall_ms"),
                 filesystem_operations=fields.optional_integer("filesystem_operations"),
-                network_requests=fields.integer("network_requests"),
+                network_requests=fields.optional_integer("network_requests"),
                 sandbox_start_ms=fields.number("sandbox_start_ms"),
                 approximate=fields.flag("approximate"),
             )

@@ -2,8 +2,7 @@
 
 from typing import Protocol
 
-from sandbox.daemon.slot import Slot
-from sandbox.daemon.template import Disk
+from sandbox.daemon.slot import Disk, Slot
 from sandbox.spec import Backend, IsolationLevel, Profile
 
 

@@ -14,7 +14,8 @@ from sandbox.backends.runtimes import Runtime, RuntimeFailed, installed
 from sandbox.daemon.cgroups import Driver
 from sandbox.daemon.paths import open_mounts
 from sandbox.daemon.reap import remove_patiently, wait_for_end
-from sandbox.daemon.template import Disk, close_all
+from sandbox.daemon.slot import Disk
+from sandbox.daemon.template import close_all
 from sandbox.errors import ErrorCode, Refused
 from sandbox.levels import at_least, strongest
 from sandbox.spec import Backend, IsolationLevel, Limits, Profile
@@ -93,7 +94,7 @@ class Containers:
         self._runtime, self._profile, self._root, self._driver = runtime, profile, root, driver
         self._active = 0
         self._retired = False
-        self._living: dict[Bundle, ContainerSlot] = {}
+        self._bundles: dict[Bundle, ContainerSlot | None] = {}
         self._changed = threading.Condition()
 
     @property
@@ -127,7 +128,7 @@ class Containers:
             bundle, slot = self._start(undo, disk, timeout_s)
             undo.pop_all()
         with self._changed:
-            self._living[bundle] = slot
+            self._bundles[bundle] = slot
             if self._retired:
                 slot.kill()
         return slot
@@ -135,18 +136,18 @@ class Containers:
     def retire(self) -> None:
         with self._changed:
             self._retired = True
-            living = list(self._living.values())
+            living = [slot for slot in self._bundles.values() if slot is not None]
         for slot in living:
             slot.kill()
 
     def join(self, timeout_s: float) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._living, timeout_s)
+            self._changed.wait_for(lambda: not self._bundles, timeout_s)
 
     def _start(self, undo: ExitStack, disk: Disk, timeout_s: float) -> tuple[Bundle, ContainerSlot]:
         opened = open_mounts(self._profile)
         try:
-            bundle = Bundle.make(self._root, self._runtime)
+            bundle = self._new_bundle()
             undo.callback(self._forget, bundle)
             oci.write_bundle(bundle.path, self._profile, disk, self._runtime.own_kernel)
             launch = ContainerLaunch(bundle, undo, timeout_s)
@@ -158,6 +159,12 @@ class Containers:
         finally:
             close_all(opened)
 
+    def _new_bundle(self) -> Bundle:
+        bundle = Bundle.make(self._root, self._runtime)
+        with self._changed:
+            self._bundles[bundle] = None
+        return bundle
+
     def _forget(self, bundle: Bundle) -> None:
         """Not by the thread that clears away after all runs: some runtimes take their time."""
         threading.Thread(target=self._remove, args=[bundle], name="container").start()
@@ -165,5 +172,5 @@ class Containers:
     def _remove(self, bundle: Bundle) -> None:
         bundle.remove()
         with self._changed:
-            self._living.pop(bundle, None)
+            del self._bundles[bundle]
             self._changed.notify_all()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.daemon.children import start_child
+from sandbox.daemon.engines import Engine, engine_of
 from sandbox.daemon.paths import flaw_of, open_mounts
 from sandbox.errors import ErrorCode, Refused
 from sandbox.inside.network import PROXY_PORT
@@ -70,12 +71,14 @@ def namespaced(bwrap: str, profile: Profile, report_fd: int) -> Launch:
     ]
     for library in profile.libraries:
         arguments += ["--ro-bind", library, _inside(library)]
+    engine = engine_of(profile)
+    arguments += engine.mounts
     for mount, descriptor in zip(profile.mounts, opened, strict=True):
         how = "--bind-fd" if mount.writable else "--ro-bind-fd"
         arguments += [how, str(descriptor), mount.target]
     arguments += ["--remount-ro", "/", "--chdir", "/", "--", _interpreter()]
     arguments += ["-I", "-S", "-c", _first_lines(), str(report_fd)]
-    return Launch(arguments, [report_fd, *opened], _setup(profile, layers))
+    return Launch(arguments, [report_fd, *opened], _setup(profile, layers, engine))
 
 
 def bare(profile: Profile, scratch: str, report_fd: int) -> Launch:
@@ -87,23 +90,24 @@ def bare(profile: Profile, scratch: str, report_fd: int) -> Launch:
     flaws = [flaw for mount in profile.mounts if (flaw := flaw_of(mount))]
     if flaws:
         raise Refused(ErrorCode.LAUNCH_FAILED, f"a path cannot be used: {flaws[0]}")
-    setup = _setup(profile, layers) | {
+    engine = engine_of(profile, inside=False)
+    setup = _setup(profile, layers, engine) | {
         "libraries": sorted({os.path.dirname(library) for library in profile.libraries}),
         "mounts": [],
         "places": places,
         "scratch": scratch,
-        "landlock": _landlock_of_host(profile),
+        "landlock": _landlock_of_host(profile, engine),
     }
     return Launch(command, [report_fd], setup, _bare_environment())
 
 
-def _landlock_of_host(profile: Profile) -> dict[str, Any]:
+def _landlock_of_host(profile: Profile, engine: Engine) -> dict[str, Any]:
     shared = ["/usr", *(f"/{name}" for name in _TOP_LEVEL if os.path.isdir(f"/{name}"))]
     devices = [f"/dev/{device}" for device in _DEVICES]
     read_only = [mount.source for mount in profile.mounts if not mount.writable]
     return {
         "readable": [*devices, *read_only, *profile.libraries],
-        "executable": [*shared, sys.base_prefix],
+        "executable": [*shared, sys.base_prefix, *engine.programs],
         "writable": [mount.source for mount in profile.mounts if mount.writable],
         "ports": [],
     }
@@ -139,12 +143,13 @@ def _tell(process: subprocess.Popen[bytes], setup: dict[str, Any]) -> None:
         return  # it ended already; who waits for it finds the reason
 
 
-def _setup(profile: Profile, layers: Layers) -> dict[str, Any]:
+def _setup(profile: Profile, layers: Layers, engine: Engine) -> dict[str, Any]:
     programs = _programs() if layers.programs else []
     shared = ["/dev/shm"] if layers.shared_memory else []
     return {
         "layers": layers.to_wire(),
         "network": profile.network,
+        "engine": engine.setup,
         "preload": profile.preload,
         "libraries": [_LIBRARIES],
         "mounts": [{"target": one.target, "writable": one.writable} for one in profile.mounts],
@@ -152,7 +157,7 @@ def _setup(profile: Profile, layers: Layers) -> dict[str, Any]:
         "scratch": "",
         "landlock": {
             "readable": ["/"],
-            "executable": programs,
+            "executable": [*programs, *engine.programs],
             "writable": ["/tmp", *shared, *(m.target for m in profile.mounts if m.writable)],
             "ports": [PROXY_PORT] if profile.network == Network.PROXY else [],
         },

@@ -5,11 +5,24 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
 from sandbox.daemon.operations import Tally
 from sandbox.inside import sessions
+from sandbox.spec import Limits
+
+
+class Disk(NamedTuple):
+    """What a run may keep in its private places. Slots differ by it."""
+
+    size: int
+    inodes: int
+
+    @classmethod
+    def of(cls, limits: Limits) -> Self:
+        return cls(limits.tmp_bytes, limits.tmp_inodes)
 
 
 @dataclass(slots=True)

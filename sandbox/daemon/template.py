@@ -13,7 +13,6 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, Self
 
 from sandbox.daemon import launch
 from sandbox.daemon.cgroups import Driver
@@ -23,7 +22,7 @@ from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
 from sandbox.daemon.operations import Counter, Tally
 from sandbox.daemon.reap import clear_away
-from sandbox.daemon.slot import Slot
+from sandbox.daemon.slot import Disk, Slot
 from sandbox.errors import ErrorCode, Refused
 from sandbox.inside.template import GOODBYE
 from sandbox.spec import Limits
@@ -31,17 +30,6 @@ from sandbox.spec import Limits
 _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTORS = 8
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS)
-
-
-class Disk(NamedTuple):
-    """What a run may keep in its private places. Slots differ by it."""
-
-    size: int
-    inodes: int
-
-    @classmethod
-    def of(cls, limits: Limits) -> Self:
-        return cls(limits.tmp_bytes, limits.tmp_inodes)
 
 
 _USUAL = Disk.of(Limits())

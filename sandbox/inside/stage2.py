@@ -9,6 +9,7 @@ import fcntl
 import os
 import signal
 import socket
+from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
@@ -54,6 +55,9 @@ class Layers(NamedTuple):
     processes: int
 
 
+type Serve = Callable[[socket.socket, dict[str, ModuleType], int], NoReturn]
+
+
 class Prepared(NamedTuple):
     """What the template worked out once for all its slots."""
 
@@ -64,6 +68,7 @@ class Prepared(NamedTuple):
     ruleset: landlock.Ruleset | None
     counting: notify.Counting
     filter: seccomp.Filter
+    serve: Serve
     modules: dict[str, ModuleType]
 
 
@@ -165,7 +170,7 @@ def become_slot(report: socket.socket, prepared: Prepared, disk: Disk, serial: b
     _announce(report, b"ready " + serial, slot.announced)
     os.closerange(_DOOR + 1 if prepared.network != "none" else _DOOR, 1 << 20)
     prepared.filter.load()  # the last layer: it would have refused to announce
-    runner.serve_one(socket.socket(fileno=_CHANNEL), prepared.modules, data_bytes)
+    prepared.serve(socket.socket(fileno=_CHANNEL), prepared.modules, data_bytes)
 
 
 def _own_user_namespace(proc: int) -> None:

@@ -6,6 +6,7 @@ executes a custom tool: only the profile's preloaded modules, once.
 
 import fcntl
 import gc
+import importlib
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 
 from sandbox.inside import (
     capabilities,
+    javascript,
     landlock,
     mounts,
     network,
@@ -66,6 +68,7 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
         ruleset=landlock.Ruleset(**setup["landlock"]) if layers.landlock else None,
         counting=notify.Counting(machine),
         filter=seccomp.Filter(machine, wanted(layers, setup)),
+        serve=engine(setup["engine"], layers),
         modules={name: preload(name, source) for name, source in setup["preload"]},
     )
     runner.warm_up()
@@ -73,6 +76,17 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
     gc.collect()
     gc.freeze()
     return prepared
+
+
+def engine(told: dict[str, str], layers: Layers) -> stage2.Serve:
+    """What does the job of a slot: this Python, or what takes its place."""
+    if told["name"] == "javascript":
+        runtime = javascript.Runtime(told["program"], told["script"], layers.new_code)
+        return lambda channel, modules, data: javascript.serve_one(channel, runtime)
+    if told["name"] == "monty":  # its client is a library that is only there for it
+        monty = importlib.import_module("sandbox.inside.monty")
+        return lambda channel, modules, data: monty.serve_one(channel, told["program"], data)
+    return runner.serve_one
 
 
 def wanted(layers: Layers, setup: dict[str, Any]) -> Wanted:

@@ -1,0 +1,52 @@
+"""What executes a tool's source inside: this Python itself, Deno, or Monty."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandbox.backends import javascript, monty
+from sandbox.errors import ErrorCode, Refused
+from sandbox.spec import Backend, Language, Profile
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`programs` may be executed where nothing else may; `mounts` are words for bwrap."""
+
+    setup: dict[str, Any] = field(default_factory=lambda: {"name": "python"})
+    programs: list[str] = field(default_factory=list)
+    mounts: list[str] = field(default_factory=list)
+
+
+def engine_of(profile: Profile, *, inside: bool = True) -> Engine:
+    """With `inside`, paths are those behind bubblewrap. Raises Refused when there is none here."""
+    try:
+        if profile.language == Language.JAVASCRIPT:
+            return _deno() if inside else _deno_of_host()
+        if profile.backend == Backend.MONTY:
+            return _monty()
+    except FileNotFoundError as error:
+        raise Refused(ErrorCode.ISOLATION_UNAVAILABLE, str(error)) from None
+    return Engine()
+
+
+def _deno() -> Engine:
+    program, script = javascript.PROGRAM_INSIDE, javascript.SCRIPT_INSIDE
+    return Engine(
+        setup={"name": "javascript", "program": program, "script": script},
+        programs=javascript.executables(program),
+        mounts=["--ro-bind", javascript.runtime(), program, "--ro-bind", javascript.SCRIPT, script],
+    )
+
+
+def _deno_of_host() -> Engine:
+    program = javascript.runtime()
+    return Engine(
+        setup={"name": "javascript", "program": program, "script": javascript.SCRIPT},
+        programs=javascript.executables(program),
+    )
+
+
+def _monty() -> Engine:
+    """Its backend put the program among the profile's libraries."""
+    program = "/libraries/monty"
+    return Engine(setup={"name": "monty", "program": program}, programs=monty.executables(program))
