@@ -86,6 +86,8 @@ class SandboxClient:
     def close(self) -> None:
         for connection in self._take_all():
             connection.close()
+        if self._egress is not None:
+            self._egress.close()
 
     def _connection(self) -> "Connection":
         """A kept one that still lives, else a new one. Raises OSError."""

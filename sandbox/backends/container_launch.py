@@ -9,6 +9,7 @@ from functools import partial
 
 from sandbox.backends.bundle import Bundle
 from sandbox.backends.mountcheck import MountWrong, check_mounts
+from sandbox.backends.roomy import RoomyLeaf
 from sandbox.backends.runtimes import RuntimeFailed, Started, Streams
 from sandbox.daemon.cgroups import Driver
 from sandbox.daemon.leaves import Leaf
@@ -19,6 +20,7 @@ from sandbox.inside import frames, guest
 from sandbox.spec import Profile
 
 _NOTE_BYTES = 4096
+_PROCESSES_OF_A_KERNEL = 64
 
 
 @dataclass
@@ -96,7 +98,7 @@ class ContainerLaunch:
         leaf = place()
         self._undo.callback(remove_patiently, leaf)
         self._undo.callback(self._bundle.end)
-        return leaf
+        return RoomyLeaf(leaf, _PROCESSES_OF_A_KERNEL)
 
     def _last_words(self) -> str:
         os.set_blocking(self._err, False)

@@ -9,6 +9,7 @@ import sysconfig
 from pathlib import Path
 
 from sandbox.backends.elf import loader_of
+from sandbox.daemon.children import start_child, wait_child
 from sandbox.inside import frames, javascript
 
 # Where a run with namespaces sees them.
@@ -52,7 +53,7 @@ def _try() -> bytes:
     runnable = javascript.Runtime(runtime(), SCRIPT, new_code=True)
     with ours, theirs:
         ours.settimeout(_PATIENCE_S)
-        process = subprocess.Popen(
+        process = start_child(
             javascript.command(runnable, _MEMORY_BYTES),
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
@@ -66,4 +67,4 @@ def _try() -> bytes:
             return frames.FrameReader(ours, 100).read()
         finally:
             process.kill()
-            process.wait()
+            wait_child(process)

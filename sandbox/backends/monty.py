@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sandbox.backends.base import SlotSource
 from sandbox.backends.elf import loader_of
+from sandbox.daemon.children import start_child, wait_child
 from sandbox.spec import Backend, IsolationLevel, Profile
 
 _PROGRAM = "monty"
@@ -73,17 +74,20 @@ class MontyBackend:
 
 def _try() -> str:
     """A sum, worked out in a process of its own, for the client starts threads."""
-    ended = subprocess.run(
+    process = start_child(
         [sys.executable, "-I", "-c", _TRIAL, program()],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=_PATIENCE_S,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env={},
         cwd="/",
-        text=True,
     )
-    return (ended.stdout or ended.stderr).strip()
+    try:
+        out, error = process.communicate(timeout=_PATIENCE_S)
+    finally:
+        process.kill()
+        wait_child(process)
+    return (out or error).decode("utf-8", "replace").strip()
 
 
 def _place(module: str) -> str:

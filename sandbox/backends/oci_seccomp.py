@@ -12,7 +12,7 @@ from sandbox.inside.arguments import YES, Case, Check, Rule
 from sandbox.inside.calls import Wanted
 
 _MACHINES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
-_START = Wanted("usual", programs=True, new_code=True, sessions=True, hands_over=True)
+_START = Wanted("usual", programs=True, new_code=True, sessions=True)
 # How the guest shuts itself in: Landlock, its own filter, and the switches of prctl.
 _OF_THE_GUEST = (
     "landlock_add_rule",

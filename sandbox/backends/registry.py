@@ -1,18 +1,24 @@
-"""Which backend makes the slots of a profile."""
+"""Which backend makes the slots of a profile, and what cannot be had at all."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from sandbox.backends import javascript
 from sandbox.backends.base import SandboxBackend, SlotSource
 from sandbox.levels import at_least
 from sandbox.spec import Backend, Language, Network, Profile
+
+type Flaw = Callable[[], str | None]
 
 
 class Registry:
     """The backends of one sandboxd. Each is tried once, when somebody first asks about it."""
 
-    def __init__(self, backends: Iterable[SandboxBackend]) -> None:
+    def __init__(
+        self, backends: Iterable[SandboxBackend], javascript_flaw: Flaw = javascript.flaw
+    ) -> None:
         self._backends = {backend.name: backend for backend in backends}
-        self._flaws: dict[Backend, str | None] = {}
+        self._tried: dict[Backend | Language, str | None] = {}
+        self._javascript_flaw = javascript_flaw
 
     def flaws(self) -> dict[Backend, str | None]:
         """Of all backends: why each cannot be had here, or None."""
@@ -21,9 +27,7 @@ class Registry:
     def flaw(self, name: Backend) -> str | None:
         if name not in self._backends:
             return f"there is no backend {name} here"
-        if name not in self._flaws:
-            self._flaws[name] = self._backends[name].flaw()
-        return self._flaws[name]
+        return self._once(name, self._backends[name].flaw)
 
     def refusal(self, profile: Profile) -> str | None:
         """Why no slot of this profile can be had here, as a sentence; None: it can."""
@@ -36,10 +40,22 @@ class Registry:
             return f"the backend {name} ends at isolation level {backend.ceiling}"
         if profile.network != Network.NONE and not backend.network:
             return f"the backend {name} has no network"
-        if profile.language != Language.PYTHON and name != Backend.PROCESS:
-            return f"the backend {name} runs Python only"
-        return None
+        return self._refusal_of_language(profile)
 
     def template(self, profile: Profile) -> SlotSource:
         """Only for profiles that are not refused."""
         return self._backends[profile.backend].template(profile)
+
+    def _refusal_of_language(self, profile: Profile) -> str | None:
+        if profile.language == Language.PYTHON:
+            return None
+        if profile.backend in (Backend.CONTAINER, Backend.MONTY):
+            return f"the backend {profile.backend} runs Python only"
+        if profile.network != Network.NONE:
+            return "tools in JavaScript have no network"
+        return self._once(profile.language, self._javascript_flaw)
+
+    def _once(self, name: Backend | Language, find: Flaw) -> str | None:
+        if name not in self._tried:
+            self._tried[name] = find()
+        return self._tried[name]

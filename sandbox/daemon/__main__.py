@@ -7,9 +7,11 @@ import resource
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 from sandbox.backends.container import ContainerBackend
@@ -22,7 +24,7 @@ from sandbox.daemon.capability import Capability
 from sandbox.daemon.doors import Doors
 from sandbox.daemon.logs import log, log_crash
 from sandbox.daemon.operations import Counter
-from sandbox.daemon.scratch import make_root, remove_root
+from sandbox.daemon.scratch import make_root
 from sandbox.daemon.server import Server, Service, listen
 from sandbox.daemon.slots import Slots
 from sandbox.inside import libc
@@ -41,6 +43,7 @@ def main() -> int:
         privileges.drop_root(options.cgroup_root)
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     children.become_subreaper()
+    threading.Thread(target=children.bury_orphans, daemon=True, name="undertaker").start()
     with opened(options) as daemon:
         capability = daemon.examine()
         if listener is not None:
@@ -56,14 +59,17 @@ def prepare_process() -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    signal.signal(signal.SIGCHLD, lambda *_: children.reap_orphans())
+    # Threads wait for them, so that none comes between a look and a rest. Children that are
+    # started here get an empty mask again.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
 
 
 class Sandboxd:
     """What this daemon is made of, put together."""
 
-    def __init__(self, options: argparse.Namespace, driver: cgroups.Driver, scratch: str) -> None:
+    def __init__(
+        self, options: argparse.Namespace, driver: cgroups.Driver, scratch: str, bundles: str
+    ) -> None:
         self._options, self._driver = options, driver
         self._bwrap, self._bwrap_flaw = bwrap_of(options)
         self._counter = Counter()
@@ -78,7 +84,7 @@ class Sandboxd:
                 process,
                 degraded,
                 MontyBackend(process.template),
-                ContainerBackend(f"{scratch}/containers", driver),
+                ContainerBackend(bundles, driver),
             )
         )
         self._slots, self._janitor = Slots(backends.template), reap.Janitor()
@@ -96,13 +102,13 @@ class Sandboxd:
         )
 
     def serve(self, listener: socket.socket, allowed: frozenset[int]) -> NoReturn:
-        """The main thread buries who is reparented to it; it ends by a signal."""
+        """Until a signal ends it."""
         self._slots.keep_spare(Profile(IsolationLevel.STANDARD))
         server = Server(listener, allowed, self._service)
         for name, work in (("accept", server.serve), ("housekeeping", self._slots.keep_house)):
             threading.Thread(target=work, daemon=True, name=name).start()
-        while True:
-            signal.pause()
+        signal.sigwait({signal.SIGTERM})
+        sys.exit(0)
 
     def close(self) -> None:
         """End everything, runs included."""
@@ -115,13 +121,15 @@ class Sandboxd:
 def opened(options: argparse.Namespace) -> Iterator[Sandboxd]:
     driver = cgroups.choose(options.cgroup_root)
     log("cgroups", mode=driver.mode, leftovers_removed=driver.clean())
-    scratch = make_root(options.scratch)
-    daemon = Sandboxd(options, driver, scratch)
+    place = Path(options.scratch or tempfile.mkdtemp(prefix="toolcrib-"))
+    daemon = Sandboxd(options, driver, make_root(str(place / "runs")), str(place / "containers"))
     try:
         yield daemon
     finally:
         daemon.close()
-        remove_root(scratch)
+        make_root(str(place))
+        if not options.scratch:
+            place.rmdir()
         driver.clean()
 
 

@@ -1,9 +1,10 @@
 """Children of sandboxd: those it started and waits for, and orphans that fell to it."""
 
 import os
+import signal
 import subprocess
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 from sandbox.inside import libc, sessions
 
@@ -17,9 +18,16 @@ def become_subreaper() -> None:
 
 
 def start_child(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """A child whose exit status is its starter's: `reap_orphans` leaves it alone."""
+    """A child whose exit status is its starter's: `reap_orphans` leaves it alone.
+
+    The signals that sandboxd waits for are not blocked in it.
+    """
     with _starting:
-        process = subprocess.Popen(command, **options)
+        blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        try:
+            process = subprocess.Popen(command, **options)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         _own.add(process.pid)
     return process
 
@@ -29,6 +37,13 @@ def wait_child(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
     finally:
         _own.discard(process.pid)
+
+
+def bury_orphans() -> NoReturn:
+    """Needs SIGCHLD to be blocked in every thread."""
+    while True:
+        signal.sigwait({signal.SIGCHLD})
+        reap_orphans()
 
 
 def reap_orphans() -> None:

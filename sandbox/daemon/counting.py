@@ -44,11 +44,12 @@ _MESSAGE = struct.Struct("=cIQ")
 class Message(NamedTuple):
     """From sandboxd; with ADOPT come the listener, the alarm and perhaps a directory.
 
-    No two runs have the same generation; an index is another run's when one was dropped.
+    `place` is where the run's cells are, and another run's after it was dropped; no two runs
+    have the same generation.
     """
 
     kind: bytes
-    index: int
+    place: int
     generation: int
 
     def pack(self) -> bytes:
@@ -58,7 +59,7 @@ class Message(NamedTuple):
 class Line(NamedTuple):
     """A run whose operations are counted here."""
 
-    index: int
+    place: int
     cells: memoryview
     listener: int
     alarm: int
@@ -75,7 +76,7 @@ class Desk:
     def __init__(self, control: socket.socket, memory: memoryview) -> None:
         self._control, self._memory = control, memory
         self._by_listener: dict[int, Line] = {}
-        self._by_index: dict[int, Line] = {}
+        self._by_place: dict[int, Line] = {}
         self._losing = _losing(os.uname().machine)
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
@@ -142,8 +143,8 @@ class Desk:
         if not data:
             return False
         message = Message(*_MESSAGE.unpack(data))
-        if message.index in self._by_index:
-            self._forget(self._by_index[message.index])
+        if message.place in self._by_place:
+            self._forget(self._by_place[message.place])
         if message.kind == ADOPT:
             self._adopt(message, *_descriptors(ancillary))
         return True
@@ -151,19 +152,19 @@ class Desk:
     def _adopt(
         self, message: Message, listener: int, alarm: int, directory: int | None = None
     ) -> None:
-        at = message.index * len(CELLS)
+        at = message.place * len(CELLS)
         cells = self._memory[at : at + len(CELLS)]
         if cells[GENERATION] != message.generation:  # else a process before this one counted it
             cells[COUNT] = cells[STATE] = 0
             cells[GENERATION] = message.generation
-        line = Line(message.index, cells, listener, alarm, directory)
-        self._by_listener[listener] = self._by_index[message.index] = line
+        line = Line(message.place, cells, listener, alarm, directory)
+        self._by_listener[listener] = self._by_place[message.place] = line
         _wake_synchronously(listener)
         self._epoll.register(listener, select.EPOLLIN)
 
     def _forget(self, line: Line) -> None:
         self._epoll.unregister(line.listener)
-        del self._by_listener[line.listener], self._by_index[line.index]
+        del self._by_listener[line.listener], self._by_place[line.place]
         line.close()
 
 

@@ -153,6 +153,7 @@ def _setup(profile: Profile, layers: Layers, engine: Engine) -> dict[str, Any]:
         "preload": profile.preload,
         "libraries": [_LIBRARIES],
         "mounts": [{"target": one.target, "writable": one.writable} for one in profile.mounts],
+        "devices": _DEVICES,
         "places": {},
         "scratch": "",
         "landlock": {

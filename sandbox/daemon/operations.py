@@ -46,12 +46,12 @@ class Tally:
     """
 
     def __init__(
-        self, counter: "Counter", index: int, generation: int, listener: int, directory: int | None
+        self, counter: "Counter", place: int, generation: int, listener: int, directory: int | None
     ) -> None:
-        self.index, self.generation = index, generation
+        self.place, self.generation = place, generation
         self.listener, self.directory = listener, directory
         self.alarm = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._counter, self._cells = counter, counter.cells_of(index)
+        self._counter, self._cells = counter, counter.cells_of(place)
         self._cells[LIMIT] = counting.UNLIMITED
         self._before = 0
 
@@ -94,6 +94,11 @@ class Counter:
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
+    @property
+    def pid(self) -> int:
+        """Of the process that counts now."""
+        return self._process.pid
+
     def start(self) -> None:
         """Raises OSError when the process cannot be started."""
         self._launch()
@@ -111,7 +116,7 @@ class Counter:
             except OSError:
                 _close_all(listener, directory)
                 raise
-            self._live[tally.index] = tally
+            self._live[tally.place] = tally
             try:
                 self._tell(counting.ADOPT, tally, _descriptors(tally))
             except OSError:
@@ -121,12 +126,16 @@ class Counter:
 
     def drop(self, tally: Tally) -> None:
         with self._lock:
-            if self._live.get(tally.index) is tally:
+            if self._live.get(tally.place) is not tally:
+                return
+            try:
                 self._tell(counting.DROP, tally)
-                self._forget(tally)
+            except OSError as error:
+                log("counting_not_told", reason=str(error))  # it hears of it from the kernel
+            self._forget(tally)
 
-    def cells_of(self, index: int) -> memoryview:
-        at = index * len(counting.CELLS)
+    def cells_of(self, place: int) -> memoryview:
+        at = place * len(counting.CELLS)
         return self._cells[at : at + len(counting.CELLS)]
 
     def close(self) -> None:
@@ -140,23 +149,23 @@ class Counter:
     def _make(self, listener: int, directory: int | None) -> Tally:
         if not self._free:
             raise OSError(errno.EMFILE, "too many runs to count their operations")
-        index = self._free.popleft()
+        place = self._free.popleft()
         try:
-            return Tally(self, index, next(self._generations), listener, directory)
+            return Tally(self, place, next(self._generations), listener, directory)
         except OSError:
-            self._free.append(index)
+            self._free.append(place)
             raise
 
     def _forget(self, tally: Tally) -> None:
         """Its cells may be another run's: the counting process hears of both in this order."""
-        del self._live[tally.index]
+        del self._live[tally.place]
         _close_all(tally.listener, tally.directory, tally.alarm)
-        self._free.append(tally.index)
+        self._free.append(tally.place)
 
     def _tell(self, kind: bytes, tally: Tally, descriptors: list[int] | None = None) -> None:
         """One that is gone is told again when it is there again, of all that are alive then."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors or []))
-        message = Message(kind, tally.index, tally.generation).pack()
+        message = Message(kind, tally.place, tally.generation).pack()
         try:
             self._control.sendmsg([message], [rights] if descriptors else [])
         except (BrokenPipeError, ConnectionResetError):
@@ -178,12 +187,10 @@ class Counter:
         while True:
             begun = time.monotonic()
             self._wait_for_end()
-            if self._closing.is_set():
-                return
-            log("counting_ended", status=self._process.returncode, runs=len(self._live))
             if time.monotonic() - begun < _SHORT_LIFE_S:
                 self._closing.wait(_PAUSE_S)
-            self._restart()
+            if not self._restart():
+                return
 
     def _wait_for_end(self) -> None:
         """It never says anything: whatever is read here is the end."""
@@ -194,9 +201,13 @@ class Counter:
         self._process.kill()
         wait_child(self._process)
 
-    def _restart(self) -> None:
+    def _restart(self) -> bool:
+        """False when it is not wanted any more."""
         with self._lock:
             self._control.close()
+            if self._closing.is_set():
+                return False
+            log("counting_restarted", status=self._process.returncode, runs=len(self._live))
             try:
                 self._launch()
                 for tally in self._live.values():
@@ -204,6 +215,7 @@ class Counter:
             except OSError as error:
                 log("counting_not_restarted", reason=str(error))
                 self._hang_up()
+        return True
 
     def _hang_up(self) -> None:
         try:

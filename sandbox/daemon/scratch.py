@@ -2,7 +2,6 @@
 
 import os
 import stat
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -16,10 +15,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def make_root(path: str) -> str:
     """A directory of our own, empty; what an earlier sandboxd left there is removed.
 
-    Without a path, a new one. Raises OSError when somebody else has it.
+    Raises OSError when somebody else has it.
     """
-    if not path:
-        return tempfile.mkdtemp(prefix="toolcrib-")
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
     found = os.lstat(path)
@@ -32,12 +29,6 @@ def make_root(path: str) -> str:
     finally:
         os.close(root)
     return path
-
-
-def remove_root(path: str) -> None:
-    root = os.open(path, _DIRECTORY)
-    remove(root)
-    os.close(root)
 
 
 def remove(directory: int) -> None:

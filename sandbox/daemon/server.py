@@ -24,7 +24,16 @@ from sandbox.errors import ErrorCode, Refused, SpecInvalid
 from sandbox.fields import Fields
 from sandbox.levels import within
 from sandbox.machine import Facts
-from sandbox.spec import Limits, Mount, Outcome, Profile, SandboxResult
+from sandbox.spec import (
+    Backend,
+    IsolationLevel,
+    Language,
+    Limits,
+    Mount,
+    Outcome,
+    Profile,
+    SandboxResult,
+)
 
 _PEER = struct.Struct("3i")
 _BACKLOG = 128
@@ -58,6 +67,7 @@ class Service:
             others = pool.submit(self._backends.flaws)
             found = doctor.examine(self._examination, facts)
             backends = {**others.result(), **found.backends}
+        self._slots.dismiss(doctor.ORGANIZATION)
         self.capability = replace(found, backends=backends)
         return self.capability
 
@@ -73,10 +83,18 @@ class Service:
         profile = self.capability.placed(order.profile)
         refusal = self.capability.refusal(profile.level, profile)
         if refusal is None:
-            refusal = self._backends.refusal(profile)
+            refusal = self._backends.refusal(profile) or self._too_few_processes(profile)
         if refusal is not None:
             return refused(ErrorCode.ISOLATION_UNAVAILABLE, refusal), b""
         return self.run(replace(order, profile=profile), worker)
+
+    def _too_few_processes(self, profile: Profile) -> str | None:
+        """A runtime beside this Python needs several, and Strict has one where nothing counts."""
+        if self.capability.counted or profile.level != IsolationLevel.STRICT:
+            return None
+        if profile.language == Language.PYTHON and profile.backend != Backend.MONTY:
+            return None
+        return "without control groups Strict has one process, and this runtime needs more"
 
     def run(self, order: Order, worker: socket.socket) -> tuple[SandboxResult, bytes]:
         asked = time.monotonic()

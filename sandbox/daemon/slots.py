@@ -53,6 +53,12 @@ class Slots:
                 self._spares.setdefault(profile, None)
                 self._lock.notify()
 
+    def dismiss(self, organization: str) -> None:
+        """Its templates go as soon as nobody uses them."""
+        with self._lock:
+            for key in [key for key in self._templates if key[0] == organization]:
+                self._dismiss(key)
+
     def counts(self) -> dict[str, int]:
         with self._lock:
             templates = list(self._templates.values())

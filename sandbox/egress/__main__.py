@@ -9,6 +9,7 @@ import asyncio
 import os
 import resource
 import signal
+import socket
 import ssl
 import sys
 
@@ -31,18 +32,25 @@ def main() -> int:
     prepare_system_lookup()
     try:
         trust = client_context(options.ca)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:  # every ssl.SSLError is one
         sys.exit(f"the certificates cannot be read: {error}")
-    asyncio.run(serve(options, trust))
+    try:
+        listener = listen(options.socket)
+    except OSError as error:
+        sys.exit(f"no socket can be made: {error}")
+    asyncio.run(serve(options, trust, listener))
     os._exit(0)  # a lookup that nobody waits for may still hang in its thread
 
 
-async def serve(options: argparse.Namespace, trust: ssl.SSLContext) -> None:
+async def serve(
+    options: argparse.Namespace, trust: ssl.SSLContext, listener: socket.socket
+) -> None:
+    """Until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     dialer = Dialer(Resolver(), Gate(options.allow_private), trust)
     broker = Broker(dialer, Users(options.worker_uid, options.sandbox_uid))
-    with listen(options.socket) as listener:
+    with listener:
         serving = asyncio.ensure_future(broker.serve(listener))
         stopping = asyncio.ensure_future(stop.wait())
         log("ready", pid=os.getpid(), uid=os.geteuid(), authorities=len(trust.get_ca_certs()))

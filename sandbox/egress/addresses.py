@@ -85,14 +85,15 @@ def special(address: Address) -> str:
 
 
 def is_ours(address: Address) -> bool:
-    """True for an address of this machine: nothing is sent, the kernel is asked for a source."""
+    """True for an address of this machine: nothing is sent, the kernel is asked for a source.
+
+    Raises OSError when the kernel cannot be asked.
+    """
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((str(address), 9))
-            return bool(probe.getsockname()[0] == str(address))
-    except OSError:
-        return False  # there is no way to it, so it is not here
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        if probe.connect_ex((str(address), 9)):
+            return False  # there is no way to it, so it is not here
+        return bool(probe.getsockname()[0] == str(address))
 
 
 class Gate:
@@ -108,8 +109,7 @@ class Gate:
         """Empty for an address that may be dialled."""
         if self.is_opened(address):
             return ""
-        ours = is_ours(_behind(address))
-        return special(address) or ("an address of this machine" if ours else "")
+        return special(address) or _own(_behind(address))
 
 
 def read_network(text: str) -> Network:
@@ -125,6 +125,13 @@ def _behind(address: Address) -> Address:
     if isinstance(address, IPv6Address) and address in _NAT64:
         return IPv4Address(int(address) & _LOW_32)
     return address
+
+
+def _own(address: Address) -> str:
+    try:
+        return "an address of this machine" if is_ours(address) else ""
+    except OSError:
+        return "an address that cannot be looked at now"
 
 
 def _named(address: Address, table: Iterable[tuple[Network, str]]) -> str:

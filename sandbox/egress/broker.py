@@ -1,6 +1,5 @@
 """The listening side: who may ask for what, and how long a ticket lasts."""
 
-import asyncio
 import os
 import socket
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from sandbox.egress.dial import Dialer
 from sandbox.egress.policy import EgressPolicy, Tally
 from sandbox.egress.reach import Reach
 from sandbox.egress.run import Run, Unfit
+from sandbox.egress.streams import accepted
 from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 
 _BACKLOG = 128
-_OUT_OF_DESCRIPTORS_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,10 @@ class Broker:
 
     async def serve(self, listener: socket.socket) -> None:
         """Until it is cancelled; then every run has ended."""
-        loop = asyncio.get_running_loop()
         listener.setblocking(False)
         async with Crew() as peers:
             while True:
-                try:
-                    channel, _ = await loop.sock_accept(listener)
-                except OSError as error:
-                    log("accept_failed", reason=os.strerror(error.errno or 0))
-                    await asyncio.sleep(_OUT_OF_DESCRIPTORS_S)
-                    continue
-                peers.begin(self._welcome(channel))
+                peers.begin(self._welcome(await accepted(listener)))
 
     async def _welcome(self, channel: socket.socket) -> None:
         uid = control.peer_uid(channel)

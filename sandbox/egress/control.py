@@ -8,6 +8,7 @@ be answered with {"refused": reason}.
 
 import asyncio
 import json
+import os
 import socket
 import struct
 from typing import Any
@@ -87,8 +88,16 @@ class Frames:
             except BlockingIOError:
                 await self._readable()
             else:
-                self.doors += [socket.socket(fileno=descriptor) for descriptor in descriptors]
+                self._take(descriptors)
                 return data
+
+    def _take(self, descriptors: list[int]) -> None:
+        """What is no socket is no door either."""
+        for descriptor in descriptors:
+            try:
+                self.doors.append(socket.socket(fileno=descriptor))
+            except OSError:
+                os.close(descriptor)
 
     async def _readable(self) -> None:
         ready = asyncio.Event()

@@ -21,8 +21,11 @@ class Crew:
         return task
 
     async def end(self) -> None:
+        """Also of tasks that others begin while they end."""
         while self._tasks:
-            tasks = list(self._tasks)
+            # Taken out here: one that has just ended has not called back yet, and to wait for it
+            # again would let nothing happen in between.
+            tasks, self._tasks = list(self._tasks), set()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,7 +4,8 @@ Every message is written anew from its parts. Nothing that frames a message on o
 other, so no two readers can disagree about where it ends.
 """
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 import h11
@@ -56,21 +57,26 @@ def decoded(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
 
 
+def likened(name: str) -> str:
+    """Many servers cannot tell X_Key from X-Key: who may not send one may not send the other."""
+    return name.lower().replace("_", "-")
+
+
 def end_to_end(headers: Headers) -> Headers:
     """Without what belongs to one connection, also where the message itself says so."""
-    pairs = [(name.lower(), value) for name, value in headers]
     named = {
-        word.strip().lower()
-        for name, value in pairs
-        if name == "connection"
+        likened(word.strip())
+        for name, value in headers
+        if likened(name) == "connection"
         for word in value.split(",")
     }
-    return [(name, value) for name, value in pairs if name not in OF_THE_CONNECTION | named]
+    dropped = OF_THE_CONNECTION | named
+    return [(name.lower(), value) for name, value in headers if likened(name) not in dropped]
 
 
 def check(headers: Headers) -> None:
     """Raises Denied for what HTTP does not know, and for a body with two lengths."""
-    names = {name.lower() for name, _ in headers}
+    names = {likened(name) for name, _ in headers}
     if len(headers) > MOST_HEADERS:
         raise Denied(Code.REQUEST_INVALID, f"more than {MOST_HEADERS} headers")
     if sum(len(name) + len(value) for name, value in headers) > HEAD_BYTES:
@@ -83,9 +89,10 @@ def check(headers: Headers) -> None:
 
 def outgoing(asked: Asked, url: Url, credentials: Iterable[tuple[str, str]]) -> h11.Request:
     """Raises Denied. A credential takes the place of the run's own header of that name."""
-    added = {name.lower(): value for name, value in credentials}
-    kept = [pair for pair in end_to_end(asked.headers) if pair[0] not in added]
-    headers = [("host", url.authority), *kept, *added.items(), ("connection", "close")]
+    added = [(name.lower(), value) for name, value in credentials]
+    replaced = {likened(name) for name, _ in added}
+    kept = [pair for pair in end_to_end(asked.headers) if likened(pair[0]) not in replaced]
+    headers = [("host", url.authority), *kept, *added, ("connection", "close")]
     if asked.length is None:
         headers.append(("transfer-encoding", "chunked"))
     elif asked.length or asked.method in _WITH_BODY:
@@ -98,6 +105,29 @@ def outgoing(asked: Asked, url: Url, credentials: Iterable[tuple[str, str]]) -> 
         )
     except (h11.LocalProtocolError, UnicodeEncodeError):
         raise Denied(Code.REQUEST_INVALID, "a header value that HTTP does not know") from None
+
+
+async def gathered(
+    http: h11.Connection, receive: Callable[[], Awaitable[None]]
+) -> AsyncIterator[bytes]:
+    """A body as it comes. Pieces that came together stay together, however small they are.
+
+    Raises EOFError when something else comes than the end of the message, and what h11 raises.
+    """
+    pieces: list[bytes] = []
+    while not isinstance(event := http.next_event(), h11.EndOfMessage):
+        if isinstance(event, h11.Data):
+            pieces.append(bytes(event.data))
+        elif event is not h11.NEED_DATA:
+            raise EOFError
+        if pieces and (event is h11.NEED_DATA or len(pieces) >= _PIECES_IN_A_ROW):
+            yield b"".join(pieces)
+            pieces.clear()
+            await asyncio.sleep(0)
+        if event is h11.NEED_DATA:
+            await receive()
+    if pieces:
+        yield b"".join(pieces)
 
 
 class Upstream:
@@ -129,21 +159,12 @@ class Upstream:
         return Answer(event.status_code, headers, _length(event.headers), self._body())
 
     async def _body(self) -> AsyncIterator[bytes]:
-        """What came together goes on together, however small its pieces are."""
-        pieces: list[bytes] = []
-        while not isinstance(event := self._event(), h11.EndOfMessage):
-            if isinstance(event, h11.Data):
-                pieces.append(bytes(event.data))
-            elif event is not h11.NEED_DATA:
-                reason = "the host hung up in the middle of its answer"
-                raise Denied(Code.RESPONSE_INVALID, reason)
-            if pieces and (event is h11.NEED_DATA or len(pieces) >= _PIECES_IN_A_ROW):
-                yield b"".join(pieces)
-                pieces.clear()
-            if event is h11.NEED_DATA:
-                await self._receive()
-        if pieces:
-            yield b"".join(pieces)
+        try:
+            async for chunk in gathered(self._http, self._receive):
+                yield chunk
+        except (h11.RemoteProtocolError, EOFError):
+            reason = "the host hung up in the middle of its answer"
+            raise Denied(Code.RESPONSE_INVALID, reason) from None
 
     async def _write(self, event: h11.Request | h11.Data | h11.EndOfMessage) -> bool:
         """False when nobody takes it any more."""

@@ -1,7 +1,7 @@
 """What a run may reach, and what it tried to reach: plain frozen values that cross a socket."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from sandbox.errors import SpecInvalid
@@ -22,7 +22,7 @@ class HostRule:
     ports: tuple[int, ...] = (443, 80)
     methods: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
     def from_wire(cls, wire: object) -> Self:

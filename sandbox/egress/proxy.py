@@ -14,10 +14,10 @@ import h11
 
 from sandbox.egress.crew import Crew
 from sandbox.egress.denials import Code, Denied
-from sandbox.egress.messages import HEAD_BYTES, VERSIONS, Answer, Asked, decoded
+from sandbox.egress.messages import HEAD_BYTES, VERSIONS, Answer, Asked, decoded, gathered
 from sandbox.egress.reach import PROXY, TIRING, Reach
 from sandbox.egress.rules import TLS_PORTS
-from sandbox.egress.streams import Plain
+from sandbox.egress.streams import Plain, accepted
 from sandbox.egress.tunnel import Tunnel
 
 IDLE_S = 30.0  # for a whole request head, and between two requests
@@ -47,11 +47,10 @@ class Proxy:
         self._places = asyncio.Semaphore(2 * reach.limits.connections)
 
     async def serve(self) -> None:
-        loop = asyncio.get_running_loop()
         async with Crew() as clients:
             while True:
                 await self._places.acquire()
-                client, _ = await loop.sock_accept(self._listener)
+                client = await accepted(self._listener)
                 clients.begin(self._hold(client))
 
     async def _hold(self, client: socket.socket) -> None:
@@ -126,9 +125,9 @@ class Conversation:
         if self._http.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
         try:
-            while isinstance(event := await self._event(), h11.Data):
-                yield bytes(event.data)
-        except h11.RemoteProtocolError:
+            async for chunk in gathered(self._http, self._receive):
+                yield chunk
+        except (h11.RemoteProtocolError, EOFError):
             raise Denied(Code.REQUEST_INVALID, "a body that is not HTTP/1.1") from None
 
     async def _pass_on(self, answer: Answer) -> None:
@@ -164,7 +163,8 @@ class Conversation:
             ("connection", "close"),
         ]
         status = _STATUS.get(denied.code, _NOT_ALLOWED)
-        await self._send(h11.Response(status_code=status, headers=headers))
+        reason = denied.code.encode()  # all that some programs show of it
+        await self._send(h11.Response(status_code=status, headers=headers, reason=reason))
         await self._send(h11.Data(data=body))
         await self._send(h11.EndOfMessage())
         await self._hang_up()
@@ -182,8 +182,11 @@ class Conversation:
     async def _event(self) -> h11.Event | None:
         """None where nothing can follow. Raises h11.RemoteProtocolError and OSError."""
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._client.receive())
+            await self._receive()
         return event if isinstance(event, h11.Event) else None
+
+    async def _receive(self) -> None:
+        self._http.receive_data(await self._client.receive())
 
     async def _send(self, event: h11.Event) -> None:
         if data := self._http.send(event):

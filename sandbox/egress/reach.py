@@ -16,7 +16,7 @@ from sandbox.egress.streams import Stream
 
 HELPER, PROXY, TUNNEL = "helper", "proxy", "tunnel"
 TIRING = frozenset({Code.REQUEST_LIMIT, Code.CONNECTION_LIMIT})
-_PENALTY_S = 0.005
+_PENALTY_S = 0.02
 
 
 class Reach:

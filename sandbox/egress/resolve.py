@@ -65,7 +65,9 @@ class Resolver:
             async with asyncio.timeout(DEADLINE_S):
                 texts = await self._ask(host.text, turns)
         except (OSError, UnicodeError):  # TimeoutError is an OSError
-            raise Denied(Code.NAME_NOT_RESOLVED, f"{host} has no address") from None
+            texts = []
+        if not texts:
+            raise Denied(Code.NAME_NOT_RESOLVED, f"{host} has no address")
         return [ip_address(text) for text in dict.fromkeys(texts)][:MOST_ADDRESSES]
 
     async def _ask(self, name: str, turns: Turns) -> list[str]:

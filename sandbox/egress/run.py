@@ -1,5 +1,6 @@
 """One ticket: what a run may reach, and its doors while it lasts."""
 
+import asyncio
 import secrets
 import socket
 
@@ -25,6 +26,7 @@ class Run:
         self._crew = Crew()
         self._channels: list[socket.socket] = []
         self._attached = False
+        self._ending = asyncio.Lock()
 
     def attach(self, helper: socket.socket, proxy: socket.socket | None) -> None:
         """Once. From now on the two are the run's. Raises Unfit."""
@@ -43,9 +45,10 @@ class Run:
     async def end(self) -> Tally:
         """Every connection of the run is closed when this returns. May be called again."""
         self._attached = True
-        await self._crew.end()
-        while self._channels:
-            self._channels.pop().close()
+        async with self._ending:  # sandboxd's end of it and the worker's come at the same time
+            await self._crew.end()
+            while self._channels:
+                self._channels.pop().close()
         return self._reach.ledger.tally()
 
 

@@ -1,13 +1,17 @@
 """Bytes to and from a socket without buffers of our own: who sends waits for who receives."""
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable
 from typing import Protocol
 
+from sandbox.daemon.logs import log
+
 CHUNK = 1 << 16
 _IN_A_ROW = 8  # then others have their turn
+_OUT_OF_DESCRIPTORS_S = 0.1
 
 
 class Stream(Protocol):
@@ -45,6 +49,19 @@ class Plain:
 
     def close(self) -> None:
         self.channel.close()
+
+
+async def accepted(listener: socket.socket) -> socket.socket:
+    """The next connection, also when descriptors have run out for a while."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            channel, _ = await loop.sock_accept(listener)
+        except OSError as error:
+            log("accept_failed", reason=errno.errorcode.get(error.errno or 0, "?"))
+            await asyncio.sleep(_OUT_OF_DESCRIPTORS_S)
+        else:
+            return channel
 
 
 class Tls:

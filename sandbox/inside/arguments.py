@@ -88,6 +88,8 @@ MODES_OF_NODES = {
 _NEW_NAMESPACES, _CLONE_THREAD = 0x7E020000, 0x10000
 CLONE = _if(_without(0, _NEW_NAMESPACES))
 CLONE_A_THREAD = _if(Check(0, (_CLONE_THREAD,), _NEW_NAMESPACES | _CLONE_THREAD))
+# posix_spawn: CLONE_VM, CLONE_VFORK and SIGCHLD. The parent stands still until the child executes.
+CLONE_A_THREAD_OR_SPAWN = Rule(NO, (*CLONE_A_THREAD.cases, Case((_value(0, 0x4111),))))
 NOT_EVERYBODY = _unless(_value(0, _WORD))  # kill(-1)
 OWN_LIMITS = _if(_value(0, 0))  # a hard limit of one's own can be lowered, never raised
 
@@ -170,17 +172,26 @@ PAIRS = {
     "setsockopt": Rule(NO, (_option(_SOL_SOCKET, _SET_SOCKET),)),
     "socketpair": _if(_value(0, _AF_UNIX), Check(1, (_STREAM, _SEQPACKET), _KIND)),
 }
-# The kernel counts descriptors under way in messages for all processes of a user together.
-MESSAGES = {"sendmsg": _if(_without(2, _NO_SENDING))}
+# With sendmsg come descriptors under way in messages, which the kernel counts for all processes of
+# a user together; asyncio writes to connections with it.
 CONNECTIONS = {
-    **MESSAGES,
     "connect": Rule(YES),
+    "sendmsg": _if(_without(2, _NO_SENDING)),
     "getsockopt": Rule(NO, (_option(_SOL_SOCKET, _GET_SOCKET), _option(_TCP, _GET_TCP))),
     "setsockopt": Rule(NO, (_option(_SOL_SOCKET, _SET_SOCKET), _option(_TCP, _SET_TCP))),
-    "socket": _if(
-        _value(0, _AF_INET, _AF_INET6), Check(1, (_STREAM,), _KIND), _value(2, 0, _TCP)
-    ),
+    "socket": _if(_value(0, _AF_INET, _AF_INET6), Check(1, (_STREAM,), _KIND), _value(2, 0, _TCP)),
 }
+
+_PRIVATE, _REALTIME = 128, 256
+# Waking by a page of /usr would be heard in every run that sees it. To wait is free: it is how
+# threads are joined, and there the kernel itself wakes.
+PRIVATE_WAKES = Rule(
+    NO,
+    (
+        Case((Check(1, (_PRIVATE,), _PRIVATE),)),
+        Case((Check(1, (0, 9), _WORD & ~_REALTIME),)),  # FUTEX_WAIT, FUTEX_WAIT_BITSET
+    ),
+)
 
 _PERSONALITY = (0, _WORD)  # Linux as it is, and the question which one it is
 WHERE_ALL_ELSE_IS_OPEN = {

@@ -53,20 +53,16 @@ def argument_is(
 
     Raises ValueError for several values of an argument whose both halves count.
     """
+    lower = _ARGUMENTS_OFFSET + 8 * argument  # both machines we know are little-endian
     if mask > _WORD:
-        if len(values) > 1:
-            raise ValueError("only one value of 64 bits can be compared")
-        true = _half(argument, 1, mask >> 32, [values[0] >> 32], true, false)
-        values = [values[0] & _WORD]
-    return _half(argument, 0, mask & _WORD, values, true, false)
+        (value,) = values
+        values = [value & _WORD]
+        true = _word_is(lower + 4, mask >> 32, [value >> 32], true, false)
+    return _word_is(lower, mask & _WORD, values, true, false)
 
 
-def _half(
-    argument: int, half: int, mask: int, values: Sequence[int], true: Block, false: Block
-) -> Block:
-    """`half` is 0 for the lower one: both machines we know are little-endian."""
+def _word_is(at: int, mask: int, values: Sequence[int], true: Block, false: Block) -> Block:
     masked = [] if mask == _WORD else [(AND, 0, 0, mask)]
-    at = _ARGUMENTS_OFFSET + 8 * argument + 4 * half
     return [*load(at), *masked, *one_of(values, true, false)]
 
 

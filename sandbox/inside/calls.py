@@ -18,7 +18,8 @@ class Wanted(NamedTuple):
 
     `calls` is the level's word; `sockets`: TCP, to the proxy's door; `programs` may be executed;
     `new_code`: memory may become executable; `sessions`: of its own making, which only a pid
-    namespace ends; `hands_over`: it passes descriptors on after its filter is loaded.
+    namespace ends; `shared_memory`: there is a place for semaphores between processes; `spawns`:
+    the language's runtime is a process beside the first.
     """
 
     calls: str
@@ -26,7 +27,8 @@ class Wanted(NamedTuple):
     programs: bool = False
     new_code: bool = False
     sessions: bool = False
-    hands_over: bool = False
+    shared_memory: bool = False
+    spawns: bool = False
 
 
 def rules(wanted: Wanted) -> dict[str, Rule]:
@@ -59,8 +61,9 @@ _THREADS = _names("""
 _SIGNALS = _names("""
     alarm getitimer pause rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend
     rt_sigtimedwait setitimer sigaltstack""")
-_ITSELF = _names("getegid geteuid getgid getpgrp getpid getppid getrandom getrusage getsid getuid")
-_TALKING = _names("getpeername getsockname shutdown uname")
+_ITSELF = _names("""
+    getegid geteuid getgid getpgrp getpid getppid getrandom getrusage getsid getuid uname""")
+_TALKING = _names("getpeername getsockname shutdown")
 _NECESSARY = _MEMORY | _TIME | _FILES | _WAITING | _THREADS | _SIGNALS | _ITSELF | _TALKING
 
 # What Standard and Strict have beside it.
@@ -149,7 +152,7 @@ def _threads_only(wanted: Wanted) -> dict[str, Rule]:
         **arguments.PAIRS,
         **_all(_DISPENSABLE, Rule(ABSENT)),
         **_all(("creat", "fadvise64"), Rule(NO)),
-        "clone": arguments.CLONE_A_THREAD,
+        "clone": arguments.CLONE_A_THREAD_OR_SPAWN if wanted.spawns else arguments.CLONE_A_THREAD,
         "fallocate": Rule(NOT_SUPPORTED),
         **_as_wanted(wanted),
     }
@@ -158,7 +161,7 @@ def _threads_only(wanted: Wanted) -> dict[str, Rule]:
 def _as_wanted(wanted: Wanted) -> dict[str, Rule]:
     return {
         **({} if wanted.new_code else arguments.NO_NEW_CODE),
-        **(arguments.MESSAGES if wanted.hands_over else {}),
+        **({} if wanted.shared_memory else {"futex": arguments.PRIVATE_WAKES}),
         **(arguments.CONNECTIONS if wanted.sockets else {}),
         **(_all(_EXECUTING, Rule(YES)) if wanted.programs else {}),
     }

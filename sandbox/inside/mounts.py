@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+from collections.abc import Iterable
 
 from sandbox.inside import libc
 
@@ -21,7 +22,16 @@ def keep_private() -> None:
 
 def tighten(path: str, *, writable: bool) -> None:
     """No set-id bits, devices or programs there, nor in anything that is mounted below."""
-    wanted = _NO_SET_ID | _NO_DEVICES | _NO_PROGRAMS | (0 if writable else _READ_ONLY)
+    _set(path, _NO_SET_ID | _NO_DEVICES | _NO_PROGRAMS | (0 if writable else _READ_ONLY))
+
+
+def freeze_devices(names: Iterable[str]) -> None:
+    """They can be written to, but their inodes, which are the host's, cannot be touched."""
+    for name in names:
+        _set(f"/dev/{name}", _READ_ONLY)
+
+
+def _set(path: str, wanted: int) -> None:
     attributes = struct.pack("=QQQQ", wanted, 0, 0, 0)
     size = ctypes.c_size_t(len(attributes))
     libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, attributes, size)

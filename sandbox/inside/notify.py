@@ -11,11 +11,12 @@ from sandbox.inside import bpf, libc, syscalls
 from sandbox.inside.seccomp import Program
 
 # Of these it is also asked whether the disk was full, before what filled it is taken away.
-TAKING_AWAY = frozenset("rename renameat renameat2 rmdir truncate unlink unlinkat".split())
-OPENING = frozenset("creat open openat".split())
-COUNTED = (
-    TAKING_AWAY | OPENING | frozenset("link linkat mkdir mkdirat symlink symlinkat".split())
+TAKING_AWAY = frozenset(
+    {"rename", "renameat", "renameat2", "rmdir", "truncate", "unlink", "unlinkat"}
 )
+COUNTED = TAKING_AWAY | {
+    *("creat", "open", "openat", "link", "linkat", "mkdir", "mkdirat", "symlink", "symlinkat"),
+}
 
 _SET_MODE_FILTER = 1
 _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5

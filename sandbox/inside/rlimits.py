@@ -5,18 +5,25 @@ import os
 import resource
 
 _DESCRIPTORS = 256
+_SIGNALS = 256
 _RESERVE = 8 << 20
 
 
 def confine_slot() -> None:
-    """What every run has in common."""
+    """What every run has in common. After its user namespace: there the signals are its own."""
     for kind, value in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, _DESCRIPTORS),
         (resource.RLIMIT_MEMLOCK, 65536),
         (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_SIGPENDING, _SIGNALS),
     ):
         resource.setrlimit(kind, (value, value))
+
+
+def confine_descriptors() -> None:
+    """After the slot has sent its own: those on their way count for all runs of the user together,
+    and one with few may not send while another holds many."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS, _DESCRIPTORS))
 
 
 def confine_run(limits: dict[str, float], data_before: int) -> None:

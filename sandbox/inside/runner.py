@@ -28,9 +28,7 @@ class Failure(Exception):
         self.code = code
 
 
-def serve_one(
-    channel: socket.socket, modules: dict[str, ModuleType], data_before: int
-) -> NoReturn:
+def serve_one(channel: socket.socket, modules: dict[str, ModuleType], data_before: int) -> NoReturn:
     """Wait for the one job of this process, do it, answer, and end the process."""
     reader = frames.FrameReader(channel, _JOB_CAP)
     try:

@@ -15,6 +15,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -27,6 +28,8 @@ PIECE = 1 << 16
 _HEADER = struct.Struct(">IBI")
 _PREFIX = 4  # what the length does not count
 _SPARE_S = 5.0  # the broker's own clock ends a request; this one is for a broker that hangs
+_LONGEST_S = 86_400
+_LONGEST_HEAD = 1 << 17
 _MOST_BYTES = 50 << 20
 _MOST_RATIO = 20
 _SMALL = 1 << 20  # below this a page of spaces is just a page of spaces
@@ -89,6 +92,8 @@ def request(
     A redirect is followed as often as `redirects` says, each time as a new request that may be
     refused; to another origin it goes without credentials. Raises EgressError.
     """
+    if not 0 < timeout_s <= _LONGEST_S:
+        raise EgressError("REQUEST_INVALID", f"timeout_s is a number up to {_LONGEST_S}")
     deadline = time.monotonic() + timeout_s
     asked = _Request(method.upper(), _escaped(url), _complete(headers or {}), body)
     left = redirects
@@ -203,7 +208,7 @@ class _Door:
             "timeout_s": max(0.001, deadline - time.monotonic()),
         }
         payload = json.dumps(head).encode()
-        if len(payload) > FRAME_CAP - _HEADER.size:
+        if len(payload) > _LONGEST_HEAD:
             raise EgressError("REQUEST_INVALID", "the headers are too long")
         with self._sending:
             number = self._announce()
@@ -292,7 +297,8 @@ class _Conversation:
     def __exit__(self, *_: object) -> None:
         self._door.forget(self._number)
         if not self._over:
-            self._door.send(Frame(Kind.CANCEL, self._number, b""))
+            with suppress(EgressError):  # the door may be what was lost
+                self._door.send(Frame(Kind.CANCEL, self._number, b""))
 
     def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers. Raises EgressError."""

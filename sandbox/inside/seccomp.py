@@ -25,9 +25,7 @@ def program(machine: str, wanted: Wanted) -> Block:
 def decisions(machine: str, wanted: Wanted) -> dict[int, Rule]:
     """The rule of every number that has a name."""
     named = calls.rules(wanted)
-    return {
-        number: named.get(name, _REFUSED) for name, number in syscalls.table(machine).items()
-    }
+    return {number: named.get(name, _REFUSED) for name, number in syscalls.table(machine).items()}
 
 
 def _ranges(machine: str, wanted: Wanted) -> list[tuple[int, Rule]]:

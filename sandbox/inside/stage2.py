@@ -106,7 +106,7 @@ class Slot:
         mounts.scratch("/tmp", self._disk.size, self._disk.inodes)
         if layers.shared_memory:
             mounts.scratch("/dev/shm", _SHARED_MEMORY_BYTES, self._disk.inodes)
-        self._proc = mounts.processes()
+        self._proc = _moved_up(mounts.processes())
         if not layers.proc:
             mounts.hide_processes()
         os.chdir("/tmp")
@@ -118,7 +118,7 @@ class Slot:
         os.mkdir(self._place, 0o700)
         os.environ["HOME"] = os.environ["TMPDIR"] = self._place
         os.chdir(self._place)
-        self._proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._proc = _moved_up(os.open("/proc", os.O_PATH | os.O_DIRECTORY))
         self.announced["scratch"] = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
 
     def _open_channels(self) -> None:
@@ -168,6 +168,7 @@ def become_slot(report: socket.socket, prepared: Prepared, disk: Disk, serial: b
         report.send(b"failed " + serial + b" " + str(error).encode())
         os._exit(1)
     _announce(report, b"ready " + serial, slot.announced)
+    rlimits.confine_descriptors()
     os.closerange(_DOOR + 1 if prepared.network != "none" else _DOOR, 1 << 20)
     prepared.filter.load()  # the last layer: it would have refused to announce
     prepared.serve(socket.socket(fileno=_CHANNEL), prepared.modules, data_bytes)

@@ -123,10 +123,11 @@ NUMBERS: dict[str, Numbers] = {
 
 def table(machine: str) -> dict[str, int]:
     """Raises ValueError for a machine without a table: there is no run without a filter."""
+    if machine not in MACHINES:
+        raise ValueError(f"no table of system calls for {machine}")
     column = MACHINES.index(machine)
-    return {
-        name: number for name, both in NUMBERS.items() if (number := both[column]) is not None
-    }
+    found = ((name, numbers[column]) for name, numbers in NUMBERS.items())
+    return {name: number for name, number in found if number is not None}
 
 
 def number(name: str, machine: str) -> int:

@@ -57,7 +57,7 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
     toolcrib.places.update(setup["places"])
     sys.path.extend(setup["libraries"])
     if layers.namespaces:
-        shut_mounts(setup["mounts"])
+        shut_mounts(setup["mounts"], setup["devices"])
     if setup["network"] == "proxy":
         network.announce_proxy()
     prepared = stage2.Prepared(
@@ -96,12 +96,15 @@ def wanted(layers: Layers, setup: dict[str, Any]) -> Wanted:
         programs=bool(setup["landlock"]["executable"]) or not layers.landlock,
         new_code=layers.new_code,
         sessions=layers.namespaces,
+        shared_memory=layers.shared_memory,
+        spawns=setup["engine"]["name"] == "monty",
     )
 
 
-def shut_mounts(made: list[dict[str, Any]]) -> None:
+def shut_mounts(made: list[dict[str, Any]], devices: list[str]) -> None:
     """Before anything else: what bwrap mounted for the profile, without programs and devices."""
     mounts.keep_private()
+    mounts.freeze_devices(devices)
     for mount in made:
         mounts.tighten(mount["target"], writable=mount["writable"])
 

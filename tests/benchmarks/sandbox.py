@@ -12,25 +12,34 @@ import os
 import re
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.spec import IsolationLevel, Mount, Outcome, Profile
+from sandbox.client import SandboxClient
+from sandbox.spec import IsolationLevel, Limits, Mount, Outcome, Profile, SandboxSpec, Source
 from tests.sandbox.conftest import Daemon
-from tests.sandbox.watching import SPAWN_AND_TELL, all_end_within, arrange, pidfds_of
+from tests.sandbox.watching import (
+    SPAWN_AND_TELL,
+    Meeting,
+    all_end_within,
+    arrange,
+    pidfds_of,
+)
 
 STANDARD = Profile(IsolationLevel.STANDARD)
 BEGAN = "import time\nBEGAN = time.monotonic()\ndef main(p):\n    return BEGAN"
 MIB = 1 << 20
 _GROUPS = f"toolcrib-bench-{os.getpid()}"
 _TICK = os.sysconf("SC_CLK_TCK")
-_WIDTHS = (52, 12, 12, 16)
+_WORKER = "import sys; from tests.benchmarks import sandbox; sandbox.be_worker(*sys.argv[1:])"
+_WIDTHS = (56, 12, 12, 16)
 
 
 @dataclass
@@ -213,25 +222,24 @@ def survivors(table: Table) -> None:
 def kill_and_watch(daemon: Daemon, directory: Path, whom: str) -> float:
     """Milliseconds until every process of a run with four of them is gone."""
     meeting, marker = arrange(directory), f"marker-{os.urandom(6).hex()}"
-    worker = os.fork()
-    if worker == 0:
-        daemon.run(SPAWN_AND_TELL, {"marker": marker}, profile=meeting.profile)
-        os._exit(0)
-    meeting.hear()
-    members = pidfds_of(marker)
-    victim: dict[str, Callable[[], int]] = {
-        "worker": lambda: worker,
-        "sandboxd": lambda: daemon.process.pid,
-        "slot": lambda: parent_of(members[0]),
-    }
-    began = time.monotonic()
-    os.kill(victim[whom](), signal.SIGKILL)
-    all_end_within(members, 5)
-    elapsed = (time.monotonic() - began) * 1000
-    if whom != "worker":
-        os.kill(worker, signal.SIGKILL)
-    os.waitpid(worker, 0)
+    command = [sys.executable, "-c", _WORKER, daemon.path, str(directory), marker]
+    with subprocess.Popen(command) as worker:
+        meeting.hear()
+        members = pidfds_of(marker, besides=worker.pid)
+        victims = {"worker": worker.pid, "sandboxd": daemon.process.pid}
+        victim = victims.get(whom) or parent_of(members[0])
+        began = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        all_end_within(members, 5)
+        elapsed = (time.monotonic() - began) * 1000
+        worker.kill()
     return elapsed
+
+
+def be_worker(path: str, directory: str, marker: str) -> None:
+    profile = Meeting(Path(directory)).profile
+    program, told = Source(SPAWN_AND_TELL), {"marker": marker}
+    SandboxClient(path).run(SandboxSpec("bench", profile, Limits(), program, told))
 
 
 def others_ms() -> float:

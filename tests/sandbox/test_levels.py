@@ -105,3 +105,36 @@ def test_strict_has_a_single_process_where_nothing_counts_memory():
 
 def test_the_strongest_level_wins():
     assert strongest(IsolationLevel.STRICT, IsolationLevel.NONE) == IsolationLevel.STRICT
+
+
+def test_the_devices_of_the_host_are_not_touched(run, level):
+    source = """
+import os
+def main(p):
+    refused = []
+    for change in (lambda: os.utime("/dev/null"), lambda: os.chmod("/dev/null", 0o600)):
+        try:
+            change()
+        except OSError as error:
+            refused.append(error.errno)
+    with open("/dev/null", "wb") as device:
+        device.write(b"x")
+    return refused
+"""
+    assert len(run(source, profile=Profile(level)).output) == 2
+
+
+@pytest.mark.parametrize("level", CLOSED)
+def test_nobody_is_woken_by_a_page_that_others_see(run, level):
+    source = """
+import ctypes, mmap
+def main(p):
+    with open(ctypes.__file__, "rb") as file:
+        page = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+    address = ctypes.c_ulong(0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    view = ctypes.c_int.from_buffer(bytearray(8))
+    libc.syscall(202, ctypes.byref(view), 1, 1, None, None, 0)
+    return ctypes.get_errno()
+"""
+    assert run(source, profile=Profile(level)).output == 1

@@ -62,11 +62,11 @@ def main(p):
 """
 
 
-def pidfds_of(marker: str) -> list[int]:
+def pidfds_of(marker: str, *, besides: int = 0) -> list[int]:
     """Handles of all processes on this machine whose command line holds the marker."""
     found = []
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+        if not entry.name.isdigit() or int(entry.name) in (os.getpid(), besides):
             continue
         try:
             if marker.encode() in (entry / "cmdline").read_bytes():

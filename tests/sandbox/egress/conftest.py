@@ -3,6 +3,8 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from sandbox.egress.policy import Attempt, EgressLimits, EgressPolicy, HostRule,
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.trust import client_context
 from sandbox.inside import sandbox_http
+from tests.crib import CHECKOUT
 from tests.stubs.web import Authority, Web, serving
 
 NAME = "good.example"
@@ -90,14 +93,20 @@ class Visit:
 
 
 @contextmanager
-def brokering(names: Names, *, opened: tuple[Any, ...] = (LOOPBACK,), ca: str = "") -> Iterator[str]:
+def brokering(
+    names: Names,
+    *,
+    opened: tuple[Any, ...] = (LOOPBACK,),
+    ca: str = "",
+    users: Users | None = None,
+) -> Iterator[str]:
     """The path of a broker that runs in a thread."""
     with tempfile.TemporaryDirectory(prefix="tc") as directory:
         path = f"{directory}/s"
         listener = listen(path)
         loop = asyncio.new_event_loop()
         dialer = Dialer(Resolver(names), Gate(opened), client_context(ca))
-        broker = Broker(dialer, Users(os.getuid(), os.getuid()))
+        broker = Broker(dialer, users or Users(os.getuid(), os.getuid()))
         serving = loop.create_task(broker.serve(listener))
         thread = threading.Thread(target=_until_cancelled, args=(loop, serving), daemon=True)
         thread.start()
@@ -157,6 +166,17 @@ def secure_web(authority: Authority) -> Iterator[Web]:
 def rule() -> Callable[..., HostRule]:
     """A rule for the name that is at 127.0.0.1."""
     return lambda web, **parts: HostRule(NAME, ports=(web.port,), **parts)
+
+
+def python(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
 
 
 def refused(code: str, *asked: Any, **options: Any) -> sandbox_http.EgressError:

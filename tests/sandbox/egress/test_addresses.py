@@ -22,7 +22,8 @@ SPECIAL = [
     "::", "::1", "::2", "100::1", "200::1", "400::1", "1000::1", "4000::1", "5f00::1", "8000::1",
     "fc00::1", "fd00::1", "fdff:ffff::1", "fe80::1", "febf::1", "fec0::1", "feff::1", "ff02::1",
     "ffff::1", "2001:db8::1", "2001:0:1::1", "2001:1::1", "2001:2::1", "2001:3::1", "2001:10::1",
-    "2001:20::1", "2001:30::1", "2001:1ff::1", "2620:4f:8000::1", "3ffe::1", "3fff::1", "3fff:fff::1",
+    "2001:20::1", "2001:30::1", "2001:1ff::1", "2620:4f:8000::1", "3ffe::1", "3fff::1",
+    "3fff:fff::1",
     # An IPv4 address inside another, whatever it is
     "::ffff:127.0.0.1", "::ffff:8.8.8.8", "::127.0.0.1", "::8.8.8.8", "::ffff:0:7f00:1",
     "::ffff:0:808:808", "64:ff9b::7f00:1", "64:ff9b::a00:1", "64:ff9b::a9fe:a9fe",
@@ -67,6 +68,14 @@ def test_a_public_address_of_this_machine_is_refused(monkeypatch):
     monkeypatch.setattr(addresses, "_SPECIAL_IPV4", ())
     assert Gate().refusal(ip_address("127.0.0.1")) == "an address of this machine"
     assert Gate().refusal(ip_address("64:ff9b::7f00:1")) == "an address of this machine"
+
+
+def test_what_cannot_be_looked_at_is_refused(monkeypatch):
+    def exhausted(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(addresses.socket, "socket", exhausted)
+    assert Gate().refusal(ip_address("8.8.8.8"))
 
 
 def test_an_opened_network_is_let_through_and_nothing_beside_it():

@@ -47,7 +47,8 @@ def test_a_host_is_read_into_its_one_spelling(written, read):
         "a\0.good.example", "good.example\0", "a_b.com", "-a.com", "a-.com", "a.-b", "a@b", "a:b",
         "a/b", "a\\b", "a%2eb", "a%00b", "a?b", "a#b", "*", "*.a", "a,b", "a;b", "a+b", "a!b",
         "a'b", 'a"b', "<a>", "{a}", "a|b", "a~b", "a^b", "a`b", "a=b", "a&b", "$a", "(a)",
-        "l" * 64, "l" * 64 + ".com", ".".join(["l" * 49] * 5) + ".abcd", "l." * 127 + "l", "x" * 300,
+        "l" * 64, "l" * 64 + ".com", ".".join(["l" * 49] * 5) + ".abcd", "l." * 127 + "l",
+        "x" * 300,
         # Dots, letters and digits of other scripts that some reader folds into plain ones.
         "a。b", "a．b", "a｡b", "a․b", "ｅxample.com", "ⓔxample.com", "℀.com", "ﬁ.com", "①②⑦.⓪.⓪.①",
         "１２７.0.0.1", "١٢٧.0.0.1", "exa\u00admple.com", "exa\u200bmple.com", "exa\u200dmple.com",
@@ -62,11 +63,13 @@ def test_what_is_no_host_name_is_refused(written):
 @pytest.mark.parametrize(
     "written",
     [
-        "127.1", "127.0.1", "0", "1", "0177.0.0.1", "0x7f.0.0.1", "0x7F.1", "0X7f000001", "127.0.0.01",
+        "127.1", "127.0.1", "0", "1", "0177.0.0.1", "0x7f.0.0.1", "0x7F.1", "0X7f000001",
+        "127.0.0.01",
         "2130706433", "017700000001", "0x7f000001", "127.0.0.0x1", "127.0.0.1.", "1.2.3.4.5",
         "256.1.1.1", "1.2.3.256", "4294967296", "0x", "a.0x", "a.1", "1.2.3", "00.0.0.0", "1..2",
         "١.1", "1.2.3.4x.5",
-        "[127.0.0.1]", "[::127.0.0.1]", "[::ffff:127.0.0.1]", "[::FFFF:7f00:1]", "[0:0:0:0:0:0:0:1]",
+        "[127.0.0.1]", "[::127.0.0.1]", "[::ffff:127.0.0.1]", "[::FFFF:7f00:1]",
+        "[0:0:0:0:0:0:0:1]",
         "[::01]", "[::1%eth0]", "[::1%25eth0]", "[fe80::1%1]", "[::1", "::1]", "::1", "[]", "[:]",
         "[::1].", "[[::1]]", "[::1]x", "[1::2::3]", "[12345::]", "[::G]", "[2606:4700::1111 ]",
     ],
@@ -93,9 +96,12 @@ def test_an_authority_has_a_host_and_a_port(written, host, port):
 
 @pytest.mark.parametrize(
     "written",
-    ["a", "a:", "a:0", "a:65536", "a:080", "a:+1", "a: 1", "a:1 ", "a:1:2", "a:٣", "a:0x50", ":80"]
-    + ["@a:1", "u@a:1", "u:p@a:1", "[::1]", "[::1]1", "[::1]:", "a:1/", "a:1#", "a:1\n", "a:-1"],
-)
+    [
+        "a", "a:", "a:0", "a:65536", "a:080", "a:+1", "a: 1", "a:1 ", "a:1:2", "a:٣", "a:0x50",
+        ":80", "@a:1", "u@a:1", "u:p@a:1", "[::1]", "[::1]1", "[::1]:", "a:1/", "a:1#", "a:1\n",
+        "a:-1",
+    ],
+)  # fmt: skip
 def test_an_authority_that_can_be_misread_is_refused(written):
     with pytest.raises(BadHost):
         parse_authority(written)
@@ -141,7 +147,9 @@ def test_the_host_header_names_the_port_only_where_it_must():
 
 def test_whatever_is_thrown_at_it_has_one_reading_or_none():
     chance = random.Random(20261122)
-    alphabet = string.ascii_letters + string.digits + ".-_:[]@%/\\?# \0\n\rxX" + "üß中。．①ｅ\u200b\ud800"
+    alphabet = (
+        string.ascii_letters + string.digits + ".-_:[]@%/\\?# \0\n\rxX" + "üß中。．①ｅ\u200b\ud800"
+    )
     seeds = ["good.example", "127.0.0.1", "0x7f.1", "[::1]", "xn--bcher-kva.de", "a:80", "1.2.3.4"]
     accepted, until = 0, time.monotonic() + FUZZ_S
     while time.monotonic() < until:

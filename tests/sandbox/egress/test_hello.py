@@ -88,8 +88,15 @@ def test_a_client_that_may_mean_somebody_else_is_refused(record):
 
 @pytest.mark.parametrize(
     "start",
-    [b"GET /", b"\x16\x02\0\0\x05", b"\x16\x03\x01\0\0", b"\x16\x03\x01\x40\x01", b"SSH-2", b"\x80....."],
-)  # fmt: skip
+    [
+        b"GET /",
+        b"\x16\x02\0\0\x05",
+        b"\x16\x03\x01\0\0",
+        b"\x16\x03\x01\x40\x01",
+        b"SSH-2",
+        b"\x80.....",
+    ],
+)
 def test_what_does_not_begin_like_tls_is_refused(start):
     with pytest.raises(hello.BadHello):
         hello.record_bytes(start)

@@ -1,8 +1,6 @@
 """The first door, as a tool uses it: `sandbox_http` against a web server on loopback."""
 
 import gzip
-import subprocess
-import sys
 import threading
 import zlib
 
@@ -11,8 +9,7 @@ import pytest
 from sandbox.egress import addresses
 from sandbox.egress.policy import HostRule
 from sandbox.inside import sandbox_http
-from tests.crib import CHECKOUT
-from tests.sandbox.egress.conftest import NAME, placed, refused
+from tests.sandbox.egress.conftest import NAME, placed, python, refused
 from tests.stubs.web import Held, Raw, Reply, endless, serving, zipped
 
 
@@ -126,6 +123,16 @@ def test_a_credential_goes_out_and_takes_the_place_of_the_tools_own(place, secur
     assert "real" not in str(answer)
 
 
+def test_no_look_alike_of_a_credential_or_of_framing_gets_through(place, web, rule):
+    web.replies["/"] = Reply()
+    mine = {"X_Key": "mine", "Transfer_Encoding": "chunked", "X_Other": "1"}
+    with place.run(rule(web, headers=(("X-Key", "real"),))):
+        sandbox_http.get(web.url(host=NAME), headers=mine)
+    seen = web.seen[0].headers
+    assert (seen["x-key"], seen["x_other"]) == ("real", "1")
+    assert not {"x_key", "transfer_encoding"} & seen.keys()
+
+
 def test_a_credential_is_not_sent_over_plain_http_to_a_public_address(monkeypatch, web, rule):
     """Loopback stands for the public internet here: it is let through, but was not opened."""
     monkeypatch.setattr(addresses, "special", lambda address: "")
@@ -214,9 +221,7 @@ def test_packed_bodies_are_unpacked(place, web, rule):
     raw = zlib.compressobj(wbits=-15)
     bodies = {
         "/gzip": zipped(text),
-        "/twice": Reply(
-            headers=[("Content-Encoding", "x-gzip")], body=gzip.compress(text[:9]) * 2
-        ),
+        "/twice": Reply(headers=[("Content-Encoding", "x-gzip")], body=gzip.compress(text[:9]) * 2),
         "/zlib": Reply(headers=[("Content-Encoding", "deflate")], body=zlib.compress(text)),
         "/raw": Reply(
             headers=[("Content-Encoding", "deflate")], body=raw.compress(text) + raw.flush()
@@ -387,11 +392,17 @@ try:
 except sandbox_http.EgressError as error:
     print(error.code)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True)
-    assert done.stdout == b"NETWORK_OFF\n"
+    assert python("-c", code).stdout == "NETWORK_OFF\n"
 
 
 def test_a_header_that_is_no_text_is_the_tools_own_mistake(place, web, rule):
     with place.run(rule(web)):
         refused("REQUEST_INVALID", web.url(host=NAME), headers={"x": 1})
+        assert sandbox_http.get(web.url(host=NAME)).status == 404
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), 1e12])
+def test_a_time_nobody_can_wait_is_the_tools_own_mistake(place, web, rule, timeout_s):
+    with place.run(rule(web)):
+        refused("REQUEST_INVALID", web.url(host=NAME), timeout_s=timeout_s)
         assert sandbox_http.get(web.url(host=NAME)).status == 404

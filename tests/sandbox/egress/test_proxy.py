@@ -47,16 +47,28 @@ def test_curl_finds_its_way(place, web, rule):
     with place.run(rule(web)) as visit:
         proxy = {"http_proxy": f"http://127.0.0.1:{visit.proxy_port}"}
         words = ["curl", "-sS", "--data-binary", "@-", web.url("/up", host=NAME)]
-        done = subprocess.run(words, env=proxy, input=b"x" * 1_500_000, capture_output=True)
+        done = subprocess.run(
+            words, env=proxy, input=b"x" * 1_500_000, capture_output=True, check=False
+        )
     assert done.stdout == b"1500000", done.stderr
 
 
 def test_a_chunked_body_goes_on_chunked(place, web, rule):
     web.replies["/"] = lambda seen: Reply(body=seen.body)
     with place.run(rule(web)) as visit, contextlib.closing(program(visit)) as client:
-        client.request("POST", web.url(host=NAME), body=iter([b"a" * 10, b"b"]), encode_chunked=True)
+        client.request(
+            "POST", web.url(host=NAME), body=iter([b"a" * 10, b"b"]), encode_chunked=True
+        )
         assert client.getresponse().read() == b"a" * 10 + b"b"
     assert web.seen[0].headers["transfer-encoding"] == "chunked"
+
+
+def test_a_body_in_crumbs_is_whole(place, web, rule):
+    web.replies["/"] = lambda seen: Reply(body=b"%d" % len(seen.body))
+    head = f"POST {web.url(host=NAME)} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+    head += "Connection: close\r\n\r\n" + "1\r\na\r\n" * 20_000 + "0\r\n\r\n"
+    with place.run(rule(web)) as visit:
+        assert said(visit, head.encode()).endswith(b"20000")
 
 
 def test_a_head_request_keeps_the_length_and_has_no_body(place, web, rule):
@@ -100,7 +112,8 @@ def test_a_refusal_says_why_and_is_written_down(place, web, rule, target, status
 @pytest.mark.parametrize(
     "head",
     [
-        "POST {url} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST {url} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0"
+        "\r\n\r\n",
         "POST {url} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
         "POST {url} HTTP/1.1\r\nHost: x\r\nContent-Length: +3\r\n\r\nabc",
         "POST {url} HTTP/1.1\r\nHost: x\r\nContent-Length : 3\r\n\r\nabc",

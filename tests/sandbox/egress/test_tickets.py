@@ -4,19 +4,18 @@ import json
 import os
 import socket
 import struct
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from sandbox.egress import control
 from sandbox.egress.attach import attach
+from sandbox.egress.broker import Users
 from sandbox.egress.client import EgressClient, connect
 from sandbox.egress.policy import EgressPolicy, HostRule, Tally
 from sandbox.errors import ErrorCode, Refused, SpecInvalid
 from sandbox.inside.frames import FrameReader
-from tests.crib import CHECKOUT
+from tests.sandbox.egress.conftest import placed, python
 
 
 @pytest.fixture
@@ -78,8 +77,7 @@ os._exit(0)
 
 
 def test_a_child_does_not_use_its_parents_connections(place):
-    words = [sys.executable, "-c", FORK, place.path]
-    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, timeout=30)
+    done = python("-c", FORK, place.path)
     assert sorted(done.stdout.split()) == ["0", "True", "True"], done.stderr
 
 
@@ -112,13 +110,12 @@ def test_an_unknown_or_closed_ticket_attaches_nothing(place, doors):
 
 def test_a_descriptor_that_is_no_door_is_refused(place, doors):
     datagrams, other = socket.socketpair(type=socket.SOCK_DGRAM)
-    with datagrams, other, socket.create_server(("0.0.0.0", 0)) as everywhere:
-        with socket.socket() as silent, place.client.open(EgressPolicy()) as ticket:
-            assert refusal(place.path, ticket.name, helper=datagrams, proxy=None)
-            assert refusal(place.path, ticket.name, helper=everywhere, proxy=None)
-            assert refusal(place.path, ticket.name, helper=doors[1], proxy=silent)
-            assert refusal(place.path, ticket.name, helper=doors[1], proxy=everywhere)
-            attach(place.path, ticket.name, helper=doors[1], proxy=None).close()
+    everywhere, silent = socket.create_server(("0.0.0.0", 0)), socket.socket()
+    unfit = [(datagrams, None), (everywhere, None), (doors[1], silent), (doors[1], everywhere)]
+    with datagrams, other, everywhere, silent, place.client.open(EgressPolicy()) as ticket:
+        for helper, proxy in unfit:
+            assert "door" in refusal(place.path, ticket.name, helper=helper, proxy=proxy)
+        attach(place.path, ticket.name, helper=doors[1], proxy=None).close()
 
 
 @pytest.mark.parametrize(
@@ -167,20 +164,21 @@ print(channel.recv(1))
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
 def test_another_user_is_turned_away(place, capfd):
     os.chmod(os.path.dirname(place.path), 0o755)
-    done = subprocess.run([sys.executable, "-c", KNOCK, place.path], capture_output=True, text=True)
+    done = python("-c", KNOCK, place.path)
     assert done.stdout == "b''\n", done.stderr
     assert '"peer_refused", "uid": 64399' in capfd.readouterr().err
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
-def test_a_worker_may_not_attach_nor_sandboxd_open(place, doors):
-    """The users of both are checked on their own; here both are one, so each is asked in turn."""
-    code = f"""
-import asyncio, os, sys
-sys.path.insert(0, {str(CHECKOUT)!r})
-from sandbox.egress.broker import Broker, Users
-broker = Broker(None, Users(worker=1, sandbox=2))
-print([[broker.may_open(uid), broker.may_attach(uid)] for uid in (0, 1, 2)])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert json.loads(done.stdout.lower()) == [[False, False], [True, False], [False, True]]
+@pytest.mark.parametrize(("worker", "attaches"), [(True, False), (False, True)])
+def test_a_worker_may_not_attach_nor_sandboxd_open(worker, attaches):
+    """As whom this process comes is up to the broker that is told who is who."""
+    me, other = os.getuid(), os.getuid() + 1
+    users = Users(me, other) if worker else Users(other, me)
+    with placed(users=users) as place, connect(place.path) as channel:
+        reader = FrameReader(channel, control.FRAME_CAP)
+        channel.sendall(control.encode({"type": "open", "policy": EgressPolicy().to_wire()}))
+        opened = "ticket" in json.loads(reader.read())
+        channel.sendall(control.encode({"type": "attach", "ticket": "x"}))
+        reason = json.loads(reader.read())["refused"]
+    assert opened is worker
+    assert (reason == "there is no such ticket") is attaches

@@ -164,7 +164,11 @@ def test_a_tunnel_to_a_port_without_tls_carries_anything(place, web, rule):
 )
 def test_a_refused_tunnel_says_why(place, target, status, code):
     place.names.answers["inside.example"] = [["192.168.0.1"]]
-    rules = (HostRule(NAME, ports=(80, 443)), HostRule("nobody.example"), HostRule("inside.example"))
+    rules = (
+        HostRule(NAME, ports=(80, 443)),
+        HostRule("nobody.example"),
+        HostRule("inside.example"),
+    )
     with place.run(*rules) as visit:
         client, head = connect(visit, target)
         with client:

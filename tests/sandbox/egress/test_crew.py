@@ -1,0 +1,61 @@
+"""Tasks that end together."""
+
+import asyncio
+
+from sandbox.egress.crew import Crew
+
+
+def test_ending_ends_a_task_that_has_just_ended_by_itself():
+    """It has not called back yet; waiting for it must not keep the loop from doing so."""
+
+    async def scene() -> bool:
+        go, ended = asyncio.Event(), []
+
+        async def work() -> None:
+            await go.wait()
+            ended.append(True)
+
+        async with Crew() as crew:
+            crew.begin(work())
+            await asyncio.sleep(0)
+            go.set()
+            crew.begin(work())
+            await asyncio.sleep(0)
+        return bool(ended)
+
+    assert asyncio.run(asyncio.wait_for(scene(), 10))
+
+
+def test_ending_waits_for_what_tasks_do_last():
+    async def scene() -> list[str]:
+        done: list[str] = []
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                done.append("tidied up")
+
+        async with Crew() as crew:
+            crew.begin(work())
+            await asyncio.sleep(0)
+        return done
+
+    assert asyncio.run(scene()) == ["tidied up"]
+
+
+def test_a_task_that_breaks_is_told_of_and_harms_no_other(capsys):
+    async def scene() -> bool:
+        async def broken() -> None:
+            raise ValueError("holds a secret")
+
+        async with Crew() as crew:
+            broken_one = crew.begin(broken())
+            other = crew.begin(asyncio.sleep(3600))
+            await asyncio.wait([broken_one])
+            return not other.done()
+
+    assert asyncio.run(scene())
+    told = capsys.readouterr().err
+    assert '"kind": "ValueError"' in told and "secret" not in told
