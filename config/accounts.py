@@ -5,8 +5,9 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-SANDBOX_UID = 64321  # without an entry in /etc/passwd: nothing else runs as these two
+SANDBOX_UID = 64321  # without an entry in /etc/passwd: nothing else runs as these
 BROKER_UID = 64322
+EGRESS_UID = 64323
 
 
 class NoAccount(Exception):
@@ -45,6 +46,10 @@ def ourselves() -> Account:
 
 def sandbox_account() -> Account:
     return ourselves() if os.geteuid() else Account(SANDBOX_UID, SANDBOX_UID)
+
+
+def egress_account() -> Account:
+    return ourselves() if os.geteuid() else Account(EGRESS_UID, EGRESS_UID)
 
 
 def broker_account() -> Account:

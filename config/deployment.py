@@ -82,6 +82,7 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
         wish.say(sentence)
     start_stores(crib, data)
     sandboxd = processes.sandboxd(data)
+    crib.start_soon(processes.egress(data))
     crib.start_soon(sandboxd)
     migrate()
     password = wish.first_administrator()

@@ -28,7 +28,7 @@ class UnsafeDirectory(Exception):
 def socket_directory(data: Path) -> Path:
     """`<data>/run`, or a short directory named after the data where that path is too long.
 
-    Each process has a directory of its own below: `database`, `broker`, `sandbox`.
+    Each process has a directory of its own below: `database`, `broker`, `sandbox`, `egress`.
     """
     inside = data / "run"
     if len(os.fsencode(inside / LONGEST_SOCKET)) <= MOST_PATH_BYTES:
@@ -38,6 +38,10 @@ def socket_directory(data: Path) -> Path:
 
 def sandbox_socket(data: Path) -> Path:
     return socket_directory(data) / "sandbox" / "sandboxd.sock"
+
+
+def egress_socket(data: Path) -> Path:
+    return socket_directory(data) / "egress" / "broker.sock"
 
 
 def database_url(data: Path) -> str:

@@ -10,6 +10,8 @@ import secrets
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from sandbox.egress.addresses import read_network
+
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -45,6 +47,14 @@ def env_bool(name: str, default: bool) -> bool:
 
 def env_list(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in env_text(name, default).split(",") if item.strip()]
+
+
+def env_networks(name: str) -> list[str]:
+    """Networks such as 10.1.0.0/16 or ::1/128, a comma between them."""
+    try:
+        return [str(read_network(text)) for text in env_list(name)]
+    except ValueError as error:
+        raise BadSetting(f"{name}: {error}") from None
 
 
 def database_options(url: str) -> dict[str, object]:

@@ -3,6 +3,7 @@
 import hmac
 import os
 from collections.abc import Callable
+from typing import Any
 
 import redis
 from django.conf import settings
@@ -12,10 +13,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.multiprocess import MultiProcessCollector
 from psycopg_pool import PoolTimeout
 
-from sandbox.client import SandboxClient
+from sandbox.daemon.capability import Capability
+from sandbox.spec import IsolationLevel
+from sandbox.state import State, ask
+from tools import metrics as counted
 from tools.execution.heartbeat import workers_alive
+from tools.execution.isolation import watch
 
-_sandbox = SandboxClient(settings.SANDBOX_SOCKET)
+_PATIENCE_S = 2.0
+_MODES = ("v2", "hybrid", "v1", "none")
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
@@ -24,9 +30,11 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 def readyz(request: HttpRequest) -> JsonResponse:
     """503 with a sentence for each part that does not answer."""
-    answers = {name: check() for name, check in CHECKS.items()}
+    state = _state()
+    answers = {name: check() for name, check in CHECKS.items()} | {"sandbox": _sandboxd(state)}
     ready = all(answer == "ok" for answer in answers.values())
     body = {"status": "ok" if ready else "unavailable", "checks": answers}
+    body |= {"sandbox": _wall(state.capability)} if state else {}
     return JsonResponse(body, status=200 if ready else 503)
 
 
@@ -34,6 +42,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """For Prometheus alone: tools are named here. From this machine, or with METRICS_TOKEN."""
     if not _may_scrape(request):
         return HttpResponse("Send METRICS_TOKEN as a bearer token.\n", status=401)
+    _count_sandbox(watch().state())
     registry = CollectorRegistry()
     MultiProcessCollector(registry, path=os.environ["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
@@ -70,17 +79,44 @@ def _workers() -> str:
     return "ok" if workers_alive() else "no worker has said that it is alive"
 
 
-def _sandboxd() -> str:
+def _state() -> State | None:
     try:
-        answer = _sandbox.ping()
+        return ask(settings.SANDBOX_SOCKET, _PATIENCE_S)
     except OSError:
+        return None
+
+
+def _sandboxd(state: State | None) -> str:
+    if state is None:
         return "sandboxd does not answer"
-    return "ok" if answer else "sandboxd does not answer"
+    if state.capability.serves(IsolationLevel.STANDARD):
+        return "ok"
+    reasons = state.capability.reasons
+    return f"no tool that needs isolation can run here: {reasons[0] if reasons else 'unknown'}"
+
+
+def _wall(capability: Capability) -> dict[str, Any]:
+    return {
+        "level_ceiling": capability.ceiling,
+        "cgroup_mode": capability.cgroup_mode,
+        "reasons": capability.reasons,
+        "fix": capability.fix,
+    }
+
+
+def _count_sandbox(state: State | None) -> None:
+    """As it is now; -1 stands for no level at all, also where nobody answers."""
+    ceiling = state.capability.ceiling if state else None
+    mode = state.capability.cgroup_mode if state else ""
+    counted.sandbox_ceiling.set(-1 if ceiling is None else list(IsolationLevel).index(ceiling))
+    for one in _MODES:
+        counted.sandbox_mode.labels(one).set(one == mode)
+    counted.sandbox_slots.set(state.slots if state else 0)
+    counted.sandbox_templates.set(state.templates if state else 0)
 
 
 CHECKS: dict[str, Callable[[], str]] = {
     "database": _database,
     "broker": _broker,
     "workers": _workers,
-    "sandbox": _sandboxd,
 }

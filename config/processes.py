@@ -8,10 +8,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from config.accounts import ourselves, sandbox_account
+from django.conf import settings
+
+from config.accounts import egress_account, ourselves, sandbox_account
 from config.address import Address
 from config.children import ProcessSpec
-from config.embedded import make_socket_directory, sandbox_socket
+from config.embedded import egress_socket, make_socket_directory, sandbox_socket
 from sandbox.daemon import cgroups
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -33,6 +35,8 @@ def sandboxd(data: Path) -> ProcessSpec:
     address = sandbox_socket(data)
     make_socket_directory(data)
     account.own(address.parent, 0o700)
+    scratch = data / "scratch"
+    account.own(scratch, 0o700)
     name = cgroup_name(data)
     return ProcessSpec(
         name="sandboxd",
@@ -41,13 +45,44 @@ def sandboxd(data: Path) -> ProcessSpec:
             *("--socket", str(address)),
             *("--allow-uid", str(ourselves().uid)),
             *("--cgroup-root", name),
+            *("--scratch", str(scratch)),
+            *("--egress", settings.EGRESS_SOCKET),
+            *(["--allow-degraded"] if settings.SANDBOX_ALLOW_DEGRADED else []),
         ),
         directory=CHECKOUT,
         account=account,
-        reach=(*interpreter(), CHECKOUT / "sandbox", data / "workspaces", address.parent),
+        reach=(
+            *(*interpreter(), CHECKOUT / "sandbox", data / "workspaces"),
+            *(address.parent, scratch, Path(settings.EGRESS_SOCKET).parent),
+        ),
         ready=partial(_accepts, address),
         before_start=partial(_prepare_sandboxd, address, name),
         after_start=partial(_enter_cgroup, name),
+    )
+
+
+def egress(data: Path) -> ProcessSpec:
+    """The one process that reaches other machines for tools."""
+    account = egress_account()
+    address = egress_socket(data)
+    make_socket_directory(data)
+    account.own(address.parent, 0o755)  # sandboxd comes by; whoever comes, the peer is checked
+    networks = (("--allow-private", network) for network in settings.EGRESS_ALLOW_PRIVATE)
+    return ProcessSpec(
+        name="egress",
+        command=(
+            *(sys.executable, "-m", "sandbox.egress"),
+            *("--socket", str(address)),
+            *("--worker-uid", str(ourselves().uid)),
+            *("--sandbox-uid", str(sandbox_account().uid)),
+            *(word for pair in networks for word in pair),
+            *_authorities(address.parent),
+        ),
+        directory=CHECKOUT,
+        account=account,
+        reach=(*interpreter(), CHECKOUT / "sandbox", address.parent),
+        ready=partial(_accepts, address),
+        before_start=partial(_remove, address),
     )
 
 
@@ -102,6 +137,20 @@ def _django(data: Path, name: str, *module: str) -> ProcessSpec:
             "TOOLCRIB_DATA": str(data),
         },
     )
+
+
+def _authorities(directory: Path) -> tuple[str, ...]:
+    """A copy that the broker's user can read, whoever may read the operator's file."""
+    if not settings.EGRESS_CA_FILE:
+        return ()
+    copy = directory / "authorities.pem"
+    copy.write_bytes(Path(settings.EGRESS_CA_FILE).read_bytes())
+    copy.chmod(0o644)
+    return "--ca", str(copy)
+
+
+def _remove(address: Path) -> None:
+    address.unlink(missing_ok=True)
 
 
 def _prepare_sandboxd(address: Path, cgroup: str) -> None:

@@ -5,12 +5,19 @@ from pathlib import Path
 
 from django.utils.csp import CSP
 
-from config.embedded import broker_url, database_url, redis_url, sandbox_socket
+from config.embedded import (
+    broker_url,
+    database_url,
+    egress_socket,
+    redis_url,
+    sandbox_socket,
+)
 from config.env import (
     database_options,
     env_bool,
     env_int,
     env_list,
+    env_networks,
     env_text,
     secret_from_file,
 )
@@ -73,6 +80,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "tools.ui.sandbox.notice",
             ]
         },
     }
@@ -186,6 +194,12 @@ Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).mkdir(parents=True, exist_ok=True)
 
 # --- executions ---------------------------------------------------------------------------------
 SANDBOX_SOCKET = env_text("SANDBOX_SOCKET") or str(sandbox_socket(DATA_DIR))
+# Where the kernel forbids namespaces: Standard tools with Landlock and seccomp alone.
+SANDBOX_ALLOW_DEGRADED = env_bool("SANDBOX_ALLOW_DEGRADED", False)
+EGRESS_SOCKET = env_text("EGRESS_SOCKET") or str(egress_socket(DATA_DIR))
+# For upstreams of one's own; every other address that is not public is refused.
+EGRESS_ALLOW_PRIVATE = env_networks("EGRESS_ALLOW_PRIVATE")
+EGRESS_CA_FILE = env_text("EGRESS_CA_FILE")
 EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
 EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)
 EVENT_STREAMS = env_int("EVENT_STREAMS", WEB_THREADS // 2, least=1)
@@ -212,6 +226,11 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "reap": {"task": "tools.execution.tasks.reap", "schedule": 5.0, "options": {"expires": 5}},
+    "record-isolation": {
+        "task": "tools.execution.tasks.record_isolation",
+        "schedule": 15.0,
+        "options": {"expires": 15},
+    },
 }
 
 LANGUAGE_CODE = "en-us"

@@ -38,7 +38,7 @@ def running(data: Path) -> Iterator[Crib]:
     process = subprocess.Popen(
         [sys.executable, "manage.py", "up", "--port", str(port), "--no-browser"],
         cwd=CHECKOUT,
-        env=os.environ | {"TOOLCRIB_DATA": str(data)},
+        env=os.environ | {"TOOLCRIB_DATA": str(data), "EGRESS_ALLOW_PRIVATE": "127.0.0.1/32"},
         start_new_session=True,
     )
     url = f"http://127.0.0.1:{port}"

@@ -18,7 +18,7 @@ from config.address import Address
 from tests.config.waiting import alive, eventually, using
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PROCESSES = ("postgres", "valkey", "sandboxd", "worker", "beat", "web")
+PROCESSES = ("postgres", "valkey", "egress", "sandboxd", "worker", "beat", "web")
 
 
 class Crib:
@@ -58,7 +58,7 @@ class Crib:
 
 def stores_of_its_own() -> dict[str, str]:
     """This environment without the servers and sockets of the test run."""
-    ours = {"DATABASE_URL", "REDIS_URL", "SANDBOX_SOCKET"}
+    ours = {"DATABASE_URL", "REDIS_URL", "SANDBOX_SOCKET", "EGRESS_SOCKET"}
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 
