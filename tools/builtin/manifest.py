@@ -1,5 +1,6 @@
 """The tools that come with the product: their definitions, and how the isolated ones are run."""
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,11 @@ from sandbox.spec import IsolationLevel, Mount, Profile
 from tools.builtin.workspace import workspace_of
 
 INSIDE = "/workspace"
+# What importing trafilatura imports; what is not mounted is not there.
+_EXTRACTOR = (
+    *("trafilatura", "lxml", "lxml_html_clean", "justext", "htmldate", "courlan", "tld"),
+    *("charset_normalizer", "dateutil", "six", "babel", "urllib3", "certifi"),
+)
 
 
 @lru_cache(maxsize=32)
@@ -19,13 +25,23 @@ def _source(module: str) -> str:
     return resources.files("tools.builtin.isolated").joinpath(f"{module}.py").read_text("utf-8")
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def _library(name: str) -> str:
-    """The directory of an installed package, to be bound read-only into the sandbox."""
+    """The directory of an installed package, or the file of a single module, to be bound read-only
+    into the sandbox."""
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise LookupError(f"the package {name} is not installed")
-    return str(Path(found.origin).parent)
+    origin = Path(found.origin)
+    return str(origin.parent if found.submodule_search_locations else origin)
+
+
+@lru_cache(maxsize=8)
+def _record(distribution: str) -> str:
+    """The directory where an installer wrote what it installed: some packages read it."""
+    found = importlib.metadata.distribution(distribution)
+    (metadata,) = (file for file in found.files or () if file.name == "METADATA")
+    return str(found.locate_file(metadata.parent))
 
 
 def _preloaded(*modules: str) -> tuple[tuple[str, str], ...]:
@@ -54,18 +70,31 @@ def _validating(organization: str) -> Profile:
     )
 
 
+def _fetching(organization: str) -> Profile:
+    return Profile(
+        IsolationLevel.STANDARD,
+        libraries=(*map(_library, _EXTRACTOR), _record("trafilatura")),
+        preload=_preloaded("charsets", "readable", "web_fetch"),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """A built-in that runs behind the wall: its module there and what it may see."""
+    """A built-in that runs behind the wall: its module there and what it may see.
+
+    `network` says that it reaches out, to what its organization allows.
+    """
 
     module: str
     profile: Callable[[str], Profile]
+    network: bool = False
 
 
 ISOLATED = {
     "read_file": Isolated("read_file", _reading),
     "write_file": Isolated("write_file", _writing),
     "validate_content": Isolated("validate_content", _validating),
+    "web_fetch": Isolated("web_fetch", _fetching, network=True),
 }
 
 _ENCODING = {
@@ -210,10 +239,81 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "capabilities": ["validate", "json", "yaml", "schema"],
         "metadata": {"riskLevel": "low"},
     },
+    {
+        "name": "web_fetch",
+        "type": "builtin",
+        "title": "Fetch a web page",
+        "description": "Fetch a page of an allowed host: its main text, Markdown or the bytes as "
+        "they came. A page of an error is returned like any other; its status says so.",
+        "category": "Network",
+        "parameters": [
+            {
+                "name": "url",
+                "type": "String",
+                "description": "The address, with http:// or https://. Up to 5 redirects are "
+                "followed, each only to an allowed host.",
+                "required": True,
+                "schema": {"minLength": 8, "maxLength": 8192},
+            },
+            {
+                "name": "format",
+                "type": "String",
+                "description": "text is what a person reads of the page; markdown keeps headings, "
+                "lists, tables and links; raw changes nothing, with base64 for what is no text. "
+                "What is no HTML is never rewritten.",
+                "default": "text",
+                "enum": ["text", "markdown", "raw"],
+            },
+            {
+                "name": "max_bytes",
+                "type": "Integer",
+                "description": "The largest answer to accept, unpacked. A larger one is an error.",
+                "default": 2 * 1024 * 1024,
+                "schema": {"minimum": 1, "maximum": 10 * 1024 * 1024},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "url": {"type": "string", "description": "What answered, after redirects."},
+                "status": {"type": "integer"},
+                "content_type": {"type": "string"},
+                "charset": {"type": ["string", "null"]},
+                "title": {"type": "string"},
+                "content": {"type": "string"},
+                "encoding": {"enum": ["text", "base64"]},
+                "extraction": {
+                    "enum": ["main", "page", "none"],
+                    "description": "main: the main content of the page. page: all its visible "
+                    "text, since no main content was found. none: nothing was taken out.",
+                },
+                "size_bytes": {"type": "integer"},
+                "truncated": {"type": "boolean"},
+                "redirects": {"type": "integer", "description": "How many were followed."},
+            },
+            "required": [
+                *("url", "status", "content_type", "charset", "title", "content", "encoding"),
+                *("extraction", "size_bytes", "truncated", "redirects"),
+            ],
+            "additionalProperties": False,
+        },
+        "constraints": {
+            "max_execution_time": "PT60S",
+            "max_output_size": 16 * 1024 * 1024,
+            "allow_side_effects": False,
+            "required_isolation": "Standard",
+        },
+        "required_permissions": ["tool.network.fetch"],
+        "group": ["network"],
+        "delivery": "pure",
+        "capabilities": ["fetch", "web", "html", "markdown"],
+        "metadata": {"riskLevel": "medium"},
+    },
 )
 
 GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("default", "Tools that name no group of their own.", []),
     ("read-only", "Tools that change nothing.", ["tool.filesystem.read"]),
     ("write", "Tools that change files.", ["tool.filesystem.read", "tool.filesystem.write"]),
+    ("network", "Tools that reach hosts outside.", ["tool.network.fetch"]),
 )
