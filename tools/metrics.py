@@ -53,5 +53,33 @@ queue_seconds = Histogram(
     "From acceptance to start.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30),
 )
+sandbox_ends = Counter(
+    "toolcrib_sandbox_ends_total", "Sandboxed runs by how they ended; a tool's own codes as tool.",
+    ["code"],
+)  # fmt: skip
+egress_attempts = Counter(
+    "toolcrib_egress_attempts_total", "Requests to the egress broker by outcome.", ["outcome"]
+)
 denials = Counter("toolcrib_denials_total", "Refused calls by reason.", ["reason"])
 empty_lists = Counter("toolcrib_empty_tool_lists_total", "Listings that showed no tool.")
+
+# Of sandboxd; set when they are read.
+sandbox_ceiling = Gauge(
+    "toolcrib_sandbox_level_ceiling",
+    "The highest isolation level: 0 None, 1 Standard, 2 Strict, 3 Restricted; -1 not one.",
+    multiprocess_mode="mostrecent",
+)
+sandbox_mode = Gauge(
+    "toolcrib_sandbox_mode",
+    "1 for the kind of control groups in use.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+sandbox_slots = Gauge(
+    "toolcrib_sandbox_slots", "Slots that wait for a run.", multiprocess_mode="mostrecent"
+)
+sandbox_templates = Gauge(
+    "toolcrib_sandbox_templates",
+    "Templates from which slots are made.",
+    multiprocess_mode="mostrecent",
+)

@@ -2,9 +2,21 @@
 
 from typing import Any
 
-from tools.catalog.registry import CatalogGroup, CatalogTool
+from tools.catalog.credentials import MASK
+from tools.catalog.profiles import written
+from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.tool import in_order
-from tools.models import Agent, Execution, LicenseTier, Organization, Token, ToolVersion
+from tools.models import (
+    Agent,
+    EgressCredential,
+    Execution,
+    LicenseTier,
+    Organization,
+    SandboxProfile,
+    Token,
+    ToolVersion,
+)
+from tools.policy.isolation import effective_level
 
 
 def tool_shape(tool: CatalogTool) -> dict[str, Any]:
@@ -16,7 +28,13 @@ def tool_shape(tool: CatalogTool) -> dict[str, Any]:
         "status": tool.status,
         "digest": tool.digest,
         "signature": {"key_id": tool.key_id, "value": tool.signature},
+        "origin": tool.origin,
     }
+
+
+def tool_here(tool: CatalogTool, snapshot: Snapshot) -> dict[str, Any]:
+    """The same, with the level it really runs at in its organization."""
+    return tool_shape(tool) | {"effective_isolation": effective_level(tool, snapshot)}
 
 
 def version_shape(version: ToolVersion) -> dict[str, Any]:
@@ -27,6 +45,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
         "signature": {"key_id": version.key_id, "value": version.signature},
         "created_at": moment(version.created_at),
         "created_by": version.created_by,
+        "origin": version.origin,
         "definition": in_order(version.definition),
     }
 
@@ -101,7 +120,28 @@ def organization_shape(organization: Organization) -> dict[str, Any]:
         "slug": organization.slug,
         "name": organization.name,
         "tier": organization.tier.name,
+        "minimum_isolation": organization.minimum_isolation,
+        "allowed_hosts": organization.allowed_hosts,
         "created_at": moment(organization.created_at),
+    }
+
+
+def profile_shape(profile: SandboxProfile) -> dict[str, Any]:
+    return {
+        **written(profile),
+        "created_at": moment(profile.created_at),
+        "updated_at": moment(profile.updated_at),
+    }
+
+
+def credential_shape(credential: EgressCredential) -> dict[str, Any]:
+    """Never its value."""
+    return {
+        "name": credential.name,
+        "header": credential.header,
+        "value": MASK,
+        "created_at": moment(credential.created_at),
+        "updated_at": moment(credential.updated_at),
     }
 
 

@@ -1,5 +1,6 @@
 """What every page of the administration stands on: one's own organization, and actions."""
 
+import json
 from typing import Any
 
 from django import forms
@@ -13,6 +14,7 @@ from guardian.admin import GuardedModelAdminMixin, UserManage
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from tools.definitions import strict_json
 from tools.errors import ToolcribError
 from tools.models import Organization, User
 from tools.policy.callers import actor_of, caller_of_user
@@ -41,6 +43,36 @@ class LinesField(forms.CharField):
 
     def to_python(self, value: Any) -> Any:
         return [line for line in str(value or "").splitlines() if line]
+
+
+class HostsField(LinesField):
+    """A host a line; one that says more than its name as JSON."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault(
+            "help_text",
+            'One a line: a host, *.suffix, * for every public one, or {"host": "api.example", '
+            '"ports": [443], "methods": ["GET"], "paths": ["/v1"], "credential": "name"}.',
+        )
+        super().__init__(**options)
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return "\n".join(one if isinstance(one, str) else json.dumps(one) for one in value)
+
+    def to_python(self, value: Any) -> Any:
+        lines = [line.strip() for line in super().to_python(value)]
+        return [_host(line) for line in lines if line]
+
+
+def _host(line: str) -> Any:
+    if not line.startswith("{"):
+        return line
+    try:
+        return strict_json.parse(line)
+    except strict_json.BadJson as error:
+        raise ValidationError(f"The line {line[:60]!r} is {error}.") from None
 
 
 class ActionForm(ModelForm):

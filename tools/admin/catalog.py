@@ -151,7 +151,7 @@ class ToolVersionAdmin(ReadOnly):
     search_fields = ("tool__name", "digest")
     fields = (
         "tool", "number", "label", "shown_definition", "digest", "key_id", "signature",
-        "created_at", "created_by",
+        "created_at", "created_by", "origin",
     )  # fmt: skip
     ordering = ("-created_at",)
 

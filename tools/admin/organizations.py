@@ -9,23 +9,45 @@ from django.http import HttpRequest
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from tools.admin.base import ActionAdmin, ActionForm, Guarded, LinesField
+from sandbox.spec import IsolationLevel
+from tools.admin.base import ActionAdmin, ActionForm, Guarded, HostsField, LinesField
 from tools.catalog.builtins import install_builtins
 from tools.models import LicenseTier, Organization
 from tools.policy import actions
 
 
 class OrganizationForm(ActionForm):
+    allowed_hosts = HostsField(label="Hosts of web_fetch")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "minimum_isolation" in self.fields:
+            self.fields["minimum_isolation"].required = False  # left out, it stays as it is
+
     def act(self, data: dict[str, Any]) -> Organization:
         if self.instance._state.adding:
-            made = actions.create_organization(by=self.by, **data)
+            named = {name: data[name] for name in ("slug", "name", "tier")}
+            made = actions.create_organization(by=self.by, **named)
             install_builtins(organization=made, by=self.by)
-            return made
+        else:
+            made = self.instance
+            self._rename(data)
+        self._wall_off(made, data)
+        return Organization.objects.get(pk=made.pk)
+
+    def _rename(self, data: dict[str, Any]) -> None:
         if "tier" in self.changed_data:
             actions.set_tier(organization=self.instance, tier=data["tier"], by=self.by)
         if "name" in self.changed_data:
             actions.rename_organization(organization=self.instance, name=data["name"], by=self.by)
-        return Organization.objects.get(pk=self.instance.pk)
+
+    def _wall_off(self, place: Organization, data: dict[str, Any]) -> None:
+        minimum, hosts = data["minimum_isolation"], data["allowed_hosts"]
+        if minimum and minimum != place.minimum_isolation:
+            level = IsolationLevel(minimum)
+            actions.set_isolation(organization=place, minimum=level, by=self.by)
+        if "allowed_hosts" in self.changed_data:
+            actions.set_allowed_hosts(organization=place, hosts=hosts, by=self.by)
 
 
 class TierForm(ActionForm):
@@ -69,7 +91,7 @@ class ForSuperusers(ActionAdmin):
 class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
     place = ""
     form = OrganizationForm
-    fields = ("slug", "name", "tier")
+    fields = ("slug", "name", "tier", "minimum_isolation", "allowed_hosts")
     list_display = ("slug", "name", "tier", "created_at")
     list_select_related = ("tier",)
     search_fields = ("slug", "name")

@@ -1,5 +1,5 @@
 """Every row of the product, registered. Importing this module is what does it."""
 
-from tools.admin import agents, catalog, evidence, organizations, people
+from tools.admin import agents, catalog, evidence, organizations, people, sandboxing
 
-__all__ = ["agents", "catalog", "evidence", "organizations", "people"]
+__all__ = ["agents", "catalog", "evidence", "organizations", "people", "sandboxing"]

@@ -12,7 +12,7 @@ from audit.events import Event, Outcome
 from tools.api.schema import CallerSchema
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
-from tools.errors import Refused
+from tools.errors import Malformed, Refused
 from tools.models import Organization
 from tools.policy.authorization import check_groups
 from tools.policy.callers import actor_of
@@ -80,6 +80,12 @@ class CallerView(APIView):
     def body(self, kind: type[Body]) -> dict[str, Any]:
         """The request's body, validated. Raises DRF's ValidationError with every wrong field."""
         return dict(_reader(kind).run_validation(self.request.data))
+
+    def given(self) -> dict[str, Any]:
+        """The body as an object that an action will read. Raises `Malformed` for anything else."""
+        if not isinstance(self.request.data, dict):
+            raise Malformed("The body must be a JSON object.")
+        return self.request.data
 
     def asked(self) -> Asked:
         """`group` absent is absent; `group=` is the empty list."""

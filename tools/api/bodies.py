@@ -4,9 +4,13 @@ from typing import Any
 
 from rest_framework import serializers
 
+from sandbox.spec import Backend, IsolationLevel
 from tools.api.fields import Duration, Flag, Seconds, Strict, Text, Whole, texts
+from tools.catalog.hosts import MOST_RULES
 from tools.definitions.callers import Scope
 from tools.definitions.results import Status
+
+LEVELS = [str(level) for level in IsolationLevel]
 
 
 class OptionsBody(Strict):
@@ -100,6 +104,7 @@ class ConstraintsBody(serializers.Serializer[Any]):
     max_output_size = serializers.IntegerField(required=False)
     allow_side_effects = serializers.BooleanField(required=False)
     required_isolation = serializers.CharField(required=False)
+    sandbox_profile = serializers.CharField(required=False)
 
 
 class DefinitionBody(serializers.Serializer[Any]):
@@ -132,6 +137,10 @@ class DefinitionBody(serializers.Serializer[Any]):
     metadata = serializers.DictField(required=False)
     enabled = serializers.BooleanField(required=False)
     status = serializers.CharField(read_only=True)
+    origin = serializers.CharField(read_only=True)
+    effective_isolation = serializers.CharField(
+        read_only=True, help_text="The level it runs at here; shown of one tool, not in lists."
+    )
     digest = serializers.CharField(read_only=True)
     signature = serializers.DictField(read_only=True)
 
@@ -148,6 +157,7 @@ class VersionAnswer(serializers.Serializer[Any]):
     signature = serializers.DictField()
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField()
+    origin = serializers.CharField()
     definition = serializers.DictField()
 
 
@@ -161,6 +171,7 @@ class GateAnswer(serializers.Serializer[Any]):
 class ToolExplained(serializers.Serializer[Any]):
     tool = serializers.CharField()
     available = serializers.BooleanField()
+    effective_isolation = serializers.CharField()
     gates = GateAnswer(many=True)
 
 
@@ -271,17 +282,90 @@ class OrganizationBody(Strict):
 class OrganizationChange(Strict):
     name = Text(max_length=200, required=False)
     tier = Text(max_length=60, required=False)
+    minimum_isolation = serializers.ChoiceField(choices=LEVELS, required=False)
+    allowed_hosts = serializers.ListField(
+        child=serializers.JSONField(),
+        required=False,
+        max_length=MOST_RULES,
+        help_text="What web_fetch may reach: hosts, or objects as a sandbox profile has them.",
+    )
 
 
 class OrganizationAnswer(serializers.Serializer[Any]):
     slug = serializers.CharField()
     name = serializers.CharField()
     tier = serializers.CharField()
+    minimum_isolation = serializers.ChoiceField(choices=LEVELS)
+    allowed_hosts = serializers.ListField(child=serializers.JSONField())
     created_at = serializers.DateTimeField()
 
 
 class OrganizationPage(Page):
     results = OrganizationAnswer(many=True)
+
+
+class PathBody(serializers.Serializer[Any]):
+    path = serializers.CharField()
+    mode = serializers.ChoiceField(choices=["ro", "rw"], required=False)
+
+
+class ProfileChange(serializers.Serializer[Any]):
+    """A sandbox profile. `tools.catalog.profiles` reads it and names every wrong field."""
+
+    description = serializers.CharField(required=False)
+    backend = serializers.ChoiceField(choices=[str(one) for one in Backend], required=False)
+    minimum_isolation = serializers.ChoiceField(choices=LEVELS, required=False)
+    allow_filesystem = serializers.BooleanField(required=False)
+    allowed_paths = PathBody(many=True, required=False)
+    allow_network = serializers.BooleanField(required=False)
+    allowed_hosts = serializers.ListField(
+        child=serializers.JSONField(),
+        required=False,
+        help_text="Hosts, or objects of host, ports, methods, paths and credential.",
+    )
+    proxy = serializers.BooleanField(required=False)
+    network_when_restricted = serializers.BooleanField(required=False)
+    max_memory_bytes = serializers.IntegerField(required=False)
+    max_cpu_time = serializers.CharField(required=False)
+    max_processes = serializers.IntegerField(required=False, allow_null=True)
+    max_disk_bytes = serializers.IntegerField(required=False)
+    max_files = serializers.IntegerField(required=False)
+
+
+class ProfileBody(ProfileChange):
+    name = serializers.CharField(max_length=63)
+
+
+class ProfileAnswer(ProfileBody):
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class ProfilePage(Page):
+    results = ProfileAnswer(many=True)
+
+
+class CredentialChange(serializers.Serializer[Any]):
+    header = serializers.CharField(max_length=64, required=False)
+    value = serializers.CharField(required=False, write_only=True)
+
+
+class CredentialBody(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=63)
+    header = serializers.CharField(max_length=64, help_text="Such as Authorization.")
+    value = serializers.CharField(help_text="Such as Bearer …; kept encrypted, never shown again.")
+
+
+class CredentialAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    header = serializers.CharField()
+    value = serializers.CharField(help_text="Always …")
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class CredentialPage(Page):
+    results = CredentialAnswer(many=True)
 
 
 class TierChange(Strict):

@@ -6,6 +6,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from sandbox.spec import IsolationLevel
 from tools.api.base import CallerView
 from tools.api.bodies import (
     ErrorAnswer,
@@ -80,7 +81,9 @@ class OrganizationDetail(PlatformView):
         request=OrganizationChange,
         responses={200: OrganizationAnswer},
     )
+    @transaction.atomic
     def patch(self, request: Request, slug: str) -> Response:
+        """Change what is given: all of it or nothing."""
         self.require_superuser()
         wanted, organization = self.body(OrganizationChange), self._row(slug)
         if "tier" in wanted:
@@ -90,6 +93,12 @@ class OrganizationDetail(PlatformView):
             actions.rename_organization(
                 organization=organization, name=wanted["name"], by=self.actor
             )
+        if "minimum_isolation" in wanted:
+            minimum = IsolationLevel(wanted["minimum_isolation"])
+            actions.set_isolation(organization=organization, minimum=minimum, by=self.actor)
+        if "allowed_hosts" in wanted:
+            hosts = wanted["allowed_hosts"]
+            actions.set_allowed_hosts(organization=organization, hosts=hosts, by=self.actor)
         return Response(organization_shape(self._row(slug)))
 
     def _row(self, slug: str) -> Organization:

@@ -116,6 +116,18 @@ CODE_TOOL = OpenApiExample(
         },
     },
 )
+PROFILE = OpenApiExample(
+    "A tool that asks one host",
+    request_only=True,
+    value={
+        "name": "weather",
+        "allow_network": True,
+        "allowed_hosts": [{"host": "api.weather.example", "methods": ["GET"], "paths": ["/v1"]}],
+        "max_memory_bytes": 134_217_728,
+        "max_cpu_time": "PT10S",
+        "max_processes": 8,
+    },
+)
 CALL_OF_TOOL = OpenApiExample(
     "Read a file",
     request_only=True,

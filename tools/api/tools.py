@@ -25,9 +25,10 @@ from tools.definitions.vocabulary import Category
 from tools.errors import Malformed
 from tools.policy import authorization
 from tools.policy.decision import Question
+from tools.policy.isolation import effective_level
 from tools.policy.people import may
 from tools.policy.visibility import visible_tool
-from tools.shapes import tool_shape, version_shape
+from tools.shapes import tool_here, tool_shape, version_shape
 
 REQUEST = [
     OpenApiParameter("group", OpenApiTypes.STR, many=True, description="Requested groups."),
@@ -71,9 +72,9 @@ class ToolList(CallerView):
         tool = actions.register_tool(
             organization=self.organization, definition=request.data, by=self.actor
         )
-        shown = self.current().tools[tool.name]
         address = f"/api/v1/tools/{tool.name}"
-        return Response(tool_shape(shown), status.HTTP_201_CREATED, headers={"Location": address})
+        shape = shown_now(self, tool.name)
+        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
 
     def _wanted(self, tool: CatalogTool) -> bool:
         query, raw = self.request.query_params, tool.definition.raw
@@ -92,7 +93,8 @@ class ToolDetail(CallerView):
     @extend_schema(operation_id="get_tool", responses={200: DefinitionBody, 404: ErrorAnswer})
     def get(self, request: Request, name: str) -> Response:
         """One definition: for an agent a tool it may use, for people any they may view."""
-        return Response(tool_shape(visible_tool(self.caller, self.snapshot, name)))
+        tool = visible_tool(self.caller, self.snapshot, name)
+        return Response(tool_here(tool, self.snapshot))
 
     @extend_schema(
         operation_id="replace_tool",
@@ -110,12 +112,11 @@ class ToolDetail(CallerView):
     )
     def patch(self, request: Request, name: str) -> Response:
         """A new version with some fields changed."""
-        if not isinstance(request.data, dict):
-            raise Malformed("The body must be a JSON object.")
+        changes = self.given()
         self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
         assert tool.version is not None
-        return self._change(name, actions.amended(tool.version.definition, request.data))
+        return self._change(name, actions.amended(tool.version.definition, changes))
 
     @extend_schema(
         operation_id="delete_tool", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
@@ -132,7 +133,13 @@ class ToolDetail(CallerView):
         wanted = definition.get("enabled")
         if isinstance(wanted, bool) and wanted != tool.enabled:
             actions.set_enabled(tool=tool, enabled=wanted, by=self.actor)
-        return Response(tool_shape(self.current().tools[name]))
+        return Response(shown_now(self, name))
+
+
+def shown_now(view: CallerView, name: str) -> dict[str, Any]:
+    """A tool as this very request has left it."""
+    snapshot = view.current()
+    return tool_here(snapshot.tools[name], snapshot)
 
 
 class ToolSwitch(CallerView):
@@ -145,7 +152,7 @@ class ToolSwitch(CallerView):
         self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
         actions.set_enabled(tool=tool, enabled=self.enabled, by=self.actor, reason="api")
-        return Response(tool_shape(self.current().tools[name]))
+        return Response(shown_now(self, name))
 
 
 class ToolVersions(CallerView):
@@ -172,7 +179,7 @@ class ToolRestore(CallerView):
         self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
         actions.restore_version(tool=tool, label=version, by=self.actor)
-        return Response(tool_shape(self.current().tools[name]))
+        return Response(shown_now(self, name))
 
 
 class ToolExplanation(CallerView):
@@ -195,6 +202,7 @@ class ToolExplanation(CallerView):
                     {
                         "tool": tool.name,
                         "available": all(held.values()),
+                        "effective_isolation": effective_level(tool, snapshot),
                         "gates": [verdict.as_dict() for verdict in verdicts],
                     }
                 )

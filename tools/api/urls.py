@@ -1,7 +1,16 @@
 from django.urls import URLPattern, path
 
 from audit.api import RecordDetail, RecordList
-from tools.api import agents, executions, groups, organizations, tokens, tools
+from tools.api import (
+    agents,
+    egress_credentials,
+    executions,
+    groups,
+    organizations,
+    sandbox_profiles,
+    tokens,
+    tools,
+)
 
 TOOL = "tools/<str:name>"
 EXECUTION = "executions/<uuid:execution_id>"
@@ -34,6 +43,22 @@ urlpatterns: list[URLPattern] = [
         "organizations/<str:slug>",
         organizations.OrganizationDetail.as_view(),
         name="api-organization",
+    ),
+    path("sandbox-profiles", sandbox_profiles.ProfileList.as_view(), name="api-sandbox-profiles"),
+    path(
+        "sandbox-profiles/<str:name>",
+        sandbox_profiles.ProfileDetail.as_view(),
+        name="api-sandbox-profile",
+    ),
+    path(
+        "egress-credentials",
+        egress_credentials.CredentialList.as_view(),
+        name="api-egress-credentials",
+    ),
+    path(
+        "egress-credentials/<str:name>",
+        egress_credentials.CredentialDetail.as_view(),
+        name="api-egress-credential",
     ),
     path("tiers", organizations.TierList.as_view(), name="api-tiers"),
     path("tiers/<str:name>", organizations.TierDetail.as_view(), name="api-tier"),

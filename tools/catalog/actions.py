@@ -9,8 +9,9 @@ from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from tools.catalog.versions import signing_key
-from tools.definitions import signing
+from tools.catalog.origins import origin_of
+from tools.catalog.profiles import check_reference
+from tools.catalog.versions import signing_key, statement_of
 from tools.definitions.descriptors import canonical_keys
 from tools.definitions.names import WILDCARD, flaw_in_group
 from tools.definitions.tool import (
@@ -34,6 +35,7 @@ def register_tool(
     revision = Organization.objects.next_revision(organization.pk)
     if not builtin:
         _check_room(organization)
+    check_reference(organization, canonical)
     tool = _new_row(organization, canonical, revision)
     _add_version(tool, canonical, label=_label(definition), by=by)
     _note_groups(organization, canonical)
@@ -47,6 +49,7 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor) -> Tool:
     canonical = _read(definition, builtin=tool.type == ToolType.BUILTIN)
     tool = _changing(tool)
     _check_identity(tool, canonical)
+    check_reference(tool.organization, canonical)
     assert tool.version is not None
     if digest(canonical) == tool.version.digest:
         return tool
@@ -77,6 +80,7 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
     assert tool.version is not None
     if version.digest == tool.version.digest:
         return tool
+    check_reference(tool.organization, version.definition)
     _add_version(tool, version.definition, label=None, by=by)
     _record(Event.TOOL_RESTORE, tool, by, restored=label)
     return tool
@@ -253,14 +257,15 @@ def _add_version(tool: Tool, canonical: Definition, *, label: str | None, by: Ac
     latest = tool.versions.order_by("-number").first()
     number = latest.number + 1 if latest else 1
     label = _next_label(tool, label)
-    version_digest = digest(canonical)
+    version_digest, origin = digest(canonical), origin_of(tool, canonical, by)
     key = signing_key()
-    statement = signing.statement(
+    statement = statement_of(
         organization=tool.organization.slug,
         name=tool.name,
         number=number,
         label=label,
-        digest=version_digest,
+        version_digest=version_digest,
+        origin=origin,
     )
     tool.version = ToolVersion.objects.create(
         tool=tool,
@@ -271,6 +276,7 @@ def _add_version(tool: Tool, canonical: Definition, *, label: str | None, by: Ac
         key_id=key.key_id,
         signature=key.sign(statement),
         created_by=f"{by.kind}:{by.name}",
+        origin=origin,
     )
     tool.save(update_fields=["version", "updated_at"])
 
@@ -317,5 +323,9 @@ def _record(event: Event, tool: Tool, by: Actor, **details: Any) -> None:
         outcome=Outcome.CHANGED,
         subject=tool.name,
         digest=version.digest if version else "",
-        details={"version": version.label if version else None, **details},
+        details={
+            "version": version.label if version else None,
+            "origin": version.origin if version else None,
+            **details,
+        },
     )

@@ -15,12 +15,24 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID
 
+from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
-from tools.catalog import versions
+from tools.catalog import sealing, versions
+from tools.catalog.hosts import Header, Item
+from tools.catalog.paths import mounts_of
 from tools.definitions.schemas import Validator
 from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition, in_order
 from tools.definitions.vocabulary import ToolType
-from tools.models import LicenseTier, Organization, Tool, ToolGroup, ToolStatus, ToolVersion
+from tools.models import (
+    EgressCredential,
+    LicenseTier,
+    Organization,
+    SandboxProfile,
+    Tool,
+    ToolGroup,
+    ToolStatus,
+    ToolVersion,
+)
 
 Remembered = TypeVar("Remembered")
 _REMEMBERED = 500
@@ -42,12 +54,13 @@ class CatalogTool:
     definition: ToolDefinition
     created_at: Any
     updated_at: Any
+    origin: str = ""  # who is not named is not known
 
     @property
     def enabled(self) -> bool:
         return self.status == ToolStatus.ACTIVE
 
-    @property
+    @cached_property
     def custom(self) -> bool:
         return self.definition.type != ToolType.BUILTIN
 
@@ -67,6 +80,40 @@ class CatalogGroup:
     permissions: frozenset[str]
 
 
+@dataclass(frozen=True)
+class CatalogProfile:
+    """A sandbox profile as the gates and the runners see it. `mounts` is empty unless allowed."""
+
+    name: str
+    backend: Backend
+    minimum_isolation: IsolationLevel
+    mounts: tuple[Mount, ...]
+    allow_network: bool
+    allowed_hosts: tuple[Item, ...]
+    proxy: bool
+    network_when_restricted: bool
+    memory_bytes: int
+    cpu_s: float
+    processes: int | None
+    disk_bytes: int
+    files: int
+
+
+@dataclass(frozen=True)
+class CatalogCredential:
+    """Kept as it is stored; opened only for a run that needs it."""
+
+    id: UUID
+    organization_id: UUID
+    header: str
+    sealed: bytes = field(repr=False)
+
+    def opened(self) -> Header:
+        """Name and value of the header. Raises `sealing.Unreadable`."""
+        organization, row = self.organization_id, self.id
+        return self.header, sealing.unseal(self.sealed, organization=organization, row=row)
+
+
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """An organization's catalog at one revision. Never changed; replaced.
@@ -80,6 +127,14 @@ class Snapshot:
     tier: LicenseTier
     tools: MappingProxyType[str, CatalogTool] = field(repr=False)
     groups: MappingProxyType[str, CatalogGroup] = field(repr=False)
+    minimum_isolation: IsolationLevel = IsolationLevel.STANDARD
+    allowed_hosts: tuple[Item, ...] = ()
+    profiles: MappingProxyType[str, CatalogProfile] = field(
+        default=MappingProxyType({}), repr=False
+    )
+    credentials: MappingProxyType[str, CatalogCredential] = field(
+        default=MappingProxyType({}), repr=False
+    )
 
     _remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -155,7 +210,24 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         tier=organization.tier,
         tools=MappingProxyType(tools),
         groups=MappingProxyType(groups),
+        minimum_isolation=IsolationLevel(organization.minimum_isolation),
+        allowed_hosts=tuple(organization.allowed_hosts),
+        profiles=MappingProxyType(_profiles(organization_id)),
+        credentials=MappingProxyType(_credentials(organization_id)),
     )
+
+
+def _profiles(organization_id: UUID) -> dict[str, CatalogProfile]:
+    rows = SandboxProfile.objects.filter(organization_id=organization_id)
+    return {row.name: catalog_profile(row) for row in rows}
+
+
+def _credentials(organization_id: UUID) -> dict[str, CatalogCredential]:
+    rows = EgressCredential.objects.filter(organization_id=organization_id)
+    return {
+        row.name: CatalogCredential(row.pk, organization_id, row.header, bytes(row.sealed))
+        for row in rows
+    }
 
 
 def _show(organization: str, tools: dict[str, CatalogTool]) -> None:
@@ -184,4 +256,23 @@ def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
         definition=ToolDefinition(in_order(version.definition)),
         created_at=row.created_at,
         updated_at=row.updated_at,
+        origin=version.origin,
+    )
+
+
+def catalog_profile(row: SandboxProfile) -> CatalogProfile:
+    return CatalogProfile(
+        name=row.name,
+        backend=Backend(row.backend),
+        minimum_isolation=IsolationLevel(row.minimum_isolation),
+        mounts=mounts_of(row.allowed_paths) if row.allow_filesystem else (),
+        allow_network=row.allow_network,
+        allowed_hosts=tuple(row.allowed_hosts),
+        proxy=row.proxy,
+        network_when_restricted=row.network_when_restricted,
+        memory_bytes=row.max_memory_bytes,
+        cpu_s=row.max_cpu_s,
+        processes=row.max_processes,
+        disk_bytes=row.max_disk_bytes,
+        files=row.max_files,
     )

@@ -2,12 +2,14 @@
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
 from tools.definitions import signing
 from tools.definitions.schemas import Validator
 from tools.definitions.tool import ToolDefinition
+from tools.models import VOUCHED
 
 _KEPT = 20_000
 _validators: dict[tuple[str, str], Validator | None] = {}
@@ -32,9 +34,22 @@ def signing_key() -> signing.SigningKey:
     return signing.SigningKey.from_file(Path(settings.KEYS_DIR) / "signing.pem")
 
 
+def statement_of(
+    *, organization: str, name: str, number: int, label: str, version_digest: str, origin: str
+) -> dict[str, Any]:
+    """What a version's signature vouches for.
+
+    That nobody answers for it is part of what is signed, so that no edited row can unsay it.
+    """
+    said = signing.statement(
+        organization=organization, name=name, number=number, label=label, digest=version_digest
+    )
+    return said if origin in VOUCHED else said | {"origin": origin}
+
+
 def authentic(
     *, organization: str, name: str, number: int, label: str, definition: ToolDefinition,
-    version_digest: str, signature: str, key_id: str,
+    version_digest: str, origin: str, signature: str, key_id: str,
 ) -> bool:  # fmt: skip
     """Whether a version is what was signed when it was written.
 
@@ -42,12 +57,17 @@ def authentic(
     """
     if definition.digest != version_digest:
         return False
-    key = (organization, name, str(number), label, version_digest, signature, key_id)
+    key = (organization, name, str(number), label, version_digest, origin, signature, key_id)
     known = _authentic.get(key)
     if known is None:
         _bound(_authentic)
-        statement = signing.statement(
-            organization=organization, name=name, number=number, label=label, digest=version_digest
+        statement = statement_of(
+            organization=organization,
+            name=name,
+            number=number,
+            label=label,
+            version_digest=version_digest,
+            origin=origin,
         )
         known = _authentic[key] = signing_key().verifies(statement, signature, key_id)
     return known

@@ -7,12 +7,14 @@ and means the same wherever it is read; its digest identifies it.
 import ast
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import rfc8785
 
+from sandbox.spec import Language
 from tools.definitions import descriptors, durations, names, schemas, strict_json
 from tools.definitions.fields import Fields
 from tools.definitions.vocabulary import (
@@ -30,9 +32,12 @@ MAX_EXECUTION_S = 3_600
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 MAX_SOURCE = 256 * 1024
 MAX_DEFINITION = 1024 * 1024
+PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 # What the catalog adds when a definition is shown; accepted and set aside when it comes back.
-SHOWN = frozenset({"enabled", "status", "digest", "signature", "version"})
+SHOWN = frozenset(
+    {"enabled", "status", "digest", "signature", "version", "origin", "effective_isolation"}
+)
 # In the order in which a definition is shown.
 WRITTEN = (
     "name", "type", "title", "description", "category", "parameters", "input_schema",
@@ -128,6 +133,15 @@ class ToolDefinition:
     @property
     def isolation(self) -> Isolation:
         return Isolation(self.raw["constraints"]["required_isolation"])
+
+    @cached_property
+    def sandbox_profile(self) -> str | None:
+        return self.raw["constraints"].get("sandbox_profile")
+
+    @property
+    def language(self) -> Language:
+        """Of a `code` tool; built-in ones are Python."""
+        return Language(self.raw["implementation"].get("language", Language.PYTHON))
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -297,9 +311,17 @@ def _constraints(parent: Fields) -> Definition:
         ),
         "required_isolation": fields.choice("required_isolation", Isolation, Isolation.STANDARD),
     }
-    if fields.given("sandbox_profile"):
-        fields.wrong("sandbox_profile", "names no sandbox profile of this organization")
+    if fields.given("sandbox_profile"):  # else no key: definitions without one keep their digest
+        constraints["sandbox_profile"] = _profile_name(fields)
     return constraints
+
+
+def _profile_name(fields: Fields) -> str:
+    """Whether there is such a profile, the catalog knows."""
+    name = fields.text("sandbox_profile", longest=63)
+    if name and not PROFILE_NAME.fullmatch(name):
+        fields.wrong("sandbox_profile", "may hold only letters, digits, '_', '.' and '-'")
+    return name
 
 
 def _availability(fields: Fields) -> Definition:
@@ -345,17 +367,24 @@ def _implementation(parent: Fields) -> Definition:
 
 def _code(fields: Fields) -> Definition:
     fields.known(("language", "source", "entry_point"))
-    if fields.raw.get("language", "python") != "python":
-        fields.wrong("language", "must be python")
+    language = fields.choice("language", Language, Language.PYTHON)
     source = fields.raw.get("source")
     entry_point = fields.text("entry_point", "main", longest=100)
     if not isinstance(source, str) or not source.strip():
-        fields.wrong("source", "is required: the text of a Python module")
+        fields.wrong("source", "is required: the text of a module")
     elif len(source) > MAX_SOURCE:
         fields.wrong("source", f"is longer than {MAX_SOURCE} characters")
+    elif language == Language.JAVASCRIPT:
+        _check_javascript(fields, entry_point)
     elif flaw := _flaw_in_python(source, entry_point):
         fields.wrong("source", flaw)
-    return {"language": "python", "source": source, "entry_point": entry_point}
+    return {"language": language, "source": source, "entry_point": entry_point}
+
+
+def _check_javascript(fields: Fields, entry_point: str) -> None:
+    """Nothing here reads JavaScript: that the module has a `main`, the first call shows."""
+    if entry_point != "main":
+        fields.wrong("entry_point", "must be main for JavaScript")
 
 
 def _flaw_in_python(source: str, entry_point: str) -> str | None:

@@ -19,7 +19,10 @@ from audit.canonical import commitment
 from audit.events import Event
 from audit.events import Outcome as Evidence
 from config.logs import request_id
-from sandbox.spec import Outcome, SandboxResult
+from sandbox.egress.denials import Code
+from sandbox.egress.policy import Attempt
+from sandbox.errors import ErrorCode
+from sandbox.spec import IsolationLevel, Outcome, SandboxResult
 from tools import metrics
 from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
@@ -32,7 +35,7 @@ from tools.execution import events, leases
 from tools.execution.transforms import observation_of, size_of
 from tools.models import Execution
 from tools.models.execution import Ending
-from tools.policy import authorization
+from tools.policy import authorization, isolation
 from tools.policy.callers import actor_of, caller_of_execution
 from tools.policy.decision import Asked, Question
 from tools.runners.base import Run
@@ -45,6 +48,15 @@ _STATUS = {
     Outcome.TIMEOUT: Status.TIMEOUT,
     Outcome.CANCELLED: Status.CANCELLED,
     Outcome.SANDBOX_ERROR: Status.SANDBOX_ERROR,
+}
+_MOST_ATTEMPTS = 50  # of a run's requests are written down; all are counted
+_OUR_CODES = frozenset(ErrorCode)
+_REFUSALS = frozenset(Code)
+_MESSAGES: dict[str, str] = {
+    ErrorCode.ISOLATION_UNAVAILABLE: "This installation cannot give the isolation the tool needs. "
+    "An administrator finds the reason with manage.py sandbox_doctor.",
+    ErrorCode.EGRESS_UNAVAILABLE: "The network could not be made ready for the tool; it was not "
+    "run. Its operators have a record of it.",
 }
 
 
@@ -59,6 +71,7 @@ class Result:
     error_details: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     sandbox_id: str = ""
+    network: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -68,6 +81,7 @@ class Performance:
     execution: Execution
     tool: CatalogTool
     caller: Caller
+    snapshot: Snapshot
     worker: str
     began: float = field(default_factory=time.perf_counter)
     result: Result | None = None
@@ -75,6 +89,10 @@ class Performance:
     @property
     def definition(self) -> ToolDefinition:
         return self.tool.definition
+
+    @property
+    def level(self) -> IsolationLevel:
+        return isolation.effective_level(self.tool, self.snapshot)
 
     @property
     def actor(self) -> Actor:
@@ -85,10 +103,10 @@ class Performance:
 def ask_again(performance: Performance) -> None:
     """Every gate once more, at the moment of use: what was allowed may have been revoked."""
     execution, caller = performance.execution, performance.caller
-    snapshot = registry.snapshot(caller.organization_id, caller.revision)
+    snapshot = performance.snapshot
     try:
         authorization.check_standing(caller)
-        tool = _same_version(performance, snapshot)
+        tool = _same_version(performance)
         asked = Asked.of(execution.requested_groups, execution.state)
         authorization.check_groups(caller, asked, snapshot)
         authorization.authorize(Question(caller, tool, asked, snapshot))
@@ -98,9 +116,9 @@ def ask_again(performance: Performance) -> None:
         )
 
 
-def _same_version(performance: Performance, snapshot: Snapshot) -> CatalogTool:
+def _same_version(performance: Performance) -> CatalogTool:
     """What runs is the version that was admitted; one that was replaced meanwhile does not run."""
-    tool = snapshot.tool(performance.execution.tool_name)
+    tool = performance.snapshot.tool(performance.execution.tool_name)
     if tool is None or tool.version_id != performance.execution.tool_version_id:
         raise Refused(
             "The tool was changed or removed before the call began. Call it again.",
@@ -119,6 +137,7 @@ def check_signature(performance: Performance) -> None:
         label=tool.version,
         definition=tool.definition,
         version_digest=tool.digest,
+        origin=tool.origin,
         signature=tool.signature,
         key_id=tool.key_id,
     ):
@@ -148,6 +167,8 @@ def record_start(performance: Performance) -> None:
             "requested_groups": execution.requested_groups,
             "state": execution.state,
             "version": performance.tool.version,
+            "isolation": performance.level,
+            "sandbox_profile": performance.definition.sandbox_profile,
             "attempt": execution.attempt,
             "fence": execution.fence,
             "worker": performance.worker,
@@ -166,19 +187,23 @@ def run(performance: Performance) -> None:
             parameters=execution.parameters,
             timeout_s=execution.timeout_s,
             stop=lease.stop,
+            level=performance.level,
+            snapshot=performance.snapshot,
         )
         outcome = RUNNERS[performance.definition.type](job)
+    _count(outcome)
     if outcome.outcome == Outcome.CANCELLED and not lease.cancelled:
-        performance.result = _given_up()  # nobody asked for it: the lease could not be kept
+        performance.result = _given_up(outcome)  # nobody asked: the lease could not be kept
     else:
         performance.result = _result_of(outcome)
 
 
-def _given_up() -> Result:
+def _given_up(outcome: SandboxResult) -> Result:
     return Result(
         Status.FAILED,
         error_code="OUTCOME_UNKNOWN",
         error_message="The call was stopped midway; whether its effect happened is not known.",
+        network=_network(outcome),
     )
 
 
@@ -190,6 +215,7 @@ def _result_of(outcome: SandboxResult) -> Result:
         error_code=_plain(outcome.error_code)[:60],
         error_message=_message(outcome),
         sandbox_id=outcome.sandbox_id,
+        network=_network(outcome),
         metrics={
             "peak_memory_bytes": usage.peak_memory_bytes,
             "cpu_time_ms": round(usage.cpu_time_ms, 3),
@@ -200,11 +226,44 @@ def _result_of(outcome: SandboxResult) -> Result:
     )
 
 
+def _network(outcome: SandboxResult) -> list[dict[str, Any]]:
+    """What the run asked of the egress broker, as evidence keeps it; refused requests too."""
+    return [_attempt(one) for one in outcome.network[:_MOST_ATTEMPTS]]
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "door": _plain(attempt.door)[:20],
+        "method": _plain(attempt.method)[:20],
+        "host": _plain(attempt.host)[:255],
+        "port": attempt.port,
+        "address": _plain(attempt.address)[:45],
+        "code": _plain(attempt.code)[:40],
+        "status": attempt.status,
+        "bytes_sent": attempt.bytes_sent,
+        "bytes": attempt.bytes_sent + attempt.bytes_received,
+    }
+
+
+def _count(outcome: SandboxResult) -> None:
+    """Labels are words of our own; a tool's own error code is counted under `tool`."""
+    code = outcome.error_code or "OK"
+    ours = code == "OK" or code in _OUR_CODES
+    metrics.sandbox_ends.labels(code if ours else "tool").inc()
+    for attempt in outcome.network:
+        word = attempt.code if attempt.code in _REFUSALS else "other"
+        metrics.egress_attempts.labels(word.lower() if attempt.code else "allowed").inc()
+    beyond = (outcome.usage.network_requests or 0) - len(outcome.network)
+    if beyond > 0:
+        metrics.egress_attempts.labels("not_described").inc(beyond)
+
+
 def _message(outcome: SandboxResult) -> str:
     """What a tool says of its error is for the caller; what sandboxd says is for operators."""
     if outcome.outcome == Outcome.SANDBOX_ERROR:
         log.error("the sandbox failed: %s %s", outcome.error_code, outcome.error_message)
-        return "The sandbox could not run the tool. Its operators have a record of it."
+        usual = "The sandbox could not run the tool. Its operators have a record of it."
+        return _MESSAGES.get(outcome.error_code or "", usual)
     return _plain(outcome.error_message)
 
 
@@ -286,6 +345,7 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
             "output_bytes": size,
             "fence": execution.fence,
             "resources": result.metrics,
+            **({"network": result.network} if result.network else {}),
         },
     )
     metrics.executions.labels(execution.tool_name, result.status).inc()
@@ -305,7 +365,11 @@ def _record_late(performance: Performance, result: Result) -> None:
         subject=execution.tool_name,
         digest=performance.tool.digest,
         execution_id=execution.pk,
-        details={"status": result.status, "fence": execution.fence},
+        details={
+            "status": result.status,
+            "fence": execution.fence,
+            **({"network": result.network} if result.network else {}),
+        },
     )
 
 
@@ -314,9 +378,8 @@ def _queue_ms(execution: Execution) -> float:
     return round((started - execution.created_at).total_seconds() * 1000, 3)
 
 
-def _admitted(execution: Execution, caller: Caller) -> CatalogTool:
+def _admitted(execution: Execution, snapshot: Snapshot) -> CatalogTool:
     """The version that was admitted: the catalog's, or, when that was replaced, its own row."""
-    snapshot = registry.snapshot(caller.organization_id, caller.revision)
     tool = snapshot.tool(execution.tool_name)
     if tool is not None and tool.version_id == execution.tool_version_id:
         return tool
@@ -336,7 +399,9 @@ def claim(execution_id: UUID, worker: str) -> Performance | None:
             return None
         request_id.set(execution.request_id)
         caller = caller_of_execution(execution)
-        performance = Performance(execution, _admitted(execution, caller), caller, worker)
+        snapshot = registry.snapshot(caller.organization_id, caller.revision)
+        tool = _admitted(execution, snapshot)
+        performance = Performance(execution, tool, caller, snapshot, worker)
         for step in CLAIM:
             step(performance)
         if performance.result is not None:

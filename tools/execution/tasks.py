@@ -4,7 +4,7 @@ from uuid import UUID
 
 from celery import shared_task
 
-from tools.execution import reaper
+from tools.execution import isolation, reaper
 from tools.execution.pipeline import perform
 
 
@@ -17,3 +17,8 @@ def run_execution(execution_id: str) -> None:
 def reap() -> None:
     for execution_id in reaper.reap():
         run_execution.apply_async((str(execution_id),))
+
+
+@shared_task(name="tools.execution.tasks.record_isolation", time_limit=60)
+def record_isolation() -> None:
+    isolation.record_changes()

@@ -3,6 +3,7 @@ from uuid import UUID
 from django.db import models
 from django.db.models import F, Q
 
+from sandbox.spec import IsolationLevel
 from tools.models.ids import new_id
 from tools.models.tier import LicenseTier
 
@@ -30,6 +31,15 @@ class Organization(models.Model):
         editable=False,
         help_text="Counts every change of tools, groups and grants; processes compare it.",
     )
+    minimum_isolation = models.CharField(
+        max_length=10,
+        choices=[(level.value, level.value) for level in IsolationLevel],
+        default=IsolationLevel.STANDARD,
+        help_text="No tool runs at a lower level, whatever it says itself.",
+    )
+    allowed_hosts = models.JSONField(
+        default=list, blank=True, help_text="What the built-in web_fetch may reach."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = OrganizationQuerySet.as_manager()
@@ -47,6 +57,10 @@ class Organization(models.Model):
             ),
             models.CheckConstraint(
                 name="organization_revision_not_negative", condition=Q(revision__gte=0)
+            ),
+            models.CheckConstraint(
+                name="organization_isolation_is_known",
+                condition=Q(minimum_isolation__in=[*IsolationLevel]),
             ),
         ]
 

@@ -14,6 +14,18 @@ class ToolStatus(models.TextChoices):
     QUARANTINED = "quarantined"
 
 
+class Origin(models.TextChoices):
+    """Who wrote what a version says."""
+
+    PRODUCT = "product"
+    PERSON = "person"
+    AGENT = "agent"
+    IMPORT = "import"
+
+
+VOUCHED = frozenset({Origin.PRODUCT, Origin.PERSON})
+
+
 class ToolQuerySet(models.QuerySet["Tool"]):
     def present(self) -> "ToolQuerySet":
         return self.filter(deleted_at__isnull=True)
@@ -96,6 +108,12 @@ class ToolVersion(models.Model):
     signature = models.CharField(max_length=88)
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=200)
+    origin = models.CharField(
+        max_length=7,
+        choices=Origin.choices,
+        default=Origin.IMPORT,
+        db_default=Origin.IMPORT,  # who is not named is not known
+    )
 
     class Meta:
         ordering = ["-number"]
@@ -109,6 +127,9 @@ class ToolVersion(models.Model):
             ),
             models.CheckConstraint(
                 name="tool_version_is_signed", condition=~Q(signature="") & ~Q(key_id="")
+            ),
+            models.CheckConstraint(
+                name="tool_version_origin_is_known", condition=Q(origin__in=Origin.values)
             ),
         ]
 

@@ -14,6 +14,10 @@ from guardian.shortcuts import assign_perm, get_objects_for_user, remove_perm
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from sandbox.spec import IsolationLevel
+from tools.catalog.credentials import check_named
+from tools.catalog.hosts import read_hosts
+from tools.catalog.listed import Listed
 from tools.definitions import names
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, Malformed, NotFound
@@ -47,6 +51,31 @@ def rename_organization(*, organization: Organization, name: str, by: Actor) -> 
     """Its slug stays: evidence and workspaces are named by it."""
     Organization.objects.filter(pk=organization.pk).update(name=name)
     _record(Event.ORGANIZATION_CHANGE, by, organization.slug, name=name)
+
+
+@transaction.atomic
+def set_isolation(*, organization: Organization, minimum: IsolationLevel, by: Actor) -> None:
+    """No tool of the organization runs at a lower level from its next call on."""
+    Organization.objects.next_revision(organization.pk)
+    Organization.objects.filter(pk=organization.pk).update(minimum_isolation=minimum)
+    _record(Event.ORGANIZATION_CHANGE, by, organization.slug, minimum_isolation=minimum)
+
+
+@transaction.atomic
+def set_allowed_hosts(*, organization: Organization, hosts: list[Any], by: Actor) -> None:
+    """What the built-in web_fetch may reach; `["*"]` is every public host. Raises `Malformed`."""
+    fields = Listed({"allowed_hosts": hosts}, [])
+    items = read_hosts(fields, "allowed_hosts")
+    if fields.flaws:
+        raise Malformed(
+            "The list of hosts was not accepted; see details.errors.",
+            code="invalid_hosts",
+            errors=fields.flaws,
+        )
+    Organization.objects.next_revision(organization.pk)
+    check_named(organization, "allowed_hosts", items)
+    Organization.objects.filter(pk=organization.pk).update(allowed_hosts=items)
+    _record(Event.ORGANIZATION_CHANGE, by, organization.slug, allowed_hosts=items)
 
 
 @transaction.atomic

@@ -3,36 +3,41 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-from django.conf import settings
-
-from sandbox.client import SandboxClient
-from sandbox.spec import SandboxResult
+from sandbox.spec import IsolationLevel, SandboxResult
+from tools.catalog.registry import CatalogProfile, Snapshot
+from tools.catalog.wall import sandbox
 from tools.definitions.tool import ToolDefinition
+
+__all__ = ["Run", "Runner", "sandbox"]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one tool version. `stop` ends it when it is set."""
+    """One run of one tool version. `stop` ends it when it is set.
+
+    `level` is what policy made of all demands; `snapshot` is the catalog the run was claimed in.
+    """
 
     organization: str
     definition: ToolDefinition
     parameters: dict[str, Any]
     timeout_s: float
     stop: threading.Event
+    level: IsolationLevel
+    snapshot: Snapshot
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The parameters with the definition's defaults for those left out."""
         return {**self.definition.defaults, **self.parameters}
 
+    @property
+    def profile(self) -> CatalogProfile | None:
+        """Raises LookupError where the one that is named is not there: never run with less."""
+        name = self.definition.sandbox_profile
+        return None if name is None else self.snapshot.profiles[name]
+
 
 Runner = Callable[[Run], SandboxResult]
-
-
-@lru_cache(maxsize=1)
-def sandbox() -> SandboxClient:
-    """This process's connections to sandboxd; kept, never made in a call."""
-    return SandboxClient(settings.SANDBOX_SOCKET)

@@ -1,6 +1,6 @@
 from django.urls import URLPattern, path
 
-from tools.ui import catalog, executions, login, tool
+from tools.ui import catalog, executions, login, sandbox, tool
 
 EXECUTION = "executions/<uuid:execution_id>/"
 
@@ -13,6 +13,7 @@ urlpatterns: list[URLPattern] = [
     path("tools/<str:name>/disable", catalog.switch, {"enabled": False}, name="tool-disable"),
     path("tools/<str:name>/try", tool.try_tool, name="tool-try"),
     path("tools/<str:name>/versions/<int:number>/", tool.version_page, name="tool-version"),
+    path("sandbox/", sandbox.sandbox_page, name="sandbox"),
     path("executions/", executions.execution_list, name="executions"),
     path(EXECUTION, executions.execution_page, name="execution"),
     path(f"{EXECUTION}cancel", executions.cancel, name="execution-cancel"),

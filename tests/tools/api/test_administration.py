@@ -104,7 +104,9 @@ def test_a_new_organization_has_the_builtin_tools_and_its_tier(admin_api):
     assert (made.status_code, made.json()["tier"]) == (201, "Teams")
     there = {"X-Organization": "fresh"}
     listed = admin_api.get("/tools?group=*", **there).json()["results"]
-    assert [tool["name"] for tool in listed] == ["read_file", "validate_content", "write_file"]
+    assert [tool["name"] for tool in listed] == [
+        "read_file", "validate_content", "web_fetch", "write_file",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,7 @@ def test_the_explanation_names_every_gate_in_order(api, organization):
     gates = {gate["gate"]: gate["passed"] for gate in rows["later"]["gates"]}
     assert list(gates) == [
         "status", "group", "state", "object_permission", "required_permissions", "license",
+        "sandbox_profile", "isolation", "network",
     ]  # fmt: skip
     assert (gates["group"], gates["state"], gates["license"]) == (False, False, True)
     assert rows["later"]["available"] is False

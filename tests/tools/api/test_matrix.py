@@ -30,6 +30,8 @@ KEYS = [
     "builtin_tools", "max_custom_tools", "custom_sandbox_profiles", "username", "password",
     "enabled",
     "version", "delivery", "cache_ttl", "required_permissions", "rate_limit_per_minute",
+    "allowed_paths", "allowed_hosts", "allow_network", "backend", "minimum_isolation", "header",
+    "value", "max_cpu_time",
 ]  # fmt: skip
 NAMES = [
     "echo",

@@ -23,7 +23,8 @@ def authentic(place, version, **changes):
     facts = {
         "organization": place.slug, "name": version.tool.name, "number": version.number,
         "label": version.label, "definition": ToolDefinition(version.definition),
-        "version_digest": version.digest, "signature": version.signature, "key_id": version.key_id,
+        "version_digest": version.digest, "origin": version.origin,
+        "signature": version.signature, "key_id": version.key_id,
     }  # fmt: skip
     return versions.authentic(**facts | changes)
 
@@ -176,7 +177,7 @@ def test_a_signature_vouches_for_every_part_of_a_version(organization):
     assert not authentic(organization, version, definition=other)
     assert not authentic(organization, version, definition=other, version_digest=other.digest)
     for change in ({"name": "x"}, {"number": 2}, {"label": "9"}, {"organization": "x"},
-                   {"key_id": "0" * 16}, {"signature": "AAAA"},
+                   {"origin": "agent"}, {"key_id": "0" * 16}, {"signature": "AAAA"},
                    {"signature": "not base64!"}):  # fmt: skip
         assert not authentic(organization, version, **change)
 

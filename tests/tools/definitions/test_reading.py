@@ -66,6 +66,13 @@ RIGHT = [
     {"constraints": {"max_execution_time": "PT1M30S"}},
     {"constraints": {"max_execution_time": "PT0.5S", "max_output_size": 1}},
     {"constraints": {"required_isolation": "Restricted"}},
+    {"constraints": {"sandbox_profile": "one.Profile_2-x"}},
+    {
+        "implementation": {
+            "language": "javascript",
+            "source": "export function main(p) { return 1 }",
+        }
+    },
     {"required_permissions": ["tool.network"]},
     {"requires_confirmation": True},
     {"group": None},
@@ -150,7 +157,11 @@ WRONG = [
     ({"constraints": {"max_output_size": 1.5}}, "constraints.max_output_size"),
     ({"constraints": {"allow_side_effects": "no"}}, "constraints.allow_side_effects"),
     ({"constraints": {"required_isolation": "none"}}, "constraints.required_isolation"),
-    ({"constraints": {"sandbox_profile": "mine"}}, "constraints.sandbox_profile"),
+    ({"constraints": {"sandbox_profile": ""}}, "constraints.sandbox_profile"),
+    ({"constraints": {"sandbox_profile": "a/b"}}, "constraints.sandbox_profile"),
+    ({"constraints": {"sandbox_profile": ".."}}, "constraints.sandbox_profile"),
+    ({"constraints": {"sandbox_profile": "x" * 64}}, "constraints.sandbox_profile"),
+    ({"constraints": {"sandbox_profile": ["mine"]}}, "constraints.sandbox_profile"),
     ({"constraints": {"max_memory": 1}}, "constraints.max_memory"),
     ({"required_permissions": "all"}, "required_permissions"),
     ({"required_permissions": [1]}, "required_permissions"),
@@ -187,6 +198,13 @@ WRONG = [
     ({"implementation": {"source": "#" * 300_000}}, "implementation.source"),
     ({"implementation": {"source": "def main(p): pass", "language": "bash"}},
     "implementation.language"),
+    ({"implementation": {"source": "def main(p): pass", "language": "JavaScript"}},
+    "implementation.language"),
+    ({"implementation": {"source": " ", "language": "javascript"}}, "implementation.source"),
+    ({"implementation": {"source": "//" * 200_000, "language": "javascript"}},
+    "implementation.source"),
+    ({"implementation": {"source": "x", "language": "javascript", "entry_point": "run"}},
+    "implementation.entry_point"),
     ({"implementation": {"source": "def main(p): pass", "command": "id"}},
     "implementation.command"),
     ({"metadata": []}, "metadata"),
@@ -272,6 +290,33 @@ def test_absent_null_and_empty_groups_stay_three_things():
     absent, null = definition(), definition(group=None)
     assert read_definition(absent)["group"] is read_definition(null)["group"] is None
     assert read_definition(definition(group=[]))["group"] == []
+
+
+def test_a_definition_without_a_profile_says_nothing_of_one():
+    constraints = read_definition(definition(constraints={"sandbox_profile": None}))["constraints"]
+    assert "sandbox_profile" not in constraints
+    assert ToolDefinition(read_definition(definition())).sandbox_profile is None
+
+
+def test_the_digest_of_a_definition_is_what_it_always_was():
+    """Signatures of versions that were written before there were profiles must stay good."""
+    assert digest(read_definition(definition())) == (
+        "sha256:24b21a282f51ffea83a9ed4fd089a267b17fb303a5b5d5872fcde6628fc295ed"
+    )
+
+
+def test_a_javascript_module_is_not_read_as_python():
+    source = "export const main = async (p) => ({ text: `${p.text}` })"
+    read = read_definition(definition(implementation={"language": "javascript", "source": source}))
+    assert read["implementation"] == {
+        "language": "javascript", "source": source, "entry_point": "main",
+    }  # fmt: skip
+
+
+def test_a_source_with_a_nul_is_refused_in_every_language():
+    for language in ("python", "javascript"):
+        with pytest.raises(InvalidDefinition):
+            read_definition(definition(implementation={"language": language, "source": "a\0b"}))
 
 
 def test_a_definition_may_not_be_enormous():

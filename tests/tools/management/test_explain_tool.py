@@ -22,6 +22,7 @@ def test_every_gate_answers_when_all_say_yes(explained):
     assert [gate["gate"] for gate in ran.json["gates"]] == [
         *("standing", "granted_groups", "status", "group", "state"),
         *("object_permission", "required_permissions", "license"),
+        *("sandbox_profile", "isolation", "network"),
     ]
     assert (ran.code, ran.json["available"]) == (0, True)
 

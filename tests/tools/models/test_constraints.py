@@ -1,6 +1,7 @@
 """The database refuses wrong rows, whoever writes them."""
 
 from datetime import timedelta
+from importlib import import_module
 from uuid import uuid4
 
 import pytest
@@ -8,7 +9,18 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
 from tests import factories
-from tools.models import Agent, Execution, LicenseTier, Organization, Token, Tool, ToolGroup, User
+from tools.models import (
+    Agent,
+    EgressCredential,
+    Execution,
+    LicenseTier,
+    Organization,
+    SandboxProfile,
+    Token,
+    Tool,
+    ToolGroup,
+    User,
+)
 from tools.models.execution import ExecutionEvent
 
 
@@ -192,6 +204,7 @@ def test_a_tool_version_is_never_removed(organization):
         ({"key_id": ""}, "tool_version_is_signed"),
         ({"number": 1}, "tool_version_number_once"),
         ({"label": "1.0.0"}, "tool_version_label_once"),
+        ({"origin": "nobody"}, "tool_version_origin_is_known"),
     ],
 )
 def test_a_contradictory_version_is_refused(organization, fields, constraint):
@@ -202,3 +215,80 @@ def test_a_contradictory_version_is_refused(organization, fields, constraint):
     }  # fmt: skip
     with refused(constraint):
         type(first).objects.create(pk=uuid4(), **{**second, **fields})
+
+
+PROFILES = [
+    ({"name": "a/b"}, "profile_name_is_plain"),
+    ({"name": ""}, "profile_name_is_plain"),
+    ({"backend": "docker"}, "profile_backend_is_known"),
+    ({"minimum_isolation": "Weak"}, "profile_isolation_is_known"),
+    ({"max_memory_bytes": 0}, "profile_limits_are_positive"),
+    ({"max_cpu_s": -1}, "profile_limits_are_positive"),
+    ({"max_processes": 0}, "profile_limits_are_positive"),
+    ({"max_disk_bytes": 0}, "profile_limits_are_positive"),
+    ({"max_files": 0}, "profile_limits_are_positive"),
+    ({"backend": "degraded", "allow_network": True}, "profile_backend_has_that_network"),
+    ({"backend": "monty", "allow_network": True}, "profile_backend_has_that_network"),
+    ({"allowed_paths": {}}, "profile_lists_are_lists"),
+    ({"allowed_hosts": "*"}, "profile_lists_are_lists"),
+]
+
+
+@pytest.mark.parametrize(("fields", "constraint"), PROFILES)
+def test_a_contradictory_sandbox_profile_is_refused(organization, fields, constraint):
+    with refused(constraint):
+        SandboxProfile.objects.create(organization=organization, **{"name": "mine", **fields})
+
+
+def test_a_sandbox_profile_is_there_once_per_organization(organization):
+    SandboxProfile.objects.create(organization=organization, name="mine")
+    SandboxProfile.objects.create(organization=factories.organization("third"), name="mine")
+    with refused("profile_name_once"):
+        SandboxProfile.objects.create(organization=organization, name="mine")
+
+
+@pytest.mark.parametrize(
+    ("fields", "constraint"),
+    [
+        ({"name": ".."}, "credential_name_is_plain"),
+        ({"header": "A: b"}, "credential_header_is_one"),
+    ],
+)
+def test_a_contradictory_credential_is_refused(organization, fields, constraint):
+    given = {"name": "key", "header": "X-Key", "sealed": b"x", **fields}
+    with refused(constraint):
+        EgressCredential.objects.create(organization=organization, **given)
+
+
+def test_an_organization_demands_a_level_that_there_is(organization):
+    with refused("organization_isolation_is_known"):
+        Organization.objects.filter(pk=organization.pk).update(minimum_isolation="Weak")
+
+
+def test_a_version_of_nobody_is_of_nobody(organization):
+    """As an insert that knows nothing of origins leaves it."""
+    version = factories.tool(organization).version
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO tools_toolversion (id, tool_id, number, label, definition, digest, key_id,
+                                           signature, created_at, created_by)
+            SELECT gen_random_uuid(), tool_id, 2, '2', definition, digest, key_id, signature,
+                   created_at, created_by
+            FROM tools_toolversion WHERE id = %s RETURNING origin
+            """,
+            [version.pk],
+        )
+        assert cursor.fetchone() == ("import",)
+
+
+def test_versions_from_before_origins_were_written_by_people_or_the_product(organization):
+    tool = factories.tool(organization)
+    builtin = organization.tools.get(name="read_file")
+    migration = import_module("tools.migrations.0004_sandbox_profiles")
+    with connection.cursor() as cursor:
+        cursor.execute(migration.SAY_WHO)
+    found = [row.versions.get().origin for row in (tool, builtin)]
+    assert found == ["person", "product"]
+    with pytest.raises(DatabaseError, match="never changed"):
+        tool.versions.update(origin="agent")

@@ -1,0 +1,164 @@
+"""Profiles, credentials and an organization's demands in the administration."""
+
+import json
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+
+from tests import factories
+from tests.admin.test_admin import place
+from tests.admin.test_changes import Count, recorded
+from tests.ui.pages import POLICY, inline_code, text
+from tools.catalog import credentials, profiles
+from tools.models import EgressCredential, Organization, SandboxProfile
+
+WRITTEN = {
+    "name": "mine", "backend": "process", "minimum_isolation": "Strict",
+    "allowed_hosts": 'example.com\n{"host": "a.example", "methods": ["GET"]}',
+    "allow_network": "on", "max_memory_bytes": 64_000_000, "max_cpu_time": "PT2S",
+    "max_disk_bytes": 4096, "max_files": 8,
+}  # fmt: skip
+
+
+@pytest.fixture
+def profile(organization: Organization) -> SandboxProfile:
+    return profiles.create_profile(
+        organization=organization, profile={"name": "mine"}, by=factories.by(organization)
+    )
+
+
+@pytest.fixture
+def credential(organization: Organization) -> EgressCredential:
+    wanted = {"name": "key", "header": "Authorization", "value": "Bearer c4nary"}
+    return credentials.create_credential(
+        organization=organization, credential=wanted, by=factories.by(organization)
+    )
+
+
+def test_a_profile_is_written(
+    admin_client: Client, organization: Organization, revision: Count
+) -> None:
+    admin_client.post(place(SandboxProfile, "add"), WRITTEN)
+    row = SandboxProfile.objects.get(organization=organization)
+    assert row.allowed_hosts == ["example.com", {"host": "a.example", "methods": ["GET"]}]
+    assert (row.max_cpu_s, row.max_processes, row.minimum_isolation) == (2, None, "Strict")
+    assert revision() == 1
+    assert recorded(organization, "REG.PROFILE_CREATE").subject == "mine"
+
+
+def test_saving_what_is_shown_of_a_profile_changes_nothing(
+    admin_client: Client, organization: Organization
+) -> None:
+    admin_client.post(place(SandboxProfile, "add"), WRITTEN)
+    row = SandboxProfile.objects.get(organization=organization)
+    before = profiles.written(row)
+    page = admin_client.get(place(SandboxProfile, "change", row.pk))
+    form = page.context["adminform"].form
+    shown = {name: form[name].value() for name in form.fields if form[name].value()}
+    answer = admin_client.post(place(SandboxProfile, "change", row.pk), shown)
+    assert answer.status_code == 302, text(answer)
+    assert profiles.written(SandboxProfile.objects.get(pk=row.pk)) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"allowed_hosts": "a b"}, "allowed_hosts[0].host"),
+        ({"allowed_hosts": "{"}, "is not JSON"),
+        ({"allowed_paths": "/srv"}, "allowed_paths[0]"),
+        ({"max_cpu_time": "soon"}, "max_cpu_time"),
+        ({"backend": "degraded"}, "the backend degraded has no network"),
+    ],
+)
+def test_what_a_profile_cannot_say_is_told(
+    admin_client: Client, organization: Organization, change: dict[str, str], told: str
+) -> None:
+    assert told in text(admin_client.post(place(SandboxProfile, "add"), WRITTEN | change))
+    assert not SandboxProfile.objects.filter(organization=organization).exists()
+
+
+def test_a_profile_that_tools_name_stays(
+    admin_client: Client, organization: Organization, profile: SandboxProfile
+) -> None:
+    factories.tool(organization, constraints={"sandbox_profile": "mine"})
+    address = place(SandboxProfile, "delete", profile.pk)
+    page = admin_client.post(address, {"post": "yes"}, follow=True)
+    assert "Tools name the sandbox profile mine: echo." in text(page)
+    assert SandboxProfile.objects.filter(pk=profile.pk).exists()
+
+
+def test_a_credential_goes_in_and_is_never_shown(
+    admin_client: Client, organization: Organization
+) -> None:
+    data = {"name": "key", "header": "Authorization", "value": "Bearer c4nary"}
+    admin_client.post(place(EgressCredential, "add"), data)
+    row = EgressCredential.objects.get(organization=organization)
+    refused = admin_client.post(place(EgressCredential, "add"), data | {"header": "Host"})
+    for page in (refused, admin_client.get(place(EgressCredential, "change", row.pk))):
+        assert "c4nary" not in text(page)
+        assert inline_code(page) == []
+    record = recorded(organization, "ADMIN.CREDENTIAL_CREATE")
+    assert "c4nary" not in json.dumps(record.details)
+
+
+def test_an_empty_value_leaves_a_credential_as_it_is(
+    admin_client: Client, credential: EgressCredential
+) -> None:
+    before = bytes(credential.sealed)
+    address = place(EgressCredential, "change", credential.pk)
+    admin_client.post(address, {"header": "X-Key", "value": ""})
+    credential.refresh_from_db()
+    assert (credential.header, bytes(credential.sealed)) == ("X-Key", before)
+    admin_client.post(address, {"header": "X-Key", "value": "other"})
+    credential.refresh_from_db()
+    assert bytes(credential.sealed) != before
+
+
+def test_who_may_only_look_sees_no_value(
+    staff_client, credential: EgressCredential, profile: SandboxProfile
+) -> None:
+    client = staff_client("view_egresscredential", "view_sandboxprofile")
+    shown = text(client.get(place(EgressCredential, "change", credential.pk)))
+    assert "…" in shown and "c4nary" not in shown
+    assert "PT5M" in text(client.get(place(SandboxProfile, "change", profile.pk)))
+    for row in (credential, profile):
+        assert client.post(place(type(row), "change", row.pk), {}).status_code == 403
+
+
+@pytest.mark.parametrize("model", [SandboxProfile, EgressCredential])
+def test_its_pages_obey_the_policy(
+    admin_client: Client, profile: SandboxProfile, credential: EgressCredential, model
+) -> None:
+    row = model.objects.latest("created_at")
+    for address in (place(model, "changelist"), place(model, "change", row.pk)):
+        page = admin_client.get(address)
+        assert (page.status_code, inline_code(page)) == (200, [])
+        assert POLICY in page["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("model", [SandboxProfile, EgressCredential])
+def test_staff_see_their_own_organizations_alone(
+    staff_client, profile: SandboxProfile, credential: EgressCredential, model
+) -> None:
+    elsewhere = factories.organization(f"org-{uuid4().hex[:12]}")
+    row = model.objects.latest("created_at")
+    model.objects.filter(pk=row.pk).update(organization=elsewhere)
+    client = staff_client(f"view_{model._meta.model_name}", f"change_{model._meta.model_name}")
+    assert row.name not in text(client.get(place(model, "changelist"))).split("result_list")[-1]
+    assert client.get(place(model, "change", row.pk)).status_code == 302
+
+
+def test_an_organizations_demands_are_changed(
+    admin_client: Client, organization: Organization, revision: Count
+) -> None:
+    data = {
+        "name": organization.name, "tier": organization.tier.pk,
+        "minimum_isolation": "Restricted", "allowed_hosts": "example.com\n*.Example.org",
+    }  # fmt: skip
+    admin_client.post(place(Organization, "change", organization.pk), data)
+    organization.refresh_from_db()
+    assert organization.minimum_isolation == "Restricted"
+    assert organization.allowed_hosts == ["example.com", "*.example.org"]
+    assert revision() == 2
+    assert recorded(organization, "ADMIN.ORGANIZATION_CHANGE").subject == organization.slug

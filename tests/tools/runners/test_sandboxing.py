@@ -1,0 +1,191 @@
+"""From a definition, a level and a profile to what sandboxd is asked for."""
+
+import threading
+from dataclasses import replace
+from types import MappingProxyType
+from uuid import uuid4
+
+import pytest
+
+from sandbox.egress.policy import EgressPolicy, HostRule
+from sandbox.egress.rules import Rules
+from sandbox.spec import Backend, IsolationLevel, Limits, Mount, Network, Profile
+from tests.factories import definition
+from tools.builtin.manifest import Isolated
+from tools.catalog import sealing
+from tools.catalog.hosts import read_hosts
+from tools.catalog.listed import Listed
+from tools.catalog.registry import CatalogCredential, CatalogProfile, Snapshot
+from tools.definitions.tool import ToolDefinition, read_definition
+from tools.models import LicenseTier
+from tools.runners.base import Run
+from tools.runners.sandboxing import (
+    Surroundings,
+    Uncredentialed,
+    around_builtin,
+    around_code,
+    perform,
+    policy_of,
+)
+
+STANDARD, RESTRICTED = IsolationLevel.STANDARD, IsolationLevel.RESTRICTED
+OWN = CatalogProfile(
+    name="mine",
+    backend=Backend.PROCESS,
+    minimum_isolation=STANDARD,
+    mounts=(Mount("/srv/data", "/srv/data"),),
+    allow_network=True,
+    allowed_hosts=("example.com",),
+    proxy=False,
+    network_when_restricted=False,
+    memory_bytes=64_000_000,
+    cpu_s=2,
+    processes=None,
+    disk_bytes=4096,
+    files=8,
+)
+WORKSPACE = Mount("/srv/workspace", "/workspace")
+READING = Isolated("read_file", lambda organization: Profile(STANDARD, mounts=(WORKSPACE,)))
+FETCHING = replace(READING, module="web_fetch", network=True)
+
+
+def run(own=None, level=STANDARD, hosts=(), credentials=None, **fields):
+    if own is not None:
+        fields["constraints"] = {"sandbox_profile": "mine", "max_output_size": 1000}
+    snapshot = Snapshot(
+        uuid4(), "acme", 1, LicenseTier(), MappingProxyType({}), MappingProxyType({}),
+        allowed_hosts=tuple(hosts),
+        profiles=MappingProxyType({} if own is None else {"mine": own}),
+        credentials=MappingProxyType(credentials or {}),
+    )  # fmt: skip
+    read = ToolDefinition(read_definition(definition(**fields)))
+    return Run("acme", read, {}, 7, threading.Event(), level, snapshot)
+
+
+def test_without_a_profile_a_tool_has_the_usual_limits_and_nothing_else():
+    around = around_code(run(level=RESTRICTED))
+    assert around.profile == Profile(RESTRICTED)
+    assert around.limits == Limits(wall_s=7)
+    assert policy_of(around, run().snapshot) == EgressPolicy()
+
+
+def test_a_profile_is_what_sandboxd_is_asked_for():
+    around = around_code(run(replace(OWN, backend=Backend.CONTAINER)))
+    assert around.profile == Profile(
+        STANDARD, mounts=OWN.mounts, backend=Backend.CONTAINER, network=Network.HELPER
+    )
+    assert around.limits == Limits(
+        wall_s=7, output_bytes=1000, memory_bytes=64_000_000, cpu_s=2, tmp_bytes=4096, tmp_inodes=8
+    )
+    assert policy_of(around, run().snapshot).rules == (HostRule("example.com"),)
+
+
+def test_a_profile_may_have_fewer_processes():
+    assert around_code(run(replace(OWN, processes=3))).limits.processes == 3
+
+
+DOORS = [
+    ({}, STANDARD, Network.HELPER),
+    ({"proxy": True}, STANDARD, Network.PROXY),
+    ({"allow_network": False}, STANDARD, Network.NONE),
+    ({"allow_network": False, "proxy": True}, STANDARD, Network.NONE),
+    ({}, RESTRICTED, Network.NONE),
+    ({"proxy": True}, RESTRICTED, Network.NONE),
+    ({"network_when_restricted": True}, RESTRICTED, Network.HELPER),
+    ({"network_when_restricted": True, "allow_network": False}, RESTRICTED, Network.NONE),
+]
+
+
+@pytest.mark.parametrize(("change", "level", "door"), DOORS)
+def test_a_door_is_there_only_where_everybody_allows_it(change, level, door):
+    around = around_code(run(replace(OWN, **change), level))
+    assert around.profile.network == door
+    assert bool(policy_of(around, run().snapshot).rules) == (door != Network.NONE)
+
+
+def test_javascript_is_said_to_be_javascript():
+    source = {"language": "javascript", "source": "export const main = (p) => p"}
+    assert around_code(run(implementation=source)).profile.language == "javascript"
+
+
+def test_a_built_in_reaches_what_its_organization_allows():
+    job = run(hosts=["example.com", {"host": "a.example", "paths": ["/v1"], "ports": [443]}])
+    around = around_builtin(job, FETCHING)
+    assert around.profile.network == Network.HELPER
+    assert policy_of(around, job.snapshot).rules == (
+        HostRule("example.com"),
+        HostRule("a.example", ports=(443,), paths=("/v1",)),
+    )
+
+
+def test_a_built_in_without_hosts_has_a_door_that_leads_nowhere():
+    around = around_builtin(run(), FETCHING)
+    assert (around.profile.network, around.hosts) == (Network.HELPER, ())
+
+
+def test_a_built_in_that_needs_no_network_has_none():
+    assert around_builtin(run(OWN, hosts=["*"]), READING).profile.network == Network.NONE
+
+
+def test_a_built_in_has_no_network_at_restricted():
+    around = around_builtin(run(hosts=["*"], level=RESTRICTED), FETCHING)
+    assert (around.profile.level, around.profile.network) == (RESTRICTED, Network.NONE)
+
+
+def test_a_profile_sets_limits_and_hosts_of_a_built_in_and_leaves_its_files():
+    around = around_builtin(run(replace(OWN, proxy=True), hosts=["*"]), FETCHING)
+    assert (around.profile.mounts, around.profile.network) == ((WORKSPACE,), Network.HELPER)
+    assert (around.limits.memory_bytes, around.hosts) == (64_000_000, ("example.com",))
+    closed = around_builtin(run(replace(OWN, allow_network=False), hosts=["*"]), FETCHING)
+    assert closed.profile.network == Network.NONE
+
+
+def credential(value="s3cret"):
+    organization, row = uuid4(), uuid4()
+    sealed = sealing.seal(value, organization=organization, row=row)
+    return CatalogCredential(row, organization, "X-Key", sealed)
+
+
+KEYED = ({"host": "a.example", "credential": "key", "ports": [443]},)
+
+
+def test_a_credential_is_put_into_the_rule_that_names_it():
+    job = run(replace(OWN, allowed_hosts=KEYED), credentials={"key": credential()})
+    (rule,) = policy_of(around_code(job), job.snapshot).rules
+    assert rule == HostRule("a.example", ports=(443,), headers=(("X-Key", "s3cret"),))
+
+
+def test_what_a_profile_says_the_broker_takes():
+    wanted = ["*", "*.a.example", "192.0.2.1", "2001:db8::1", "bücher.example",
+              {"host": "b.example", "ports": [8443], "methods": ["GET"], "paths": ["/v1"],
+               "credential": "key"}]  # fmt: skip
+    hosts = read_hosts(Listed({"hosts": wanted}, []), "hosts")
+    job = run(replace(OWN, allowed_hosts=tuple(hosts)), credentials={"key": credential()})
+    Rules(policy_of(around_code(job), job.snapshot))
+
+
+def test_a_credential_is_not_opened_where_no_door_is():
+    job = run(replace(OWN, allowed_hosts=KEYED, allow_network=False))
+    assert policy_of(around_code(job), job.snapshot) == EgressPolicy()
+
+
+@pytest.mark.parametrize("credentials", [{}, {"key": replace(credential(), id=uuid4())}])
+def test_a_run_without_its_credential_does_not_begin(credentials):
+    job = run(replace(OWN, allowed_hosts=KEYED), credentials=credentials)
+    with pytest.raises(Uncredentialed, match="key"):
+        policy_of(around_code(job), job.snapshot)
+    result = perform(job, None, around_code(job))
+    assert (result.outcome, result.error_code) == ("SANDBOX_ERROR", "EGRESS_UNAVAILABLE")
+
+
+def test_what_surrounds_a_run_holds_no_secret():
+    job = run(replace(OWN, allowed_hosts=KEYED), credentials={"key": credential()})
+    around = around_code(job)
+    assert isinstance(around, Surroundings)
+    assert "s3cret" not in repr([around, job.snapshot])
+
+
+def test_a_profile_that_is_not_there_is_not_done_without():
+    job = run(OWN)
+    with pytest.raises(LookupError):
+        around_code(replace(job, snapshot=replace(job.snapshot, profiles=MappingProxyType({}))))

@@ -1,0 +1,86 @@
+"""`/api/v1/egress-credentials`: headers the egress broker adds. Values go in and never come out."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import (
+    CredentialAnswer,
+    CredentialBody,
+    CredentialChange,
+    CredentialPage,
+    ErrorAnswer,
+)
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
+from tools.catalog import credentials
+from tools.models import EgressCredential
+from tools.shapes import credential_shape
+
+CHANGED = {200: CredentialAnswer, 404: ErrorAnswer}
+
+
+class CredentialList(CallerView):
+    @extend_schema(
+        operation_id="list_egress_credentials", parameters=PAGING, responses={200: CredentialPage}
+    )
+    def get(self, request: Request) -> Response:
+        self.require("view_egresscredential")
+        rows = EgressCredential.objects.filter(organization_id=self.caller.organization_id)
+        pages = CursorPages()
+        page: list[EgressCredential] = pages.paginate_queryset(rows, request, self) or []
+        return pages.get_paginated_response([credential_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_egress_credential",
+        request=CredentialBody,
+        responses={201: CredentialAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """A list of hosts names it; the broker adds it to requests to that host."""
+        self.require("add_egresscredential")
+        row = credentials.create_credential(
+            organization=self.organization, credential=request.data, by=self.actor
+        )
+        address = f"/api/v1/egress-credentials/{row.name}"
+        shape = credential_shape(row)
+        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+
+
+class CredentialDetail(CallerView):
+    @extend_schema(operation_id="get_egress_credential", responses=CHANGED)
+    def get(self, request: Request, name: str) -> Response:
+        self.require("view_egresscredential")
+        return Response(credential_shape(self._row(name)))
+
+    @extend_schema(
+        operation_id="replace_egress_credential", request=CredentialChange, responses=CHANGED
+    )
+    def put(self, request: Request, name: str) -> Response:
+        return self.patch(request, name)
+
+    @extend_schema(
+        operation_id="change_egress_credential", request=CredentialChange, responses=CHANGED
+    )
+    def patch(self, request: Request, name: str) -> Response:
+        """Another header, another value, or both; runs that begin now use it."""
+        self.require("change_egresscredential")
+        row = self._row(name)
+        wanted = {"name": row.name, "header": row.header} | self.given()
+        changed = credentials.replace_credential(row=row, credential=wanted, by=self.actor)
+        return Response(credential_shape(changed))
+
+    @extend_schema(
+        operation_id="delete_egress_credential",
+        responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
+    )
+    def delete(self, request: Request, name: str) -> Response:
+        """Refused while a list of hosts names it."""
+        self.require("delete_egresscredential")
+        credentials.delete_credential(row=self._row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _row(self, name: str) -> EgressCredential:
+        return credentials.find_credential(self.organization, name)

@@ -1,0 +1,87 @@
+"""`/api/v1/sandbox-profiles`: what tools that name one may see, reach and use up."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer, ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING, PROFILE
+from tools.catalog import profiles
+from tools.models import SandboxProfile
+from tools.shapes import profile_shape
+
+CHANGED = {200: ProfileAnswer, 404: ErrorAnswer}
+
+
+class ProfileList(CallerView):
+    @extend_schema(
+        operation_id="list_sandbox_profiles", parameters=PAGING, responses={200: ProfilePage}
+    )
+    def get(self, request: Request) -> Response:
+        self.require("view_sandboxprofile")
+        rows = SandboxProfile.objects.filter(organization_id=self.caller.organization_id)
+        pages = CursorPages()
+        page: list[SandboxProfile] = pages.paginate_queryset(rows, request, self) or []
+        return pages.get_paginated_response([profile_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_sandbox_profile",
+        request=ProfileBody,
+        responses={201: ProfileAnswer, 409: ErrorAnswer},
+        examples=[PROFILE],
+    )
+    def post(self, request: Request) -> Response:
+        """Paths outside the organization's workspace are a superuser's to share."""
+        self.require("add_sandboxprofile")
+        row = profiles.create_profile(
+            organization=self.organization,
+            profile=request.data,
+            by=self.actor,
+            everywhere=self.caller.is_superuser,
+        )
+        address = f"/api/v1/sandbox-profiles/{row.name}"
+        return Response(profile_shape(row), status.HTTP_201_CREATED, headers={"Location": address})
+
+
+class ProfileDetail(CallerView):
+    @extend_schema(operation_id="get_sandbox_profile", responses=CHANGED)
+    def get(self, request: Request, name: str) -> Response:
+        self.require("view_sandboxprofile")
+        return Response(profile_shape(self._row(name)))
+
+    @extend_schema(operation_id="replace_sandbox_profile", request=ProfileChange, responses=CHANGED)
+    def put(self, request: Request, name: str) -> Response:
+        """Say all of it anew; what is left out is as in a new profile."""
+        self.require("change_sandboxprofile")
+        return self._replace(self._row(name), {"name": name} | self.given())
+
+    @extend_schema(operation_id="change_sandbox_profile", request=ProfileChange, responses=CHANGED)
+    def patch(self, request: Request, name: str) -> Response:
+        """Change what is given. Tools that name it run so from their next call on."""
+        self.require("change_sandboxprofile")
+        row = self._row(name)
+        return self._replace(row, profiles.written(row) | self.given())
+
+    @extend_schema(
+        operation_id="delete_sandbox_profile",
+        responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
+    )
+    def delete(self, request: Request, name: str) -> Response:
+        """Refused while tools name it."""
+        self.require("delete_sandboxprofile")
+        profiles.delete_profile(row=self._row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _replace(self, row: SandboxProfile, wanted: dict[str, Any]) -> Response:
+        row = profiles.replace_profile(
+            row=row, profile=wanted, by=self.actor, everywhere=self.caller.is_superuser
+        )
+        return Response(profile_shape(row))
+
+    def _row(self, name: str) -> SandboxProfile:
+        return profiles.find_profile(self.organization, name)

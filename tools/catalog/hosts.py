@@ -1,0 +1,96 @@
+"""Hosts as profiles and organizations list them, and as the egress broker takes them.
+
+An item is the text of a host, or an object with a host and what narrows it down. What a host, a
+port, a method and a path may be, the broker's own rules say.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sandbox.egress.policy import HostRule
+from sandbox.egress.rules import read_rule
+from tools.catalog.listed import Listed, described
+from tools.definitions.tool import PROFILE_NAME
+
+MOST_RULES = 100
+_MOST_PARTS = 32
+_KINDS = {"ports": int, "methods": str, "paths": str}
+_TLS_ONLY = [443]
+_PLAIN_HTTP = 80
+
+Item = str | dict[str, Any]
+Header = tuple[str, str]
+
+
+def read_hosts(parent: Listed, name: str) -> list[Item]:
+    """The list in its one form. What is wrong is said of `name[2].ports`."""
+    given = parent.raw.get(name)
+    if given is None:
+        return []
+    if not isinstance(given, list) or len(given) > MOST_RULES:
+        parent.wrong(name, f"must be a list of at most {MOST_RULES} hosts")
+        return []
+    return [_item(parent, f"{name}[{at}]", one) for at, one in enumerate(given)]
+
+
+def credentials_in(items: Iterable[Item]) -> set[str]:
+    """Names of the credentials that a list refers to."""
+    return {item["credential"] for item in items if isinstance(item, dict) and "credential" in item}
+
+
+def rules_of(items: Iterable[Item], headers: Mapping[str, Header]) -> tuple[HostRule, ...]:
+    """What the broker is told. `headers` has the header of every credential that is named."""
+    return tuple(_rule(item, headers) for item in items)
+
+
+def _item(parent: Listed, place: str, given: Any) -> Item:
+    raw = {"host": given} if isinstance(given, str) else given
+    if not isinstance(raw, dict):
+        parent.wrong(place, "must be a host, or an object that names one")
+        return ""
+    fields = parent.inside(place, raw)
+    fields.known(("host", *_KINDS, "credential"))
+    item: dict[str, Any] = {"host": _host(fields)}
+    for part, kind in _KINDS.items():
+        if fields.given(part):
+            item[part] = _narrowing(fields, part, kind)
+    if fields.given("credential"):
+        item["credential"] = fields.text("credential", longest=63)
+        _check_credential(fields, item)
+    return item if len(item) > 1 else str(item["host"])
+
+
+def _host(fields: Listed) -> str:
+    """In the spelling it is compared in."""
+    text = fields.text("host", longest=300)
+    if not text or fields.note("host", described(lambda: read_rule(HostRule(text)))):
+        return text
+    rule = read_rule(HostRule(text))
+    return rule.host.text if rule.host else f"*{rule.suffix}"
+
+
+def _narrowing(fields: Listed, part: str, kind: type) -> list[Any]:
+    values = fields.distinct(part, kind, most=_MOST_PARTS)
+    rule: dict[str, Any] = {part: tuple(values)}
+    if values:
+        fields.note(part, described(lambda: read_rule(HostRule("example.com", **rule))))
+    return values
+
+
+def _check_credential(fields: Listed, item: dict[str, Any]) -> None:
+    """A secret goes to hosts that are named, and never through port 80."""
+    if not PROFILE_NAME.fullmatch(item["credential"]):
+        fields.wrong("credential", "may hold only letters, digits, '_', '.' and '-'")
+    if item["host"] == "*":
+        fields.wrong("credential", "cannot go to every host; name the one it is for")
+    if _PLAIN_HTTP in item.setdefault("ports", [*_TLS_ONLY]):
+        fields.wrong("ports", "a credential is never sent to port 80")
+
+
+def _rule(item: Item, headers: Mapping[str, Header]) -> HostRule:
+    if isinstance(item, str):
+        return HostRule(item)
+    parts: dict[str, Any] = {name: tuple(item[name]) for name in _KINDS if name in item}
+    if "credential" in item:
+        parts["headers"] = (headers[item["credential"]],)
+    return HostRule(item["host"], **parts)

@@ -1,0 +1,43 @@
+"""Values that stand in the database encrypted: AES-256-GCM under a key derived from SECRET_KEY.
+
+The key is one organization's, and what is sealed is bound to its row: a value that was copied to
+another row, or into another organization, cannot be opened there.
+"""
+
+import os
+from uuid import UUID
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+
+_FORM = b"\x01"
+_NONCE_BYTES = 12
+_PURPOSE = b"toolcrib egress credential"
+
+
+class Unreadable(Exception):
+    """Sealed under another SECRET_KEY, or not what was sealed here."""
+
+
+def seal(value: str, *, organization: UUID, row: UUID) -> bytes:
+    nonce = os.urandom(_NONCE_BYTES)
+    return _FORM + nonce + _cipher(organization).encrypt(nonce, value.encode(), row.bytes)
+
+
+def unseal(sealed: bytes, *, organization: UUID, row: UUID) -> str:
+    """The value. Raises `Unreadable`."""
+    form, nonce, body = sealed[:1], sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
+    if form != _FORM:
+        raise Unreadable
+    try:
+        return _cipher(organization).decrypt(nonce, body, row.bytes).decode()
+    except (InvalidTag, ValueError):
+        raise Unreadable from None
+
+
+def _cipher(organization: UUID) -> AESGCM:
+    derivation = HKDF(SHA256(), 32, salt=organization.bytes, info=_PURPOSE)
+    return AESGCM(derivation.derive(settings.SECRET_KEY.encode()))

@@ -1,0 +1,139 @@
+"""From a run to the wall around it: level, mounts, doors, limits, and what the doors lead to."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sandbox.egress.policy import EgressPolicy
+from sandbox.errors import ErrorCode
+from sandbox.spec import (
+    Backend,
+    IsolationLevel,
+    Limits,
+    Network,
+    Outcome,
+    Profile,
+    Program,
+    SandboxResult,
+    SandboxSpec,
+)
+from tools.builtin.manifest import Isolated
+from tools.catalog.hosts import Header, Item, credentials_in, rules_of
+from tools.catalog.registry import CatalogProfile, Snapshot
+from tools.catalog.sealing import Unreadable
+from tools.runners.base import Run, sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What of a spec does not depend on the program. `hosts` are what the doors lead to."""
+
+    profile: Profile
+    limits: Limits
+    hosts: tuple[Item, ...] = ()
+
+
+def around_code(run: Run) -> Surroundings:
+    """A tool of the organization's own: nothing but what its sandbox profile allows."""
+    own = run.profile
+    profile = Profile(
+        level=run.level,
+        mounts=own.mounts if own else (),
+        backend=own.backend if own else Backend.PROCESS,
+        network=_door(run.level, own),
+        language=run.definition.language,
+    )
+    return Surroundings(profile, _limits(run), own.allowed_hosts if own else ())
+
+
+def around_builtin(run: Run, builtin: Isolated) -> Surroundings:
+    """A tool of the product: it keeps its own files; a sandbox profile sets limits and hosts."""
+    own = run.profile
+    profile = replace(
+        builtin.profile(run.organization),
+        level=run.level,
+        backend=own.backend if own else Backend.PROCESS,
+        network=_door_of_builtin(run, builtin),
+    )
+    return Surroundings(
+        profile, _limits(run), own.allowed_hosts if own else run.snapshot.allowed_hosts
+    )
+
+
+def perform(run: Run, program: Program, around: Surroundings) -> SandboxResult:
+    """Behind the wall; a SANDBOX_ERROR where a credential cannot be had."""
+    try:
+        egress = policy_of(around, run.snapshot)
+    except Uncredentialed as error:
+        return _without(error)
+    spec = SandboxSpec(
+        organization=run.organization,
+        profile=around.profile,
+        limits=around.limits,
+        program=program,
+        parameters=run.arguments,
+        egress=egress,
+    )
+    return sandbox().run(spec, cancelled=run.stop)
+
+
+def policy_of(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:
+    """No door, no rule, and no credential opened. Raises `Uncredentialed`."""
+    if around.profile.network == Network.NONE:
+        return EgressPolicy()
+    headers = _headers(credentials_in(around.hosts), snapshot)
+    return EgressPolicy(rules_of(around.hosts, headers))
+
+
+class Uncredentialed(Exception):
+    """A credential is not there, or cannot be read. The text names it, never its value."""
+
+
+def _headers(names: Iterable[str], snapshot: Snapshot) -> dict[str, Header]:
+    headers = {}
+    for name in names:
+        try:
+            headers[name] = snapshot.credentials[name].opened()
+        except (KeyError, Unreadable):
+            raise Uncredentialed(f"the credential {name} cannot be read; set it again") from None
+    return headers
+
+
+def _door(level: IsolationLevel, own: CatalogProfile | None) -> Network:
+    """Policy refuses a tool that needs more than this; here it just has none."""
+    if own is None or not own.allow_network:
+        return Network.NONE
+    if level == IsolationLevel.RESTRICTED and not own.network_when_restricted:
+        return Network.NONE
+    return Network.PROXY if own.proxy else Network.HELPER
+
+
+def _door_of_builtin(run: Run, builtin: Isolated) -> Network:
+    if not builtin.network:
+        return Network.NONE
+    if run.profile is not None:
+        return Network.NONE if _door(run.level, run.profile) == Network.NONE else Network.HELPER
+    return Network.NONE if run.level == IsolationLevel.RESTRICTED else Network.HELPER
+
+
+def _limits(run: Run) -> Limits:
+    """Of the sandbox profile where there is one; time and output are the definition's."""
+    limits = Limits(wall_s=run.timeout_s, output_bytes=run.definition.max_output_bytes)
+    own = run.profile
+    if own is None:
+        return limits
+    return replace(
+        limits,
+        memory_bytes=own.memory_bytes,
+        cpu_s=own.cpu_s,
+        processes=own.processes or limits.processes,
+        tmp_bytes=own.disk_bytes,
+        tmp_inodes=own.files,
+    )
+
+
+def _without(error: Uncredentialed) -> SandboxResult:
+    return SandboxResult(
+        Outcome.SANDBOX_ERROR,
+        error_code=ErrorCode.EGRESS_UNAVAILABLE,
+        error_message=str(error),
+    )
