@@ -14,6 +14,7 @@ run:
 
 test: lint
 	@sh tests/chromium.sh
+	@sh tests/runtimes.sh
 	$(PY) -m pytest
 
 lint:

@@ -9,5 +9,5 @@ from sandbox.client import SandboxClient
 
 @lru_cache(maxsize=1)
 def sandbox() -> SandboxClient:
-    """This process's connections to sandboxd and to the egress broker; kept, never made in a call."""
+    """Connections to sandboxd and to the egress broker; kept, never made in a call."""
     return SandboxClient(settings.SANDBOX_SOCKET, settings.EGRESS_SOCKET)
