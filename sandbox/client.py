@@ -13,7 +13,7 @@ from typing import Any
 from sandbox import wire
 from sandbox.egress.client import EgressClient, Ticket
 from sandbox.egress.policy import Tally
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.spec import Mount, Network, Outcome, SandboxResult, SandboxSpec
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -41,7 +41,7 @@ class SandboxClient:
             return self._run(spec, None, cancelled)
         try:
             ticket = self._ticket(spec)
-        except OSError as error:
+        except (OSError, SpecInvalid) as error:
             return _without_egress(error)
         result = self._run(spec, ticket.name, cancelled)
         try:
@@ -214,11 +214,11 @@ def _with_tally(result: SandboxResult, tally: Tally) -> SandboxResult:
     return replace(result, usage=usage, network=tally.attempts)
 
 
-def _without_egress(error: OSError) -> SandboxResult:
+def _without_egress(error: Exception) -> SandboxResult:
     return SandboxResult(
         Outcome.SANDBOX_ERROR,
         error_code=ErrorCode.EGRESS_UNAVAILABLE,
-        error_message=f"the egress broker cannot be reached: {error}",
+        error_message=f"the egress broker took no ticket: {error}",
     )
 
 

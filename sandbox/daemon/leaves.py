@@ -16,7 +16,10 @@ class Leaf(Protocol):
     counted: bool
     alarm: int | None  # readable when memory ran out, where the kernel does not kill the whole run
 
-    def limit(self, memory_bytes: int, processes: int) -> None: ...
+    def limit(self, memory_bytes: int, processes: int) -> None:
+        """Writes nothing when these are its limits already."""
+        ...
+
     def cpu_ns(self) -> int: ...
     def peak_memory(self) -> int | None: ...
     def memory_exceeded(self) -> bool: ...
@@ -107,8 +110,12 @@ class V2Leaf:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._limits = (0, 0)
 
     def limit(self, memory_bytes: int, processes: int) -> None:
+        if self._limits == (memory_bytes, processes):
+            return
+        self._limits = (memory_bytes, processes)
         write(f"{self._path}/memory.max", str(memory_bytes))
         write(f"{self._path}/pids.max", str(processes))
 
@@ -146,6 +153,7 @@ class HybridLeaf:
         self._paths = [self._memory, self._pids, self._cpu]
         if self._unified:
             self._paths.append(self._unified)
+        self._limits = (0, 0)
 
     def enter(self, pid: int) -> None:
         for path in self._paths:
@@ -154,6 +162,9 @@ class HybridLeaf:
         self.alarm = memory_alarm(self._memory)
 
     def limit(self, memory_bytes: int, processes: int) -> None:
+        if self._limits == (memory_bytes, processes):
+            return
+        self._limits = (memory_bytes, processes)
         write(f"{self._memory}/memory.limit_in_bytes", str(memory_bytes))
         write(f"{self._pids}/pids.max", str(processes))
 

@@ -32,7 +32,8 @@ _DESCRIPTORS = 8
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS)
 
 
-_USUAL = Disk.of(Limits())
+_USUAL_LIMITS = Limits()
+_USUAL = Disk.of(_USUAL_LIMITS)
 
 
 class Template:
@@ -167,6 +168,7 @@ class Template:
             close_all(far.values())  # its channel closed, the slot ends by itself
             self._lose(disk, f"no cgroup: {error}")
             return
+        leaf.limit(_USUAL_LIMITS.memory_bytes, _USUAL_LIMITS.processes)  # most runs have these
         slot = _slot(pid, far, leaf, partial(self.refill, disk))
         try:
             slot.operations = self._counted(far)

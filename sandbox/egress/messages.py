@@ -19,7 +19,7 @@ from sandbox.egress.streams import Stream
 HEAD_BYTES = 64 * 1024
 MOST_HEADERS = 128
 VERSIONS = frozenset({b"1.0", b"1.1"})  # the library takes any pair of digits
-_PIECES_IN_A_ROW = 256  # then others have their turn: one byte may make a piece
+_PIECES_IN_A_ROW = 32  # then others have their turn: one byte may make a piece
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # these say so when theirs is empty
 

@@ -14,13 +14,14 @@ import h11
 
 from sandbox.egress.crew import Crew
 from sandbox.egress.denials import Code, Denied
-from sandbox.egress.messages import HEAD_BYTES, VERSIONS, Answer, Asked, decoded, gathered
+from sandbox.egress.messages import VERSIONS, Answer, Asked, decoded, gathered
 from sandbox.egress.reach import PROXY, TIRING, Reach
 from sandbox.egress.rules import TLS_PORTS
 from sandbox.egress.streams import Plain, accepted
 from sandbox.egress.tunnel import Tunnel
 
 IDLE_S = 30.0  # for a whole request head, and between two requests
+_HEAD_BYTES = 32 * 1024  # of a program's request; reading one takes its time
 _LINGER_S = 1.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _STATUS = {
@@ -67,7 +68,7 @@ class Conversation:
 
     def __init__(self, client: Plain, reach: Reach) -> None:
         self._client, self._reach = client, reach
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
         self.tiring = True  # until it has asked for something it may have
 
     async def hold(self) -> None:

@@ -16,7 +16,8 @@ from sandbox.egress.streams import Stream
 
 HELPER, PROXY, TUNNEL = "helper", "proxy", "tunnel"
 TIRING = frozenset({Code.REQUEST_LIMIT, Code.CONNECTION_LIMIT})
-_PENALTY_S = 0.02
+_PENALTY_STEP_S = 0.002
+_MOST_PENALTY_S = 0.5
 
 
 class Reach:
@@ -29,11 +30,13 @@ class Reach:
         self._dialer = dialer
         self._turns = Turns()
         self._patience = asyncio.Lock()
+        self._penalties = 0
 
     async def slow_down(self) -> None:
-        """For a run that goes on asking when it has had its share: one answer after the other."""
+        """For a run that goes on asking when it has had its share: each answer takes longer."""
+        self._penalties += 1
         async with self._patience:
-            await asyncio.sleep(_PENALTY_S)
+            await asyncio.sleep(min(self._penalties * _PENALTY_STEP_S, _MOST_PENALTY_S))
 
     @asynccontextmanager
     async def request(self, door: str, asked: Asked) -> AsyncIterator[Answer]:

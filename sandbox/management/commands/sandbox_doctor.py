@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from sandbox.daemon import cgroups
@@ -53,6 +54,8 @@ def examined() -> Capability:
     """
     groups = f"toolcrib-doctor-{os.getpid()}"
     command = [sys.executable, "-P", "-m", "sandbox.daemon", "--probe", "--cgroup-root", groups]
+    command += ["--egress", settings.EGRESS_SOCKET]
+    command += ["--allow-degraded"] if settings.SANDBOX_ALLOW_DEGRADED else []
     try:
         ended = subprocess.run(
             command,

@@ -3,6 +3,7 @@
 import gzip
 import threading
 import zlib
+from ipaddress import ip_network
 
 import pytest
 
@@ -95,6 +96,16 @@ def test_the_bad_ones_of_several_addresses_are_left_out(place, web, rule):
     with place.run(rule(web)) as visit:
         assert sandbox_http.get(web.url(host=NAME)).body == b"reached"
         assert visit.only_attempt().address == "127.0.0.1"
+
+
+def test_an_address_listed_by_a_rule_is_reached_in_its_one_spelling():
+    opened = (ip_network("::1/128"),)
+    with serving(address="::1") as web, placed(opened=opened) as place:
+        web.replies["/"] = Reply(body=b"six")
+        with place.run(HostRule("::1", ports=(web.port,))):
+            assert sandbox_http.get(f"http://[::1]:{web.port}/").body == b"six"
+            refused("HOST_INVALID", f"http://[0::1]:{web.port}/")
+    assert web.seen[0].headers["host"] == f"[::1]:{web.port}"
 
 
 def test_a_name_is_asked_for_once_so_that_it_cannot_change_its_mind(place, web, rule):
