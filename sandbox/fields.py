@@ -5,6 +5,8 @@ from typing import Any, cast
 
 from sandbox.errors import SpecInvalid
 
+_LARGEST = 2**53
+
 
 class Fields:
     """Take each key once by its type, then call `done`, which refuses keys nobody asked for."""
@@ -37,10 +39,10 @@ class Fields:
         return cast(str, self._typed(key, str))
 
     def integer(self, key: str) -> int:
-        return cast(int, self._typed(key, int))
+        return cast(int, _bounded(key, self._typed(key, int)))
 
     def number(self, key: str) -> float:
-        return cast(float, self._typed(key, int, float))
+        return _bounded(key, self._typed(key, int, float))
 
     def flag(self, key: str) -> bool:
         return cast(bool, self._typed(key, bool))
@@ -78,6 +80,12 @@ class Fields:
         if text not in kind:
             raise SpecInvalid(f"{key} is not one of {[str(one) for one in kind]}")
         return kind(text)
+
+
+def _bounded(key: str, value: float) -> float:
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise SpecInvalid(f"{key} is out of range")
+    return value
 
 
 def _pair(key: str, entry: object) -> tuple[str, str]:

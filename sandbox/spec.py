@@ -281,6 +281,8 @@ def check_absolute(path: str) -> None:
     first, *parts = path.split("/")
     if first or not parts or "\0" in path or any(part in {"", ".", ".."} for part in parts):
         raise SpecInvalid(f"not a plain absolute path: {path!r}")
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in path):
+        raise SpecInvalid("a path is no text")
 
 
 def _check_not_below(path: str, reserved: frozenset[str]) -> None:

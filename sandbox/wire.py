@@ -27,7 +27,7 @@ def encode(header: dict[str, Any]) -> bytes:
 def decode(frame: bytes) -> Fields:
     try:
         return Fields(json.loads(frame))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise SpecInvalid("the header is not JSON") from None
 
 

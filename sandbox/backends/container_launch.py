@@ -47,7 +47,7 @@ class ContainerLaunch:
 
     def slot(self, profile: Profile, opened: list[int], driver: Driver) -> ContainerSlot:
         runtime, started = self._bundle.runtime, self._run()
-        place = partial(driver.place, started.pid, f"{os.getpid()}-{started.pid}")
+        place = partial(driver.place, started.pid)
         # The processes of such a run are children of the one that is its kernel.
         leaf = self._early(place) if runtime.own_kernel else None
         runtime.open_gate(self._channel)

@@ -8,6 +8,9 @@ from sandbox import strictjson
 from sandbox.errors import ErrorCode
 
 RESULT, ERROR = b"R", b"E"
+# What the tool's side may say of itself in our words; the others are said by who watched it.
+_ITS_OWN = frozenset({ErrorCode.TOOL_ERROR, ErrorCode.INVALID_RESULT, ErrorCode.MEMORY_LIMIT})
+_OURS = frozenset(ErrorCode) - _ITS_OWN
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{2,39}\Z")
 _MESSAGE_LENGTH = 800  # class name, 500 characters of text, line
 
@@ -39,5 +42,6 @@ def _read_error(value: Any) -> End:
     if isinstance(value, dict):
         code, message = value.get("code"), value.get("message")
         if isinstance(code, str) and isinstance(message, str) and _CODE.match(code):
-            return End(code=code, message=message[:_MESSAGE_LENGTH])
+            honest = ErrorCode.TOOL_ERROR if code in _OURS else code
+            return End(code=honest, message=message[:_MESSAGE_LENGTH])
     raise strictjson.Hostile("an error without code and message")

@@ -4,8 +4,11 @@ v2: memory and pids there. hybrid: they are v1, and v2 only kills. none: nothing
 A leaf is entered before its job begins, so peak memory and CPU time are the run's own.
 """
 
+import hashlib
 import os
+import secrets
 import time
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -28,14 +31,14 @@ _OWN = "daemon"
 class Driver(Protocol):
     mode: str
 
-    def place(self, pid: int, name: str) -> Leaf: ...
+    def place(self, pid: int) -> Leaf: ...
     def clean(self) -> int: ...
 
 
 class NoDriver:
     mode = "none"
 
-    def place(self, pid: int, name: str) -> Leaf:
+    def place(self, pid: int) -> Leaf:
         return NoLeaf(pid)
 
     def clean(self) -> int:
@@ -49,8 +52,8 @@ class V2Driver:
         self._root = root
         self._swap = (root / "memory.swap.max").exists()
 
-    def place(self, pid: int, name: str) -> Leaf:
-        path = f"{self._root}/{RUN_PREFIX}{name}"
+    def place(self, pid: int) -> Leaf:
+        path = f"{self._root}/{RUN_PREFIX}{new_name()}"
         os.mkdir(path)
         if self._swap:
             write(f"{path}/memory.swap.max", "0")
@@ -69,8 +72,8 @@ class HybridDriver:
         self._roots, self._unified = roots, unified
         self.mode = "hybrid" if unified else "v1"
 
-    def place(self, pid: int, name: str) -> Leaf:
-        leaf = HybridLeaf(name, self._roots, self._unified)
+    def place(self, pid: int) -> Leaf:
+        leaf = HybridLeaf(new_name(), self._roots, self._unified)
         try:
             leaf.enter(pid)
         except OSError:
@@ -129,7 +132,10 @@ def choose(name: str) -> Driver:
 def clear_leftovers(root: Path) -> int:
     """Kill and remove the runs of ours or of a dead sandboxd; returns how many there were."""
     found = [path for path in root.iterdir() if path.name.startswith(RUN_PREFIX)]
-    leaves = [path for path in found if not _is_anothers(path.name)]
+    if not found:
+        return 0
+    ours, alive = _own_token(), _living()
+    leaves = [path for path in found if not _is_anothers(path.name, ours, alive)]
     for leaf in leaves:
         for pid in _processes(leaf):
             _kill(pid)
@@ -138,16 +144,36 @@ def clear_leftovers(root: Path) -> int:
     return len(leaves)
 
 
-def _is_anothers(name: str) -> bool:
+def new_name() -> str:
+    """For a run's group. A run can read it, so it tells no number of the host."""
+    return f"{_own_token()}-{secrets.token_hex(8)}"
+
+
+@cache
+def _own_token() -> str:
+    return _token_of("self")
+
+
+def _is_anothers(name: str, ours: str, alive: frozenset[str]) -> bool:
     """The name says which sandboxd made it; a probe beside a working one must leave it alone."""
-    owner = int(name.removeprefix(RUN_PREFIX).partition("-")[0])
-    if owner == os.getpid():
-        return False
+    owner = name.removeprefix(RUN_PREFIX).partition("-")[0]
+    return owner != ours and owner in alive
+
+
+def _living() -> frozenset[str]:
+    return frozenset(_token_of(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _token_of(process: str) -> str:
+    """Stands for a living process by its number and the time of its start; empty for others."""
     try:
-        state = Path(f"/proc/{owner}/stat").read_text().rpartition(")")[2].split()[0]
+        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")
+        pid, rest = words[0].partition(" ")[0], words[2].split()
     except OSError:
-        return False
-    return state not in {"Z", "X"}
+        return ""
+    if rest[0] in {"Z", "X"}:
+        return ""
+    return hashlib.sha256(f"{pid} {rest[19]}".encode()).hexdigest()[:16]
 
 
 def _processes(leaf: Path) -> list[int]:

@@ -53,6 +53,8 @@ class Run:
         self._watch(worker.fileno(), lambda: self._over(ErrorCode.CANCELLED), _GONE)
         for stream in self._streams:
             self._watch(stream, lambda stream=stream: self._drain(stream))  # type: ignore[misc]
+        if slot.scratch is not None:  # no namespace ends the others, who hold the channel as well
+            self._watch(slot.pidfd, self._outlived)
         if slot.operations is not None:
             over = ErrorCode.OPERATIONS_LIMIT
             self._watch(slot.operations.alarm, lambda: self._over(over))
@@ -131,6 +133,16 @@ class Run:
         if frame is not None:
             return read_answer(frame)
         return None if open_still else self._over(ErrorCode.EXITED)
+
+    def _outlived(self) -> End | None:
+        """The first process is gone; what it said last may still be in the channel."""
+        waiting = select.poll()
+        waiting.register(self._slot.channel, select.POLLIN)
+        while waiting.poll(0):
+            end = self._hear()
+            if end is not None:
+                return end
+        return self._over(ErrorCode.EXITED)
 
     def _drain(self, stream: int) -> End | None:
         data = os.read(stream, _CHUNK)

@@ -163,7 +163,7 @@ class Template:
 
     def _add(self, disk: Disk, pid: int, far: dict[str, int]) -> None:
         try:
-            leaf = self._driver.place(pid, f"{os.getpid()}-{pid}")
+            leaf = self._driver.place(pid)
         except OSError as error:
             close_all(far.values())  # its channel closed, the slot ends by itself
             self._lose(disk, f"no cgroup: {error}")

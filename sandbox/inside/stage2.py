@@ -128,6 +128,9 @@ class Slot:
             pairs["door"] = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         near = {name: _moved_up(ours.detach()) for name, (ours, _) in pairs.items()}
         far = {name: _moved_up(theirs.detach()) for name, (_, theirs) in pairs.items()}
+        nothing = os.open("/dev/null", os.O_RDONLY)
+        os.dup2(nothing, 0)  # its own: offset and flags of the template's are seen by all its slots
+        os.close(nothing)
         for name, place in (("stdout", 1), ("stderr", 2)):
             read, write = os.pipe()
             far[name] = _moved_up(read)

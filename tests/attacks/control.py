@@ -1,0 +1,452 @@
+"""The same attacks without the wall: an ordinary user's processes in a throw-away machine.
+
+`python -m tests.attacks.control` tells which of them work. What keeps the machine whole meanwhile
+is not the wall: namespaces for all of them together, hard limits far above the wall's, and an end
+to everything after each.
+"""
+
+import ast
+import ctypes
+import fcntl
+import json
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import batched
+from pathlib import Path
+from typing import Any, NoReturn
+from uuid import uuid4
+
+from sandbox.daemon import privileges
+from sandbox.errors import ErrorCode
+from sandbox.inside import libc, toolcrib
+from sandbox.spec import MIB, Outcome
+from tests.attacks import plain_http, services, suite
+from tests.attacks.attack import Attack, Duel
+from tests.attacks.evidence import ALWAYS, Evidence
+from tests.attacks.scene import Scene
+from tests.attacks.sources import Body, source_of
+from tests.sandbox.watching import wait_readable
+
+_ROOT = Path(__file__).resolve().parents[2]
+_SOMEBODY = 61918
+_METADATA = ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
+_COVERED = {
+    "/tmp": "size=300m,nr_inodes=30000,mode=1777",
+    "/dev/shm": "size=128m,mode=1777",
+    "/var/tmp": "size=64m,nr_inodes=30000,mode=1777",
+}
+_LONGEST_S, _GRACE_S, _QUIET_S = 3.0, 0.2, 0.03
+_OUTCOMES = {"TIMEOUT": Outcome.TIMEOUT, "CANCELLED": Outcome.CANCELLED}
+_STATUSES = {
+    124: ErrorCode.TIMEOUT,
+    128 + signal.SIGXCPU: ErrorCode.CPU_LIMIT,
+    137: ErrorCode.MEMORY_LIMIT,
+}
+_HARD = (
+    (resource.RLIMIT_AS, 4096 * MIB),
+    (resource.RLIMIT_NPROC, 200),
+    (resource.RLIMIT_FSIZE, 1 << 41),
+    (resource.RLIMIT_NOFILE, 4096),
+    (resource.RLIMIT_CPU, 5),
+    (resource.RLIMIT_CORE, 1 * MIB),
+)
+
+
+@dataclass
+class Bite:
+    """What one attack did without the wall; empty when it did nothing."""
+
+    name: str
+    what: str
+    toothless: str
+
+
+def main() -> int:
+    run = Run(*sys.argv[1:])
+    bites = run.bites()
+    run.stop()
+    for bite in bites:
+        print(
+            f"{'bit ' if bite.what else '----'} {bite.name}: {bite.what or bite.toothless or '?'}"
+        )
+    print(f"control: {sum(bool(bite.what) for bite in bites)} of {len(bites)} bit")
+    return 0
+
+
+class Run:
+    """All attacks, or those named, in a process that is in namespaces of its own."""
+
+    def __init__(self, *names: str) -> None:
+        command = [sys.executable, "-m", "tests.attacks.control", "--inside", *names]
+        environment = os.environ | {"SIEGE_SECRET": f"secret-{uuid4().hex}"}
+        self._told = tempfile.TemporaryFile()  # noqa: SIM115 - read when all is over
+        self._process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=self._told)
+
+    def bites(self) -> list[Bite]:
+        """Waits for the end. Raises RuntimeError when it was not a good one."""
+        if self._process.wait():
+            raise RuntimeError("the control broke down")
+        self._told.seek(0)
+        return [Bite(**json.loads(line)) for line in self._told]
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._told.close()
+
+
+def inside(names: list[str]) -> int:
+    """Process 1 of a throw-away machine does it; this one waits."""
+    uid = os.getuid()
+    kinds = os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC | os.CLONE_NEWUTS | os.CLONE_NEWNET
+    os.unshare(kinds if uid == 0 else kinds | os.CLONE_NEWUSER)
+    if uid:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{os.getgid()} {os.getgid()} 1")
+    child = os.fork()
+    if child == 0:
+        _last(names, uid or _SOMEBODY)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _last(names: list[str], uid: int) -> NoReturn:
+    status = 1
+    try:
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        furnish()
+        with Scene(uid, os.environ["SIEGE_SECRET"], without_wall=True) as scene:
+            for path in (scene.base / "secret", "/"):
+                os.set_inheritable(os.open(path, os.O_RDONLY), True)
+            for bite in Control(scene).all(names):
+                print(json.dumps(vars(bite)), flush=True)
+        status = 0
+    except BaseException:  # noqa: BLE001 - the outermost edge of this process
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def furnish() -> None:
+    """Private places to fill, a network with nobody in it, and the interpreter for everybody."""
+    libc.mount("none", "/", flags=libc.MS_REC | libc.MS_PRIVATE)
+    for place, options in _COVERED.items():
+        _cover(place, options)
+    libc.mount("proc", "/proc", "proc")
+    privileges.stay_reachable()
+    privileges.make_reachable(_ROOT)
+    _raise_loopback()
+    _name_hosts()
+    os.chdir("/var/tmp")
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def _cover(place: str, options: str) -> None:
+    """What this program needs and lies below shows through."""
+    needed = {
+        Path(one) for one in (sys.base_prefix, sys.prefix, _ROOT) if Path(one).is_relative_to(place)
+    }
+    held = {path: os.open(path, os.O_PATH) for path in needed}
+    libc.mount("tmpfs", place, "tmpfs", 0, options)
+    for path, descriptor in held.items():
+        path.mkdir(parents=True, exist_ok=True)
+        libc.mount(f"/proc/self/fd/{descriptor}", str(path), flags=libc.MS_BIND | libc.MS_REC)
+        os.close(descriptor)
+
+
+def _raise_loopback() -> None:
+    """Up, and with the addresses that clouds answer at."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))
+        for number, address in enumerate(_METADATA, 1):
+            name = f"lo:{number}".encode()
+            packed = struct.pack("16sHH4s8x", name, socket.AF_INET, 0, socket.inet_aton(address))
+            fcntl.ioctl(any_socket, 0x8916, packed)
+
+
+def _name_hosts() -> None:
+    """Names mean here what they mean to the broker of the other side."""
+    lines = [f"{address} {name}\n" for name, address in services.NAMES.items()]
+    Path("/var/tmp/hosts").write_text("".join(lines))
+    libc.mount("/var/tmp/hosts", "/etc/hosts", flags=libc.MS_BIND)
+
+
+class Control:
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._told: list[dict[str, Any]] = []  # children find it in the memory they begin with
+
+    def all(self, names: list[str]) -> Iterator[Bite]:
+        for attack in suite.ATTACKS.values():
+            if not names or attack.name in names:
+                yield Bite(attack.name, self._suffer(attack), attack.toothless)
+                self._clear()
+        for duel in suite.DUELS.values():
+            if not names or duel.name in names:
+                yield Bite(duel.name, self._suffer_two(duel), duel.toothless)
+                self._clear()
+
+    def _suffer(self, attack: Attack) -> str:
+        plain_http.remember_credentials(self._scene.secret)
+        run = Plain(attack.body, self._parameters(attack) | attack.extra, self._scene)
+        answer = run.finish(attack.limits.wall_s)
+        evidence = self._look(answer, run.marker)
+        return "; ".join(filter(None, (judge(evidence) for judge in (*attack.seen, *ALWAYS))))
+
+    def _suffer_two(self, duel: Duel) -> str:
+        if not duel.at_once:
+            answers = [Plain(side, self._parameters(duel), self._scene).finish(duel.limits.wall_s)
+                       for side in (duel.holder, duel.prober)]  # fmt: skip
+        else:
+            answers = self._at_once(duel)
+        return "; ".join(f"it got {ascii(one.value)[:200]}" for one in answers if one.value)
+
+    def _at_once(self, duel: Duel) -> "list[Answer]":
+        with self._scene.meeting() as (told, answer):
+            holder = Plain(duel.holder, self._parameters(duel), self._scene)
+            while not wait_readable(told, 0.02) and not holder.has_ended():
+                continue
+            prober = Plain(duel.prober, self._parameters(duel), self._scene).finish(2)
+            os.write(answer, b"x")
+            return [holder.finish(2), prober]
+
+    def _parameters(self, attack: Attack | Duel) -> dict[str, Any]:
+        ours = {"parent": os.getpid(), "sandboxd": f"{self._scene.base}/knock"}
+        self._told.append(self._scene.parameters(attack.limits, walled=False) | ours)
+        return self._told[-1]
+
+    def _look(self, answer: "Answer", marker: str) -> Evidence:
+        scene = self._scene
+        return Evidence(
+            got=answer.value,
+            outcome=answer.outcome,
+            code=answer.code,
+            said=answer.said,
+            cpu_ms=answer.cpu_ms,
+            knocks=scene.knocks(),
+            changes=scene.changes(),
+            left=scene.traps(),
+            survivors=scene.survivors(marker, patience_s=0.05),
+            secret_told=scene.secret in answer.said,
+            canary_dead=scene.canary_is_dead(),
+            overstayed=answer.overstayed,
+        )
+
+    def _clear(self) -> None:
+        """No process, no file, no mark on a shared descriptor stays for the next."""
+        while others := _others(self._scene.canary.pid, self._scene.services.pid):
+            for pid in others:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    continue
+        null = os.open("/dev/null", os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        _sweep(keep={self._scene.base.name, f"siege-{self._scene.token}"})
+
+
+def _others(*ours: int) -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()} - {1, *ours}
+
+
+def _sweep(keep: set[str]) -> None:
+    shown = {
+        part for path in (sys.base_prefix, sys.prefix, str(_ROOT)) for part in Path(path).parts
+    }
+    left = [entry.path for place in _COVERED for entry in os.scandir(place)
+            if entry.name not in keep | shown]  # fmt: skip
+    for some in batched(left, 1000, strict=False):
+        subprocess.run(["/bin/rm", "-rf", "--", *some], check=True)
+
+
+@dataclass
+class Answer:
+    """What somebody who trusts a process makes of its end."""
+
+    value: Any = None
+    outcome: Outcome = Outcome.FAILED
+    code: str = ""
+    said: str = ""
+    cpu_ms: float = 0
+    overstayed: bool = False
+
+
+class Plain:
+    """A child process like any other, and a parent that believes what it says."""
+
+    def __init__(self, body: Body, parameters: dict[str, Any], scene: Scene) -> None:
+        self.marker, source = parameters["marker"], source_of(body)
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._said = os.memfd_create("said", 0)
+        self._began = time.monotonic()
+        self._child = os.fork()
+        if self._child == 0:
+            _live(source, parameters, theirs, self._said, scene.uid)
+        theirs.close()
+
+    def has_ended(self) -> bool:
+        look = os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return look is not None or time.monotonic() - self._began > _LONGEST_S
+
+    def finish(self, wall_s: float) -> Answer:
+        patience = min(wall_s + _GRACE_S, _LONGEST_S)
+        received = self._receive(self._began + patience)
+        overstayed = time.monotonic() - self._began >= patience and wall_s < _LONGEST_S
+        with suppress(ProcessLookupError):
+            os.kill(self._child, signal.SIGKILL)
+        _, status, usage = os.wait4(self._child, 0)
+        answer = read_trustingly(received, os.waitstatus_to_exitcode(status))
+        answer.overstayed = overstayed
+        answer.said = f"{answer.value}\n{answer.code}\n{answer.said}\n{self._output()}"
+        if not (isinstance(answer.value, dict) and "usage" in answer.value):
+            answer.cpu_ms = 1000 * (usage.ru_utime + usage.ru_stime)
+        return answer
+
+    def _receive(self, deadline: float) -> bytes:
+        """Until it says nothing more: the last word counts."""
+        received = bytearray()
+        with self._channel:
+            poll = select.poll()
+            poll.register(self._channel, select.POLLIN)
+            while (left := deadline - time.monotonic()) > 0:
+                wait_s = _QUIET_S if _whole(received) else left
+                if not poll.poll(1000 * wait_s):
+                    break
+                if not (data := self._channel.recv(1 << 20)) or len(received) > 64 * MIB:
+                    break
+                received += data
+        return bytes(received)
+
+    def _output(self) -> str:
+        try:
+            return os.pread(self._said, 1 << 20, 0).decode("utf-8", "surrogateescape")
+        finally:
+            os.close(self._said)
+
+
+def _whole(received: bytes | bytearray) -> bool:
+    return len(received) >= 4 and len(received) >= 4 + int.from_bytes(received[:4], "big")
+
+
+def _frames(received: bytes) -> Iterator[bytes]:
+    while _whole(received):
+        end = 4 + int.from_bytes(received[:4], "big")
+        yield received[4:end]
+        received = received[end:]
+
+
+def read_trustingly(received: bytes, status: int) -> Answer:
+    frames = list(_frames(received))
+    if not frames and int.from_bytes(received[:4], "big") > len(received) > 5:
+        frames = [received[4:]]
+    if not frames:
+        code = _STATUSES.get(status if status >= 0 else 128 - status, "")
+        return Answer(None, Outcome.SUCCESS if status == 0 else Outcome.FAILED, code)
+    kind, payload = frames[-1][:1], frames[-1][1:]
+    try:
+        value = take_anything(payload if kind in (b"R", b"E") else frames[-1])
+    except RecursionError:
+        return Answer("the reader fell over", Outcome.SUCCESS)
+    except Exception:  # noqa: BLE001 - unpickling raises what it likes
+        return Answer()
+    return _failed(value) if kind == b"E" else _succeeded(value)
+
+
+def _succeeded(value: Any) -> Answer:
+    usage = value.get("usage", {}) if isinstance(value, dict) else {}
+    return Answer(value, Outcome.SUCCESS, cpu_ms=usage.get("cpu_time_ms", 0))
+
+
+def _failed(value: Any) -> Answer:
+    if not isinstance(value, dict):
+        return Answer()
+    code, said = str(value.get("code")), str(value.get("message"))
+    outcome = _OUTCOMES.get(code, Outcome.FAILED)
+    return Answer(None, Outcome(value.get("outcome", outcome)), code, said)
+
+
+def take_anything(payload: bytes) -> Any:
+    """JSON as the library reads it, whatever the encoding; else a pickle; else Python."""
+    for spelling in (payload, payload.decode("latin-1")):
+        with suppress(ValueError):
+            return json.loads(spelling)
+    with suppress(pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError):
+        return pickle.loads(payload)
+    return ast.literal_eval(payload.decode())
+
+
+def _live(
+    source: str, parameters: dict[str, Any], channel: socket.socket, said: int, uid: int
+) -> NoReturn:
+    status = 1
+    try:
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        os.dup2(channel.fileno(), 3)
+        _become_ordinary(uid)
+        status = _answer(source, parameters)
+    except BaseException:  # noqa: BLE001 - the outermost edge of this process
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _become_ordinary(uid: int) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    for kind, value in _HARD:
+        resource.setrlimit(kind, (value, value))
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        ctypes.CDLL(None).prctl(libc.PR_SET_DUMPABLE, 1, 0, 0, 0)
+    else:
+        libc.capset_nothing()
+
+
+def _answer(source: str, parameters: dict[str, Any]) -> int:
+    sys.modules |= {"toolcrib": toolcrib, "sandbox_http": plain_http}
+    names: dict[str, Any] = {"__name__": "tool"}
+    try:
+        exec(compile(source, "<tool>", "exec"), names)
+        payload = b"R" + _encode(names["main"](parameters))
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    except BaseException as error:  # noqa: BLE001 - whatever a tool throws is its answer
+        payload = b"E" + _encode_error(error)
+    whole = len(payload).to_bytes(4, "big") + payload
+    while whole:
+        whole = whole[os.write(3, whole) :]
+    return 0
+
+
+def _encode(value: object) -> bytes:
+    try:
+        return json.dumps(value).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError, RecursionError):
+        return pickle.dumps(value)
+
+
+def _encode_error(error: BaseException) -> bytes:
+    code = getattr(error, "code", "TOOL_ERROR")
+    message = f"{type(error).__name__}: {error}"
+    return json.dumps({"code": code, "message": message}).encode()
+
+
+if __name__ == "__main__":
+    sys.exit(inside(sys.argv[2:]) if sys.argv[1:2] == ["--inside"] else main())

@@ -1,0 +1,258 @@
+"""Attacks behind the wall: run each, look at it from outside, and say what worked."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sandbox.client import SandboxClient
+from sandbox.egress.policy import EgressPolicy
+from sandbox.errors import ErrorCode
+from sandbox.spec import (
+    IsolationLevel,
+    Limits,
+    Mount,
+    Network,
+    Outcome,
+    Profile,
+    SandboxResult,
+    SandboxSpec,
+    Source,
+)
+from tests.attacks.attack import ATTACKS, NONE, USUAL, Attack, Duel
+from tests.attacks.evidence import ALWAYS, Evidence, got_something, outlived_its_run
+from tests.attacks.scene import Scene
+from tests.attacks.sources import Body, source_of, source_of_all
+from tests.sandbox.conftest import Daemon
+from tests.sandbox.watching import wait_readable
+
+_US, _THEM = "acme", "umbrella"
+_PATIENCE_S = 20
+# What a refusal looks like from inside. Any other error is a slip of the attack's own.
+_REFUSALS = (
+    "PermissionError", "FileNotFoundError", "OSError", "BlockingIOError", "ProcessLookupError",
+    "NotADirectoryError", "FileExistsError", "ConnectionRefusedError", "TimeoutError", "gaierror",
+    "ValueError: not allowed to raise maximum limit", "ValueError: current limit exceeds maximum",
+    "RuntimeError: can't start new thread", "StopIteration", "IsADirectoryError",
+    "InterruptedError", "says the tool",
+    "ChildProcessError", "BrokenPipeError", "EgressError",
+)  # fmt: skip
+_SAYS_THE_TOOL = "says the tool"
+_DEATHS = (ErrorCode.EXITED, ErrorCode.TIMEOUT, ErrorCode.CPU_LIMIT, ErrorCode.OUTPUT_LIMIT)
+
+
+class Wall:
+    """A running sandboxd and what an attack could get hold of around it."""
+
+    def __init__(self, daemon: Daemon, scene: Scene, groups: str, egress: str) -> None:
+        self.daemon, self.scene, self.groups = daemon, scene, groups
+        self.client = SandboxClient(daemon.path, egress)
+        self._together: dict[tuple[Body, IsolationLevel], bool] = {}
+        self.mode = daemon.facts["cgroups"]["mode"]
+        self.served = frozenset(level for level in IsolationLevel if self._serves(level))
+
+    def _serves(self, level: IsolationLevel) -> bool:
+        """With the templates that attacks will use: they count as there from the start."""
+        for profile in (self.profile(level), Profile(level)):
+            result = self.daemon.run("def main(p):\n    return 1", profile=profile)
+        return result.error_code != ErrorCode.ISOLATION_UNAVAILABLE
+
+    def memory_kb(self) -> int:
+        status = Path(f"/proc/{self.daemon.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0])
+
+    def descriptors_settle(self) -> bool:
+        """Few more than ready slots and templates need, once the janitor is through."""
+        directory = f"/proc/{self.daemon.process.pid}/fd"
+        return settles(lambda: len(os.listdir(directory)) < 32 + 10 * self._ready())
+
+    def leaves_settle(self) -> bool:
+        """No more control groups than ready slots."""
+        pattern = f"*/{self.groups}/run-*"
+        kinds = len(list(Path("/sys/fs/cgroup").glob(f"*/{self.groups}")))
+        return settles(
+            lambda: len(list(Path("/sys/fs/cgroup").glob(pattern))) <= kinds * self._ready()
+        )
+
+    def _ready(self) -> int:
+        ping = self.daemon.client.ping()
+        return int(ping["slots"]) + int(ping["templates"])
+
+    def suffer(self, attack: Attack, level: IsolationLevel) -> list[str]:
+        """What worked of the attack, and what else was wrong; nothing when it was contained."""
+        if attack.together and self._suffered_together(attack.body, level):
+            return []
+        parameters = self._parameters(attack.limits, level) | attack.extra
+        result = self._run(attack, source_of(attack.body), parameters, level)
+        evidence = self._look(result, attack, parameters["marker"])
+        worked = [judge(evidence) for judge in dict.fromkeys((*attack.seen, *ALWAYS))]
+        return [*filter(None, worked), *_oddities(attack, result)]
+
+    def _suffered_together(self, body: Body, level: IsolationLevel) -> bool:
+        """Whether all of this body were tried in one run, and each of them was contained."""
+        if (body, level) not in self._together:
+            self._together[body, level] = self._suffer_all(body, level)
+        return self._together[body, level]
+
+    def _suffer_all(self, body: Body, level: IsolationLevel) -> bool:
+        all_of_them = [one for one in ATTACKS.values() if one.body is body and level in one.levels]
+        first = all_of_them[0]
+        parameters = self._parameters(first.limits, level)
+        parameters["variants"] = [one.extra for one in all_of_them]
+        result = self._run(first, source_of_all(body), parameters, level)
+        evidence = self._look(result, first, parameters["marker"])
+        seen = [judge for judge in (*first.seen, *ALWAYS) if judge is not got_something]
+        counted = not first.egress or asked_of(result) >= len(all_of_them)
+        refused = [_is_refusal(*told) for told in result.output or [("no", "run")]]
+        return counted and all(refused) and not any(judge(evidence) for judge in seen)
+
+    def suffer_two(self, duel: Duel, level: IsolationLevel) -> list[str]:
+        """The same of two runs."""
+        them = _US if duel.same_organization else _THEM
+        if duel.newcomer:
+            them = f"{_THEM}-{self.scene.next_marker()}"
+        if duel.at_once:
+            results = self.at_once(duel, level, them)
+        else:
+            first = self._side(duel.holder, duel, level, _US)
+            results = [first, self._side(duel.prober, duel, level, them)]
+        return [fault for result in results for fault in _faults_of_side(result, self.scene.secret)]
+
+    def at_once(self, duel: Duel, level: IsolationLevel, them: str = _THEM) -> list[SandboxResult]:
+        """What became of both, in the order of their ends."""
+        results: list[SandboxResult] = []
+        with self.scene.meeting() as (told, answer):
+            holding = threading.Thread(
+                target=lambda: results.append(self._side(duel.holder, duel, level, _US))
+            )
+            holding.start()
+            while not wait_readable(told, 0.02) and holding.is_alive():
+                continue
+            results.append(self._side(duel.prober, duel, level, them))
+            os.write(answer, b"x")
+            holding.join(_PATIENCE_S)
+        return results
+
+    def run_body(self, body: Body, level: IsolationLevel) -> SandboxResult:
+        """With all that attacks are told, and nothing judged."""
+        program, parameters = Source(source_of(body)), self._parameters(USUAL, level)
+        return self.client.run(SandboxSpec(_US, self.profile(level), USUAL, program, parameters))
+
+    def _side(self, body: Body, duel: Duel, level: IsolationLevel, whose: str) -> SandboxResult:
+        """Only the first side has places that it shares with us."""
+        ours = body is duel.holder
+        profile = self.profile(level) if ours or duel.same_organization else Profile(level)
+        parameters = self._parameters(duel.limits, level)
+        program = Source(source_of(body))
+        return self.daemon.client.run(SandboxSpec(whose, profile, duel.limits, program, parameters))
+
+    def profile(self, level: IsolationLevel, network: Network = Network.NONE) -> Profile:
+        mounts = (
+            Mount(str(self.scene.arena), "/arena", True),
+            Mount(str(self.scene.gift), "/gift"),
+        )
+        return Profile(level, mounts, network=network)
+
+    def _parameters(self, limits: Limits, level: IsolationLevel) -> dict[str, Any]:
+        ours = {"parent": self.daemon.process.pid, "sandboxd": self.daemon.path}
+        return self.scene.parameters(limits, walled=level != NONE) | ours
+
+    def _run(
+        self, attack: Attack, source: str, parameters: dict[str, Any], level: IsolationLevel
+    ) -> SandboxResult:
+        program, profile = Source(source), self.profile(level, attack.network)
+        policy = attack.egress(self.scene) if attack.egress else EgressPolicy()
+        spec = SandboxSpec(_US, profile, attack.limits, program, parameters, policy)
+        return self.client.run(spec)
+
+    def _look(self, result: SandboxResult, attack: Attack, marker: str) -> Evidence:
+        scene, said = self.scene, said_by(result)
+        return Evidence(
+            got=result.output,
+            outcome=result.outcome,
+            code=result.error_code or "",
+            said=said,
+            cpu_ms=result.usage.cpu_time_ms,
+            knocks=scene.knocks(),
+            changes=scene.changes(),
+            left=scene.traps(),
+            survivors=scene.survivors(marker) if outlived_its_run in attack.seen else 0,
+            secret_told=scene.secret in said,
+            canary_dead=scene.canary_is_dead(),
+            let_through=tuple(one.host for one in result.network if not one.code),
+            overstayed=result.usage.wall_ms > 1500 * attack.limits.wall_s + 1000,
+        )
+
+
+def _is_refusal(kind: str, value: Any) -> bool:
+    """Of one of many: nothing got, or an error that a wall makes."""
+    return not value if kind == "got" else kind.startswith(_REFUSALS)
+
+
+def asked_of(result: SandboxResult) -> int:
+    """What the egress broker counted."""
+    return result.usage.network_requests or 0
+
+
+def said_by(result: SandboxResult) -> str:
+    parts = (result.output, result.stdout, result.stderr, result.error_message, result.network)
+    return "\n".join(str(part) for part in parts)
+
+
+def _oddities(attack: Attack, result: SandboxResult) -> Iterator[str]:
+    code, message = result.error_code or "", result.error_message or ""
+    if result.outcome == Outcome.SANDBOX_ERROR:
+        yield f"there was no run: {code} {message}"
+    elif attack.ends and code not in attack.ends:
+        yield f"it ended {code or 'well'}, not {' or '.join(sorted(attack.ends))}: {message[:200]}"
+    elif message == _SAYS_THE_TOOL:
+        return
+    elif code == ErrorCode.TOOL_ERROR and not message.startswith(_REFUSALS):
+        yield f"the attack itself is broken: {message[:300]}"
+    elif not attack.ends and code in _DEATHS:
+        yield f"it was not stopped but died: {code} {message}"
+    if attack.network != Network.NONE and attack.egress and not asked_of(result):
+        yield from () if attack.silent else ("nobody counted its attempt",)
+    yield from _overdrawn(attack.limits, result)
+
+
+def _overdrawn(limits: Limits, result: SandboxResult) -> Iterator[str]:
+    usage = result.usage
+    if not usage.approximate and usage.peak_memory_bytes > limits.memory_bytes * 1.001:
+        yield f"it had {usage.peak_memory_bytes} bytes of {limits.memory_bytes}"
+    if not usage.approximate and usage.cpu_time_ms > limits.cpu_s * 1250 + 100:
+        yield f"it had {usage.cpu_time_ms} ms of {limits.cpu_s} s"
+    if max(len(result.stdout), len(result.stderr)) > 70_000:
+        yield "its output was kept whole"
+
+
+def _faults_of_side(result: SandboxResult, secret: str) -> Iterator[str]:
+    message = result.error_message or ""
+    if result.outcome == Outcome.SANDBOX_ERROR:
+        yield f"there was no run: {result.error_code} {message}"
+    if result.output:
+        yield f"one of them got {ascii(result.output)[:200]}"
+    if secret in said_by(result):
+        yield "the secret came out"
+    if result.error_code == ErrorCode.TOOL_ERROR and not message.startswith(_REFUSALS):
+        yield f"the attack itself is broken: {message[:300]}"
+    if result.outcome in (Outcome.TIMEOUT, Outcome.CANCELLED):
+        yield f"one of them ended {result.outcome}"
+
+
+@contextmanager
+def besieged(daemon: Daemon, groups: str, secret: str, egress: str) -> Iterator[Wall]:
+    """A wall around a scene that has what sandboxd's user could get hold of."""
+    with Scene(daemon.facts["ready"]["uid"], secret) as scene:
+        yield Wall(daemon, scene, groups, egress)
+
+
+def settles(holds: Callable[[], bool], seconds: float = 10) -> bool:
+    """Clearing up goes on after a result is out; ask until it is done."""
+    deadline = time.monotonic() + seconds
+    while not (done := holds()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return done

@@ -1,0 +1,42 @@
+"""All attacks and duels there are: importing a file puts its attacks on the list."""
+
+from tests.attacks import (
+    descriptors,
+    disk,
+    doors,
+    files,
+    forging,
+    kernel,
+    memory,
+    namespaces,
+    neighbours,
+    output,
+    processes,
+    processor,
+    procfs,
+    programs,
+    signals,
+    sockets,
+)
+from tests.attacks.attack import ATTACKS, DUELS
+
+__all__ = ["ATTACKS", "DUELS", "SUBJECTS"]
+
+SUBJECTS = (
+    descriptors,
+    disk,
+    doors,
+    files,
+    forging,
+    kernel,
+    memory,
+    namespaces,
+    neighbours,
+    output,
+    processes,
+    processor,
+    procfs,
+    programs,
+    signals,
+    sockets,
+)

@@ -1,0 +1,35 @@
+"""Two organizations side by side: what each of them has is its own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sandbox.spec import IsolationLevel
+from tests.attacks.attack import WALLED, Duel
+from tests.attacks.kit import Parameters, belongings, hear, tell
+from tests.attacks.siege import Wall
+
+type Needs = Callable[[IsolationLevel], None]
+
+
+def tells_what_it_has(p: Parameters) -> object:
+    return belongings()
+
+
+def waits_and_tells_what_it_has(p: Parameters) -> object:
+    tell(p)
+    hear(p)
+    return belongings()
+
+
+@pytest.mark.parametrize("level", WALLED)
+def test_two_organizations_have_nothing_in_common(
+    wall: Wall, needs: Needs, level: IsolationLevel
+) -> None:
+    needs(level)
+    both = Duel("side by side", waits_and_tells_what_it_has, tells_what_it_has, WALLED)
+    results = wall.at_once(both, level)
+    assert [result.error_message for result in results] == [None, None]
+    one, other = (result.output for result in results)
+    assert len(one) >= 5
+    assert [name for name in one if one[name] == other[name]] == []

@@ -1,0 +1,183 @@
+"""However a run is ended from outside, nothing of it lives on; it does what it can to stay."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from sandbox import wire
+from sandbox.spec import IsolationLevel, Outcome, SandboxResult, SandboxSpec, Source
+from tests.attacks.attack import NONE, USUAL
+from tests.attacks.kit import Parameters, brand, forever, in_child, succeeds, tell
+from tests.attacks.siege import Wall
+from tests.attacks.sources import source_of
+from tests.sandbox.conftest import Daemon
+from tests.sandbox.watching import wait_readable
+
+type Needs = Callable[[IsolationLevel], None]
+
+every_level = pytest.mark.parametrize("level", list(IsolationLevel))
+
+
+def stays(p: Parameters) -> object:
+    """By each way that is open: a child, a daemon, one deaf to signals, one always on the move."""
+    brand(p)
+
+    def daemon() -> None:
+        os.setsid()
+        in_child(forever)
+
+    def deaf() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        forever()
+
+    def comet() -> None:
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            if os.fork():
+                os._exit(0)
+
+    for way in (forever, daemon, deaf, comet):
+        succeeds(lambda one=way: in_child(one))
+    tell(p)
+    forever()
+
+
+class Guest:
+    """A run that does not want to end, and the connection it was asked for on."""
+
+    def __init__(self, wall: Wall, daemon: Daemon, level: IsolationLevel) -> None:
+        self._scene = wall.scene
+        parameters = wall.scene.parameters(USUAL, walled=level != NONE)
+        self.marker = parameters["marker"]
+        program = Source(source_of(stays))
+        self.spec = SandboxSpec("acme", wall.profile(level), USUAL, program, parameters)
+        self.connection = socket.socket(socket.AF_UNIX)
+        self.connection.connect(daemon.path)
+
+    def begin(self) -> None:
+        """Returns when it is there, with company."""
+        with self._scene.meeting() as (told, _):
+            frames = wire.run_frames(self.spec, *_ticket())
+            wire.send(self.connection, wire.profile_frame(self.spec), *frames)
+            assert wait_readable(told, 10), "the run never began"
+        assert self._scene.survivors(self.marker, patience_s=0.01) > 0
+
+    def is_gone(self) -> bool:
+        return self._scene.survivors(self.marker) == 0
+
+
+def _ticket() -> tuple[None, ...]:
+    """Nothing that leads to a broker."""
+    return (None,) * (wire.run_frames.__code__.co_argcount - 1)
+
+
+@every_level
+def test_nothing_lives_on_when_its_caller_hangs_up(
+    wall: Wall, needs: Needs, level: IsolationLevel
+) -> None:
+    needs(level)
+    guest = Guest(wall, wall.daemon, level)
+    guest.begin()
+    guest.connection.close()
+    assert guest.is_gone()
+
+
+@every_level
+def test_nothing_lives_on_when_its_caller_ends_the_run(
+    wall: Wall, needs: Needs, level: IsolationLevel
+) -> None:
+    needs(level)
+    guest = Guest(wall, wall.daemon, level)
+    guest.begin()
+    guest.connection.shutdown(socket.SHUT_WR)
+    header = wire.FrameReader(guest.connection, wire.FRAME_CAP).read()
+    guest.connection.close()
+    assert b"CANCELLED" in header
+    assert guest.is_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "asked"])
+def test_nothing_lives_on_when_sandboxd_ends(
+    wall: Wall, make_daemon: Callable[[], Daemon], number: signal.Signals
+) -> None:
+    daemon = make_daemon()
+    with guests(wall, daemon) as all_levels:
+        daemon.stop(number)
+        assert stayed(all_levels) == []
+
+
+@every_level
+def test_nothing_lives_on_when_its_first_process_is_killed(
+    wall: Wall, needs: Needs, level: IsolationLevel
+) -> None:
+    """By the kernel for want of memory, say. The others still hold all its descriptors."""
+    needs(level)
+    guest = Guest(wall, wall.daemon, level)
+    guest.begin()
+    os.kill(wall.scene.oldest(guest.marker), signal.SIGKILL)
+    gone = guest.is_gone()
+    guest.connection.close()
+    assert gone
+
+
+def test_nothing_lives_on_when_what_it_was_forked_from_is_killed(
+    wall: Wall, make_daemon: Callable[[], Daemon]
+) -> None:
+    daemon = make_daemon()
+    with guests(wall, daemon) as all_levels:
+        for child in children_of(daemon.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        assert stayed(all_levels) == []
+    assert daemon.run("def main(p):\n    return 1").output == 1
+
+
+@contextmanager
+def guests(wall: Wall, daemon: Daemon) -> Iterator[list[Guest]]:
+    """One of each level."""
+    there = [Guest(wall, daemon, level) for level in IsolationLevel if level in wall.served]
+    try:
+        for guest in there:
+            guest.begin()
+        yield there
+    finally:
+        for guest in there:
+            guest.connection.close()
+
+
+def stayed(there: list[Guest]) -> list[IsolationLevel]:
+    return [guest.spec.profile.level for guest in there if not guest.is_gone()]
+
+
+def test_runs_that_are_cancelled_at_any_point_leave_nothing(wall: Wall) -> None:
+    level = IsolationLevel.STANDARD
+    results: list[SandboxResult] = []
+    for _ in range(20):
+        cancelled = threading.Event()
+        asked = threading.Thread(target=_run_and_keep, args=(wall, level, cancelled, results))
+        asked.start()
+        cancelled.set()
+        asked.join(10)
+    assert {one.outcome for one in results} <= {Outcome.CANCELLED, Outcome.SUCCESS}
+    assert wall.leaves_settle() and wall.descriptors_settle()
+
+
+def _run_and_keep(
+    wall: Wall, level: IsolationLevel, cancelled: threading.Event, results: list[SandboxResult]
+) -> None:
+    program = Source("def main(p):\n    while True: pass")
+    spec = SandboxSpec("acme", wall.profile(level), USUAL, program, {})
+    results.append(wall.daemon.client.run(spec, cancelled=cancelled))
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct ones, of all threads."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for one in lists for child in one.read_text().split()]

@@ -1,0 +1,75 @@
+"""A place that a run may write is exchanged for a link while another run is being given it."""
+
+import os
+import select
+import threading
+
+import pytest
+
+from sandbox.errors import ErrorCode
+from sandbox.spec import IsolationLevel, Mount, Profile, SandboxResult, SandboxSpec, Source
+from tests.attacks.attack import USUAL
+from tests.attacks.kit import Parameters, call, tell, texts_of
+from tests.attacks.siege import Wall, said_by
+from tests.attacks.sources import source_of
+from tests.sandbox.watching import wait_readable
+
+_LAUNCHES = 12
+
+
+def swaps_a_directory(p: Parameters) -> object:
+    """Once; what stands there afterwards is the link."""
+    os.makedirs(f"{p['arena']}/given/inner")
+    os.rename(f"{p['arena']}/given", f"{p['arena']}/was")
+    os.symlink(p["base"], f"{p['arena']}/given")
+    return []
+
+
+def swaps_without_pause(p: Parameters) -> object:
+    """In one step each time, so that the name is never missing."""
+    given, link = f"{p['arena']}/given".encode(), f"{p['arena']}/link".encode()
+    os.mkdir(given)
+    os.symlink(p["base"], link)
+    answer = os.open(f"{p['arena']}/answer", os.O_RDONLY | os.O_NONBLOCK)
+    tell(p)
+    while not select.select([answer], [], [], 0)[0]:
+        call("renameat2", -100, given, -100, link, 2)
+    return []
+
+
+def takes_what_it_was_given(p: Parameters) -> object:
+    return [os.listdir("/given"), texts_of(["/given/secret", "/given/inner/secret"])]
+
+
+def run_with(wall: Wall, source: str, whose: str) -> SandboxResult:
+    """A first run of its organization: the place is opened for it now."""
+    profile = Profile(IsolationLevel.STANDARD, (Mount(source, "/given"),))
+    program = Source(source_of(takes_what_it_was_given))
+    return wall.client.run(SandboxSpec(whose, profile, USUAL, program, {}))
+
+
+@pytest.mark.parametrize("place", ["given", "given/gift"])
+def test_a_link_in_place_of_a_directory_is_not_followed(wall: Wall, place: str) -> None:
+    wall.run_body(swaps_a_directory, IsolationLevel.STANDARD)
+    try:
+        result = run_with(wall, f"{wall.scene.arena}/{place}", "swapped")
+    finally:
+        wall.scene.traps()
+    assert result.error_code == ErrorCode.LAUNCH_FAILED
+    assert wall.scene.secret not in said_by(result)
+
+
+def test_no_moment_is_left_between_the_look_and_the_mount(wall: Wall) -> None:
+    results: list[SandboxResult] = []
+    with wall.scene.meeting() as (told, answer):
+        swapping = threading.Thread(
+            target=wall.run_body, args=(swaps_without_pause, IsolationLevel.STANDARD)
+        )
+        swapping.start()
+        assert wait_readable(told, 10)
+        for number in range(_LAUNCHES):
+            results.append(run_with(wall, f"{wall.scene.arena}/given", f"swap-{number}"))
+        os.write(answer, b"x")
+        swapping.join(10)
+    assert not [one for one in results if wall.scene.secret in said_by(one)]
+    assert not [one for one in results if "arena" in str(one.output)]
