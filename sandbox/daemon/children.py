@@ -49,11 +49,22 @@ def bury_orphans() -> NoReturn:
 def reap_orphans() -> None:
     """Wait for those who became children of this process by the death of their parents."""
     with _starting:
+        _reap_the_next()
         for pid in _children() - _own:
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 continue
+
+
+def _reap_the_next() -> None:
+    """As long as the next that waits is an orphan: the list below may miss who ends meanwhile."""
+    looking = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    try:
+        while (ended := os.waitid(os.P_ALL, 0, looking)) and ended.si_pid not in _own:
+            os.waitpid(ended.si_pid, os.WNOHANG)
+    except ChildProcessError:
+        return
 
 
 def _children() -> set[int]:

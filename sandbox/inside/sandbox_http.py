@@ -16,7 +16,6 @@ import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
@@ -47,8 +46,7 @@ class EgressError(ToolError):
     """No answer, or not a whole one; `code` says why, such as HOST_NOT_ALLOWED or TIMEOUT."""
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """Header names are in lower case; values of one that came twice are joined with a comma, those
     of set-cookie with a line feed. `body` is unpacked; `url` is the one that answered.
     """
@@ -153,8 +151,7 @@ def unpack(buffer: bytearray) -> Frame | None:
 _KINDS = frozenset(Kind)
 
 
-@dataclass(frozen=True)
-class _Request:
+class _Request(NamedTuple):
     method: str
     url: str
     headers: dict[str, str]

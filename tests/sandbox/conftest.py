@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,10 +118,22 @@ def own_daemon() -> Iterator[Callable[..., Daemon]]:
                 one.stop()
 
 
-def remove_groups() -> None:
-    for tree in Path("/sys/fs/cgroup").glob(f"*/{GROUPS}*"):
+def remove_groups(name: str = GROUPS) -> None:
+    for tree in Path("/sys/fs/cgroup").glob(f"*/{name}*"):
         for directory in (*tree.glob("*/"), tree):
-            directory.rmdir()
+            assert remove_patiently(directory)
+
+
+def remove_patiently(group: Path) -> bool:
+    """The kernel may still be busy with the last process of a run."""
+    for _ in range(500):
+        try:
+            group.rmdir()
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 
 from sandbox.egress.crew import Crew
+from tests.sandbox.egress.loops import in_a_loop_of_its_own
 
 
 def test_ending_ends_a_task_that_has_just_ended_by_itself():
@@ -23,7 +24,7 @@ def test_ending_ends_a_task_that_has_just_ended_by_itself():
             await asyncio.sleep(0)
         return bool(ended)
 
-    assert asyncio.run(asyncio.wait_for(scene(), 10))
+    assert in_a_loop_of_its_own(asyncio.wait_for(scene(), 10))
 
 
 def test_ending_waits_for_what_tasks_do_last():
@@ -42,7 +43,7 @@ def test_ending_waits_for_what_tasks_do_last():
             await asyncio.sleep(0)
         return done
 
-    assert asyncio.run(scene()) == ["tidied up"]
+    assert in_a_loop_of_its_own(scene()) == ["tidied up"]
 
 
 def test_a_task_that_breaks_is_told_of_and_harms_no_other(capsys):
@@ -56,6 +57,6 @@ def test_a_task_that_breaks_is_told_of_and_harms_no_other(capsys):
             await asyncio.wait([broken_one])
             return not other.done()
 
-    assert asyncio.run(scene())
+    assert in_a_loop_of_its_own(scene())
     told = capsys.readouterr().err
     assert '"kind": "ValueError"' in told and "secret" not in told

@@ -1,6 +1,5 @@
 """Names to addresses, with a server of names of our own in a network of its own."""
 
-import asyncio
 import json
 import os
 
@@ -10,6 +9,7 @@ from sandbox.egress.denials import Denied
 from sandbox.egress.grammar import parse_host
 from sandbox.egress.resolve import MOST_ADDRESSES, Resolver, Turns
 from tests.sandbox.egress.conftest import python
+from tests.sandbox.egress.loops import in_a_loop_of_its_own
 
 SCENE = """
 import json, os, socket, sys, tempfile, threading
@@ -64,7 +64,7 @@ def resolved(lookup, host: str = "good.example") -> list[str]:
         finally:
             resolver.close()
 
-    return asyncio.run(scene())
+    return in_a_loop_of_its_own(scene())
 
 
 def test_an_address_is_not_asked_for():

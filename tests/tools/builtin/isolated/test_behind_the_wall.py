@@ -10,15 +10,16 @@ from tests.sandbox.conftest import GROUPS, Daemon, remove_groups, short_director
 from tools.builtin.manifest import ISOLATED
 
 __all__ = ["short_directory"]
+_OWN_GROUPS = f"web-{GROUPS}"  # another sandboxd may live as long as the session
 
 
 @pytest.fixture(scope="module")
 def daemon(short_directory: str) -> Iterator[Daemon]:
-    one = Daemon(short_directory, GROUPS)
+    one = Daemon(short_directory, _OWN_GROUPS)
     one.start()
     yield one
     one.stop()
-    remove_groups()
+    remove_groups(_OWN_GROUPS)
 
 
 @pytest.mark.parametrize("level", IsolationLevel)
