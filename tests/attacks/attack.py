@@ -3,6 +3,7 @@
 An attack returns what it got; who was stopped returns nothing, or dies of the refusal.
 """
 
+import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ USUAL = Limits(
     output_bytes=MIB,
 )
 X86 = platform.machine() == "x86_64"
+ONLY_ROOT = "" if os.geteuid() == 0 else "without root nothing here belongs to root"
 ONLY_X86 = "" if X86 else "it is machine code of another processor"
 
 
@@ -40,7 +42,8 @@ class Attack:
     `seen` is what shows that it worked. `toothless` says why it does not work here even without
     the wall, `unsolved` why it works at some levels in spite of it. `extra` goes to its parameters.
     A `silent` one asks for nothing that the egress broker would count. Those of one body that
-    leave nothing behind are first tried `together`, in one run.
+    leave nothing behind are first tried `together`, in one run. What is `counted` needs a control
+    group: without one there is no honest limit for a tree of processes.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Attack:
     extra: dict[str, Any] = field(default_factory=dict)
     silent: bool = False
     together: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class Duel:
     toothless: str = ""
     unsolved: str = ""
     unsolved_at: tuple[IsolationLevel, ...] = ()
+    counted: bool = False
 
 
 ATTACKS: dict[str, Attack] = {}
@@ -98,6 +103,7 @@ def attack(
     extra: dict[str, Any] | None = None,
     silent: bool = False,
     together: bool = False,
+    counted: bool = False,
     **limits: Any,
 ) -> Callable[[Body], Body]:
     """Put the function on the list. Its own name, after the file's, is the attack's.
@@ -121,6 +127,7 @@ def attack(
             extra=extra or {},
             silent=silent,
             together=together,
+            counted=counted,
         )
         enlist(ATTACKS, made.name, made)
         return body
@@ -138,6 +145,7 @@ def duel(
     toothless: str = "",
     unsolved: str = "",
     unsolved_at: tuple[IsolationLevel, ...] = (),
+    counted: bool = False,
     **limits: Any,
 ) -> Callable[[Body], Body]:
     """Put the decorated function on the list as the one that comes first."""
@@ -155,6 +163,7 @@ def duel(
             toothless=toothless,
             unsolved=unsolved,
             unsolved_at=unsolved_at,
+            counted=counted,
         )
         enlist(DUELS, made.name, made)
         return holder

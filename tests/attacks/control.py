@@ -5,39 +5,30 @@ is not the wall: namespaces for all of them together, hard limits far above the 
 to everything after each.
 """
 
-import ast
-import ctypes
 import fcntl
 import json
 import os
-import pickle
-import resource
-import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import batched
 from pathlib import Path
 from typing import Any, NoReturn
 from uuid import uuid4
 
 from sandbox.daemon import privileges
-from sandbox.errors import ErrorCode
-from sandbox.inside import libc, toolcrib
-from sandbox.spec import MIB, Outcome
+from sandbox.inside import libc
 from tests.attacks import plain_http, services, suite
 from tests.attacks.attack import Attack, Duel
 from tests.attacks.evidence import ALWAYS, Evidence
-from tests.attacks.scene import Scene
-from tests.attacks.sources import Body, source_of
+from tests.attacks.plain import Answer, Plain
+from tests.attacks.scene import Scene, remove
 from tests.sandbox.watching import wait_readable
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -48,21 +39,6 @@ _COVERED = {
     "/dev/shm": "size=128m,mode=1777",
     "/var/tmp": "size=64m,nr_inodes=30000,mode=1777",
 }
-_LONGEST_S, _GRACE_S, _QUIET_S = 3.0, 0.2, 0.03
-_OUTCOMES = {"TIMEOUT": Outcome.TIMEOUT, "CANCELLED": Outcome.CANCELLED}
-_STATUSES = {
-    124: ErrorCode.TIMEOUT,
-    128 + signal.SIGXCPU: ErrorCode.CPU_LIMIT,
-    137: ErrorCode.MEMORY_LIMIT,
-}
-_HARD = (
-    (resource.RLIMIT_AS, 4096 * MIB),
-    (resource.RLIMIT_NPROC, 200),
-    (resource.RLIMIT_FSIZE, 1 << 41),
-    (resource.RLIMIT_NOFILE, 4096),
-    (resource.RLIMIT_CPU, 5),
-    (resource.RLIMIT_CORE, 1 * MIB),
-)
 
 
 @dataclass
@@ -93,7 +69,13 @@ class Run:
         command = [sys.executable, "-m", "tests.attacks.control", "--inside", *names]
         environment = os.environ | {"SIEGE_SECRET": f"secret-{uuid4().hex}"}
         self._told = tempfile.TemporaryFile()  # noqa: SIM115 - read when all is over
-        self._process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=self._told)
+        self._process = subprocess.Popen(
+            command,
+            cwd=_ROOT,
+            env=environment,
+            stdout=self._told,
+            start_new_session=True,  # signals to the group reach out of namespaces
+        )
 
     def bites(self) -> list[Bite]:
         """Waits for the end. Raises RuntimeError when it was not a good one."""
@@ -110,13 +92,14 @@ class Run:
 
 def inside(names: list[str]) -> int:
     """Process 1 of a throw-away machine does it; this one waits."""
-    uid = os.getuid()
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # an attack sends it to its whole group
+    uid, gid = os.getuid(), os.getgid()
     kinds = os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWIPC | os.CLONE_NEWUTS | os.CLONE_NEWNET
     os.unshare(kinds if uid == 0 else kinds | os.CLONE_NEWUSER)
     if uid:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"{os.getgid()} {os.getgid()} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     child = os.fork()
     if child == 0:
         _last(names, uid or _SOMEBODY)
@@ -151,7 +134,6 @@ def furnish() -> None:
     _raise_loopback()
     _name_hosts()
     os.chdir("/var/tmp")
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _cover(place: str, options: str) -> None:
@@ -214,7 +196,7 @@ class Control:
             answers = self._at_once(duel)
         return "; ".join(f"it got {ascii(one.value)[:200]}" for one in answers if one.value)
 
-    def _at_once(self, duel: Duel) -> "list[Answer]":
+    def _at_once(self, duel: Duel) -> list[Answer]:
         with self._scene.meeting() as (told, answer):
             holder = Plain(duel.holder, self._parameters(duel), self._scene)
             while not wait_readable(told, 0.02) and not holder.has_ended():
@@ -228,7 +210,7 @@ class Control:
         self._told.append(self._scene.parameters(attack.limits, walled=False) | ours)
         return self._told[-1]
 
-    def _look(self, answer: "Answer", marker: str) -> Evidence:
+    def _look(self, answer: Answer, marker: str) -> Evidence:
         scene = self._scene
         return Evidence(
             got=answer.value,
@@ -270,182 +252,8 @@ def _sweep(keep: set[str]) -> None:
     }
     left = [entry.path for place in _COVERED for entry in os.scandir(place)
             if entry.name not in keep | shown]  # fmt: skip
-    for some in batched(left, 1000, strict=False):
-        subprocess.run(["/bin/rm", "-rf", "--", *some], check=True)
-
-
-@dataclass
-class Answer:
-    """What somebody who trusts a process makes of its end."""
-
-    value: Any = None
-    outcome: Outcome = Outcome.FAILED
-    code: str = ""
-    said: str = ""
-    cpu_ms: float = 0
-    overstayed: bool = False
-
-
-class Plain:
-    """A child process like any other, and a parent that believes what it says."""
-
-    def __init__(self, body: Body, parameters: dict[str, Any], scene: Scene) -> None:
-        self.marker, source = parameters["marker"], source_of(body)
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._said = os.memfd_create("said", 0)
-        self._began = time.monotonic()
-        self._child = os.fork()
-        if self._child == 0:
-            _live(source, parameters, theirs, self._said, scene.uid)
-        theirs.close()
-
-    def has_ended(self) -> bool:
-        look = os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return look is not None or time.monotonic() - self._began > _LONGEST_S
-
-    def finish(self, wall_s: float) -> Answer:
-        patience = min(wall_s + _GRACE_S, _LONGEST_S)
-        received = self._receive(self._began + patience)
-        overstayed = time.monotonic() - self._began >= patience and wall_s < _LONGEST_S
-        with suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGKILL)
-        _, status, usage = os.wait4(self._child, 0)
-        answer = read_trustingly(received, os.waitstatus_to_exitcode(status))
-        answer.overstayed = overstayed
-        answer.said = f"{answer.value}\n{answer.code}\n{answer.said}\n{self._output()}"
-        if not (isinstance(answer.value, dict) and "usage" in answer.value):
-            answer.cpu_ms = 1000 * (usage.ru_utime + usage.ru_stime)
-        return answer
-
-    def _receive(self, deadline: float) -> bytes:
-        """Until it says nothing more: the last word counts."""
-        received = bytearray()
-        with self._channel:
-            poll = select.poll()
-            poll.register(self._channel, select.POLLIN)
-            while (left := deadline - time.monotonic()) > 0:
-                wait_s = _QUIET_S if _whole(received) else left
-                if not poll.poll(1000 * wait_s):
-                    break
-                if not (data := self._channel.recv(1 << 20)) or len(received) > 64 * MIB:
-                    break
-                received += data
-        return bytes(received)
-
-    def _output(self) -> str:
-        try:
-            return os.pread(self._said, 1 << 20, 0).decode("utf-8", "surrogateescape")
-        finally:
-            os.close(self._said)
-
-
-def _whole(received: bytes | bytearray) -> bool:
-    return len(received) >= 4 and len(received) >= 4 + int.from_bytes(received[:4], "big")
-
-
-def _frames(received: bytes) -> Iterator[bytes]:
-    while _whole(received):
-        end = 4 + int.from_bytes(received[:4], "big")
-        yield received[4:end]
-        received = received[end:]
-
-
-def read_trustingly(received: bytes, status: int) -> Answer:
-    frames = list(_frames(received))
-    if not frames and int.from_bytes(received[:4], "big") > len(received) > 5:
-        frames = [received[4:]]
-    if not frames:
-        code = _STATUSES.get(status if status >= 0 else 128 - status, "")
-        return Answer(None, Outcome.SUCCESS if status == 0 else Outcome.FAILED, code)
-    kind, payload = frames[-1][:1], frames[-1][1:]
-    try:
-        value = take_anything(payload if kind in (b"R", b"E") else frames[-1])
-    except RecursionError:
-        return Answer("the reader fell over", Outcome.SUCCESS)
-    except Exception:  # noqa: BLE001 - unpickling raises what it likes
-        return Answer()
-    return _failed(value) if kind == b"E" else _succeeded(value)
-
-
-def _succeeded(value: Any) -> Answer:
-    usage = value.get("usage", {}) if isinstance(value, dict) else {}
-    return Answer(value, Outcome.SUCCESS, cpu_ms=usage.get("cpu_time_ms", 0))
-
-
-def _failed(value: Any) -> Answer:
-    if not isinstance(value, dict):
-        return Answer()
-    code, said = str(value.get("code")), str(value.get("message"))
-    outcome = _OUTCOMES.get(code, Outcome.FAILED)
-    return Answer(None, Outcome(value.get("outcome", outcome)), code, said)
-
-
-def take_anything(payload: bytes) -> Any:
-    """JSON as the library reads it, whatever the encoding; else a pickle; else Python."""
-    for spelling in (payload, payload.decode("latin-1")):
-        with suppress(ValueError):
-            return json.loads(spelling)
-    with suppress(pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError):
-        return pickle.loads(payload)
-    return ast.literal_eval(payload.decode())
-
-
-def _live(
-    source: str, parameters: dict[str, Any], channel: socket.socket, said: int, uid: int
-) -> NoReturn:
-    status = 1
-    try:
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        os.dup2(channel.fileno(), 3)
-        _become_ordinary(uid)
-        status = _answer(source, parameters)
-    except BaseException:  # noqa: BLE001 - the outermost edge of this process
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-def _become_ordinary(uid: int) -> None:
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    for kind, value in _HARD:
-        resource.setrlimit(kind, (value, value))
-    if os.getuid() == 0:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-        ctypes.CDLL(None).prctl(libc.PR_SET_DUMPABLE, 1, 0, 0, 0)
-    else:
-        libc.capset_nothing()
-
-
-def _answer(source: str, parameters: dict[str, Any]) -> int:
-    sys.modules |= {"toolcrib": toolcrib, "sandbox_http": plain_http}
-    names: dict[str, Any] = {"__name__": "tool"}
-    try:
-        exec(compile(source, "<tool>", "exec"), names)
-        payload = b"R" + _encode(names["main"](parameters))
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 1
-    except BaseException as error:  # noqa: BLE001 - whatever a tool throws is its answer
-        payload = b"E" + _encode_error(error)
-    whole = len(payload).to_bytes(4, "big") + payload
-    while whole:
-        whole = whole[os.write(3, whole) :]
-    return 0
-
-
-def _encode(value: object) -> bytes:
-    try:
-        return json.dumps(value).encode("utf-8", "surrogatepass")
-    except (TypeError, ValueError, RecursionError):
-        return pickle.dumps(value)
-
-
-def _encode_error(error: BaseException) -> bytes:
-    code = getattr(error, "code", "TOOL_ERROR")
-    message = f"{type(error).__name__}: {error}"
-    return json.dumps({"code": code, "message": message}).encode()
+    for path in left:
+        remove(path)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import stat
 import struct
 from pathlib import Path
 
-from tests.attacks.attack import ALL, NOTHING_RUNS, WALLED, attack
+from tests.attacks.attack import ALL, NOTHING_RUNS, ONLY_ROOT, WALLED, attack
 from tests.attacks.evidence import changed_the_host, got_something, left_a_trap, told_the_secret
 from tests.attacks.kit import (
     Parameters,
@@ -296,7 +296,7 @@ def gives_files_away(p: Parameters) -> object:
     return what_works({str(to): lambda t=to: os.chown(made, t, t) for to in (0, 1, 1000)})
 
 
-@attack(levels=WALLED)
+@attack(levels=WALLED, toothless=ONLY_ROOT)
 def starts_a_set_id_program_that_was_shared(p: Parameters) -> object:
     """It belongs to root and says who it runs as."""
     reading, writing = os.pipe()

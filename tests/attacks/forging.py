@@ -170,7 +170,7 @@ def ends_as_if_the_kernel_had_killed_it(p: Parameters) -> object:
     os._exit(137)
 
 
-@attack(levels=ALL, seen=(hid_its_use,))
+@attack(levels=ALL, seen=(hid_its_use,), counted=True)
 def claims_to_have_used_nothing(p: Parameters) -> object:
     while time.process_time() < 0.1:
         pass

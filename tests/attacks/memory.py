@@ -29,7 +29,7 @@ def hungry(
         "tmp_bytes": 256 * MIB,
         "output_bytes": 256 * MIB,
     }
-    return attack(levels=levels, ends=_ENDS, toothless=toothless, **(small | limits))
+    return attack(levels=levels, ends=_ENDS, toothless=toothless, counted=True, **(small | limits))
 
 
 @hungry()

@@ -289,7 +289,7 @@ def makes_a_pipe(p: Parameters) -> object:
     return [f"pipes have room for {room} bytes now"] if room < 65536 else []
 
 
-@duel(makes_a_pipe, levels=WALLED, unsolved=_ONE_USER, unsolved_at=(STANDARD, STRICT))
+@duel(makes_a_pipe, levels=(STANDARD, STRICT), unsolved=_ONE_USER, unsolved_at=(STANDARD, STRICT))
 def uses_up_the_pages_of_pipes(p: Parameters) -> object:
     """So many for each user; who has more gets small ones, also for output of a next run."""
     hears, says = os.pipe()
@@ -355,7 +355,7 @@ def makes_a_few_processes(p: Parameters) -> object:
     return []
 
 
-@duel(makes_a_few_processes, levels=ALL)
+@duel(makes_a_few_processes, levels=ALL, counted=True)
 def uses_up_all_processes(p: Parameters) -> object:
     what_works({"fork": lambda: [in_child(forever) for _ in range(400)]})
     tell(p)

@@ -18,7 +18,7 @@ _ENDS = ("CPU_LIMIT", "TOOL_ERROR", "EXITED", "PROCESS_LIMIT")
 
 
 def busy(**limits: Any) -> Callable[[Body], Body]:
-    return attack(levels=ALL, ends=_ENDS, **{"cpu_s": 0.1, "wall_s": 3, **limits})
+    return attack(levels=ALL, ends=_ENDS, counted=True, **{"cpu_s": 0.1, "wall_s": 3, **limits})
 
 
 @busy()

@@ -168,7 +168,7 @@ def reads_network_tables_of_the_host(p: Parameters) -> object:
     names = ("tcp", "udp", "route", "arp", "unix", "dev")
     texts = texts_of(f"/proc/self/net/{name}" for name in names)
     lines = [line for text in texts for line in text.splitlines()]
-    return [line for line in lines if re.search(r"^ *\d+: |[@/]|^lo\t|^eth", line)]
+    return [line for line in lines if re.search(r"^ *\d+: [0-9A-F]+:|[@/]|^ *eth", line)]
 
 
 @attack()

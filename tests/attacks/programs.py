@@ -8,7 +8,15 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.attacks.attack import NOTHING_RUNS, ONLY_X86, RESTRICTED, STANDARD, WALLED, attack
+from tests.attacks.attack import (
+    NOTHING_RUNS,
+    ONLY_ROOT,
+    ONLY_X86,
+    RESTRICTED,
+    STANDARD,
+    WALLED,
+    attack,
+)
 from tests.attacks.kit import Parameters, call, libc, succeeds, what_works
 
 
@@ -209,7 +217,7 @@ def leaves_compiled_modules_for_the_next_run(p: Parameters) -> object:
     )
 
 
-@attack(levels=(STANDARD,))
+@attack(levels=(STANDARD,), toothless=ONLY_ROOT)
 def gains_rights_by_a_set_id_program_of_the_machine(p: Parameters) -> object:
     """`mount` and `su` belong to root; the saved user of the started process tells."""
     programs = [

@@ -10,11 +10,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import batched
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
+from sandbox.daemon import scratch
 from sandbox.spec import Limits
 from tests.sandbox.watching import all_end_within
 
@@ -165,8 +165,7 @@ class Scene:
 
     def canary_is_dead(self) -> bool:
         """A dead one is replaced."""
-        state = Path(f"/proc/{self.canary.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if self.canary.poll() is None and state == "S":
+        if self.canary.poll() is None and _state_of(self.canary.pid) == "S":
             return False
         self.canary.kill()
         self.canary.wait()
@@ -232,10 +231,21 @@ def _trap_at(path: str) -> Iterator[str]:
 
 
 def _empty(directory: Path) -> None:
-    """By a program that neither recurses nor minds long paths."""
-    for some in batched([entry.path for entry in os.scandir(directory)], 1000, strict=False):
-        subprocess.run(["/bin/rm", "-rf", "--", *some], check=True)
+    for entry in os.scandir(directory):
+        remove(entry.path)
     directory.chmod(0o777)
+
+
+def remove(path: str) -> None:
+    """However deep, wide or closed to its owner."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        os.unlink(path)
+        return
+    os.chmod(path, 0o700)
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    scratch.empty(directory)
+    os.close(directory)
+    os.rmdir(path)
 
 
 def _bearing(marker: str) -> Iterator[int]:
@@ -243,6 +253,12 @@ def _bearing(marker: str) -> Iterator[int]:
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid() and wanted in _names_of(name):
             yield int(name)
+
+
+def _state_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
 
 
 def _started_at(pid: int) -> int:

@@ -38,6 +38,8 @@ def cases(book: dict[str, Attack] | dict[str, Duel]) -> list[object]:
 def count(wall: Wall, faults: list[str], case: Attack | Duel, level: IsolationLevel) -> None:
     """A known hole is told, not hidden."""
     unsolved = case.unsolved if level in case.unsolved_at else ""
+    if case.counted and faults and wall.mode == "none":
+        unsolved = "there is no control group here to count for a whole tree"
     TALLY.mode = wall.mode
     TALLY.suffered += 1
     TALLY.contained += not faults
@@ -88,7 +90,7 @@ def test_every_level_is_served(wall: Wall) -> None:
     assert wall.served == frozenset(IsolationLevel)
 
 
-def test_there_are_enough_attacks_and_each_bites_or_says_why_not() -> None:
+def test_there_are_more_attacks_than_anybody_asked_for() -> None:
     assert len({attack.body for attack in ATTACKS.values()}) >= 120
     assert len(ATTACKS) + len(DUELS) >= 400
 
