@@ -6,7 +6,8 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -140,28 +141,29 @@ class Connection:
         return not self._readable(0)
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        try:
+        with self._closed_by_failure():
             wire.send(self._socket, wire.encode(question))
-            answer = json.loads(self._reader.read())
-        except BaseException:
-            self.close()
-            raise
-        return dict(answer)
+            return dict(json.loads(self._reader.read()))
 
     def run(
         self, spec: SandboxSpec, ticket: str | None, cancelled: threading.Event | None
     ) -> SandboxResult:
         try:
-            wire.send(self._socket, *self._frames(spec, ticket))
-            header = self._await(spec.limits.wall_s + _SPARE_TIME_S, cancelled)
-            return _result(header, self._reader.read())
+            with self._closed_by_failure():  # which ends the run, if it has begun
+                wire.send(self._socket, *self._frames(spec, ticket))
+                header = self._await(spec.limits.wall_s + _SPARE_TIME_S, cancelled)
+                return _result(header, self._reader.read())
         except Cancelled:
-            self.close()
             message = "the caller ended the run"
             return SandboxResult(Outcome.CANCELLED, None, ErrorCode.CANCELLED, message)
-        except BaseException:
-            self.close()  # ends the run, if it has begun
-            raise
+
+    @contextmanager
+    def _closed_by_failure(self) -> Iterator[None]:
+        """A connection whose conversation broke off is of no use to anybody."""
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            yield
+            undo.pop_all()
 
     def _frames(self, spec: SandboxSpec, ticket: str | None) -> list[bytes]:
         frames = list(wire.run_frames(spec, ticket))

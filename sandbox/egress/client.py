@@ -5,7 +5,7 @@ import os
 import select
 import socket
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 from sandbox.egress import control
@@ -97,12 +97,12 @@ class Line:
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Raises OSError; the connection is of no use then."""
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.close)
             self._channel.sendall(control.encode(question))
-            return read_answer(self._reader)
-        except BaseException:
-            self.close()
-            raise
+            answer = read_answer(self._reader)
+            undo.pop_all()
+        return answer
 
     def fresh(self) -> bool:
         """Nothing has come since the last answer: neither bytes nor an end."""

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -71,11 +72,10 @@ async def _connected(address: Address, port: int) -> socket.socket:
     """Raises OSError, also when it takes too long."""
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
     channel = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
+    with ExitStack() as undo:
+        undo.callback(channel.close)
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         async with asyncio.timeout(CONNECT_S):
             await asyncio.get_running_loop().sock_connect(channel, (str(address), port))
-    except BaseException:
-        channel.close()
-        raise
+        undo.pop_all()
     return channel

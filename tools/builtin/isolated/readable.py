@@ -152,13 +152,26 @@ def _seen(markup: bytes) -> Sight:
     return sight
 
 
+# What a strange page makes an extractor raise; the visible text is the answer then.
+_UNREADABLE = (
+    OutOfTime,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,  # RecursionError among them
+    TypeError,
+    ValueError,
+    etree.LxmlError,
+)
+
+
 def _extracted(markup: bytes, url: str, base: str, markdown: bool) -> str | None:
     try:
         with _within(MOST_CPU_S), _sparing(_SPARE_BYTES):
             return _extract(markup, _joined(url, base) or url, markdown)
-    except OutOfTime:
-        return None
-    except Exception:  # noqa: BLE001 - whatever a strange page makes the extractor do
+    except _UNREADABLE:
         return None
 
 
