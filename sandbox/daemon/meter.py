@@ -37,8 +37,11 @@ class Meter:
         processor = (self._limits.cpu_s - self.cpu_s()) / _CPUS
         return min(left, max(processor, _SHORTEST_WATCH_S))
 
+    def late(self) -> bool:
+        return time.monotonic() >= self._deadline
+
     def exceeded(self) -> ErrorCode | None:
-        if time.monotonic() >= self._deadline:
+        if self.late():
             return ErrorCode.TIMEOUT
         if self.cpu_s() >= self._limits.cpu_s:
             return ErrorCode.CPU_LIMIT

@@ -172,6 +172,8 @@ class Run:
         operations = self._slot.operations
         if end.code in _MAYBE_REFUSED and operations is not None and operations.full():
             return self._over(ErrorCode.DISK_LIMIT)
+        if end.code is None and self._meter.late():  # an answer counts until the deadline
+            return self._over(ErrorCode.TIMEOUT)
         exceeded = self._meter.exceeded() if end.code == ErrorCode.EXITED else None
         return self._over(exceeded) if exceeded else end
 
