@@ -69,18 +69,22 @@ class Run:
         command = [sys.executable, "-m", "tests.attacks.control", "--inside", *names]
         environment = os.environ | {"SIEGE_SECRET": f"secret-{uuid4().hex}"}
         self._told = tempfile.TemporaryFile()  # noqa: SIM115 - read when all is over
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - the same
         self._process = subprocess.Popen(
             command,
             cwd=_ROOT,
             env=environment,
             stdout=self._told,
+            stderr=self._complaints,
             start_new_session=True,  # signals to the group reach out of namespaces
         )
 
     def bites(self) -> list[Bite]:
         """Waits for the end. Raises RuntimeError when it was not a good one."""
-        if self._process.wait():
-            raise RuntimeError("the control broke down")
+        if status := self._process.wait():
+            self._complaints.seek(0)
+            last = self._complaints.read()[-2_000:].decode("utf-8", "replace")
+            raise RuntimeError(f"the control broke down with {status}: {last}")
         self._told.seek(0)
         return [Bite(**json.loads(line)) for line in self._told]
 
@@ -88,6 +92,7 @@ class Run:
         self._process.kill()
         self._process.wait()
         self._told.close()
+        self._complaints.close()
 
 
 def inside(names: list[str]) -> int:
