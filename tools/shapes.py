@@ -1,5 +1,6 @@
 """What the doors show, as plain dicts: the shapes of the API contract, to the letter."""
 
+from decimal import Decimal
 from typing import Any
 
 from tools.catalog.credentials import MASK
@@ -61,8 +62,8 @@ def execution_shape(execution: Execution) -> dict[str, Any]:
         "observation": execution.observation,
         "error_code": execution.error_code or None,
         "error_message": execution.error_message or None,
-        "cached": False,
-        "cost": "0",
+        "cached": execution.cached,
+        "cost": money(execution.cost),
         "metadata": {
             "execution_id": identifier,
             "tool_version": execution.version_label,
@@ -73,7 +74,11 @@ def execution_shape(execution: Execution) -> dict[str, Any]:
             "sandbox_id": execution.sandbox_id or None,
             "execution_metrics": execution.metrics,
         },
-        "session": None,
+        "session": {
+            "id": str(execution.session_id) if execution.session_id else None,
+            "state_before": execution.state,
+            "state_after": execution.state_after or execution.state,
+        },
         "confirmation": None,
         "warnings": execution.warnings,
     }
@@ -153,6 +158,11 @@ def tier_shape(tier: LicenseTier) -> dict[str, Any]:
         "max_custom_tools": tier.max_custom_tools,
         "custom_sandbox_profiles": tier.custom_sandbox_profiles,
     }
+
+
+def money(amount: Decimal) -> str:
+    """Exact, without needless zeros."""
+    return f"{amount.normalize():f}"
 
 
 def moment(at: Any) -> str | None:

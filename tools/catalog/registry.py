@@ -10,10 +10,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
@@ -24,18 +27,24 @@ from tools.definitions.schemas import Validator
 from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition, in_order
 from tools.definitions.vocabulary import ToolType
 from tools.models import (
+    Allowance,
+    ConfirmationRule,
     EgressCredential,
     LicenseTier,
+    McpServer,
     Organization,
     SandboxProfile,
     Tool,
     ToolGroup,
+    ToolService,
     ToolStatus,
     ToolVersion,
 )
 
 Remembered = TypeVar("Remembered")
 _REMEMBERED = 500
+UTC = ZoneInfo("UTC")
+_SOURCES = {"tool-service": "service", "mcp-tool": "server"}  # how a definition names its source
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ class CatalogTool:
     created_at: Any
     updated_at: Any
     origin: str = ""  # who is not named is not known
+    critical: bool = False
+    status_reason: str = ""
 
     @property
     def enabled(self) -> bool:
@@ -78,6 +89,45 @@ class CatalogGroup:
     name: str
     description: str
     permissions: frozenset[str]
+    id: UUID | None = None
+    parent: str | None = None
+    schedule: tuple[Item, ...] = ()
+    max_queue_age_s: float | None = None
+    max_cpu_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class CatalogLicense:
+    """What the organization's licence says beside its tier."""
+
+    expires_at: datetime | None = None
+    grace_days: int = 0
+    fallback: LicenseTier | None = None  # the lowest tier: what is left when it has run out
+
+
+@dataclass(frozen=True)
+class CatalogAllowance:
+    """What one agent may use in a period, of all tools or, where one is named, of it."""
+
+    id: UUID
+    tool_name: str
+    kind: str
+    period: str
+    amount: Decimal
+
+
+@dataclass(frozen=True)
+class CatalogConfirmationRule:
+    """Which calls need a person. Every given field must fit."""
+
+    name: str
+    tool_name: str
+    group_name: str
+    agent_id: UUID | None
+    min_cost: Decimal | None
+    side_effects: bool
+    first_use: bool
+    approvals_needed: int
 
 
 @dataclass(frozen=True)
@@ -135,6 +185,15 @@ class Snapshot:
     credentials: MappingProxyType[str, CatalogCredential] = field(
         default=MappingProxyType({}), repr=False
     )
+    time_zone: ZoneInfo = UTC
+    license: CatalogLicense = CatalogLicense()
+    allowances: MappingProxyType[UUID, tuple[CatalogAllowance, ...]] = field(
+        default=MappingProxyType({}), repr=False
+    )
+    confirmation_rules: tuple[CatalogConfirmationRule, ...] = ()
+    source_groups: MappingProxyType[tuple[str, str], frozenset[str]] = field(
+        default=MappingProxyType({}), repr=False
+    )
 
     _remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -143,6 +202,30 @@ class Snapshot:
 
     def knows_group(self, name: str) -> bool:
         return name == DEFAULT_GROUP or name in self.groups
+
+    def groups_of(self, tool: CatalogTool) -> frozenset[str]:
+        """The groups a tool is in: its own or its source's, and their parents (ruling 19)."""
+        own = self._own_groups(tool)
+        return self.remember(("groups", own), lambda: self._with_parents(own))
+
+    def _own_groups(self, tool: CatalogTool) -> frozenset[str]:
+        raw = tool.definition.raw
+        naming = _SOURCES.get(raw["type"])
+        if raw["group"] is not None or naming is None:
+            return tool.definition.groups
+        source = (naming, str(raw["implementation"].get(naming)))
+        return self.source_groups.get(source, tool.definition.groups)
+
+    def _with_parents(self, names: frozenset[str]) -> frozenset[str]:
+        reached: set[str] = set()
+        ahead = set(names)
+        while ahead:
+            name = ahead.pop()
+            reached.add(name)
+            group = self.groups.get(name)
+            if group is not None and group.parent is not None and group.parent not in reached:
+                ahead.add(group.parent)
+        return frozenset(reached)
 
     def remember(self, key: Hashable, work: Callable[[], Remembered]) -> Remembered:
         """What `work` gives, worked out once per key; keys that clients make are bounded."""
@@ -199,11 +282,12 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         if row.deleted_at is None and row.version is not None:
             tools[row.name] = catalog_tool(row, row.version)
     groups = {
-        row.name: CatalogGroup(row.name, row.description, frozenset(row.permissions))
-        for row in ToolGroup.objects.filter(organization_id=organization_id)
+        row.name: catalog_group(row)
+        for row in ToolGroup.objects.select_related("parent").filter(
+            organization_id=organization_id
+        )
     }
-    _show(organization.slug, tools)
-    return Snapshot(
+    snapshot = Snapshot(
         organization_id=organization_id,
         organization=organization.slug,
         revision=organization.revision,
@@ -214,7 +298,59 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         allowed_hosts=tuple(organization.allowed_hosts),
         profiles=MappingProxyType(_profiles(organization_id)),
         credentials=MappingProxyType(_credentials(organization_id)),
+        time_zone=ZoneInfo(organization.time_zone),
+        license=CatalogLicense(
+            expires_at=organization.license_expires_at,
+            grace_days=organization.license_grace_days,
+            fallback=LicenseTier.objects.order_by("rank").first(),
+        ),
+        allowances=MappingProxyType(_allowances(organization_id)),
+        confirmation_rules=_confirmation_rules(organization_id),
+        source_groups=MappingProxyType(_source_groups(organization_id)),
     )
+    _show(snapshot)
+    return snapshot
+
+
+def _allowances(organization_id: UUID) -> dict[UUID, tuple[CatalogAllowance, ...]]:
+    """By agent."""
+    found: dict[UUID, tuple[CatalogAllowance, ...]] = {}
+    for row in Allowance.objects.filter(organization_id=organization_id).order_by("pk"):
+        one = CatalogAllowance(row.pk, row.tool_name, row.kind, row.period, row.amount)
+        found[row.agent_id] = (*found.get(row.agent_id, ()), one)
+    return found
+
+
+def _confirmation_rules(organization_id: UUID) -> tuple[CatalogConfirmationRule, ...]:
+    rows = ConfirmationRule.objects.filter(organization_id=organization_id, enabled=True)
+    return tuple(
+        CatalogConfirmationRule(
+            name=row.name,
+            tool_name=row.tool_name,
+            group_name=row.group_name,
+            agent_id=row.agent_id,
+            min_cost=row.min_cost,
+            side_effects=row.side_effects,
+            first_use=row.first_use,
+            approvals_needed=row.approvals_needed,
+        )
+        for row in rows
+    )
+
+
+def _source_groups(organization_id: UUID) -> dict[tuple[str, str], frozenset[str]]:
+    """Of those that carry some: by how a definition names the source, and its name."""
+    kinds: tuple[tuple[str, type[ToolService] | type[McpServer]], ...] = (
+        (_SOURCES["tool-service"], ToolService),
+        (_SOURCES["mcp-tool"], McpServer),
+    )
+    return {
+        (naming, row.name): frozenset(row.default_groups or ())
+        for naming, model in kinds
+        for row in model.objects.filter(
+            organization_id=organization_id, default_groups__isnull=False
+        )
+    }
 
 
 def _profiles(organization_id: UUID) -> dict[str, CatalogProfile]:
@@ -230,11 +366,12 @@ def _credentials(organization_id: UUID) -> dict[str, CatalogCredential]:
     }
 
 
-def _show(organization: str, tools: dict[str, CatalogTool]) -> None:
+def _show(snapshot: Snapshot) -> None:
     """The gauges of specification S1, 8.1: how many tools stand open per group and per state."""
-    active = [tool.definition for tool in tools.values() if tool.enabled]
-    groups = Counter(name for tool in active for name in tool.groups)
-    states = Counter(name for tool in active for name in tool.states)
+    organization = snapshot.organization
+    active = [tool for tool in snapshot.tools.values() if tool.enabled]
+    groups = Counter(name for tool in active for name in snapshot.groups_of(tool))
+    states = Counter(name for tool in active for name in tool.definition.states)
     for name, count in groups.items():
         metrics.group_availability.labels(organization, name).set(count)
     for name, count in states.items():
@@ -257,6 +394,21 @@ def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
         created_at=row.created_at,
         updated_at=row.updated_at,
         origin=version.origin,
+        critical=row.critical,
+        status_reason=row.status_reason,
+    )
+
+
+def catalog_group(row: ToolGroup) -> CatalogGroup:
+    return CatalogGroup(
+        name=row.name,
+        description=row.description,
+        permissions=frozenset(row.permissions),
+        id=row.pk,
+        parent=row.parent.name if row.parent else None,
+        schedule=tuple(row.schedule),
+        max_queue_age_s=row.max_queue_age_s,
+        max_cpu_percent=row.max_cpu_percent,
     )
 
 

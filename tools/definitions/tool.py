@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -109,6 +110,15 @@ class ToolDefinition:
     def digest(self) -> str:
         """Of what was read, whatever is said of it elsewhere."""
         return digest(self.raw)
+
+    @cached_property
+    def cost(self) -> Decimal:
+        return Decimal(self.raw["cost_per_invocation"])
+
+    @cached_property
+    def cost_per_hit(self) -> Decimal:
+        """What an answer from the cache costs (ruling 17)."""
+        return Decimal(self.raw.get("cost_per_cache_hit", "0"))
 
     @cached_property
     def groups(self) -> frozenset[str]:

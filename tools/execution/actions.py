@@ -19,10 +19,13 @@ from tools.execution.pipeline import admit
 from tools.execution.tasks import run_execution
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
+from tools.policy import budgets
 from tools.policy.callers import actor_of
 from tools.policy.people import may, require
 
 log = logging.getLogger(__name__)
+NOT_BEGUN = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
+WAITED_FOR = (Status.PENDING, Status.RUNNING)  # for a person nobody holds a connection open
 
 
 def execute(*, caller: Caller, call: Call, wait_s: float) -> Execution:
@@ -49,13 +52,14 @@ def cancel(*, caller: Caller, execution: Execution) -> Execution:
         require(caller, "change_execution")
     with transaction.atomic():
         row = Execution.objects.filter(pk=execution.pk)
-        if row.filter(status=Status.PENDING).update(
+        if row.filter(status__in=NOT_BEGUN).update(
             status=Status.CANCELLED,
             completed_at=Now(),
             error_code="CANCELLED",
             error_message="Cancelled before it began.",
         ):
             events.append(execution.pk, EventType.FAILED, "Cancelled before it began.")
+            budgets.release(execution.pk)
         elif not row.filter(status=Status.RUNNING).update(cancel_requested_at=Now()):
             raise Conflict("The execution is over already.", code="execution_over")
         record(
@@ -85,7 +89,7 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
 
 def _at_its_end(execution: Execution, listener: bell.Listener, deadline: float) -> Execution:
     """The execution once it is over, or as it is at the deadline."""
-    while not execution.over and time.monotonic() < deadline:
+    while execution.status in WAITED_FOR and time.monotonic() < deadline:
         connection.close()  # a thread that waits holds no connection
         listener.wait(deadline - time.monotonic())
         execution = Execution.objects.answer(execution.pk)
@@ -95,13 +99,19 @@ def _at_its_end(execution: Execution, listener: bell.Listener, deadline: float) 
 def _request(caller: Caller, call: Call) -> Execution:
     try:
         execution = admit(caller, call)
-    except IntegrityError:
+    except IntegrityError as error:
         # Two requests with one key at the same moment: the other one's row stands.
         earlier = _earlier(caller, call)
-        if earlier is None:
-            raise
-        return earlier
-    _hint(execution)
+        if earlier is not None:
+            return earlier
+        if "execution_one_open_per_session" in str(error):
+            raise Conflict(
+                "Another call of this session is not over yet. Wait for it, or cancel it.",
+                code="session_busy",
+            ) from None
+        raise
+    if execution.status == Status.PENDING:
+        _hint(execution)
     return execution
 
 

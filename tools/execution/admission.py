@@ -1,55 +1,21 @@
 """Admission: may this call be made? Every step does one thing or raises.
 
 Read `ADMISSION` from left to right and you have read the first half of the road (specification S3,
-3; ruling 9). Nothing is written here: refusals and accepted calls are recorded by the pipeline.
+3; ruling 9); `ACCEPTANCE` goes on from there. Nothing is written here but the count of the rate
+limit: refusals are recorded by the pipeline.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.definitions import strict_json
-from tools.definitions.callers import Caller
 from tools.definitions.vocabulary import ArgumentValidation
-from tools.errors import InvalidCall, Malformed, NotFound, Refused
-from tools.execution.call import Call
-from tools.policy import authorization
+from tools.errors import InvalidCall, Malformed, NotFound
+from tools.execution import sessions
+from tools.execution.context import Admission
+from tools.policy import authorization, ratelimits
 from tools.policy.availability import AVAILABILITY
-from tools.policy.decision import Asked, Question
 from tools.policy.licensing import LICENSE
 from tools.policy.permissions import PERMISSION
-
-
-@dataclass
-class Admission:
-    """A call on its way through the gates."""
-
-    caller: Caller
-    call: Call
-    asked: Asked = field(init=False)
-    snapshot: Snapshot = field(init=False)
-    tool: CatalogTool | None = None
-    warnings: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.asked = Asked.of(self.call.group, self.call.state)
-        self.snapshot = registry.snapshot(self.caller.organization_id, self.caller.revision)
-
-    @property
-    def resolved(self) -> CatalogTool:
-        if self.tool is None:
-            raise LookupError("the tool has not been resolved yet")
-        return self.tool
-
-    @property
-    def question(self) -> Question:
-        return Question(self.caller, self.resolved, self.asked, self.snapshot)
-
-    @property
-    def timeout_s(self) -> float:
-        """Options may only tighten: the smaller of the two (ruling 5)."""
-        allowed = self.resolved.definition.timeout_s
-        return min(allowed, self.call.timeout_s or allowed)
 
 
 def resolve(admission: Admission) -> None:
@@ -59,8 +25,12 @@ def resolve(admission: Admission) -> None:
             f"There is no tool {admission.call.tool_name[:128]!r}. GET /api/v1/tools lists yours.",
             code="tool_not_found",
         )
+
+
+def enter_session(admission: Admission) -> None:
+    """Inside a session the server's groups and state are asked about (ruling 5)."""
     if admission.call.session is not None:
-        raise NotFound("There is no such session.", code="session_not_found")
+        sessions.enter(admission)
 
 
 def available(admission: Admission) -> None:
@@ -78,6 +48,10 @@ def permitted(admission: Admission) -> None:
 
 def licensed(admission: Admission) -> None:
     authorization.authorize(admission.question, LICENSE)
+
+
+def limit_rate(admission: Admission) -> None:
+    admission.rated_by = ratelimits.count(admission.caller, admission.resolved, admission.snapshot)
 
 
 def validate_arguments(admission: Admission) -> None:
@@ -98,20 +72,6 @@ def validate_arguments(admission: Admission) -> None:
     admission.warnings += [f"{flaw.place}: {flaw.message}" for flaw in flaws]
 
 
-def confirmable(admission: Admission) -> None:
-    """Until a person can be asked, a call that needs one is refused, never let through."""
-    if (
-        admission.call.require_confirmation
-        or admission.resolved.definition.raw["requires_confirmation"]
-    ):
-        raise Refused(
-            f"The tool {admission.resolved.name} runs only when a person confirms the call, and "
-            "this installation has no confirmation queue yet.",
-            code="confirmation_unavailable",
-            gate="confirmation",
-        )
-
-
 def _check_json(parameters: object) -> None:
     """Parameters that came by another way than our JSON parser meet the same bounds."""
     try:
@@ -123,9 +83,10 @@ def _check_json(parameters: object) -> None:
 Step = Callable[[Admission], None]
 ADMISSION: tuple[Step, ...] = (
     resolve,
+    enter_session,
     available,
     permitted,
     licensed,
+    limit_rate,
     validate_arguments,
-    confirmable,
 )

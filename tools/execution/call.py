@@ -23,6 +23,11 @@ class Call:
     idempotency_key: str | None = None
     id: UUID = field(default_factory=new_id)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the caller tightened, as a confirmation binds it."""
+        return {"timeout_s": self.timeout_s, "require_confirmation": self.require_confirmation}
+
     @cached_property
     def fingerprint(self) -> str:
         """What must be equal when an idempotency key comes back."""

@@ -7,14 +7,15 @@ a `Performance`; the first that decides the result sets it, and `finish` always 
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
 
-from audit.actions import Actor, record
+from audit.actions import record
 from audit.canonical import commitment
 from audit.events import Event
 from audit.events import Outcome as Evidence
@@ -22,21 +23,20 @@ from config.logs import request_id
 from sandbox.egress.denials import Code
 from sandbox.egress.policy import Attempt
 from sandbox.errors import ErrorCode
-from sandbox.spec import IsolationLevel, Outcome, SandboxResult
+from sandbox.spec import Outcome, SandboxResult
 from tools import metrics
 from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
 from tools.definitions import strict_json
-from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
-from tools.definitions.tool import ToolDefinition
 from tools.errors import Malformed, Refused
-from tools.execution import events, leases
+from tools.execution import cache, confirmations, events, leases, sessions
+from tools.execution.context import Performance, Result
 from tools.execution.transforms import observation_of, size_of
 from tools.models import Execution
 from tools.models.execution import Ending
-from tools.policy import authorization, isolation
-from tools.policy.callers import actor_of, caller_of_execution
+from tools.policy import authorization, budgets
+from tools.policy.callers import caller_of_execution
 from tools.policy.decision import Asked, Question
 from tools.runners.base import Run
 from tools.runners.registry import RUNNERS
@@ -58,46 +58,6 @@ _MESSAGES: dict[str, str] = {
     ErrorCode.EGRESS_UNAVAILABLE: "The network could not be made ready for the tool; it was not "
     "run. Its operators have a record of it.",
 }
-
-
-@dataclass
-class Result:
-    """How an execution ended, as its row will say."""
-
-    status: Status
-    output: Any = None
-    error_code: str = ""
-    error_message: str = ""
-    error_details: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    sandbox_id: str = ""
-    network: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass
-class Performance:
-    """An execution in the hands of the one worker that claimed it."""
-
-    execution: Execution
-    tool: CatalogTool
-    caller: Caller
-    snapshot: Snapshot
-    worker: str
-    began: float = field(default_factory=time.perf_counter)
-    result: Result | None = None
-
-    @property
-    def definition(self) -> ToolDefinition:
-        return self.tool.definition
-
-    @property
-    def level(self) -> IsolationLevel:
-        return isolation.effective_level(self.tool, self.snapshot)
-
-    @property
-    def actor(self) -> Actor:
-        """The caller in evidence, under the request that asked."""
-        return replace(actor_of(self.caller), request_id=self.execution.request_id)
 
 
 def ask_again(performance: Performance) -> None:
@@ -164,6 +124,7 @@ def record_start(performance: Performance) -> None:
         details={
             "parameters": execution.parameters,
             "parameters_sha256": commitment(execution.parameters),
+            "session": str(execution.session_id) if execution.session_id else None,
             "requested_groups": execution.requested_groups,
             "state": execution.state,
             "version": performance.tool.version,
@@ -305,13 +266,28 @@ def finish(performance: Performance) -> None:
             execution.pk, execution.fence, _ending(performance, result, size)
         )
         if held:
+            for step in SETTLEMENT:
+                step(performance, result)
             _record_end(performance, result, size)
         else:
             _record_late(performance, result)
 
 
+def settle_budget(performance: Performance, result: Result) -> None:
+    """A run that succeeded or may have had its effect is paid for; one that was refused is not."""
+    if result.status == Status.PERMISSION_DENIED:
+        budgets.release(performance.execution.pk)
+    else:
+        budgets.settle(performance.execution.pk, spent=_spent(performance, result))
+
+
+def _spent(performance: Performance, result: Result) -> Decimal:
+    return performance.execution.cost if result.cost is None else result.cost
+
+
 def _ending(performance: Performance, result: Result, size: int | None) -> Ending:
     shown = result.status == Status.SUCCESS
+    refused = result.status == Status.PERMISSION_DENIED
     return Ending(
         status=result.status,
         output=result.output if shown else None,
@@ -323,7 +299,18 @@ def _ending(performance: Performance, result: Result, size: int | None) -> Endin
         output_bytes=size,
         sandbox_id=result.sandbox_id,
         metrics=result.metrics | {"queue_ms": _queue_ms(performance.execution)},
+        cost=Decimal(0) if refused else _spent(performance, result),
+        cached_from=result.cached_from,
+        state_after=_state_after(performance, result),
     )
+
+
+def _state_after(performance: Performance, result: Result) -> str:
+    """Only success moves the state (Tool groups specification, 4.2)."""
+    state = performance.execution.state
+    if result.status != Status.SUCCESS:
+        return state
+    return performance.definition.raw["state"] or state
 
 
 def _record_end(performance: Performance, result: Result, size: int | None) -> None:
@@ -389,27 +376,43 @@ def _admitted(execution: Execution, snapshot: Snapshot) -> CatalogTool:
 def claim(execution_id: UUID, worker: str) -> Performance | None:
     """Take the execution, ask every gate again and record the start, in one transaction.
 
-    None when another worker has it, or when it is over: refused now, for instance.
+    None when another worker has it, or when it is over: refused now, for instance. Also while
+    another execution works its answer out: the claim is undone then, and the row waits on.
     """
-    with transaction.atomic():
-        execution = Execution.objects.claim(
-            execution_id, worker=worker, lease_s=settings.EXECUTION_LEASE_S
-        )
-        if execution is None:
-            return None
-        request_id.set(execution.request_id)
-        caller = caller_of_execution(execution)
-        snapshot = registry.snapshot(caller.organization_id, caller.revision)
-        tool = _admitted(execution, snapshot)
-        performance = Performance(execution, tool, caller, snapshot, worker)
-        for step in CLAIM:
-            step(performance)
-        if performance.result is not None:
-            finish(performance)
+    with suppress(cache.Parked), transaction.atomic():
+        return _claimed(execution_id, worker)
+    return None
+
+
+def _claimed(execution_id: UUID, worker: str) -> Performance | None:
+    execution = Execution.objects.claim(
+        execution_id, worker=worker, lease_s=settings.EXECUTION_LEASE_S
+    )
+    if execution is None:
+        return None
+    request_id.set(execution.request_id)
+    caller = caller_of_execution(execution)
+    snapshot = registry.snapshot(caller.organization_id, caller.revision)
+    tool = _admitted(execution, snapshot)
+    performance = Performance(execution, tool, caller, snapshot, worker)
+    for step in CLAIM:
+        step(performance)
+    if performance.result is not None:
+        finish(performance)
     return performance if performance.result is None else None
 
 
 Step = Callable[[Performance], None]
-CLAIM: tuple[Step, ...] = (ask_again, check_signature, record_start)
+CLAIM: tuple[Step, ...] = (
+    ask_again,
+    sessions.ask_again,
+    check_signature,
+    confirmations.spend,
+    cache.at_claim,
+    record_start,
+)
 RUN: tuple[Step, ...] = (run, validate_output, finish)
 PERFORMANCE: tuple[Step, ...] = CLAIM + RUN
+Settling = Callable[[Performance, Result], None]
+# In the transaction that writes the result, for the holder of the fence alone.
+SETTLEMENT: tuple[Settling, ...] = (settle_budget, sessions.move, cache.keep)

@@ -14,20 +14,23 @@ from django.utils import timezone
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from config.logs import about_execution, request_id
+from config.logs import about_execution
 from tools import metrics
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
 from tools.errors import InvalidCall, NotFound, Refused
 from tools.execution import bell, events
-from tools.execution.admission import ADMISSION, Admission
+from tools.execution.acceptance import ACCEPTANCE, accept
+from tools.execution.admission import ADMISSION
 from tools.execution.call import Call
-from tools.execution.performance import CLAIM, RUN, Performance, Result, claim, finish
+from tools.execution.context import Admission, Performance, Result
+from tools.execution.performance import CLAIM, RUN, claim, finish
+from tools.execution.rows import write_row
 from tools.models import Execution
 from tools.policy.callers import actor_of
 
 log = logging.getLogger(__name__)
-__all__ = ["ADMISSION", "CLAIM", "RUN", "admit", "perform"]
+__all__ = ["ACCEPTANCE", "ADMISSION", "CLAIM", "RUN", "admit", "perform"]
 
 
 def admit(caller: Caller, call: Call) -> Execution:
@@ -39,13 +42,13 @@ def admit(caller: Caller, call: Call) -> Execution:
     try:
         for step in ADMISSION:
             step(admission)
+        return accept(admission)
     except NotFound as absence:
         _record_absence(admission, absence)
         raise
     except Refused as refusal:
         _record_refusal(admission, refusal)
         raise
-    return _write_row(admission, Status.PENDING)
 
 
 def perform(execution_id: UUID) -> None:
@@ -75,40 +78,11 @@ def _run(performance: Performance) -> None:
         finish(performance)
 
 
-def _write_row(admission: Admission, status: Status, **ended: object) -> Execution:
-    call, caller, tool = admission.call, admission.caller, admission.resolved
-    # A refusal is not kept under its key: what was wrong may be put right and asked again.
-    key = call.idempotency_key if status == Status.PENDING else None
-    execution = Execution(
-        pk=call.id,
-        organization_id=caller.organization_id,
-        user_id=caller.user_id,
-        agent_id=caller.agent_id,
-        token_id=caller.token_id,
-        tool_name=tool.name,
-        tool_version_id=tool.version_id,
-        parameters=call.parameters,
-        requested_groups=call.group,
-        state=admission.asked.state,
-        timeout_s=admission.timeout_s,
-        request_id=request_id.get(),
-        source_ip=caller.source_ip,
-        idempotency_key=key,
-        fingerprint=call.fingerprint if key else "",
-        warnings=admission.warnings,
-        status=status,
-        **ended,
-    )
-    execution.version_label = tool.version
-    Execution.objects.accept(execution)
-    return execution
-
-
 @transaction.atomic
 def _record_refusal(admission: Admission, refusal: Refused) -> None:
     """The refused call as a row and as evidence, in a transaction of their own."""
     invalid = isinstance(refusal, InvalidCall)
-    execution = _write_row(
+    execution = write_row(
         admission,
         Status(refusal.status),
         completed_at=timezone.now(),

@@ -15,8 +15,9 @@ from audit.events import Event, Outcome
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
-from tools.execution import bell, events
+from tools.execution import bell, cache, events
 from tools.models import Execution
+from tools.policy import budgets
 
 MOST_ATTEMPTS = 3
 BATCH = 100
@@ -45,6 +46,9 @@ def _settle(execution: Execution) -> bool:
     abandoned = Execution.objects.abandoned().filter(pk=execution.pk, fence=execution.fence)
     if not abandoned.update(**(_REQUEUED if again else _ending(execution))):
         return False
+    if not again:  # its effect may have happened, so it is paid for
+        budgets.settle(execution.pk, spent=execution.cost)
+        cache.give_up(execution.pk)
     message = "The worker fell silent; the call is run again." if again else _message(execution)
     events.append(execution.pk, EventType.WARNING if again else EventType.FAILED, message)
     record(

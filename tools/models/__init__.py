@@ -1,6 +1,14 @@
 """Rows, constraints, and words to ask with; no calls outward."""
 
 from tools.models.agent import Agent, Token
+from tools.models.allowance import Allowance, AllowanceUse, RateHit, Reservation
+from tools.models.cache import CacheEntry
+from tools.models.confirmation import (
+    Confirmation,
+    ConfirmationDecision,
+    ConfirmationRule,
+    ConfirmationStatus,
+)
 from tools.models.egress_credential import EgressCredential
 from tools.models.execution import Execution, ExecutionEvent
 from tools.models.group import ToolGroup
@@ -15,9 +23,13 @@ from tools.models.permission import (
     ToolGroupUserObjectPermission,
     ToolUserObjectPermission,
 )
+from tools.models.request_record import RequestRecord, ToolFilter
 from tools.models.sandbox_profile import SandboxProfile
+from tools.models.session import Session
+from tools.models.source import McpServer, ToolService
 from tools.models.tier import LicenseTier
 from tools.models.tool import VOUCHED, Origin, Tool, ToolStatus, ToolVersion
+from tools.models.transition import StateTransition
 from tools.models.user import User
 
 __all__ = [
@@ -25,21 +37,36 @@ __all__ = [
     "Agent",
     "AgentGroupObjectPermission",
     "AgentUserObjectPermission",
+    "Allowance",
+    "AllowanceUse",
+    "CacheEntry",
+    "Confirmation",
+    "ConfirmationDecision",
+    "ConfirmationRule",
+    "ConfirmationStatus",
     "EgressCredential",
     "Execution",
     "ExecutionEvent",
     "LicenseTier",
+    "McpServer",
     "Organization",
     "OrganizationGroupObjectPermission",
     "OrganizationUserObjectPermission",
     "Origin",
+    "RateHit",
+    "RequestRecord",
+    "Reservation",
     "SandboxProfile",
+    "Session",
+    "StateTransition",
     "Token",
     "Tool",
+    "ToolFilter",
     "ToolGroup",
     "ToolGroupGroupObjectPermission",
     "ToolGroupObjectPermission",
     "ToolGroupUserObjectPermission",
+    "ToolService",
     "ToolStatus",
     "ToolUserObjectPermission",
     "ToolVersion",

@@ -49,6 +49,18 @@ class Token(models.Model):
     public_id = models.CharField(max_length=8, unique=True, editable=False)
     secret_hash = models.CharField(max_length=64, editable=False)
     scopes = ArrayField(models.CharField(max_length=20))
+    groups = ArrayField(
+        models.CharField(max_length=100),
+        null=True,
+        blank=True,
+        help_text="Narrower than the holder's groups; empty value (null) is all of the holder's.",
+    )
+    tools = ArrayField(
+        models.CharField(max_length=128),
+        null=True,
+        blank=True,
+        help_text="The only tools this token is good for; empty value (null) is every tool.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=200, blank=True)
     expires_at = models.DateTimeField()

@@ -1,5 +1,6 @@
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from tools.definitions.results import FINAL, OPEN, REFUSED, EventType, Status, e
 from tools.models.agent import Agent
 from tools.models.ids import new_id
 from tools.models.organization import Organization
+from tools.models.session import Session
 from tools.models.tool import ToolVersion
 from tools.models.user import User
 
@@ -31,6 +33,9 @@ class Ending:
     output_bytes: int | None
     sandbox_id: str
     metrics: dict[str, Any]
+    cost: Decimal
+    cached_from: UUID | None
+    state_after: str
 
 
 _DATABASE_FILLS = frozenset({"created_at"})
@@ -40,8 +45,8 @@ _CLAIM = """
         started_at = clock_timestamp(), lease_until = clock_timestamp() + %(lease)s
     WHERE id = %(pk)s AND status = %(pending)s
     RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
-        parameters, requested_groups, state, timeout_s, request_id, source_ip, status, fence,
-        attempt, worker, created_at, started_at
+        parameters, requested_groups, state, session_id, options, cache_key, cost, timeout_s,
+        request_id, source_ip, status, fence, attempt, worker, created_at, started_at
 """
 _FINISH = """
     WITH ended AS (
@@ -50,6 +55,8 @@ _FINISH = """
         error_code = %(error_code)s, error_message = %(error_message)s,
         error_details = %(error_details)s, duration_ms = %(duration_ms)s,
         output_bytes = %(output_bytes)s, sandbox_id = %(sandbox_id)s, metrics = %(metrics)s,
+        cost = %(cost)s, cached = %(cached_from)s::uuid IS NOT NULL, cached_from = %(cached_from)s,
+        state_after = %(state_after)s,
         completed_at = clock_timestamp(), lease_until = NULL,
         idempotency_key = CASE WHEN %(kept)s THEN idempotency_key END
     WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s
@@ -64,7 +71,8 @@ _FINISH = """
 _ANSWER = """
     SELECT e.id, e.status, e.tool_name, e.parameters, e.output, e.observation, e.error_code,
         e.error_message, e.started_at, e.completed_at, e.duration_ms, e.output_bytes,
-        e.sandbox_id, e.metrics, e.warnings, v.label AS version_label
+        e.sandbox_id, e.metrics, e.warnings, e.session_id, e.state, e.state_after, e.cached,
+        e.cached_from, e.cost, v.label AS version_label
     FROM tools_execution e JOIN tools_toolversion v ON v.id = e.tool_version_id WHERE e.id = %s
 """
 
@@ -148,6 +156,9 @@ class Execution(models.Model):
         Agent, on_delete=models.PROTECT, null=True, blank=True, related_name="executions"
     )
     token_id = models.UUIDField(null=True, blank=True)
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, null=True, blank=True, related_name="executions"
+    )
     tool_name = models.CharField(max_length=128)
     tool_version = models.ForeignKey(
         ToolVersion, on_delete=models.PROTECT, related_name="executions"
@@ -161,6 +172,17 @@ class Execution(models.Model):
     idempotency_key = models.CharField(max_length=200, null=True, blank=True)
     fingerprint = models.CharField(max_length=64, blank=True)
 
+    options = models.JSONField(
+        default=dict, blank=True, help_text="What the caller tightened; bound by a confirmation."
+    )
+    rated_by = models.CharField(
+        max_length=8, blank=True, help_text="Which counter let the call pass: redis or postgres."
+    )
+    cache_key = models.CharField(max_length=64, blank=True)
+    cached = models.BooleanField(default=False)
+    cached_from = models.UUIDField(null=True, blank=True, help_text="The execution that ran.")
+    cost = models.DecimalField(max_digits=18, decimal_places=6, default=Decimal(0))
+
     status = models.CharField(max_length=20, choices=[(s.value, s.value) for s in Status])
     fence = models.PositiveIntegerField(default=0)
     attempt = models.PositiveSmallIntegerField(default=0)
@@ -171,6 +193,7 @@ class Execution(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
 
+    state_after = models.CharField(max_length=100, blank=True)
     output = models.JSONField(null=True, blank=True)
     observation = models.TextField(blank=True)
     error_code = models.CharField(max_length=60, blank=True)
@@ -192,6 +215,16 @@ class Execution(models.Model):
             models.Index(fields=["user", "-created_at"], name="execution_of_caller"),
             models.Index(
                 fields=["created_at"], name="execution_open", condition=Q(status__in=sorted(OPEN))
+            ),
+            models.Index(
+                fields=["user", "tool_name", "-created_at"],
+                name="execution_rated",
+                condition=~Q(rated_by=""),
+            ),
+            models.Index(
+                fields=["cache_key"],
+                name="execution_waits_for_another",
+                condition=Q(status=Status.PENDING) & ~Q(cache_key=""),
             ),
         ]
         constraints = [
@@ -224,6 +257,16 @@ class Execution(models.Model):
             models.CheckConstraint(name="execution_timeout_positive", condition=Q(timeout_s__gt=0)),
             models.UniqueConstraint(
                 "organization", "user", "idempotency_key", name="execution_idempotency_key_once"
+            ),
+            models.UniqueConstraint(
+                "session",
+                name="execution_one_open_per_session",
+                condition=Q(status__in=sorted(OPEN)),
+            ),
+            models.CheckConstraint(name="execution_cost_not_negative", condition=Q(cost__gte=0)),
+            models.CheckConstraint(
+                name="execution_cached_names_its_source",
+                condition=Q(cached=False) | Q(cached_from__isnull=False),
             ),
         ]
 

@@ -40,6 +40,17 @@ class Organization(models.Model):
     allowed_hosts = models.JSONField(
         default=list, blank=True, help_text="What the built-in web_fetch may reach."
     )
+    time_zone = models.CharField(
+        max_length=64,
+        default="UTC",
+        help_text="In which the windows of groups and the days of quotas are meant.",
+    )
+    license_id = models.CharField(max_length=100, blank=True, editable=False)
+    license_expires_at = models.DateTimeField(null=True, blank=True)
+    license_grace_days = models.PositiveSmallIntegerField(default=14)
+    license_document = models.JSONField(
+        null=True, blank=True, editable=False, help_text="The signed licence that was installed."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = OrganizationQuerySet.as_manager()

@@ -19,6 +19,12 @@ class LicenseTier(models.Model):
     max_custom_tools = models.PositiveIntegerField(
         null=True, blank=True, help_text="Custom tools at most. Empty means unlimited."
     )
+    isolation_levels = ArrayField(
+        models.CharField(max_length=10),
+        null=True,
+        blank=True,
+        help_text="Isolation levels that tools may ask for. Empty value (null) means all of them.",
+    )
     custom_sandbox_profiles = models.BooleanField(default=False)
 
     class Meta:

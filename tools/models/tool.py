@@ -43,6 +43,16 @@ class Tool(models.Model):
     name = models.CharField(max_length=128)
     type = models.CharField(max_length=30, choices=[(t.value, t.value) for t in ToolType])
     status = models.CharField(max_length=12, choices=ToolStatus.choices, default=ToolStatus.ACTIVE)
+    status_reason = models.CharField(
+        max_length=200,
+        blank=True,
+        editable=False,
+        db_default="",
+        help_text="Why it is not active, where known.",
+    )
+    critical = models.BooleanField(
+        default=False, db_default=False, help_text="Every call needs the consent of two people."
+    )
     version = models.ForeignKey(
         "tools.ToolVersion",
         on_delete=models.PROTECT,

@@ -23,9 +23,10 @@ def in_service(question: Question) -> Verdict:
 
 def in_group(question: Question) -> Verdict:
     tool, asked = question.tool, question.asked
-    if matches_groups(tool.definition.groups, asked.groups):
+    held = question.snapshot.groups_of(tool)
+    if matches_groups(held, asked.groups):
         return passed("group")
-    groups = ", ".join(sorted(tool.definition.groups)) or "none"
+    groups = ", ".join(sorted(held)) or "none"
     reason = f"The tool {tool.name} is not in a requested group. Its groups: {groups}."
     return Verdict("group", False, "tool_not_in_group", reason)
 

@@ -28,7 +28,12 @@ def test_a_success_is_answered_in_its_whole_shape(api, organization):
     assert body["output"] == {"echo": {"text": "x"}}
     assert body["metadata"]["tool_version"] == "1.2.3"
     assert body["metadata"]["output_size"] == len('{"echo": {"text": "x"}}')
-    assert (body["cached"], body["session"], body["confirmation"]) == (False, None, None)
+    assert (body["cached"], body["confirmation"]) == (False, None)
+    assert body["session"] == {
+        "id": None,
+        "state_before": "undefined",
+        "state_after": "undefined",
+    }
 
 
 def test_both_doors_and_a_later_reading_answer_alike(api, organization):

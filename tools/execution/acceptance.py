@@ -1,0 +1,71 @@
+"""Acceptance: an admitted call becomes a row, with what it takes along, in one transaction.
+
+Read `ACCEPTANCE` from left to right. A call whose answer is known is answered here, one that needs
+a person is held here, any other waits for a worker. Whether a person is needed is found out before
+the price, for a held call is never answered from the cache; it is asked for after the budget.
+"""
+
+from collections.abc import Callable
+
+from django.db import transaction
+
+from tools.definitions.results import Status
+from tools.execution import cache, confirmations
+from tools.execution.context import Admission
+from tools.execution.rows import write_row
+from tools.models import Execution
+from tools.policy import budgets
+from tools.policy.confirmations import needed
+
+
+@transaction.atomic
+def accept(admission: Admission) -> Execution:
+    """The row of a call that may be made. Raises `Refused`; nothing is taken then."""
+    for step in ACCEPTANCE:
+        step(admission)
+    return admission.accepted
+
+
+def find_need(admission: Admission) -> None:
+    admission.need = needed(admission.question, admission.call)
+
+
+def find_price(admission: Admission) -> None:
+    """What it costs at most; a hit costs what the tool declares for one (ruling 17)."""
+    if admission.need is None:
+        admission.hit = cache.find(admission)
+    definition = admission.resolved.definition
+    admission.cost = definition.cost_per_hit if admission.hit else definition.cost
+
+
+def reserve_budget(admission: Admission) -> None:
+    budgets.reserve(
+        admission.call.id,
+        caller=admission.caller,
+        tool=admission.resolved,
+        snapshot=admission.snapshot,
+        cost=admission.cost,
+    )
+
+
+def write(admission: Admission) -> None:
+    if admission.hit is not None:
+        ended = cache.ending(admission.hit)
+        admission.execution = write_row(admission, Status.SUCCESS, **ended)
+        return
+    status = Status.PENDING if admission.need is None else Status.REQUIRES_CONFIRMATION
+    admission.execution = write_row(admission, status)
+
+
+def hold(admission: Admission) -> None:
+    if admission.need is not None:
+        confirmations.hold(admission, admission.need)
+
+
+def serve(admission: Admission) -> None:
+    if admission.hit is not None:
+        cache.serve(admission, admission.hit)
+
+
+Step = Callable[[Admission], None]
+ACCEPTANCE: tuple[Step, ...] = (find_need, find_price, reserve_budget, write, hold, serve)

@@ -1,0 +1,122 @@
+"""What the steps of the road share: a call on its way in, and an execution in a worker's hands."""
+
+import time
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from audit.actions import Actor
+from sandbox.spec import IsolationLevel
+from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.definitions.callers import Caller
+from tools.definitions.results import Status
+from tools.definitions.tool import ToolDefinition
+from tools.execution.call import Call
+from tools.models import Execution, Session
+from tools.policy import isolation
+from tools.policy.callers import actor_of
+from tools.policy.confirmations import Need
+from tools.policy.decision import Asked, Question
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An answer that is known already, and the execution that found it."""
+
+    execution_id: UUID
+    output: Any
+    observation: str
+    output_bytes: int | None
+
+
+@dataclass
+class Admission:
+    """A call on its way through the gates."""
+
+    caller: Caller
+    call: Call
+    asked: Asked = field(init=False)
+    snapshot: Snapshot = field(init=False)
+    tool: CatalogTool | None = None
+    warnings: list[str] = field(default_factory=list)
+    session: Session | None = None
+    rated_by: str = ""
+    need: Need | None = None
+    hit: Hit | None = None
+    cache_key: str = ""
+    cost: Decimal = Decimal(0)
+    execution: Execution | None = None
+
+    def __post_init__(self) -> None:
+        self.asked = Asked.of(self.call.group, self.call.state)
+        self.snapshot = registry.snapshot(self.caller.organization_id, self.caller.revision)
+
+    @property
+    def resolved(self) -> CatalogTool:
+        if self.tool is None:
+            raise LookupError("the tool has not been resolved yet")
+        return self.tool
+
+    @property
+    def accepted(self) -> Execution:
+        if self.execution is None:
+            raise LookupError("the call has not been accepted yet")
+        return self.execution
+
+    @property
+    def requested_groups(self) -> list[str] | None:
+        """As they are written down: a session's are the server's own."""
+        return self.session.groups if self.session else self.call.group
+
+    @property
+    def question(self) -> Question:
+        return Question(self.caller, self.resolved, self.asked, self.snapshot)
+
+    @property
+    def timeout_s(self) -> float:
+        """Options may only tighten: the smaller of the two (ruling 5)."""
+        allowed = self.resolved.definition.timeout_s
+        return min(allowed, self.call.timeout_s or allowed)
+
+
+@dataclass
+class Result:
+    """How an execution ended, as its row will say."""
+
+    status: Status
+    output: Any = None
+    error_code: str = ""
+    error_message: str = ""
+    error_details: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    sandbox_id: str = ""
+    network: list[dict[str, Any]] = field(default_factory=list)
+    cost: Decimal | None = None  # what is spent, where that is not what was reserved
+    cached_from: UUID | None = None
+
+
+@dataclass
+class Performance:
+    """An execution in the hands of the one worker that claimed it."""
+
+    execution: Execution
+    tool: CatalogTool
+    caller: Caller
+    snapshot: Snapshot
+    worker: str
+    began: float = field(default_factory=time.perf_counter)
+    result: Result | None = None
+
+    @property
+    def definition(self) -> ToolDefinition:
+        return self.tool.definition
+
+    @property
+    def level(self) -> IsolationLevel:
+        return isolation.effective_level(self.tool, self.snapshot)
+
+    @property
+    def actor(self) -> Actor:
+        """The caller in evidence, under the request that asked."""
+        return replace(actor_of(self.caller), request_id=self.execution.request_id)

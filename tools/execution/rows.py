@@ -1,0 +1,42 @@
+"""The row of a call, as its admission left it."""
+
+from typing import Any
+
+from config.logs import request_id
+from tools.definitions.results import REFUSED, Status
+from tools.execution.context import Admission
+from tools.models import Execution
+
+
+def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
+    call, caller, tool = admission.call, admission.caller, admission.resolved
+    # A refusal is not kept under its key: what was wrong may be put right and asked again.
+    key = None if status in REFUSED else call.idempotency_key
+    execution = Execution(
+        pk=call.id,
+        organization_id=caller.organization_id,
+        user_id=caller.user_id,
+        agent_id=caller.agent_id,
+        token_id=caller.token_id,
+        session_id=admission.session.pk if admission.session else None,
+        tool_name=tool.name,
+        tool_version_id=tool.version_id,
+        parameters=call.parameters,
+        requested_groups=admission.requested_groups,
+        state=admission.asked.state,
+        timeout_s=admission.timeout_s,
+        options=call.options,
+        request_id=request_id.get(),
+        source_ip=caller.source_ip,
+        idempotency_key=key,
+        fingerprint=call.fingerprint if key else "",
+        rated_by=admission.rated_by,
+        cost=admission.cost,
+        cache_key=admission.cache_key,
+        warnings=admission.warnings,
+        status=status,
+        **ended,
+    )
+    execution.version_label = tool.version
+    Execution.objects.accept(execution)
+    return execution

@@ -1,0 +1,48 @@
+"""What a request asked for and what was left for it (Tool groups specification, 8.2)."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Now
+
+from tools.models.organization import Organization
+
+
+class ToolFilter(models.Model):
+    """What groups and a state left of one revision's catalog: written once, referred to often."""
+
+    digest = models.CharField(primary_key=True, max_length=64)
+    available_tools = ArrayField(models.CharField(max_length=128))
+    filtered_by_group = ArrayField(models.CharField(max_length=128))
+    filtered_by_state = ArrayField(models.CharField(max_length=128))
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.digest[:12]
+
+
+class RequestRecord(models.Model):
+    id = models.BigAutoField(primary_key=True)
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="+")
+    request_id = models.CharField(max_length=64)
+    kind = models.CharField(max_length=10, help_text="list, execute or agent")
+    actor_kind = models.CharField(max_length=10)
+    actor = models.CharField(max_length=200)
+    user_id = models.UUIDField()
+    session_id = models.UUIDField(null=True, blank=True)
+    execution_id = models.UUIDField(null=True, blank=True)
+    requested_groups = ArrayField(models.CharField(max_length=100))
+    initial_state = models.CharField(max_length=100)
+    tool_filter = models.ForeignKey(ToolFilter, on_delete=models.PROTECT, related_name="+")
+    state_transitions = models.JSONField(default=list)
+    execution_ms = models.FloatField(null=True, blank=True)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["organization", "-id"], name="request_record_recent"),
+            models.Index(fields=["execution_id"], name="request_record_of_execution"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.request_id}"
