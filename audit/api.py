@@ -15,7 +15,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from audit.models import AuditRecord
+from audit import alerts
+from audit.actions import Actor
+from audit.models import Alert, AuditRecord
 from audit.search import FIELDS, records_of, search
 
 PERMISSION = "audit.view_auditrecord"
@@ -60,9 +62,11 @@ class RecordPages(CursorPagination):
 
 
 class EvidenceView(APIView):
+    permission = PERMISSION
+
     def organization(self) -> str:
         """Where the caller acts. Raises PermissionDenied for who may not read evidence there."""
-        if not self.request.user.has_perm(PERMISSION):
+        if not self.request.user.has_perm(self.permission):
             raise PermissionDenied
         caller: Any = self.request.auth
         return str(caller.organization)
@@ -112,6 +116,60 @@ class RecordDetail(EvidenceView):
         if found is None:
             raise Http404
         return Response(RecordAnswer(found).data)
+
+
+class AlertAnswer(serializers.ModelSerializer[Alert]):
+    class Meta:
+        model = Alert
+        fields = "__all__"
+
+
+class AlertPage(serializers.Serializer[Any]):
+    results = AlertAnswer(many=True)
+    next = serializers.URLField(allow_null=True)
+    previous = serializers.URLField(allow_null=True)
+
+
+class AlertList(EvidenceView):
+    @extend_schema(
+        operation_id="list_alerts",
+        summary="List alerts",
+        responses={200: AlertPage, **REFUSALS},
+        parameters=[
+            OpenApiParameter("open", OpenApiTypes.BOOL, description="Only those not acknowledged."),
+            OpenApiParameter("cursor", OpenApiTypes.STR),
+            OpenApiParameter("page_size", OpenApiTypes.INT),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """What in the records a person should look at, the newest first."""
+        found = alerts.alerts_of(self.organization())
+        if request.query_params.get("open") == "true":
+            found = found.open()
+        pages = RecordPages()
+        page: list[Alert] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response(AlertAnswer(page, many=True).data)
+
+
+class AlertAcknowledgement(EvidenceView):
+    permission = "audit.change_alert"
+
+    @extend_schema(
+        operation_id="acknowledge_alert",
+        summary="Acknowledge alert",
+        request=None,
+        responses={200: AlertAnswer, 404: OpenApiResponse(_ERROR, "Not there."), **REFUSALS},
+    )
+    def post(self, request: Request, alert_id: UUID) -> Response:
+        """Say that somebody has looked at it."""
+        found = alerts.alerts_of(self.organization()).filter(pk=alert_id).first()
+        if found is None:
+            raise Http404
+        caller: Any = request.auth
+        by = Actor(str(caller.kind), caller.name, caller.organization, source_ip=caller.source_ip)
+        alerts.acknowledge(alert=found, by=by)
+        found.refresh_from_db()
+        return Response(AlertAnswer(found).data)
 
 
 def _moment(text: str | None) -> Any:

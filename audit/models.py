@@ -3,11 +3,12 @@
 What a record speaks of is text, never a foreign key: it outlives what it names.
 """
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import Func, Q
 from uuid_utils.compat import uuid7
 
-from audit.events import Outcome
+from audit.events import Outcome, Severity
 
 
 class ClockTimestamp(Func):
@@ -44,6 +45,7 @@ class AuditRecord(models.Model):
                 fields=["organization", "subject", "-occurred_at"], name="audit_of_subject"
             ),
             models.Index(fields=["execution_id"], name="audit_of_execution"),
+            BrinIndex(fields=["occurred_at"], name="audit_by_time"),
         ]
         constraints = [
             models.CheckConstraint(
@@ -57,3 +59,50 @@ class AuditRecord(models.Model):
 
     def __str__(self) -> str:
         return f"{self.occurred_at:%Y-%m-%d %H:%M:%S} {self.code} {self.subject}"
+
+
+class AlertQuerySet(models.QuerySet["Alert"]):
+    def open(self) -> "AlertQuerySet":
+        return self.filter(acknowledged_at__isnull=True)
+
+
+class Alert(models.Model):
+    """Something in the records that a person should look at. Open until somebody says so."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    organization = models.CharField(max_length=63)
+    rule = models.CharField(max_length=40)
+    severity = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Severity])
+    actor = models.CharField(max_length=200)
+    subject = models.CharField(max_length=200, blank=True)
+    message = models.CharField(max_length=500)
+    count = models.PositiveIntegerField(help_text="Records it was raised for.")
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_by = models.CharField(max_length=200, blank=True)
+
+    objects = AlertQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-last_at", "-id"]
+        indexes = [models.Index(fields=["organization", "-last_at", "-id"], name="alert_recent")]
+        constraints = [
+            models.UniqueConstraint(
+                "organization",
+                "rule",
+                "actor",
+                "subject",
+                name="alert_open_once",
+                condition=Q(acknowledged_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="alert_severity_is_known", condition=Q(severity__in=[*Severity])
+            ),
+            models.CheckConstraint(
+                name="alert_ends_after_it_began", condition=Q(last_at__gte=models.F("first_at"))
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.actor}"

@@ -9,7 +9,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 app = Celery("toolcrib")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["tools.execution"])
+app.autodiscover_tasks(["audit", "tools.execution"])
 
 
 @setup_logging.connect

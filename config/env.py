@@ -4,6 +4,7 @@ Every variable may also be given as `NAME_FILE`, the path of a file that holds t
 secrets need not stand in a process environment.
 """
 
+import base64
 import os
 import re
 import secrets
@@ -55,6 +56,20 @@ def env_networks(name: str) -> list[str]:
         return [str(read_network(text)) for text in env_list(name)]
     except ValueError as error:
         raise BadSetting(f"{name}: {error}") from None
+
+
+def env_keys(name: str, length: int = 32) -> list[bytes]:
+    """Raw keys in base64, commas or white space between them."""
+    keys = []
+    for text in env_text(name).replace(",", " ").split():
+        try:
+            key = base64.b64decode(text, validate=True)
+        except ValueError:
+            key = b""
+        if len(key) != length:
+            raise BadSetting(f"{name}: {text[:60]!r} is not {length} bytes in base64.")
+        keys.append(key)
+    return keys
 
 
 def database_options(url: str) -> dict[str, object]:

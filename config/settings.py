@@ -16,6 +16,7 @@ from config.env import (
     database_options,
     env_bool,
     env_int,
+    env_keys,
     env_list,
     env_networks,
     env_text,
@@ -80,7 +81,9 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "tools.ui.confirmations.waiting",
                 "tools.ui.sandbox.notice",
+                "tools.ui.licenses.notice",
             ]
         },
     }
@@ -186,6 +189,7 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
     "SORT_OPERATIONS": False,
+    "ENUM_NAME_OVERRIDES": {"AllowanceKindEnum": ["calls", "cost"]},
 }
 
 # Several processes count; each writes a file of its own here and /metrics adds them up.
@@ -202,8 +206,13 @@ EGRESS_ALLOW_PRIVATE = env_networks("EGRESS_ALLOW_PRIVATE")
 EGRESS_CA_FILE = env_text("EGRESS_CA_FILE")
 EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
 EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)
+# How long a held call waits for a person.
+CONFIRMATION_MINUTES = env_int("CONFIRMATION_MINUTES", 15, least=1, most=10_080)
 EVENT_STREAMS = env_int("EVENT_STREAMS", WEB_THREADS // 2, least=1)
+SESSION_IDLE_HOURS = env_int("SESSION_IDLE_HOURS", 24, least=1, most=8760)
 METRICS_TOKEN = env_text("METRICS_TOKEN")
+# Raw Ed25519 public keys of whoever issues licences, in base64; without one none is installed.
+LICENSE_KEYS = env_keys("LICENSE_KEYS")
 TOKEN_DAYS = env_int("TOKEN_DAYS", 90, least=1, most=365)
 
 CELERY_BROKER_URL = broker_url(REDIS_URL)
@@ -225,7 +234,37 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
+    "apply-license-expiry": {
+        "task": "tools.execution.tasks.apply_license_expiry",
+        "schedule": 3600.0,
+        "options": {"expires": 3600},
+    },
     "reap": {"task": "tools.execution.tasks.reap", "schedule": 5.0, "options": {"expires": 5}},
+    "raise-alerts": {
+        "task": "audit.tasks.raise_alerts",
+        "schedule": 15.0,
+        "options": {"expires": 15},
+    },
+    "forget-expired": {
+        "task": "tools.execution.tasks.forget_expired",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+    "watch-confirmations": {
+        "task": "tools.execution.tasks.watch_confirmations",
+        "schedule": 10.0,
+        "options": {"expires": 10},
+    },
+    "keep-sessions": {
+        "task": "tools.execution.tasks.keep_sessions",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+    "forget-rate-hits": {
+        "task": "tools.execution.tasks.forget_rate_hits",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
     "record-isolation": {
         "task": "tools.execution.tasks.record_isolation",
         "schedule": 15.0,

@@ -65,6 +65,24 @@ class Refused(ToolcribError):
     status = "PermissionDenied"
 
 
+class TooManyHeld(Refused):
+    """Too many calls of one account wait for a person already."""
+
+    code, http_status, retry_after_s = "too_many_held", 429, 60
+
+
+class RateLimited(Refused):
+    """Called too often within a minute. The call was not counted."""
+
+    code, http_status = "rate_limited", 429
+
+
+class QuotaExceeded(Refused):
+    """A quota or a budget of the caller has no room for the call. Nothing was reserved."""
+
+    code, http_status = "quota_exceeded", 429
+
+
 class InvalidCall(Refused):
     """The parameters do not fit the tool's schema."""
 

@@ -60,8 +60,62 @@ sandbox_ends = Counter(
 egress_attempts = Counter(
     "toolcrib_egress_attempts_total", "Requests to the egress broker by outcome.", ["outcome"]
 )
+cache_lookups = Counter(
+    "toolcrib_cache_lookups_total",
+    "Calls of tools that may be cached: hit, miss, or shared with one that was running.",
+    ["tool", "outcome"],
+)
+sessions_stuck = Gauge(
+    "toolcrib_sessions_stuck",
+    "Open sessions whose groups have no tool in their state.",
+    ["organization"],
+    multiprocess_mode="mostrecent",
+)
+session_mismatches = Counter(
+    "toolcrib_session_mismatches_total",
+    "Requests that name another group or state than their session has.",
+    ["field"],
+)
+confirmation_wait = Histogram(
+    "toolcrib_confirmation_wait_seconds",
+    "From a call that was held to its last word.",
+    ["outcome"],
+    buckets=(1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 86_400),
+)
+confirmation_reminders = Counter(
+    "toolcrib_confirmation_reminders_total", "Held calls that nobody had decided in time."
+)
+rate_decisions = Counter(
+    "toolcrib_rate_decisions_total",
+    "Calls counted for a limit per minute, by who counted: redis, or postgres in its place.",
+    ["by"],
+)
+allowance_alerts = Counter(
+    "toolcrib_allowance_alerts_total",
+    "Quotas (calls) and budgets (cost) that are used to 80 or 100 percent.",
+    ["kind", "percent"],
+)
 denials = Counter("toolcrib_denials_total", "Refused calls by reason.", ["reason"])
+unknown_names = Counter(
+    "toolcrib_unknown_names_total", "Groups and states asked for that nothing has.", ["kind"]
+)
+group_executions = Counter(
+    "toolcrib_group_executions_total", "Executions by requested group.", ["group", "status"]
+)
+group_seconds = Histogram(
+    "toolcrib_group_execution_duration_seconds",
+    "From start to result, by requested group.",
+    ["group"],
+    buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 30, 300),
+)
 empty_lists = Counter("toolcrib_empty_tool_lists_total", "Listings that showed no tool.")
+
+license_expires = Gauge(
+    "toolcrib_license_expires_seconds",
+    "Seconds until a licence ends, as of the last hour; +Inf without an end.",
+    ["organization"],
+    multiprocess_mode="mostrecent",
+)
 
 # Of sandboxd; set when they are read.
 sandbox_ceiling = Gauge(

@@ -1,23 +1,41 @@
 """What the doors show, as plain dicts: the shapes of the API contract, to the letter."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from tools.catalog.credentials import MASK
+from tools.catalog.membership import Member
 from tools.catalog.profiles import written
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
+from tools.definitions.names import WILDCARD
 from tools.definitions.tool import in_order
+from tools.execution.usage import Figures, Usage
 from tools.models import (
     Agent,
+    Confirmation,
+    ConfirmationDecision,
+    ConfirmationRule,
     EgressCredential,
     Execution,
     LicenseTier,
     Organization,
     SandboxProfile,
+    Session,
+    StateTransition,
     Token,
     ToolVersion,
 )
+from tools.policy import confirmation_rules
+from tools.policy.allowances import Standing
+from tools.policy.explain import Explained, Explanation
 from tools.policy.isolation import effective_level
+from tools.policy.licensing import standing_of
+from tools.policy.openings import Closing
+from tools.policy.replay import Turned
+from tools.policy.whatif import Difference
 
 
 def tool_shape(tool: CatalogTool) -> dict[str, Any]:
@@ -27,6 +45,8 @@ def tool_shape(tool: CatalogTool) -> dict[str, Any]:
         "version": tool.version,
         "enabled": tool.enabled,
         "status": tool.status,
+        "status_reason": tool.status_reason,
+        "critical": tool.critical,
         "digest": tool.digest,
         "signature": {"key_id": tool.key_id, "value": tool.signature},
         "origin": tool.origin,
@@ -51,7 +71,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
     }
 
 
-def execution_shape(execution: Execution) -> dict[str, Any]:
+def execution_shape(execution: Execution, held: Confirmation | None = None) -> dict[str, Any]:
     """The whole result of a call (specification S3, 2.2), over or not."""
     identifier = str(execution.pk)
     return {
@@ -79,17 +99,144 @@ def execution_shape(execution: Execution) -> dict[str, Any]:
             "state_before": execution.state,
             "state_after": execution.state_after or execution.state,
         },
-        "confirmation": None,
+        "confirmation": held_shape(held) if held else None,
         "warnings": execution.warnings,
+        **({"rate": execution.rate.as_dict()} if execution.rate else {}),
     }
 
 
-def group_shape(group: CatalogGroup, tools: list[str]) -> dict[str, Any]:
+def held_shape(confirmation: Confirmation) -> dict[str, Any]:
+    """What a caller is told of the consent its call waits for."""
+    return {
+        "id": str(confirmation.pk),
+        "status": confirmation.status,
+        "reasons": confirmation.reasons,
+        "expires_at": moment(confirmation.expires_at),
+        "approvals_needed": confirmation.approvals_needed,
+        "approvals": confirmation.approvals,  # type: ignore[attr-defined] # counted by the query
+    }
+
+
+def confirmation_shape(confirmation: Confirmation) -> dict[str, Any]:
+    """What a person decides about: all that would run, and who has said what."""
+    execution, words = confirmation.execution, confirmation.decisions.all()
+    return {
+        "id": str(confirmation.pk),
+        "status": confirmation.status,
+        "bound_hash": confirmation.bound_hash,
+        "reasons": confirmation.reasons,
+        "approvals_needed": confirmation.approvals_needed,
+        "approvals": sum(word.approved for word in words),
+        "decisions": [_word_shape(word) for word in words],
+        "created_at": moment(confirmation.created_at),
+        "expires_at": moment(confirmation.expires_at),
+        "decided_at": moment(confirmation.decided_at),
+        "spent_at": moment(confirmation.spent_at),
+        "execution_id": str(execution.pk),
+        "execution_status": execution.status,
+        "tool_name": execution.tool_name,
+        "tool_version": execution.tool_version.label,
+        "digest": execution.tool_version.digest,
+        "agent": execution.agent.slug if execution.agent else None,
+        "account": execution.user.username,
+        "parameters": execution.parameters,
+        "group": execution.requested_groups,
+        "session": str(execution.session_id) if execution.session_id else None,
+        "state": execution.state,
+        "options": execution.options,
+        "cost": money(execution.cost),
+    }
+
+
+def _word_shape(word: ConfirmationDecision) -> dict[str, Any]:
+    return {
+        "by": word.user.username,
+        "approved": word.approved,
+        "reason": word.reason,
+        "at": moment(word.at),
+    }
+
+
+def rule_shape(rule: ConfirmationRule, snapshot: Snapshot) -> dict[str, Any]:
+    """A rule, and which tools it can hold now: a misspelt name is seen at once."""
+    reach = confirmation_rules.reach_of(rule, snapshot)
+    said = confirmation_rules.written(rule)
+    return {
+        "name": rule.name,
+        **said,
+        "min_cost": None if said["min_cost"] is None else money(said["min_cost"]),
+        "touches": reach.tools,
+        "touches_count": reach.count,
+        "created_at": moment(rule.created_at),
+    }
+
+
+def session_shape(session: Session) -> dict[str, Any]:
+    return {
+        "id": str(session.pk),
+        "group": session.groups,
+        "state": session.state,
+        "caller": session.agent.slug if session.agent else session.user.username,
+        "created_at": moment(session.created_at),
+        "entered_at": moment(session.entered_at),
+        "closed_at": moment(session.closed_at),
+    }
+
+
+def step_shape(step: Execution, arguments: Any, observation: str) -> dict[str, Any]:
+    """One call of a session's history; what is large is read with the execution."""
+    return {
+        "execution_id": str(step.pk),
+        "tool_name": step.tool_name,
+        "arguments": arguments,
+        "status": step.status,
+        "observation": observation,
+        "error_code": step.error_code or None,
+        "cached": step.cached,
+        "state_before": step.state,
+        "state_after": step.state_after or step.state,
+        "created_at": moment(step.created_at),
+        "completed_at": moment(step.completed_at),
+    }
+
+
+def transition_shape(transition: StateTransition) -> dict[str, Any]:
+    """As the log record of specification S1, 8.2, has it."""
+    return {
+        "tool": transition.tool_name,
+        "from": transition.from_state,
+        "to": transition.to_state,
+        "timestamp": moment(transition.at),
+        "execution_id": str(transition.execution_id),
+    }
+
+
+def group_shape(
+    group: CatalogGroup,
+    *,
+    parent: str | None,
+    children: list[str],
+    closing: Closing | None,
+    members: tuple[Member, ...],
+    snapshot: Snapshot,
+) -> dict[str, Any]:
+    """`states`: those its tools are available in, and those they lead to."""
+    definitions = [snapshot.tools[member.tool].definition for member in members]
+    leads = {one.raw["state"] for one in definitions}
     return {
         "name": group.name,
         "description": group.description,
         "permissions": sorted(group.permissions),
-        "tools": tools,
+        "parent": parent,
+        "children": children,
+        "schedule": list(group.schedule),
+        "max_queue_age_s": group.max_queue_age_s,
+        "max_cpu_percent": group.max_cpu_percent,
+        "open": closing is None,
+        "closed_reason": closing.reason if closing else None,
+        "tools": [member.tool for member in members],
+        "members": [{"tool": member.tool, "through": member.through} for member in members],
+        "states": sorted(leads.union(*(one.states for one in definitions)) - {None, WILDCARD}),
     }
 
 
@@ -113,6 +260,8 @@ def token_shape(token: Token) -> dict[str, Any]:
         "label": token.label,
         "prefix": f"tcr_{token.public_id}",
         "scopes": token.scopes,
+        "groups": token.groups,
+        "tools": token.tools,
         "created_at": moment(token.created_at),
         "expires_at": moment(token.expires_at),
         "last_used_at": moment(token.last_used_at),
@@ -125,9 +274,23 @@ def organization_shape(organization: Organization) -> dict[str, Any]:
         "slug": organization.slug,
         "name": organization.name,
         "tier": organization.tier.name,
+        "license": license_shape(organization),
         "minimum_isolation": organization.minimum_isolation,
         "allowed_hosts": organization.allowed_hosts,
+        "time_zone": organization.time_zone,
         "created_at": moment(organization.created_at),
+    }
+
+
+def license_shape(organization: Organization) -> dict[str, Any]:
+    """How the licence stands now. `effective_tier` is the lowest one when it has run out."""
+    standing = standing_of(organization)
+    return {
+        "id": standing.license_id or None,
+        "expires_at": moment(standing.expires_at),
+        "grace_ends_at": moment(standing.grace_ends_at),
+        "state": standing.state,
+        "effective_tier": standing.tier.name,
     }
 
 
@@ -156,7 +319,118 @@ def tier_shape(tier: LicenseTier) -> dict[str, Any]:
         "rank": tier.rank,
         "builtin_tools": tier.builtin_tools,
         "max_custom_tools": tier.max_custom_tools,
+        "isolation_levels": tier.isolation_levels,
         "custom_sandbox_profiles": tier.custom_sandbox_profiles,
+    }
+
+
+def allowances_shape(standings: list[Standing]) -> dict[str, Any]:
+    """The budget, which stands among the quotas too."""
+    budget = next((one for one in standings if one.is_budget), None)
+    return {
+        "budget": _standing(budget) if budget else None,
+        "quotas": [
+            {"tool": one.tool_name or None, "kind": one.kind} | _standing(one) for one in standings
+        ],
+    }
+
+
+def _standing(one: Standing) -> dict[str, Any]:
+    return {
+        "amount": money(one.amount),
+        "period": one.period,
+        "used": money(one.used),
+        "held": money(one.held),
+        "resets_at": moment(one.resets_at),
+    }
+
+
+def usage_shape(found: Usage, by: Sequence[str], time_zone: str) -> dict[str, Any]:
+    return {
+        "since": found.since.isoformat(),
+        "until": found.until.isoformat(),
+        "time_zone": time_zone,
+        "by": by,
+        "results": [values | _figures(figures) for values, figures in found.rows],
+        "truncated": found.truncated,
+    }
+
+
+def _figures(figures: Figures) -> dict[str, Any]:
+    return asdict(figures) | {"cost": money(figures.cost)}
+
+
+def explained_shape(explained: Explained, snapshot: Snapshot) -> dict[str, Any]:
+    refused_by = explained.refused_by
+    return {
+        "tool": explained.tool.name,
+        "available": explained.available,
+        "refused_by": refused_by.gate if refused_by else None,
+        "held": explained.held,
+        "effective_isolation": effective_level(explained.tool, snapshot),
+        "gates": [row.as_dict() for row in explained.rows],
+    }
+
+
+def request_shape(explanation: Explanation) -> dict[str, Any]:
+    return {
+        "caller": explanation.caller.name,
+        "groups": sorted(explanation.asked.groups),
+        "state": explanation.asked.state,
+        "gates": [row.as_dict() for row in explanation.request],
+    }
+
+
+MOST_NAMED, MOST_TURNED = 50, 200
+
+
+def difference_shape(found: Difference) -> dict[str, Any]:
+    """Long lists are cut; their counts are not."""
+    calls = found.calls
+    return {
+        "since": moment(found.since),
+        "until": moment(found.until),
+        "agents": {
+            "looked_at": len(found.agents),
+            "cut": found.cut,
+            "results": [
+                {
+                    "agent": one.agent,
+                    "added": one.added[:MOST_NAMED],
+                    "removed": one.removed[:MOST_NAMED],
+                    "added_count": len(one.added),
+                    "removed_count": len(one.removed),
+                }
+                for one in found.seen
+            ],
+        },
+        "calls": calls
+        and {
+            "looked_at": calls.calls,
+            "combinations": calls.combinations,
+            "cut": calls.cut,
+            "would_be_refused": _turned(calls.would_be_refused, found.agents),
+            "would_pass": _turned(calls.would_pass, found.agents),
+        },
+    }
+
+
+def _turned(turned: list[Turned], agents: dict[UUID, str]) -> dict[str, Any]:
+    return {
+        "calls": sum(one.combination.calls for one in turned),
+        "results": [
+            {
+                "agent": agents[one.combination.agent_id],
+                "tool": one.combination.tool,
+                "group": one.combination.groups,
+                "state": one.combination.state,
+                "calls": one.combination.calls,
+                "gate": one.verdict.gate,
+                "code": one.verdict.code,
+                "reason": one.verdict.reason,
+            }
+            for one in turned[:MOST_TURNED]
+        ],
     }
 
 

@@ -10,6 +10,7 @@ from django.urls import reverse
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.pages import POLICY, inline_code, text
+from tools.execution import session_actions
 from tools.execution.pipeline import admit
 from tools.models import (
     Agent,
@@ -17,6 +18,8 @@ from tools.models import (
     ExecutionEvent,
     LicenseTier,
     Organization,
+    Session,
+    StateTransition,
     Token,
     Tool,
     ToolGroup,
@@ -24,7 +27,7 @@ from tools.models import (
     User,
 )
 
-EVIDENCE = (ToolVersion, Execution, ExecutionEvent, AuditRecord)
+EVIDENCE = (ToolVersion, Execution, ExecutionEvent, Session, StateTransition, AuditRecord)
 CHANGEABLE = (Agent, LicenseTier, Organization, Tool, ToolGroup, User)
 
 
@@ -35,7 +38,14 @@ def place(model, what: str, *args) -> str:
 @pytest.fixture
 def execution(organization: Organization, agent: Agent) -> Execution:
     factories.tool(organization)
-    return admit(factories.caller(agent), factories.call("echo", {"text": "x"}))
+    caller = factories.caller(agent)
+    session, _ = session_actions.open_session(caller=caller, group=None, state=None)
+    made = admit(caller, factories.call("echo", {"text": "x"}, session=str(session.pk)))
+    StateTransition.objects.create(
+        organization=organization, session=session, execution=made, tool_name="echo",
+        from_state="undefined", to_state="analysis",
+    )  # fmt: skip
+    return made
 
 
 def test_everything_is_registered() -> None:

@@ -13,7 +13,7 @@ from tests import factories
 from tests.admin.test_admin import place
 from tests.ui.pages import text
 from tools.models import Agent, LicenseTier, Organization, Token, Tool, ToolGroup, User
-from tools.policy.actions import granted_tools
+from tools.policy.grant_actions import granted_tools
 
 Count = Callable[[], int]
 
@@ -110,7 +110,11 @@ def test_an_object_permission_counts_and_is_recorded(
     assert granted_tools(agent) == ["echo"]
     assert revision() == before + 1
     record = recorded(organization, "ADMIN.GRANT_CHANGE")
-    assert record.details == {"whom": user.username, "permissions": ["execute_tool"]}
+    assert record.details == {
+        "whom": user.username,
+        "permissions": ["execute_tool"],
+        "before": [],
+    }
 
 
 def test_staff_grant_nothing_without_permission(staff_client, organization: Organization) -> None:

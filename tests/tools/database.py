@@ -40,6 +40,14 @@ def no_lease_for(organization: Organization) -> Iterator[None]:
 
 
 @contextmanager
+def no_transition_for(organization: Organization) -> Iterator[None]:
+    """While it lasts, no state transition of the organization can be written."""
+    whose = f"NEW.organization_id = '{organization.pk}'"
+    with _refusing("INSERT ON tools_statetransition", whose):
+        yield
+
+
+@contextmanager
 def _refusing(deed: str, condition: str) -> Iterator[None]:
     name = f"refuse_{uuid4().hex[:12]}"
     table = deed.rpartition(" ")[2]

@@ -5,9 +5,10 @@ from django.test import Client
 
 from tests import factories
 from tests.ui.pages import htmx, text
+from tools.execution import session_actions
 from tools.execution.events import append
 from tools.execution.pipeline import admit
-from tools.models import Agent, Execution, Organization
+from tools.models import Agent, Execution, Organization, StateTransition
 
 
 @pytest.fixture
@@ -108,3 +109,26 @@ def test_view_execution_shows_those_of_one_organization(client_of, waiting: Exec
     client = Client()
     client.force_login(stranger, backend="tools.policy.login.PeopleBackend")
     assert client.get(f"/executions/{waiting.pk}/").status_code == 404
+
+
+def test_a_call_of_a_session_shows_where_its_workflow_stands(
+    admin_client: Client, agent: Agent, organization: Organization
+) -> None:
+    factories.tool(organization)
+    caller = factories.caller(agent)
+    session, _ = session_actions.open_session(caller=caller, group=["default"], state="<draft>")
+    call = factories.call("echo", {"text": "x"}, session=str(session.pk))
+    execution = admit(caller, call)
+    StateTransition.objects.create(
+        organization=organization, session=session, execution=execution, tool_name="echo",
+        from_state="<draft>", to_state="review",
+    )  # fmt: skip
+    page = text(admin_client.get(f"/executions/{execution.pk}/"))
+    card = page.partition('id="session"')[2].partition("</section>")[0]
+    assert str(session.pk) in card
+    assert "&lt;draft&gt; → review" in card and "this call" in card
+    assert '<span class="kind">closed</span>' not in card
+
+
+def test_a_call_without_a_session_shows_none(admin_client: Client, waiting: Execution) -> None:
+    assert 'id="session"' not in text(admin_client.get(f"/executions/{waiting.pk}/"))

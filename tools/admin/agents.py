@@ -6,47 +6,54 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor
+from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor, giver
+from tools.definitions.callers import Caller
 from tools.models import Agent, Token
 from tools.policy import actions
+from tools.policy.grant_actions import grant, granted_tool_groups, granted_tools
 
-GRANTS = ("groups", "tools", "permissions")
+GRANTS = ("groups", "tools", "tool_groups", "permissions")
 PLAIN = ("description", "strict", "active")
 
 
 class AgentForm(ActionForm):
+    giver: Caller
     groups = LinesField(help_text="Tool groups it may request, one a line; * is all.")
     tools = LinesField(help_text="The tools it may execute among those, one a line; * is all.")
+    tool_groups = LinesField(help_text="Groups whose every tool it may execute, one a line.")
     permissions = LinesField(help_text="Permissions that tools require, one a line; * is all.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.instance._state.adding:
-            self.initial.update(groups=["default"], tools=["*"], permissions=[])
+            self.initial.update(groups=["default"], tools=["*"], tool_groups=[], permissions=[])
         else:
             self.initial.update(_granted(self.instance))
 
     def act(self, data: dict[str, Any]) -> Agent:
         if self.instance._state.adding:
             given = {name: data[name] for name in ("slug", "description", "strict", *GRANTS)}
-            return actions.create_agent(organization=self.home, by=self.by, **given)
+            return actions.create_agent(
+                organization=self.home, by=self.by, giver=self.giver, **given
+            )
         self._change(data)
         return Agent.objects.get(pk=self.instance.pk)
 
     def _change(self, data: dict[str, Any]) -> None:
         changes = {name: data[name] for name in PLAIN if name in self.changed_data}
         grants = {name: data[name] for name in GRANTS if name in self.changed_data}
+        if grants:
+            grant(agent=self.instance, by=self.by, giver=self.giver, **grants)
         if changes:
             actions.change_agent(agent=self.instance, by=self.by, **changes)
-        if grants:
-            actions.grant(agent=self.instance, by=self.by, **grants)
 
 
 def _granted(agent: Agent) -> dict[str, list[str]]:
     account = agent.service_account
     return {
         "groups": account.granted_groups,
-        "tools": actions.granted_tools(agent),
+        "tools": granted_tools(agent),
+        "tool_groups": granted_tool_groups(agent),
         "permissions": account.granted_permissions,
     }
 
@@ -66,11 +73,21 @@ class AgentAdmin(Guarded):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("slug",) if obj else ()
 
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any
+    ) -> Any:
+        made = super().get_form(request, obj, change, **options)
+        made.giver = giver(request, obj.organization if obj else None)
+        return made
+
     def groups(self, agent: Agent) -> str:
         return ", ".join(_granted(agent)["groups"])
 
     def tools(self, agent: Agent) -> str:
         return ", ".join(_granted(agent)["tools"])
+
+    def tool_groups(self, agent: Agent) -> str:
+        return ", ".join(_granted(agent)["tool_groups"])
 
     def permissions(self, agent: Agent) -> str:
         return ", ".join(_granted(agent)["permissions"])
@@ -101,8 +118,8 @@ class TokenAdmin(ReadOnly):
     list_select_related = ("user",)
     search_fields = ("public_id", "label", "user__username")
     fields = (
-        "public_id", "user", "label", "scopes", "created_at", "created_by", "expires_at",
-        "last_used_at", "revoked_at",
+        "public_id", "user", "label", "scopes", "groups", "tools", "created_at",
+        "created_by", "expires_at", "last_used_at", "revoked_at",
     )  # fmt: skip
     actions = ("revoke",)
 

@@ -5,19 +5,23 @@ from typing import Any
 
 from django import forms
 from django.contrib.admin import ModelAdmin
+from django.contrib.auth.models import Group
 from django.core.exceptions import FieldDoesNotExist, PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.forms.models import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse
 from guardian.admin import GuardedModelAdminMixin, UserManage
+from guardian.shortcuts import get_group_perms, get_user_perms
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.definitions import strict_json
-from tools.errors import ToolcribError
+from tools.definitions.callers import Caller
+from tools.errors import Forbidden, ToolcribError
 from tools.models import Organization, User
 from tools.policy.callers import actor_of, caller_of_user
+from tools.policy.grant_actions import check_changeable, check_held
 
 
 def actor(request: HttpRequest, organization: Organization | None = None) -> Actor:
@@ -26,6 +30,13 @@ def actor(request: HttpRequest, organization: Organization | None = None) -> Act
     assert isinstance(user, User)
     address = str(request.META.get("REMOTE_ADDR", ""))
     return actor_of(caller_of_user(user, organization=organization, source_ip=address))
+
+
+def giver(request: HttpRequest, organization: Organization | None = None) -> Caller:
+    """Who hands something out, with what they hold themselves."""
+    user = request.user
+    assert isinstance(user, User)
+    return caller_of_user(user, organization=organization)
 
 
 class LinesField(forms.CharField):
@@ -203,6 +214,8 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
 
     def obj_perms_manage_view(self, request: HttpRequest, object_pk: str) -> HttpResponse:
         self._guarded(request, object_pk)
+        if "submit_manage_group" in request.POST:
+            _check_reaches_everywhere(request)
         return super().obj_perms_manage_view(request, object_pk)  # type: ignore[no-untyped-call]
 
     @transaction.atomic
@@ -213,10 +226,13 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
         superuser = request.user.is_superuser
         if not superuser and user.organization_id != self.organization_of(row).pk:
             raise Http404
+        before = sorted(str(codename) for codename in get_user_perms(user, row))
+        if request.method == "POST" and not superuser:
+            self._check_giver(request, row, user, before)
         response: HttpResponse = super().obj_perms_manage_user_view(  # type: ignore[no-untyped-call]
             request, object_pk, user_id
         )
-        self._granted(request, response, row, user.username)
+        self._granted(request, response, row, user.username, before)
         return response
 
     @transaction.atomic
@@ -224,13 +240,29 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
         self, request: HttpRequest, object_pk: str, group_id: str
     ) -> HttpResponse:
         row = self._guarded(request, object_pk)
-        if not group_id.isdecimal():
-            raise Http404
+        _check_reaches_everywhere(request)
+        group = _found(Group.objects.all(), group_id)
+        before = sorted(str(codename) for codename in get_group_perms(group, row))
         response: HttpResponse = super().obj_perms_manage_group_view(  # type: ignore[no-untyped-call]
             request, object_pk, group_id
         )
-        self._granted(request, response, row, f"group {group_id}")
+        self._granted(request, response, row, f"group {group_id}", before)
         return response
+
+    def _check_giver(self, request: HttpRequest, row: Any, user: User, before: list[str]) -> None:
+        """What holds of grants everywhere holds on this page too."""
+        by = giver(request, self.organization_of(row))
+        chosen = set(request.POST.getlist("permissions")).difference(before)
+        kind = {"execute_tool": "tools", "execute_toolgroup": "tool_groups"}
+        try:
+            check_changeable(by, user)
+            for codename in chosen:
+                if codename in kind:
+                    check_held(by, {kind[codename]: [row.name]})
+                elif not request.user.has_perm(f"{row._meta.app_label}.{codename}"):
+                    raise PermissionDenied
+        except Forbidden:
+            raise PermissionDenied from None
 
     def _guarded(self, request: HttpRequest, object_pk: str) -> Any:
         row = _found(self.get_queryset(request), object_pk)  # type: ignore[no-untyped-call]
@@ -238,7 +270,9 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
             raise PermissionDenied
         return row
 
-    def _granted(self, request: HttpRequest, response: HttpResponse, row: Any, whom: str) -> None:
+    def _granted(
+        self, request: HttpRequest, response: HttpResponse, row: Any, whom: str, before: list[str]
+    ) -> None:
         """Counted and recorded: other processes keep grants until the revision moves."""
         if request.method != "POST" or response.status_code != 302:
             return  # nothing was saved
@@ -250,8 +284,14 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
             by=actor(request, organization),
             outcome=Outcome.CHANGED,
             subject=f"{row._meta.model_name}:{row}",
-            details={"whom": whom, "permissions": chosen},
+            details={"whom": whom, "permissions": chosen, "before": before},
         )
+
+
+def _check_reaches_everywhere(request: HttpRequest) -> None:
+    """Groups of people reach across organizations, so superusers alone see to them."""
+    if not request.user.is_superuser:
+        raise PermissionDenied
 
 
 def _found(rows: QuerySet[Any], identifier: str) -> Any:

@@ -9,14 +9,20 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from tools.admin.base import ActionAdmin, ActionForm, Guarded, LinesField, ReadOnly, actor
+from tools.admin.base import ActionAdmin, ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.catalog import actions
+from tools.catalog.registry import registry
+from tools.catalog.sources import save_source
 from tools.definitions import strict_json
+from tools.definitions.callers import Caller
 from tools.errors import ToolcribError
-from tools.models import Tool, ToolGroup, ToolVersion
+from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService, ToolVersion
+from tools.models.source import Source
+from tools.policy.findings import findings_about
+from tools.policy.groups import save_group
 
 EXAMPLE = {
     "name": "shout",
@@ -103,12 +109,14 @@ class RefusesAloud(ActionAdmin):
 @admin.register(Tool)
 class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
     form = ToolForm
-    fields = ("definition",)
-    list_display = ("name", "organization", "type", "status", "version_label", "updated_at")
-    list_filter = ("status", "type")
+    readonly_fields = ("findings",)
+    list_display = (
+        "name", "organization", "type", "status", "critical", "version_label", "updated_at",
+    )  # fmt: skip
+    list_filter = ("status", "critical", "type")
     list_select_related = ("organization", "version")
     search_fields = ("name",)
-    actions = ("enable", "disable")
+    actions = ("enable", "disable", "mark_critical", "unmark_critical")
     show_full_result_count = False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tool]:
@@ -118,6 +126,18 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
     @admin.display(description="version", ordering="version__label")
     def version_label(self, tool: Tool) -> str:
         return tool.version.label if tool.version else ""
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("definition", "findings") if obj else ("definition",)
+
+    @admin.display(description="what is odd")
+    def findings(self, tool: Tool) -> SafeString:
+        """What the linter says of the tool as it is saved."""
+        place = tool.organization
+        found = findings_about(registry.snapshot(place.pk, place.revision), tool.name)
+        rows = ((one.severity, one.message, one.hint) for one in found)
+        said = format_html_join("", "<p><strong>{}</strong> {} {}</p>", rows)
+        return said or SafeString("Nothing.")
 
     def definition(self, tool: Tool) -> SafeString:
         """For who may look and not change."""
@@ -130,6 +150,19 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
     @admin.action(description="Disable the selected tools", permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
         self._switch(request, queryset, enabled=False)
+
+    @admin.action(description="Ask two people for every call", permissions=["change"])
+    def mark_critical(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
+        self._mark(request, queryset, critical=True)
+
+    @admin.action(description="Ask two people no more", permissions=["change"])
+    def unmark_critical(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
+        self._mark(request, queryset, critical=False)
+
+    def _mark(self, request: HttpRequest, queryset: QuerySet[Tool], *, critical: bool) -> None:
+        for tool in queryset.select_related("organization"):
+            by = actor(request, tool.organization)
+            actions.set_critical(tool=tool, critical=critical, by=by)
 
     def delete(self, row: Tool, request: HttpRequest) -> None:
         actions.delete_tool(tool=row, by=actor(request, row.organization))
@@ -160,32 +193,133 @@ class ToolVersionAdmin(ReadOnly):
         return _block(version.definition)
 
 
-class GroupForm(ActionForm):
+class WindowsField(LinesField):
+    """A window a line: the days, none for every day, and from when to when."""
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return "\n".join(
+            " ".join([*window.get("days", ()), f"{window['from']}-{window['to']}"])
+            for window in value
+        )
+
+    def to_python(self, value: Any) -> Any:
+        """What no window can be is left for the action to refuse."""
+        return [_window(line.split()) for line in super().to_python(value) if line.strip()]
+
+
+def _window(words: list[str]) -> dict[str, Any]:
+    *days, hours = words
+    begin, _, end = hours.partition("-")
+    return {**({"days": days} if days else {}), "from": begin, "to": end}
+
+
+class OwnedForm(ActionForm):
+    """A row that is made in the administrator's own organization, and keeps its name."""
+
+    @property
+    def place(self) -> Organization:
+        return self.home if self.instance._state.adding else self.instance.organization
+
+    def name_of(self, data: dict[str, Any]) -> str:
+        return str(data["name"] if self.instance._state.adding else self.instance.name)
+
+
+class GroupForm(OwnedForm):
+    giver: Caller
     permissions = LinesField(help_text="Held by whoever is granted the group; one a line.")
+    parent = forms.ModelChoiceField(
+        ToolGroup.objects.none(),
+        required=False,
+        help_text="A tool in this group is also in its parent.",
+    )
+    schedule = WindowsField(
+        label="Open",
+        help_text="One window a line, such as 22:00-06:00, or mon tue wed thu fri 09:00-17:00, in "
+        "the organization's time zone; no line is always.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "parent" in self.fields:
+            others = ToolGroup.objects.filter(organization=self.place).exclude(pk=self.instance.pk)
+            self.fields["parent"].queryset = others  # type: ignore[attr-defined]
 
     def act(self, data: dict[str, Any]) -> ToolGroup:
-        adding = self.instance._state.adding
-        place = self.home if adding else self.instance.organization
-        name = data["name"] if adding else self.instance.name
-        return actions.save_group(
-            organization=place,
-            name=name,
+        said = {name: value for name, value in data.items() if name not in ("name", "parent")}
+        parent = data["parent"].name if data["parent"] else None
+        return save_group(
+            giver=self.giver,
+            organization=self.place,
+            name=self.name_of(data),
             by=self.by,
-            description=data["description"],
-            permissions=data["permissions"],
+            parent=parent,
+            **said,
         )
 
 
 @admin.register(ToolGroup)
 class ToolGroupAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
     form = GroupForm
-    fields = ("name", "description", "permissions")
-    list_display = ("name", "organization", "description")
-    list_select_related = ("organization",)
+    fields = (
+        "name", "description", "permissions", "parent", "schedule", "max_queue_age_s",
+        "max_cpu_percent",
+    )  # fmt: skip
+    list_display = ("name", "organization", "parent", "description")
+    list_select_related = ("organization", "parent")
     search_fields = ("name",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("name",) if obj else ()  # tools and grants name it
 
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any
+    ) -> Any:
+        made = super().get_form(request, obj, change, **options)
+        made.giver = giver(request, obj.organization if obj else None)
+        return made
+
     def delete(self, row: ToolGroup, request: HttpRequest) -> None:
         actions.delete_group(group=row, by=actor(request, row.organization))
+
+
+class SourceForm(OwnedForm):
+    unnamed = forms.BooleanField(
+        required=False,
+        label="No groups of its own",
+        help_text="Its tools that name none are in default, and the list below says nothing.",
+    )
+    default_groups = LinesField(
+        help_text="Groups of its tools that name none, one a line. An empty list: only through *."
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["unnamed"] = self.instance.default_groups is None
+
+    def act(self, data: dict[str, Any]) -> Source:
+        return save_source(
+            kind=type(self.instance),
+            organization=self.place,
+            name=self.name_of(data),
+            by=self.by,
+            default_groups=None if data["unnamed"] else data["default_groups"],
+        )
+
+
+@admin.register(ToolService, McpServer)
+class SourceAdmin(ActionAdmin):
+    form = SourceForm
+    fields = ("name", "unnamed", "default_groups")
+    list_display = ("name", "organization", "default_groups")
+    list_select_related = ("organization",)
+    search_fields = ("name",)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("name",) if obj else ()  # definitions name it
+
+    @admin.display(description="No groups of its own", boolean=True)
+    def unnamed(self, source: Source) -> bool:
+        """For who may look and not change."""
+        return source.default_groups is None

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib import admin
 
 from tools.admin.base import ReadOnly
-from tools.models import Execution, ExecutionEvent
+from tools.models import Execution, ExecutionEvent, Session, StateTransition
 
 
 @admin.register(Execution)
@@ -33,5 +33,24 @@ class ExecutionEventAdmin(ReadOnly):
     list_display = ("execution", "sequence", "type", "message", "created_at")
     list_filter = ("type",)
     list_select_related = ("execution",)
+    ordering = ("-id",)
+    show_full_result_count = False
+
+
+@admin.register(Session)
+class SessionAdmin(ReadOnly):
+    list_display = ("id", "state", "user", "agent", "created_at", "entered_at", "closed_at")
+    list_filter = (("closed_at", admin.EmptyFieldListFilter),)
+    list_select_related = ("user", "agent")
+    search_fields = ("=id", "=state", "agent__slug", "user__username")
+    date_hierarchy = "created_at"
+    show_full_result_count = False
+
+
+@admin.register(StateTransition)
+class StateTransitionAdmin(ReadOnly):
+    list_display = ("tool_name", "from_state", "to_state", "session", "at")
+    list_select_related = ("session",)
+    search_fields = ("tool_name", "=from_state", "=to_state")
     ordering = ("-id",)
     show_full_result_count = False

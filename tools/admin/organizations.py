@@ -1,22 +1,26 @@
 """Organizations and their licence tiers. For superusers to change: they reach beyond one place."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from django import forms
-from django.contrib import admin
-from django.core.exceptions import ValidationError
+from django.contrib import admin, messages
 from django.http import HttpRequest
 
-from audit.actions import record
-from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, HostsField, LinesField
 from tools.catalog.builtins import install_builtins
 from tools.models import LicenseTier, Organization
 from tools.policy import actions
+from tools.policy.licenses import Change
+from tools.policy.licensing import standing_of
+
+_NAMED = 20
 
 
 class OrganizationForm(ActionForm):
+    follows: Change | None = None  # of another tier
     allowed_hosts = HostsField(label="Hosts of web_fetch")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -37,7 +41,8 @@ class OrganizationForm(ActionForm):
 
     def _rename(self, data: dict[str, Any]) -> None:
         if "tier" in self.changed_data:
-            actions.set_tier(organization=self.instance, tier=data["tier"], by=self.by)
+            place = self.instance
+            self.follows = actions.set_tier(organization=place, tier=data["tier"], by=self.by)
         if "name" in self.changed_data:
             actions.rename_organization(organization=self.instance, name=data["name"], by=self.by)
 
@@ -51,30 +56,45 @@ class OrganizationForm(ActionForm):
 
 
 class TierForm(ActionForm):
+    follows: Mapping[str, Change] = MappingProxyType({})  # by organization
     every_builtin = forms.BooleanField(
         required=False, label="Every built-in tool", help_text="Then the list below says nothing."
     )
     builtin_tools = LinesField(help_text="Built-in tools of this tier, one a line.")
+    every_level = forms.BooleanField(
+        required=False, label="Every isolation level", help_text="Then no box below counts."
+    )
+    isolation_levels = forms.MultipleChoiceField(
+        required=False,
+        choices=[(level.value, level.value) for level in IsolationLevel],
+        widget=forms.CheckboxSelectMultiple,
+        help_text="What tools, organizations and profiles may ask for.",
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial["every_builtin"] = self.instance.builtin_tools is None
+        self.initial["every_level"] = self.instance.isolation_levels is None
 
     def act(self, data: dict[str, Any]) -> LicenseTier:
         changes = {**data}
         if changes.pop("every_builtin"):
             changes["builtin_tools"] = None
-        if not self.instance._state.adding:
-            return actions.change_tier(tier=self.instance, by=self.by, **changes)
-        made = LicenseTier(**changes)
-        try:
-            made.full_clean()
-        except ValidationError as error:
-            self.add_error(None, error)
-            return made
-        made.save()
-        record(Event.TIER_CHANGE, by=self.by, outcome=Outcome.CHANGED, subject=made.name)
-        return made
+        if changes.pop("every_level"):
+            changes["isolation_levels"] = None
+        if self.instance._state.adding:
+            return actions.create_tier(by=self.by, **changes)
+        self.follows = actions.change_tier(tier=self.instance, by=self.by, **changes)
+        return self.instance
+
+
+def _tell(request: HttpRequest, slug: str, change: Change) -> None:
+    """What a change of a tier did to the tools of an organization."""
+    for word in ("disabled", "enabled"):
+        names = getattr(change, word)
+        if names:
+            shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
+            messages.warning(request, f"{slug}: {len(names)} custom tools {word}: {shown}")
 
 
 class ForSuperusers(ActionAdmin):
@@ -91,13 +111,30 @@ class ForSuperusers(ActionAdmin):
 class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
     place = ""
     form = OrganizationForm
-    fields = ("slug", "name", "tier", "minimum_isolation", "allowed_hosts")
+    fields = ("slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts")
     list_display = ("slug", "name", "tier", "created_at")
     list_select_related = ("tier",)
     search_fields = ("slug", "name")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("slug",) if obj else ()  # evidence and workspaces are named by it
+        # Evidence and workspaces are named by the slug.
+        return ("slug", "license") if obj else ("license",)
+
+    @admin.display(description="Licence")
+    def license(self, organization: Organization) -> str:
+        if organization._state.adding:
+            return "none"
+        standing = standing_of(organization)
+        if standing.expires_at is None:
+            return f"{standing.license_id or 'none'}, without an end"
+        counts = f"; {standing.tier.name} counts" if standing.tier != standing.own else ""
+        named = standing.license_id or "none"
+        return f"{named}, until {standing.expires_at:%Y-%m-%d}: {standing.state}{counts}"
+
+    def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
+        if form.follows is not None:
+            _tell(request, form.instance.slug, form.follows)
+        return super().save_form(request, form, change)
 
 
 @admin.register(LicenseTier)
@@ -105,10 +142,15 @@ class LicenseTierAdmin(ForSuperusers):
     place = ""
     form = TierForm
     fields = (
-        "name", "rank", "every_builtin", "builtin_tools", "max_custom_tools",
-        "custom_sandbox_profiles",
+        "name", "rank", "every_builtin", "builtin_tools", "max_custom_tools", "every_level",
+        "isolation_levels", "custom_sandbox_profiles",
     )  # fmt: skip
     list_display = ("name", "rank", "max_custom_tools", "custom_sandbox_profiles")
+
+    def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
+        for slug, follows in form.follows.items():
+            _tell(request, slug, follows)
+        return super().save_form(request, form, change)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return LicenseTier.objects.order_by("rank")  # tiers belong to no organization

@@ -12,18 +12,39 @@ from django.http import HttpRequest, HttpResponse
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from tools.admin.base import LinesField, OwnOrganization, actor
-from tools.models import Organization, User
+from tools.admin.base import LinesField, OwnOrganization, actor, giver
+from tools.definitions.callers import Caller
+from tools.errors import Forbidden
+from tools.models import User
+from tools.policy.grant_actions import check_held
+from tools.policy.people import count_up
 
 POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")
+GRANTS = frozenset({*POWERS, "granted_groups", "granted_permissions", "permissions"})
+TOOLS = {"groups": "granted_groups", "permissions": "granted_permissions"}
 
 
 class PersonForm(UserChangeForm):
+    giver: Caller
     granted_groups = LinesField(help_text='Tool groups, one a line; "*" is all.')
     granted_permissions = LinesField(help_text="What tools require, one a line.")
 
     class Meta(UserChangeForm.Meta):
         model = User
+
+    def clean(self) -> dict[str, Any]:
+        """Nobody grants what they do not hold themselves."""
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        more = {
+            what: set(data[column]).difference(getattr(self.instance, column))
+            for what, column in TOOLS.items()
+            if column in data
+        }
+        try:
+            check_held(self.giver, more)
+        except Forbidden as refusal:
+            self.add_error(None, refusal.message)
+        return data
 
 
 class NewPersonForm(AdminUserCreationForm):
@@ -58,9 +79,20 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         return super().get_queryset(request).filter(is_service_account=False)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Nobody but a superuser hands out power over the administration, or moves people."""
-        moved = ("organization",) if obj or not _superuser(request) else ()
-        return self._always_read + moved + (() if _superuser(request) else POWERS)
+        """Nobody but a superuser hands out power over the administration, moves people, or changes
+        what they were granted themselves."""
+        superuser = _superuser(request)
+        moved = ("organization",) if obj or not superuser else ()
+        own = tuple(TOOLS.values()) if obj and obj.pk == request.user.pk else ()
+        return self._always_read + moved + (() if superuser else POWERS + own)
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any
+    ) -> Any:
+        made: Any = super().get_form(request, obj, change=change, **options)
+        if obj:
+            made.giver = giver(request, obj.organization)
+        return made
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         beyond = obj is not None and obj.is_superuser and not _superuser(request)
@@ -73,6 +105,11 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         if not change and not _superuser(request):
             obj.organization = request.user.organization  # type: ignore[union-attr]
         super().save_model(request, obj, form, change)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        if change:
+            _note_grants(request, form, f"user:{form.instance.username}")
 
     @transaction.atomic
     def user_change_password(
@@ -112,6 +149,10 @@ class PeopleGroupAdmin(GroupAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return _superuser(request)
 
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        _note_grants(request, form, f"group:{form.instance.name}")
+
     def log_addition(self, request: HttpRequest, obj: Group, message: Any) -> Any:
         _note_group(request, obj, message)
         return super().log_addition(request, obj, message)
@@ -129,9 +170,32 @@ def _superuser(request: HttpRequest) -> bool:
     return bool(request.user.is_superuser)
 
 
+def _note_grants(request: HttpRequest, form: Any, subject: str) -> None:
+    """Before and after, of what was granted."""
+    changed = [name for name in form.changed_data if name in GRANTS]
+    if not changed:
+        return
+    place = getattr(form.instance, "organization", None)
+    record(
+        Event.GRANT_CHANGE,
+        by=actor(request, place),
+        outcome=Outcome.CHANGED,
+        subject=subject,
+        details={
+            "before": {name: _shown(form.initial.get(name)) for name in changed},
+            "after": {name: _shown(form.cleaned_data[name]) for name in changed},
+        },
+    )
+
+
+def _shown(value: Any) -> Any:
+    """A switch as it is, anything else as the sorted names of what was chosen."""
+    return value if isinstance(value, bool) else sorted(str(item) for item in value or ())
+
+
 def _note(request: HttpRequest, user: User, message: Any) -> None:
     """What a person may do can have changed: count the revision and record it."""
-    Organization.objects.next_revision(user.organization_id)
+    count_up(User.objects.filter(pk=user.pk), user.organization)
     record(
         Event.ROW_CHANGE,
         by=actor(request, user.organization),
@@ -143,8 +207,7 @@ def _note(request: HttpRequest, user: User, message: Any) -> None:
 
 def _note_group(request: HttpRequest, group: Group, message: Any) -> None:
     """Its members may be anywhere: each of their organizations is told."""
-    for organization in Organization.objects.filter(users__groups=group).distinct().order_by("pk"):
-        Organization.objects.next_revision(organization.pk)
+    count_up(User.objects.filter(groups=group))
     record(
         Event.ROW_CHANGE,
         by=actor(request),

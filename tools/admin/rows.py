@@ -1,5 +1,5 @@
 """Every row of the product, registered. Importing this module is what does it."""
 
-from tools.admin import agents, catalog, evidence, organizations, people, sandboxing
+from tools.admin import agents, allowances, catalog, evidence, organizations, people, sandboxing
 
-__all__ = ["agents", "catalog", "evidence", "organizations", "people", "sandboxing"]
+__all__ = ["agents", "allowances", "catalog", "evidence", "organizations", "people", "sandboxing"]

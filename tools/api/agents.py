@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
@@ -23,10 +24,11 @@ from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
 from tools.errors import NotFound
 from tools.models import Agent, Token
-from tools.policy import actions
-from tools.shapes import agent_shape, token_shape
+from tools.policy import actions, allowances, grant_actions
+from tools.shapes import agent_shape, allowances_shape, token_shape
 
-GRANTS = ("groups", "tools", "permissions")
+GRANTS = ("groups", "tools", "tool_groups", "permissions")
+BOUNDS = ("budget", "quotas")
 
 
 class AgentView(CallerView):
@@ -42,7 +44,9 @@ class AgentView(CallerView):
         return found
 
     def shape(self, agent: Agent) -> dict[str, object]:
-        return agent_shape(agent, actions.granted_tools(agent))
+        held = {"tool_groups": grant_actions.granted_tool_groups(agent)}
+        bounds = allowances_shape(allowances.allowances_of(agent))
+        return agent_shape(agent, grant_actions.granted_tools(agent)) | held | bounds
 
 
 class AgentList(AgentView):
@@ -59,10 +63,16 @@ class AgentList(AgentView):
         responses={201: AgentAnswer, 409: ErrorAnswer},
     )
     def post(self, request: Request) -> Response:
-        """A new agent is granted the group `default` and nothing else, unless told otherwise."""
+        """A new agent is granted the group `default` and nothing else, unless told otherwise.
+
+        Where neither tools nor tool groups are named it may execute all of its groups' tools.
+        Nobody grants what they do not hold themselves.
+        """
         self.require("add_agent")
         wanted = self.body(AgentBody)
-        agent = actions.create_agent(organization=self.organization, by=self.actor, **wanted)
+        agent = actions.create_agent(
+            organization=self.organization, by=self.actor, giver=self.caller, **wanted
+        )
         address = f"/api/v1/agents/{agent.slug}"
         shape = self.shape(self.agent(agent.slug))
         return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
@@ -79,13 +89,16 @@ class AgentDetail(AgentView):
         request=AgentChange,
         responses={200: AgentAnswer, 404: ErrorAnswer},
     )
+    @transaction.atomic
     def patch(self, request: Request, slug: str) -> Response:
-        """Change what is given. A grant that is taken away counts from the next request on."""
+        """Change what is given, all or nothing. What is taken away counts from the next request."""
         self.require("change_agent")
         agent, wanted = self.agent(slug), self.body(AgentChange)
         grants = {kind: wanted.pop(kind) for kind in GRANTS if kind in wanted}
         if grants:
-            actions.grant(agent=agent, by=self.actor, **grants)
+            grant_actions.grant(agent=agent, by=self.actor, giver=self.caller, **grants)
+        if bounds := {kind: wanted.pop(kind) for kind in BOUNDS if kind in wanted}:
+            allowances.set_allowances(agent=agent, by=self.actor, changes=bounds)
         if wanted:
             actions.change_agent(agent=agent, by=self.actor, **wanted)
         return Response(self.shape(self.agent(slug)))

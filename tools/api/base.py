@@ -13,6 +13,7 @@ from tools.api.schema import CallerSchema
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, Refused
+from tools.execution import sessions
 from tools.models import Organization
 from tools.policy.authorization import check_groups
 from tools.policy.callers import actor_of
@@ -88,7 +89,10 @@ class CallerView(APIView):
         return self.request.data
 
     def asked(self) -> Asked:
-        """`group` absent is absent; `group=` is the empty list."""
+        """`group` absent is absent; `group=` is the empty list. In a session the server's count."""
         query = self.request.query_params
         groups = [name for name in query.getlist("group") if name] if "group" in query else None
-        return Asked.of(groups, query.get("state"))
+        state = query.get("state")
+        if "session" in query:
+            return sessions.asked_in(self.caller, query["session"], groups, state)
+        return Asked.of(groups, state)

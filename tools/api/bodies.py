@@ -5,9 +5,17 @@ from typing import Any
 from rest_framework import serializers
 
 from sandbox.spec import Backend, IsolationLevel
+from tools.api.allowance_bodies import (
+    MOST_QUOTAS,
+    BudgetAnswer,
+    BudgetBody,
+    QuotaAnswer,
+    QuotaBody,
+)
 from tools.api.fields import Duration, Flag, Seconds, Strict, Text, Whole, texts
 from tools.catalog.hosts import MOST_RULES
 from tools.definitions.callers import Scope
+from tools.definitions.licenses import LicenseState
 from tools.definitions.results import Status
 
 LEVELS = [str(level) for level in IsolationLevel]
@@ -46,6 +54,9 @@ class ErrorAnswer(serializers.Serializer[Any]):
     request_id = serializers.CharField()
     status = serializers.CharField(required=False)
     execution_id = serializers.UUIDField(required=False)
+    limit = serializers.JSONField(required=False, help_text="With 429: calls, or a cost as text.")
+    used = serializers.JSONField(required=False)
+    resets_in_s = serializers.IntegerField(required=False)
 
 
 class InputAnswer(serializers.Serializer[Any]):
@@ -64,6 +75,12 @@ class MetadataAnswer(serializers.Serializer[Any]):
     execution_metrics = serializers.DictField()
 
 
+class RateAnswer(serializers.Serializer[Any]):
+    limit = serializers.IntegerField(help_text="Calls a minute.")
+    used = serializers.IntegerField(help_text="This one included.")
+    resets_in_s = serializers.IntegerField(help_text="Until the oldest of them no longer counts.")
+
+
 class ExecutionAnswer(serializers.Serializer[Any]):
     execution_id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=[str(status) for status in Status])
@@ -78,6 +95,9 @@ class ExecutionAnswer(serializers.Serializer[Any]):
     session = serializers.DictField(allow_null=True)
     confirmation = serializers.DictField(allow_null=True)
     warnings = serializers.ListField(child=serializers.CharField())
+    rate = RateAnswer(
+        required=False, help_text="To who made the call, where the tool has a limit per minute."
+    )
 
 
 class Page(serializers.Serializer[Any]):
@@ -128,6 +148,7 @@ class DefinitionBody(serializers.Serializer[Any]):
     )
     rate_limit_per_minute = serializers.IntegerField(required=False, allow_null=True)
     cost_per_invocation = serializers.CharField(required=False)
+    cost_per_cache_hit = serializers.CharField(required=False)
     cache_ttl = serializers.CharField(required=False, allow_null=True)
     delivery = serializers.CharField(required=False)
     argument_validation = serializers.CharField(required=False)
@@ -136,13 +157,22 @@ class DefinitionBody(serializers.Serializer[Any]):
     version = serializers.CharField(required=False)
     metadata = serializers.DictField(required=False)
     enabled = serializers.BooleanField(required=False)
+    critical = serializers.BooleanField(
+        required=False, help_text="Every call needs the consent of two people."
+    )
     status = serializers.CharField(read_only=True)
+    status_reason = serializers.CharField(read_only=True)
     origin = serializers.CharField(read_only=True)
     effective_isolation = serializers.CharField(
         read_only=True, help_text="The level it runs at here; shown of one tool, not in lists."
     )
     digest = serializers.CharField(read_only=True)
     signature = serializers.DictField(read_only=True)
+    findings = serializers.ListField(
+        child=serializers.DictField(),
+        read_only=True,
+        help_text="What the linter says of it; shown when it was saved. See lint_tools.",
+    )
 
 
 class ToolPage(Page):
@@ -161,52 +191,12 @@ class VersionAnswer(serializers.Serializer[Any]):
     definition = serializers.DictField()
 
 
-class GateAnswer(serializers.Serializer[Any]):
-    gate = serializers.CharField()
-    passed = serializers.BooleanField()
-    code = serializers.CharField()
-    reason = serializers.CharField()
-
-
-class ToolExplained(serializers.Serializer[Any]):
-    tool = serializers.CharField()
-    available = serializers.BooleanField()
-    effective_isolation = serializers.CharField()
-    gates = GateAnswer(many=True)
-
-
-class ExplanationAnswer(serializers.Serializer[Any]):
-    results = ToolExplained(many=True)
-    warnings = serializers.ListField(child=serializers.CharField())
-
-
-class GroupBody(Strict):
-    name = Text(max_length=100)
-    description = Text(required=False, max_length=1000, allow_blank=True)
-    permissions = texts(required=False)
-
-
-class GroupChange(Strict):
-    description = Text(required=False, max_length=1000, allow_blank=True)
-    permissions = texts(required=False)
-
-
-class GroupAnswer(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    description = serializers.CharField()
-    permissions = serializers.ListField(child=serializers.CharField())
-    tools = serializers.ListField(child=serializers.CharField())
-
-
-class GroupPage(Page):
-    results = GroupAnswer(many=True)
-
-
 class AgentBody(Strict):
     slug = Text(max_length=63)
     description = Text(required=False, max_length=500, allow_blank=True)
     groups = texts(required=False, allow_null=True)
     tools = texts(required=False, allow_null=True)
+    tool_groups = texts(required=False, allow_null=True)
     permissions = texts(required=False, allow_null=True)
     strict = Flag(required=False)
 
@@ -215,9 +205,19 @@ class AgentChange(Strict):
     description = Text(required=False, max_length=500, allow_blank=True)
     groups = texts(required=False)
     tools = texts(required=False)
+    tool_groups = texts(required=False)
     permissions = texts(required=False)
     strict = Flag(required=False)
     active = Flag(required=False)
+    budget = BudgetBody(
+        required=False, allow_null=True, help_text="The cost of all tools; null removes it."
+    )
+    quotas = serializers.ListField(
+        child=QuotaBody(),
+        required=False,
+        max_length=MOST_QUOTAS,
+        help_text="Replaces the list. The budget stays unless an entry is for the cost of all.",
+    )
 
 
 class AgentAnswer(serializers.Serializer[Any]):
@@ -227,8 +227,11 @@ class AgentAnswer(serializers.Serializer[Any]):
     strict = serializers.BooleanField()
     groups = serializers.ListField(child=serializers.CharField())
     tools = serializers.ListField(child=serializers.CharField())
+    tool_groups = serializers.ListField(child=serializers.CharField())
     permissions = serializers.ListField(child=serializers.CharField())
     created_at = serializers.DateTimeField()
+    budget = BudgetAnswer(allow_null=True)
+    quotas = QuotaAnswer(many=True)
 
 
 class AgentPage(Page):
@@ -243,6 +246,8 @@ class TokenBody(Strict):
         allow_empty=False,
     )
     days = Whole(required=False, min_value=1, max_value=365)
+    groups = texts(required=False, allow_null=True, help_text="Narrower than the holder's.")
+    tools = texts(required=False, allow_null=True, help_text="The only tools it is good for.")
 
 
 class LoginBody(Strict):
@@ -250,6 +255,13 @@ class LoginBody(Strict):
     password = Text(max_length=4096, style={"input_type": "password"})
     label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
     days = Whole(required=False, min_value=1, max_value=365)
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=[scope.value for scope in Scope]),
+        required=False,
+        allow_empty=False,
+    )
+    groups = texts(required=False, allow_null=True, help_text="Narrower than the holder's.")
+    tools = texts(required=False, allow_null=True, help_text="The only tools it is good for.")
 
 
 class NewTokenAnswer(serializers.Serializer[Any]):
@@ -263,6 +275,8 @@ class TokenAnswer(serializers.Serializer[Any]):
     label = serializers.CharField()  # type: ignore[assignment]
     prefix = serializers.CharField()
     scopes = serializers.ListField(child=serializers.CharField())
+    groups = serializers.ListField(child=serializers.CharField(), allow_null=True)
+    tools = serializers.ListField(child=serializers.CharField(), allow_null=True)
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
     last_used_at = serializers.DateTimeField(allow_null=True)
@@ -289,14 +303,31 @@ class OrganizationChange(Strict):
         max_length=MOST_RULES,
         help_text="What web_fetch may reach: hosts, or objects as a sandbox profile has them.",
     )
+    time_zone = Text(
+        max_length=64,
+        required=False,
+        help_text="Such as Europe/Berlin, in which windows of groups and days of quotas are meant.",
+    )
+
+
+class LicenseAnswer(serializers.Serializer[Any]):
+    """How the organization's licence stands now."""
+
+    id = serializers.CharField(allow_null=True)
+    expires_at = serializers.DateTimeField(allow_null=True)
+    grace_ends_at = serializers.DateTimeField(allow_null=True)
+    state = serializers.ChoiceField(choices=[str(state) for state in LicenseState])
+    effective_tier = serializers.CharField()
 
 
 class OrganizationAnswer(serializers.Serializer[Any]):
     slug = serializers.CharField()
     name = serializers.CharField()
     tier = serializers.CharField()
+    license = LicenseAnswer()
     minimum_isolation = serializers.ChoiceField(choices=LEVELS)
     allowed_hosts = serializers.ListField(child=serializers.JSONField())
+    time_zone = serializers.CharField()
     created_at = serializers.DateTimeField()
 
 
@@ -371,6 +402,7 @@ class CredentialPage(Page):
 class TierChange(Strict):
     builtin_tools = texts(required=False, allow_null=True)
     max_custom_tools = Whole(required=False, allow_null=True, min_value=0, max_value=1_000_000)
+    isolation_levels = texts(required=False, allow_null=True)
     custom_sandbox_profiles = Flag(required=False)
 
 
@@ -379,6 +411,7 @@ class TierAnswer(serializers.Serializer[Any]):
     rank = serializers.IntegerField()
     builtin_tools = serializers.ListField(child=serializers.CharField(), allow_null=True)
     max_custom_tools = serializers.IntegerField(allow_null=True)
+    isolation_levels = serializers.ListField(child=serializers.CharField(), allow_null=True)
     custom_sandbox_profiles = serializers.BooleanField()
 
 

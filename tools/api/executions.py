@@ -22,7 +22,7 @@ from tools.api.schema import CALL, CALL_OF_TOOL, PAGING, REFUSAL, RESULT
 from tools.definitions.callers import Scope
 from tools.definitions.results import REFUSED, Status
 from tools.errors import Malformed, Refused, Unavailable
-from tools.execution import actions, events
+from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
 from tools.models import Execution, ExecutionEvent
 from tools.shapes import execution_shape
@@ -37,7 +37,13 @@ ANSWERS = {
     403: ErrorAnswer,
     404: ErrorAnswer,
     422: ErrorAnswer,
+    429: ErrorAnswer,
 }
+MOST_WAIT_S = 60
+WAIT = OpenApiParameter(
+    "wait_s", OpenApiTypes.INT, description="Answer when it is over, after 60 seconds at most."
+)
+# Whoever follows or waits for a call keeps a thread; without a place, a wait is answered at once.
 _streams = threading.BoundedSemaphore(settings.EVENT_STREAMS)
 
 
@@ -81,7 +87,10 @@ class ExecutionList(CallerView):
             found = found.filter(tool_name=tool)
         pages = CursorPages()
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
-        return pages.get_paginated_response([execution_shape(row) for row in page])
+        held = confirmations.of_executions(page)
+        return pages.get_paginated_response(
+            [execution_shape(row, held.get(row.pk)) for row in page]
+        )
 
     @extend_schema(
         operation_id="create_execution",
@@ -99,9 +108,18 @@ class ExecutionDetail(CallerView):
     @extend_schema(
         operation_id="get_execution",
         responses={200: ExecutionAnswer, 202: ExecutionAnswer, 404: ErrorAnswer},
+        parameters=[WAIT],
     )
     def get(self, request: Request, execution_id: UUID) -> Response:
-        return _answer(actions.one_of(self.caller, execution_id))
+        """As it is; with `wait_s`, as it is at its end, should that come in time."""
+        execution = actions.one_of(self.caller, execution_id)
+        wait_s = _wait_s(request.query_params.get("wait_s"))
+        if wait_s and not execution.over and _streams.acquire(blocking=False):
+            try:
+                execution = actions.wait_for(execution, wait_s)
+            finally:
+                _streams.release()
+        return _answer(execution, held=True)
 
 
 class ExecutionCancel(CallerView):
@@ -183,12 +201,25 @@ def _key(header: str | None) -> str | None:
     return header
 
 
-def _answer(execution: Execution) -> Response:
-    """200 once it is over, 202 with its address until then."""
+def _answer(execution: Execution, *, held: bool = False) -> Response:
+    """200 once it is over, 202 with its address until then.
+
+    Whether it is or was held costs a query, so it is asked where `held` says so, or the row does.
+    """
+    shown = held or execution.status == Status.REQUIRES_CONFIRMATION
+    found = confirmations.of_executions([execution]).get(execution.pk) if shown else None
     if execution.over:
-        return Response(execution_shape(execution))
+        return Response(execution_shape(execution, found))
     address = f"/api/v1/executions/{execution.pk}"
-    return Response(execution_shape(execution), 202, headers={"Location": address})
+    return Response(execution_shape(execution, found), 202, headers={"Location": address})
+
+
+def _wait_s(raw: str | None) -> float:
+    if not raw:
+        return 0
+    if not raw.isascii() or not raw.isdigit() or len(raw) > 2 or int(raw) > MOST_WAIT_S:
+        raise Malformed(f"wait_s must be a whole number from 0 to {MOST_WAIT_S}.")
+    return int(raw)
 
 
 def _event_id(raw: str | None) -> int:

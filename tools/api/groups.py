@@ -1,4 +1,7 @@
-"""`/api/v1/groups`: which groups there are, and which tools stand in them."""
+"""`/api/v1/groups`: which groups there are, when they are open, and which tools stand in them."""
+
+from functools import cached_property
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
@@ -6,32 +9,65 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer, GroupAnswer, GroupBody, GroupChange, GroupPage
+from tools.api.bodies import ErrorAnswer
+from tools.api.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
 from tools.catalog import actions
+from tools.catalog.membership import Member, members_of, memberships
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.names import WILDCARD
 from tools.errors import Conflict, NotFound
 from tools.models import ToolGroup
 from tools.policy import authorization
-from tools.policy.decision import Asked
+from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.groups import save_group
+from tools.policy.openings import openings_of
 from tools.policy.people import may
 from tools.shapes import group_shape
+
+CHANGED = {200: GroupAnswer, 404: ErrorAnswer}
+NEW: dict[str, Any] = {
+    "description": "",
+    "permissions": [],
+    "parent": None,
+    "schedule": [],
+    "max_queue_age_s": None,
+    "max_cpu_percent": None,
+}
 
 
 class GroupView(CallerView):
     """What the list and one group have in common."""
 
-    def visible(self, group: CatalogGroup) -> bool:
-        granted = self.caller.granted_groups
-        return group.name in granted or WILDCARD in granted or may(self.caller, "view_toolgroup")
+    @cached_property
+    def _sees_every_group(self) -> bool:
+        return WILDCARD in self.caller.granted_groups or may(self.caller, "view_toolgroup")
 
-    def shape(self, group: CatalogGroup, snapshot: Snapshot) -> dict[str, object]:
-        if may(self.caller, "view_tool"):
-            tools = [t for t in snapshot.sorted_tools if group.name in t.definition.groups]
-        else:
-            asked = Asked(frozenset([group.name]), "undefined")
-            tools = authorization.usable_tools(self.caller, asked, snapshot)
-        return group_shape(group, [tool.name for tool in tools])
+    @cached_property
+    def _sees_every_tool(self) -> bool:
+        return may(self.caller, "view_tool")
+
+    def visible(self, name: str) -> bool:
+        return self._sees_every_group or name in self.caller.granted_groups
+
+    def shape(self, group: CatalogGroup, snapshot: Snapshot) -> dict[str, Any]:
+        """A group's place in the tree is shown as far as the caller sees its neighbours."""
+        children = [one.name for one in snapshot.groups.values() if one.parent == group.name]
+        parent = group.parent if group.parent and self.visible(group.parent) else None
+        return group_shape(
+            group,
+            parent=parent,
+            children=sorted(filter(self.visible, children)),
+            closing=openings_of(snapshot).closings.get(group.name),
+            members=self._members(group.name, snapshot),
+            snapshot=snapshot,
+        )
+
+    def _members(self, name: str, snapshot: Snapshot) -> tuple[Member, ...]:
+        if self._sees_every_tool:
+            return members_of(name, snapshot)
+        asked = Asked(frozenset([name]), DEFAULT_STATE)
+        usable = authorization.usable_tools(self.caller, asked, snapshot)
+        return tuple(Member(tool.name, memberships(tool, snapshot)[name]) for tool in usable)
 
 
 class GroupList(GroupView):
@@ -40,9 +76,9 @@ class GroupList(GroupView):
         """The groups the caller was granted, with the tools it sees in them."""
         snapshot = self.snapshot
         shown = [
-            self.shape(group, snapshot)
-            for group in sorted(snapshot.groups.values(), key=lambda group: group.name)
-            if self.visible(group)
+            self.shape(snapshot.groups[name], snapshot)
+            for name in sorted(snapshot.groups)
+            if self.visible(name)
         ]
         return Response({"results": shown, "next": None, "previous": None})
 
@@ -56,45 +92,48 @@ class GroupList(GroupView):
         wanted = self.body(GroupBody)
         if ToolGroup.objects.filter(organization=self.organization, name=wanted["name"]).exists():
             raise Conflict(f"There is a group {wanted['name']} already.", code="group_exists")
-        actions.save_group(organization=self.organization, by=self.actor, **wanted)
+        save_group(giver=self.caller, organization=self.organization, by=self.actor, **wanted)
         snapshot = self.current()
         shape = self.shape(snapshot.groups[wanted["name"]], snapshot)
         return Response(shape, status.HTTP_201_CREATED)
 
 
 class GroupDetail(GroupView):
-    @extend_schema(operation_id="get_group", responses={200: GroupAnswer, 404: ErrorAnswer})
+    @extend_schema(operation_id="get_group", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         return Response(self._shape(name, self.snapshot))
 
-    @extend_schema(
-        operation_id="replace_group",
-        request=GroupChange,
-        responses={200: GroupAnswer, 404: ErrorAnswer},
-    )
+    @extend_schema(operation_id="replace_group", request=GroupChange, responses=CHANGED)
     def put(self, request: Request, name: str) -> Response:
-        return self.patch(request, name)
+        """Say all of it anew; what is left out is as in a new group."""
+        return self._save(name, NEW)
 
-    @extend_schema(
-        operation_id="change_group",
-        request=GroupChange,
-        responses={200: GroupAnswer, 404: ErrorAnswer},
-    )
+    @extend_schema(operation_id="change_group", request=GroupChange, responses=CHANGED)
     def patch(self, request: Request, name: str) -> Response:
-        self.require("change_toolgroup")
-        group = self._row(name)
-        wanted = self.body(GroupChange)
-        actions.save_group(organization=self.organization, name=group.name, by=self.actor, **wanted)
-        return Response(self._shape(name, self.current()))
+        """Change what is given. It holds from every process's next request on."""
+        return self._save(name, {})
 
     @extend_schema(
         operation_id="delete_group", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
     )
     def delete(self, request: Request, name: str) -> Response:
-        """Refused while tools name the group."""
+        """Refused while tools, sources or groups within it name the group."""
         self.require("delete_toolgroup")
         actions.delete_group(group=self._row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _save(self, name: str, otherwise: dict[str, Any]) -> Response:
+        self.require("change_toolgroup")
+        group = self._row(name)
+        wanted = otherwise | self.body(GroupChange)
+        save_group(
+            giver=self.caller,
+            organization=self.organization,
+            name=group.name,
+            by=self.actor,
+            **wanted,
+        )
+        return Response(self._shape(name, self.current()))
 
     def _row(self, name: str) -> ToolGroup:
         row = ToolGroup.objects.filter(organization=self.organization, name=name).first()
@@ -102,8 +141,8 @@ class GroupDetail(GroupView):
             raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
         return row
 
-    def _shape(self, name: str, snapshot: Snapshot) -> dict[str, object]:
+    def _shape(self, name: str, snapshot: Snapshot) -> dict[str, Any]:
         group = snapshot.groups.get(name)
-        if group is None or not self.visible(group):
+        if group is None or not self.visible(name):
             raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
         return self.shape(group, snapshot)

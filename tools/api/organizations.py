@@ -18,12 +18,14 @@ from tools.api.bodies import (
     TierChange,
     TierPage,
 )
+from tools.api.license_bodies import OrganizationChanged, TierChanged, TierFollows, TierWanted
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
 from tools.catalog.builtins import install_builtins
 from tools.errors import Forbidden, NotFound
 from tools.models import LicenseTier, Organization
 from tools.policy import actions
+from tools.policy.licenses import preview
 from tools.shapes import organization_shape, tier_shape
 
 
@@ -38,6 +40,12 @@ class PlatformView(CallerView):
         if found is None:
             known = ", ".join(LicenseTier.objects.values_list("name", flat=True))
             raise NotFound(f"There is no tier {name[:60]!r}, only: {known}.", code="tier_not_found")
+        return found
+
+    def row(self, slug: str) -> Organization:
+        found = Organization.objects.select_related("tier").filter(slug=slug).first()
+        if found is None:
+            raise NotFound("There is no such organization.", code="organization_not_found")
         return found
 
 
@@ -74,21 +82,22 @@ class OrganizationDetail(PlatformView):
     )
     def get(self, request: Request, slug: str) -> Response:
         self.require_superuser()
-        return Response(organization_shape(self._row(slug)))
+        return Response(organization_shape(self.row(slug)))
 
     @extend_schema(
         operation_id="change_organization",
         request=OrganizationChange,
-        responses={200: OrganizationAnswer},
+        responses={200: OrganizationChanged, 409: ErrorAnswer},
     )
     @transaction.atomic
     def patch(self, request: Request, slug: str) -> Response:
-        """Change what is given: all of it or nothing."""
+        """Change what is given: all of it or nothing. `tier_change` says what another tier did."""
         self.require_superuser()
-        wanted, organization = self.body(OrganizationChange), self._row(slug)
+        wanted, organization = self.body(OrganizationChange), self.row(slug)
+        change = None
         if "tier" in wanted:
             tier = self.tier(wanted["tier"])
-            actions.set_tier(organization=organization, tier=tier, by=self.actor)
+            change = actions.set_tier(organization=organization, tier=tier, by=self.actor)
         if "name" in wanted:
             actions.rename_organization(
                 organization=organization, name=wanted["name"], by=self.actor
@@ -99,13 +108,24 @@ class OrganizationDetail(PlatformView):
         if "allowed_hosts" in wanted:
             hosts = wanted["allowed_hosts"]
             actions.set_allowed_hosts(organization=organization, hosts=hosts, by=self.actor)
-        return Response(organization_shape(self._row(slug)))
+        if "time_zone" in wanted:
+            name = wanted["time_zone"]
+            actions.set_time_zone(organization=organization, name=name, by=self.actor)
+        shape = organization_shape(self.row(slug))
+        return Response(shape | ({"tier_change": change.as_dict()} if change else {}))
 
-    def _row(self, slug: str) -> Organization:
-        found = Organization.objects.select_related("tier").filter(slug=slug).first()
-        if found is None:
-            raise NotFound("There is no such organization.", code="organization_not_found")
-        return found
+
+class TierPreview(PlatformView):
+    @extend_schema(
+        operation_id="preview_tier",
+        request=TierWanted,
+        responses={200: TierFollows, 404: ErrorAnswer},
+    )
+    def post(self, request: Request, slug: str) -> Response:
+        """What another tier would do to an organization. Nothing is saved."""
+        self.require_superuser()
+        tier = self.tier(self.body(TierWanted)["tier"])
+        return Response(preview(self.row(slug), tier).as_dict())
 
 
 class TierList(PlatformView):
@@ -126,10 +146,12 @@ class TierDetail(PlatformView):
     @extend_schema(
         operation_id="change_tier",
         request=TierChange,
-        responses={200: TierAnswer, 404: ErrorAnswer},
+        responses={200: TierChanged, 404: ErrorAnswer},
     )
     def patch(self, request: Request, name: str) -> Response:
         """Change a tier; every organization that has it is held to it from its next request on."""
         self.require_superuser()
-        tier = actions.change_tier(tier=self.tier(name), by=self.actor, **self.body(TierChange))
-        return Response(tier_shape(tier))
+        tier = self.tier(name)
+        follows = actions.change_tier(tier=tier, by=self.actor, **self.body(TierChange))
+        organizations = {slug: change.as_dict() for slug, change in follows.items()}
+        return Response(tier_shape(tier) | {"organizations": organizations})

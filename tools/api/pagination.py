@@ -54,6 +54,25 @@ def page_of_tools(request: Request, tools: Sequence[CatalogTool]) -> dict[str, A
     }
 
 
+def page_of_ranked(request: Request, tools: Sequence[CatalogTool]) -> dict[str, Any]:
+    """The same of tools that stand in the order of their rank. A page begins beside the tool that
+    its cursor names; raises `Malformed` when that one is not found any more."""
+    size = _size(request.query_params.get("page_size"))
+    backwards, name = _cursor(request.query_params.get("cursor"))
+    start = 0
+    if name is not None:
+        at = next((at for at, tool in enumerate(tools) if tool.name.lower() == name), None)
+        if at is None:
+            raise Malformed("The list has changed since the cursor was given. Begin it again.")
+        start = max(0, at - size) if backwards else at + 1
+    page, more = tools[start : start + size], start + size < len(tools)
+    return {
+        "results": page,
+        "next": _address(request, "after", page[-1].name) if page and more else None,
+        "previous": _address(request, "before", page[0].name) if page and start else None,
+    }
+
+
 def _size(raw: str | None) -> int:
     if raw is None:
         return CursorPages.page_size

@@ -53,9 +53,11 @@ class PersonalTokens(APIView):
         token, text = actions.create_token(
             user=user,
             by=actor_of(caller_of_user(user, source_ip=ip)),
-            scopes=[*Scope],
+            scopes=given.get("scopes", [*Scope]),
             label=given["label"],
             days=given.get("days"),
+            groups=given.get("groups"),
+            tools=given.get("tools"),
         )
         return Response(new_token_shape(token, text), status.HTTP_201_CREATED)
 

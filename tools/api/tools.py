@@ -1,44 +1,51 @@
 """`/api/v1/tools`: what a caller may use, and, for people, what there is."""
 
+import time
 from typing import Any
 
+from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools import metrics
 from tools.api.base import CallerView
 from tools.api.bodies import (
     DefinitionBody,
     ErrorAnswer,
-    ExplanationAnswer,
     ToolPage,
     VersionAnswer,
 )
-from tools.api.pagination import page_of_tools
+from tools.api.pagination import page_of_ranked, page_of_tools
 from tools.api.schema import CODE_TOOL, PAGING
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
+from tools.catalog.search import ranked, relevant
 from tools.definitions.vocabulary import Category
 from tools.errors import Malformed
-from tools.policy import authorization
-from tools.policy.decision import Question
-from tools.policy.isolation import effective_level
-from tools.policy.people import may
+from tools.policy import authorization, requests
+from tools.policy.findings import findings_about
 from tools.policy.visibility import visible_tool
 from tools.shapes import tool_here, tool_shape, version_shape
 
 REQUEST = [
     OpenApiParameter("group", OpenApiTypes.STR, many=True, description="Requested groups."),
     OpenApiParameter("state", OpenApiTypes.STR, description="Current workflow state."),
+    OpenApiParameter(
+        "session", OpenApiTypes.STR, description="A session of the caller: its groups and state."
+    ),
 ]
 LISTING = [
     *REQUEST,
     OpenApiParameter("category", OpenApiTypes.STR, enum=[*Category]),
     OpenApiParameter("capability", OpenApiTypes.STR, many=True),
-    OpenApiParameter("q", OpenApiTypes.STR, description="Words in name, title or description."),
+    OpenApiParameter(
+        "q",
+        OpenApiTypes.STR,
+        description="Words; the tools that fit come ranked, the best first. Any word may fit: of "
+        "name, title, description, capabilities or parameters.",
+    ),
     *PAGING,
 ]
 
@@ -49,14 +56,12 @@ class ToolList(CallerView):
     )
     def get(self, request: Request) -> Response:
         """The tools that exist for this request and caller."""
-        asked = self.asked()
-        authorization.count_request(asked, self.snapshot)
+        began, asked = time.perf_counter(), self.asked()
+        requests.count(asked, self.snapshot)
         warnings = self.granted(asked, self.snapshot)
         tools = authorization.usable_tools(self.caller, asked, self.snapshot)
-        metrics.filtered_tools.observe(len(tools))
-        if not tools:
-            metrics.empty_lists.inc()
-        page = page_of_tools(request, [tool for tool in tools if self._wanted(tool)])
+        requests.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
+        page = self._page([tool for tool in tools if self._wanted(tool)])
         page["results"] = [tool_shape(tool) for tool in page["results"]]
         return Response(page | {"warnings": warnings})
 
@@ -76,17 +81,23 @@ class ToolList(CallerView):
         shape = shown_now(self, tool.name)
         return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
 
+    def _page(self, tools: list[CatalogTool]) -> dict[str, Any]:
+        """By name; the best first where words are searched for."""
+        text = self.request.query_params.get("q", "")
+        if not text.strip():
+            return page_of_tools(self.request, tools)
+        usable = {tool.name for tool in tools}
+        found = relevant(one for one in ranked(self.snapshot, text) if one.tool.name in usable)
+        return page_of_ranked(self.request, [one.tool for one in found])
+
     def _wanted(self, tool: CatalogTool) -> bool:
         query, raw = self.request.query_params, tool.definition.raw
         category = query.get("category")
         if category and category not in set(Category):
             raise Malformed(f"category must be one of {', '.join(Category)}.")
-        text = f"{tool.name} {raw['title'] or ''} {raw['description']}".lower()
-        return (
-            (not category or raw["category"] == category)
-            and set(query.getlist("capability")) <= set(raw["capabilities"])
-            and all(word in text for word in query.get("q", "").lower().split())
-        )
+        return (not category or raw["category"] == category) and set(
+            query.getlist("capability")
+        ) <= set(raw["capabilities"])
 
 
 class ToolDetail(CallerView):
@@ -126,6 +137,7 @@ class ToolDetail(CallerView):
         actions.delete_tool(tool=actions.find_tool(self.organization, name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
+    @transaction.atomic
     def _change(self, name: str, definition: Any) -> Response:
         self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
@@ -133,13 +145,17 @@ class ToolDetail(CallerView):
         wanted = definition.get("enabled")
         if isinstance(wanted, bool) and wanted != tool.enabled:
             actions.set_enabled(tool=tool, enabled=wanted, by=self.actor)
+        critical = definition.get("critical")
+        if isinstance(critical, bool) and critical != tool.critical:
+            actions.set_critical(tool=tool, critical=critical, by=self.actor)
         return Response(shown_now(self, name))
 
 
 def shown_now(view: CallerView, name: str) -> dict[str, Any]:
-    """A tool as this very request has left it."""
+    """A tool as this very request has left it, and what the linter says of it there."""
     snapshot = view.current()
-    return tool_here(snapshot.tools[name], snapshot)
+    found = [finding.as_dict() for finding in findings_about(snapshot, name)]
+    return tool_here(snapshot.tools[name], snapshot) | {"findings": found}
 
 
 class ToolSwitch(CallerView):
@@ -180,30 +196,3 @@ class ToolRestore(CallerView):
         tool = actions.find_tool(self.organization, name)
         actions.restore_version(tool=tool, label=version, by=self.actor)
         return Response(shown_now(self, name))
-
-
-class ToolExplanation(CallerView):
-    @extend_schema(
-        operation_id="explain_tools",
-        parameters=REQUEST,
-        responses={200: OpenApiResponse(ExplanationAnswer), 403: ErrorAnswer},
-    )
-    def get(self, request: Request) -> Response:
-        """Every tool of the caller's organization with every gate's answer."""
-        asked, snapshot = self.asked(), self.snapshot
-        warnings = self.granted(asked, snapshot)
-        everyone = may(self.caller, "view_tool")
-        rows = []
-        for tool in snapshot.sorted_tools:
-            verdicts = authorization.explain(Question(self.caller, tool, asked, snapshot))
-            held = {verdict.gate: verdict.passed for verdict in verdicts}
-            if everyone or held["object_permission"]:
-                rows.append(
-                    {
-                        "tool": tool.name,
-                        "available": all(held.values()),
-                        "effective_isolation": effective_level(tool, snapshot),
-                        "gates": [verdict.as_dict() for verdict in verdicts],
-                    }
-                )
-        return Response({"results": rows, "warnings": warnings})

@@ -9,11 +9,23 @@ from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from sandbox.spec import IsolationLevel
+from tools.catalog.groups import (
+    KEPT,
+    Kept,
+    check_names,
+    dependants_of,
+    note_groups,
+    parent_for,
+    read_opening,
+    written,
+)
 from tools.catalog.origins import origin_of
 from tools.catalog.profiles import check_reference
+from tools.catalog.seats import check_room
+from tools.catalog.tiers import forced_level, require_level
 from tools.catalog.versions import signing_key, statement_of
 from tools.definitions.descriptors import canonical_keys
-from tools.definitions.names import WILDCARD, flaw_in_group
 from tools.definitions.tool import (
     DEFAULT_GROUP,
     Definition,
@@ -22,7 +34,7 @@ from tools.definitions.tool import (
     read_definition,
 )
 from tools.definitions.vocabulary import ToolType
-from tools.errors import Conflict, Forbidden, InvalidDefinition, Malformed, NotFound
+from tools.errors import Conflict, InvalidDefinition, NotFound
 from tools.models import Organization, Tool, ToolGroup, ToolStatus, ToolVersion
 
 
@@ -34,7 +46,7 @@ def register_tool(
     canonical = _read(definition, builtin=builtin)
     revision = Organization.objects.next_revision(organization.pk)
     if not builtin:
-        _check_room(organization)
+        check_room(organization.pk)
     check_reference(organization, canonical)
     tool = _new_row(organization, canonical, revision)
     _add_version(tool, canonical, label=_label(definition), by=by)
@@ -96,9 +108,22 @@ def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> To
         )
     wanted = ToolStatus.ACTIVE if enabled else ToolStatus.DISABLED
     if tool.status != wanted:
-        tool.status = wanted
-        tool.save(update_fields=["status", "updated_at"])
+        if enabled and tool.type != ToolType.BUILTIN:
+            check_room(tool.organization_id, beside=tool)
+        tool.status, tool.status_reason = wanted, ""
+        tool.save(update_fields=["status", "status_reason", "updated_at"])
         _record(Event.TOOL_ENABLE if enabled else Event.TOOL_DISABLE, tool, by, reason=reason)
+    return tool
+
+
+@transaction.atomic
+def set_critical(*, tool: Tool, critical: bool, by: Actor) -> Tool:
+    """Whether every call needs the consent of two people, from the next one on. Safe to repeat."""
+    tool = _changing(tool)
+    if tool.critical != critical:
+        tool.critical = critical
+        tool.save(update_fields=["critical", "updated_at"])
+        _record(Event.TOOL_CRITICAL, tool, by, critical=critical)
     return tool
 
 
@@ -123,41 +148,44 @@ def save_group(
     by: Actor,
     description: str | None = None,
     permissions: list[str] | None = None,
+    parent: str | Kept | None = KEPT,
+    **opening: Any,
 ) -> ToolGroup:
-    """Create a group, or change what is given of it. Raises `Malformed`."""
-    if name == WILDCARD:
-        raise Malformed("'*' stands for every group and cannot be one.", code="name_invalid")
-    for text in (name, *(permissions or ())):
-        if flaw := flaw_in_group(text):
-            raise Malformed(f"The name {text[:60]!r} {flaw}.", code="name_invalid")
+    """Create a group, or change what is given of it. Raises `Malformed`.
+
+    `opening`: `schedule`, `max_queue_age_s` and `max_cpu_percent`, as they were written.
+    """
+    check_names(name, permissions or ())
+    columns = read_opening(opening)
     Organization.objects.next_revision(organization.pk)
     group, _ = ToolGroup.objects.get_or_create(organization=organization, name=name)
     if description is not None:
         group.description = description
     if permissions is not None:
         group.permissions = permissions
-    group.save(update_fields=["description", "permissions"])
+    if not isinstance(parent, Kept):
+        group.parent = parent_for(group, parent)
+    for column, value in columns.items():
+        setattr(group, column, value)
+    group.save(update_fields=["description", "permissions", "parent", *columns])
     record(
         Event.GROUP_CHANGE,
         by=by,
         outcome=Outcome.CHANGED,
         subject=name,
-        details={"permissions": group.permissions},
+        details=written(group),
     )
     return group
 
 
 @transaction.atomic
 def delete_group(*, group: ToolGroup, by: Actor) -> None:
-    """Raises `Conflict` while tools name the group: they would silently lose their only door."""
+    """Raises `Conflict` while something names it: tools would silently lose their only door."""
     Organization.objects.next_revision(group.organization_id)
-    members = Tool.objects.present().filter(
-        organization=group.organization, version__definition__group__contains=[group.name]
-    )
-    names = list(members.values_list("name", flat=True)[:20])
-    if names:
+    if found := dependants_of(group):
+        words, names = found
         raise Conflict(
-            f"Tools are in the group {group.name}: {', '.join(names)}.",
+            f"{words} the group {group.name}: {', '.join(names)}.",
             code="has_dependants",
             dependants=names,
         )
@@ -200,19 +228,13 @@ def _label(definition: Any) -> str | None:
     return str(label) if label else None
 
 
-def _check_room(organization: Organization) -> None:
-    """Counted while the organization's row is locked, so many at once stay exact."""
-    tier = Organization.objects.select_related("tier").get(pk=organization.pk).tier
-    limit = tier.max_custom_tools
-    existing = Tool.objects.custom().filter(organization=organization).count()
-    if limit is not None and existing >= limit:
-        raise Forbidden(
-            f"The {tier.name} licence allows {limit} custom tools, and there are {existing}. "
-            "Delete one, or move to a higher tier.",
-            code="license_tool_limit",
-            limit=limit,
-            used=existing,
-        )
+def _check_level(tool: Tool) -> None:
+    """Raises `Forbidden` when the current version asks for more than the licence includes."""
+    version = tool.version
+    assert version is not None
+    definition = ToolDefinition(version.definition)
+    forced = forced_level(definition, version.origin)
+    require_level(tool.organization_id, IsolationLevel(definition.isolation), forced)
 
 
 def _new_row(organization: Organization, canonical: Definition, revision: int) -> Tool:
@@ -279,6 +301,7 @@ def _add_version(tool: Tool, canonical: Definition, *, label: str | None, by: Ac
         origin=origin,
     )
     tool.save(update_fields=["version", "updated_at"])
+    _check_level(tool)
 
 
 def _next_label(tool: Tool, wanted: str | None) -> str:
@@ -308,11 +331,8 @@ def _bumped(current: str | None, taken: set[str]) -> str:
 
 
 def _note_groups(organization: Organization, canonical: Definition) -> None:
-    """A group exists as soon as a tool names it, so that it can be found and granted."""
-    named = canonical["group"] if canonical["group"] is not None else [DEFAULT_GROUP]
-    for name in named:
-        if name != WILDCARD:
-            ToolGroup.objects.get_or_create(organization=organization, name=name)
+    named = canonical["group"]
+    note_groups(organization, [DEFAULT_GROUP] if named is None else named)
 
 
 def _record(event: Event, tool: Tool, by: Actor, **details: Any) -> None:

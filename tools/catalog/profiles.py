@@ -14,12 +14,13 @@ from tools.catalog import credentials
 from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
 from tools.catalog.paths import mounts_of, outside, read_paths
+from tools.catalog.tiers import require_level, tier_of
 from tools.catalog.wall import sandbox
 from tools.definitions import durations
 from tools.definitions.tool import PROFILE_NAME, Definition, ToolDefinition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Forbidden, InvalidDefinition, Malformed, NotFound, Unavailable
-from tools.models import LicenseTier, Organization, SandboxProfile, Tool
+from tools.models import Organization, SandboxProfile, Tool
 
 Body = dict[str, Any]
 _NAMED = 20
@@ -55,6 +56,7 @@ def create_profile(
     """
     require_license(organization)
     columns = read_profile(profile, organization=organization.slug)
+    require_level(organization.pk, IsolationLevel(columns["minimum_isolation"]))
     _examine(columns["allowed_paths"], [], organization, everywhere=everywhere)
     with transaction.atomic():
         Organization.objects.next_revision(organization.pk)
@@ -77,6 +79,7 @@ def replace_profile(
     columns = read_profile(profile, organization=organization.slug)
     if columns["name"] != row.name:
         raise _invalid([{"field": "name", "message": "cannot be changed; tools name it"}])
+    require_level(organization.pk, IsolationLevel(columns["minimum_isolation"]))
     _examine(columns["allowed_paths"], row.allowed_paths, organization, everywhere=everywhere)
     with transaction.atomic():
         Organization.objects.next_revision(organization.pk)
@@ -141,7 +144,7 @@ def check_reference(organization: Organization, definition: Definition) -> None:
 
 def require_license(organization: Organization) -> None:
     """Asked of the tier as it is now."""
-    tier = LicenseTier.objects.get(organizations=organization)
+    tier = tier_of(organization.pk)
     if not tier.custom_sandbox_profiles:
         raise Forbidden(
             f"The {tier.name} licence does not include sandbox profiles of your own.",

@@ -205,10 +205,11 @@ class Snapshot:
 
     def groups_of(self, tool: CatalogTool) -> frozenset[str]:
         """The groups a tool is in: its own or its source's, and their parents (ruling 19)."""
-        own = self._own_groups(tool)
+        own = self.own_groups(tool)
         return self.remember(("groups", own), lambda: self._with_parents(own))
 
-    def _own_groups(self, tool: CatalogTool) -> frozenset[str]:
+    def own_groups(self, tool: CatalogTool) -> frozenset[str]:
+        """Those it names, else its source's, else `default`."""
         raw = tool.definition.raw
         naming = _SOURCES.get(raw["type"])
         if raw["group"] is not None or naming is None:

@@ -34,6 +34,7 @@ class Caller:
     granted_groups: frozenset[str] = frozenset()
     granted_permissions: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
+    token_tools: frozenset[str] | None = None  # the only ones its token is good for; None is all
     is_superuser: bool = False
     strict: bool = False
     active: bool = True

@@ -37,8 +37,11 @@ PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 # What the catalog adds when a definition is shown; accepted and set aside when it comes back.
 SHOWN = frozenset(
-    {"enabled", "status", "digest", "signature", "version", "origin", "effective_isolation"}
-)
+    {
+        "enabled", "status", "status_reason", "digest", "signature", "version", "origin",
+        "critical", "effective_isolation", "findings",
+    }
+)  # fmt: skip
 # In the order in which a definition is shown.
 WRITTEN = (
     "name", "type", "title", "description", "category", "parameters", "input_schema",
@@ -46,6 +49,8 @@ WRITTEN = (
     "state", "available_in_states", "rate_limit_per_minute", "cost_per_invocation", "cache_ttl",
     "delivery", "argument_validation", "capabilities", "implementation", "metadata",
 )  # fmt: skip
+# Written only where it is given: definitions without one keep their digest.
+OPTIONAL = ("cost_per_cache_hit",)
 _PARAMETER = ("name", "type", "description", "required", "default", "enum", "schema")
 _JSON_TYPES = {kind: kind.lower() for kind in ParameterType}
 
@@ -59,7 +64,7 @@ def read_definition(raw: Any) -> Definition:
     flaws: list[dict[str, str]] = []
     _check_weight(raw)
     fields = Fields(descriptors.canonical_keys(raw, flaws), flaws)
-    fields.known({*WRITTEN, *SHOWN})
+    fields.known({*WRITTEN, *OPTIONAL, *SHOWN})
     definition = {
         **_identity(fields),
         **_interface(fields),
@@ -86,6 +91,7 @@ def digest(definition: Definition) -> str:
 def in_order(definition: Definition) -> Definition:
     """The same definition with its keys where a reader expects them; a database keeps no order."""
     shown = {key: definition[key] for key in WRITTEN}
+    shown |= {key: definition[key] for key in OPTIONAL if key in definition}
     shown["parameters"] = [
         {key: parameter[key] for key in _PARAMETER} for parameter in definition["parameters"]
     ]
@@ -131,6 +137,12 @@ class ToolDefinition:
         """Absent is every state; an empty list is never."""
         states = self.raw["available_in_states"]
         return frozenset([names.WILDCARD] if states is None else states)
+
+    @cached_property
+    def cache_ttl_s(self) -> float | None:
+        """How long a result may be given again; only pure tools declare it."""
+        ttl = self.raw["cache_ttl"]
+        return durations.seconds(ttl) if ttl else None
 
     @property
     def timeout_s(self) -> float:
@@ -352,7 +364,9 @@ def _availability(fields: Fields) -> Definition:
 
 
 def _economy(fields: Fields) -> Definition:
-    return {
+    hit = "cost_per_cache_hit"
+    optional = {hit: fields.money(hit)} if fields.given(hit) else {}
+    return optional | {
         "rate_limit_per_minute": fields.integer(
             "rate_limit_per_minute", None, least=1, most=1_000_000
         ),
@@ -424,8 +438,9 @@ def _check_together(fields: Fields, definition: Definition) -> None:
 
 
 def _check_shown(fields: Fields) -> None:
-    """What is read beside the definition: whether it is enabled, and its version's label."""
+    """What is read beside the definition: two switches, and its version's label."""
     fields.boolean("enabled", True)
+    fields.boolean("critical", False)
     label = fields.raw.get("version")
     if label is not None and not (isinstance(label, str) and names.VERSION.fullmatch(label)):
         fields.wrong(

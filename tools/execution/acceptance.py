@@ -14,7 +14,7 @@ from tools.execution import cache, confirmations
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
 from tools.models import Execution
-from tools.policy import budgets
+from tools.policy import budgets, ratelimits, requests
 from tools.policy.confirmations import needed
 
 
@@ -24,6 +24,12 @@ def accept(admission: Admission) -> Execution:
     for step in ACCEPTANCE:
         step(admission)
     return admission.accepted
+
+
+def confirm_rate(admission: Admission) -> None:
+    """Before every other lock of the transaction. A call that is refused here does not count."""
+    rate, admission.rate = admission.rate, None
+    admission.rate = ratelimits.confirm(rate, caller=admission.caller, tool=admission.resolved)
 
 
 def find_need(admission: Admission) -> None:
@@ -43,6 +49,7 @@ def reserve_budget(admission: Admission) -> None:
         admission.call.id,
         caller=admission.caller,
         tool=admission.resolved,
+        asked=admission.asked,
         snapshot=admission.snapshot,
         cost=admission.cost,
     )
@@ -50,7 +57,7 @@ def reserve_budget(admission: Admission) -> None:
 
 def write(admission: Admission) -> None:
     if admission.hit is not None:
-        ended = cache.ending(admission.hit)
+        ended = cache.ending(admission, admission.hit)
         admission.execution = write_row(admission, Status.SUCCESS, **ended)
         return
     status = Status.PENDING if admission.need is None else Status.REQUIRES_CONFIRMATION
@@ -62,10 +69,30 @@ def hold(admission: Admission) -> None:
         confirmations.hold(admission, admission.need)
 
 
+def note(admission: Admission) -> None:
+    requests.note(
+        admission.caller,
+        admission.asked,
+        admission.snapshot,
+        kind="execute",
+        session_id=admission.accepted.session_id,
+        execution_id=admission.accepted.pk,
+    )
+
+
 def serve(admission: Admission) -> None:
     if admission.hit is not None:
         cache.serve(admission, admission.hit)
 
 
 Step = Callable[[Admission], None]
-ACCEPTANCE: tuple[Step, ...] = (find_need, find_price, reserve_budget, write, hold, serve)
+ACCEPTANCE: tuple[Step, ...] = (
+    confirm_rate,
+    find_need,
+    find_price,
+    reserve_budget,
+    write,
+    note,
+    hold,
+    serve,
+)

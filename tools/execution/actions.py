@@ -11,9 +11,9 @@ from kombu.exceptions import OperationalError
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.definitions.callers import Caller
-from tools.definitions.results import EventType, Status
+from tools.definitions.results import OPEN, EventType, Status
 from tools.errors import Conflict, Mismatch, NotFound
-from tools.execution import bell, events
+from tools.execution import bell, confirmations, events, sessions
 from tools.execution.call import Call
 from tools.execution.pipeline import admit
 from tools.execution.tasks import run_execution
@@ -25,6 +25,7 @@ from tools.policy.people import may, require
 
 log = logging.getLogger(__name__)
 NOT_BEGUN = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
+ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
 WAITED_FOR = (Status.PENDING, Status.RUNNING)  # for a person nobody holds a connection open
 
 
@@ -55,11 +56,13 @@ def cancel(*, caller: Caller, execution: Execution) -> Execution:
         if row.filter(status__in=NOT_BEGUN).update(
             status=Status.CANCELLED,
             completed_at=Now(),
+            cost=0,
             error_code="CANCELLED",
             error_message="Cancelled before it began.",
         ):
             events.append(execution.pk, EventType.FAILED, "Cancelled before it began.")
             budgets.release(execution.pk)
+            confirmations.withdraw(execution.pk, by=actor_of(caller))
         elif not row.filter(status=Status.RUNNING).update(cancel_requested_at=Now()):
             raise Conflict("The execution is over already.", code="execution_over")
         record(
@@ -74,8 +77,13 @@ def cancel(*, caller: Caller, execution: Execution) -> Execution:
 
 
 def readable(caller: Caller) -> ExecutionQuerySet:
-    """The executions a caller may read: an agent its own, a person what is granted."""
+    """The executions a caller may read: an agent its own, a person what is granted.
+
+    A token for some tools reads the calls of these.
+    """
     here = Execution.objects.filter(organization_id=caller.organization_id)
+    if caller.token_tools is not None:
+        here = here.filter(tool_name__in=caller.token_tools)
     return here if may(caller, "view_execution") else here.filter(user_id=caller.user_id)
 
 
@@ -87,35 +95,47 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def _at_its_end(execution: Execution, listener: bell.Listener, deadline: float) -> Execution:
+def wait_for(execution: Execution, wait_s: float) -> Execution:
+    """The execution once it is over, though a person is to decide about it; or as it is then."""
+    deadline = time.monotonic() + wait_s
+    with bell.listening(execution.pk) as listener:
+        execution = Execution.objects.answer(execution.pk)  # it may have ended before we listened
+        return _at_its_end(execution, listener, deadline, tuple(OPEN))
+
+
+def _at_its_end(
+    execution: Execution,
+    listener: bell.Listener,
+    deadline: float,
+    waited_for: tuple[Status, ...] = WAITED_FOR,
+) -> Execution:
     """The execution once it is over, or as it is at the deadline."""
-    while execution.status in WAITED_FOR and time.monotonic() < deadline:
+    rate = execution.rate
+    while execution.status in waited_for and time.monotonic() < deadline:
         connection.close()  # a thread that waits holds no connection
         listener.wait(deadline - time.monotonic())
         execution = Execution.objects.answer(execution.pk)
+    execution.rate = rate
     return execution
 
 
 def _request(caller: Caller, call: Call) -> Execution:
     try:
         execution = admit(caller, call)
-    except IntegrityError as error:
+    except (IntegrityError, sessions.Overtaken) as error:
         # Two requests with one key at the same moment: the other one's row stands.
         earlier = _earlier(caller, call)
         if earlier is not None:
             return earlier
-        if "execution_one_open_per_session" in str(error):
-            raise Conflict(
-                "Another call of this session is not over yet. Wait for it, or cancel it.",
-                code="session_busy",
-            ) from None
+        if isinstance(error, sessions.Overtaken) or ONE_OPEN_PER_SESSION in str(error):
+            raise sessions.busy(caller, call) from None
         raise
     if execution.status == Status.PENDING:
-        _hint(execution)
+        hint(execution)
     return execution
 
 
-def _hint(execution: Execution) -> None:
+def hint(execution: Execution) -> None:
     """Tell a worker. A hint that cannot be given is given again by the reaper."""
     try:
         run_execution.apply_async((str(execution.pk),), ignore_result=True, retry=False)
@@ -123,8 +143,13 @@ def _hint(execution: Execution) -> None:
         log.warning("no worker was told: %s", type(error).__name__)
 
 
+def _good_for(caller: Caller, tool: str) -> bool:
+    """A token that is not for the tool finds no earlier call of it; the gates will say so."""
+    return caller.token_tools is None or tool in caller.token_tools
+
+
 def _earlier(caller: Caller, call: Call) -> Execution | None:
-    if call.idempotency_key is None:
+    if call.idempotency_key is None or not _good_for(caller, call.tool_name):
         return None
     found = (
         Execution.objects.shown()

@@ -12,7 +12,7 @@ from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import InvalidCall, Malformed, NotFound
 from tools.execution import sessions
 from tools.execution.context import Admission
-from tools.policy import authorization, ratelimits
+from tools.policy import authorization, licensing, ratelimits, requests
 from tools.policy.availability import AVAILABILITY
 from tools.policy.licensing import LICENSE
 from tools.policy.permissions import PERMISSION
@@ -35,7 +35,7 @@ def enter_session(admission: Admission) -> None:
 
 def available(admission: Admission) -> None:
     """Groups and state, as specification S1 has them; never more than was granted."""
-    authorization.count_request(admission.asked, admission.snapshot)
+    requests.count(admission.asked, admission.snapshot)
     admission.warnings += authorization.check_groups(
         admission.caller, admission.asked, admission.snapshot
     )
@@ -48,10 +48,11 @@ def permitted(admission: Admission) -> None:
 
 def licensed(admission: Admission) -> None:
     authorization.authorize(admission.question, LICENSE)
+    admission.warnings += licensing.warnings(admission.snapshot)
 
 
 def limit_rate(admission: Admission) -> None:
-    admission.rated_by = ratelimits.count(admission.caller, admission.resolved, admission.snapshot)
+    admission.rate = ratelimits.count(admission.caller, admission.resolved, admission.snapshot)
 
 
 def validate_arguments(admission: Admission) -> None:

@@ -1,9 +1,31 @@
-"""Results of pure tools that are given again, as long as they are good."""
+"""Answers of pure tools that are given again, as long as they are good.
 
+Only what succeeded and fits its output schema is kept, and every gate is asked before it is given.
+The key holds all that an answer depends on: organization, tool, version, the organization's
+revision (its configuration and its grants: any change makes new keys) and the parameters. One
+organization's callers share answers, for what a tool computes does not depend on who asked.
+
+When many ask at once, one runs. The others' claims are undone until it is over.
+"""
+
+import time
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.canonical import commitment
+from audit.events import Event, Outcome
+from tools import metrics
+from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.definitions.results import EventType, Status
+from tools.execution import events, sessions
 from tools.execution.context import Admission, Hit, Performance, Result
+from tools.models import CacheEntry, Execution, Organization
+from tools.policy import budgets
+from tools.policy.callers import actor_of
 
 
 class Parked(Exception):
@@ -11,20 +33,162 @@ class Parked(Exception):
 
 
 def find(admission: Admission) -> Hit | None:
-    return None
+    """The answer, where there is one. The call remembers its key either way."""
+    if admission.resolved.definition.cache_ttl_s is None:
+        return None
+    admission.cache_key = key_of(admission.resolved, admission.snapshot, admission.call.parameters)
+    return _good(admission.cache_key)
 
 
-def ending(hit: Hit) -> dict[str, Any]:
-    return {}
+def key_of(tool: CatalogTool, snapshot: Snapshot, parameters: Any) -> str:
+    return commitment(
+        {
+            "organization": str(snapshot.organization_id),
+            "tool": str(tool.id),
+            "version": tool.digest,
+            "revision": snapshot.revision,
+            "parameters": parameters,
+        }
+    )
 
 
-def serve(admission: Admission, hit: Hit) -> None: ...
+def ending(admission: Admission, hit: Hit) -> dict[str, Any]:
+    """The columns of an execution that was over when it was written."""
+    now = timezone.now()
+    return {
+        "output": hit.output,
+        "observation": hit.observation,
+        "output_bytes": hit.output_bytes,
+        "cached": True,
+        "cached_from": hit.execution_id,
+        "state_after": admission.resolved.definition.raw["state"] or admission.asked.state,
+        "started_at": now,
+        "completed_at": now,
+        "duration_ms": round((time.perf_counter() - admission.began) * 1000, 3),
+    }
 
 
-def at_claim(performance: Performance) -> None: ...
+def serve(admission: Admission, hit: Hit) -> None:
+    """A call that was answered at once: as much on record as one that ran."""
+    execution = admission.accepted
+    events.append(execution.pk, EventType.STARTED)
+    events.append(execution.pk, EventType.COMPLETED)
+    budgets.settle(execution.pk, spent=admission.cost)
+    sessions.move_for_hit(admission, execution)
+    record(
+        Event.TOOL_CACHE_HIT,
+        by=actor_of(admission.caller),
+        outcome=Outcome.SUCCESS,
+        subject=execution.tool_name,
+        digest=admission.resolved.digest,
+        execution_id=execution.pk,
+        details={
+            "parameters": execution.parameters,
+            "requested_groups": execution.requested_groups,
+            "state": execution.state,
+            "cached_from": str(hit.execution_id),
+            "output_sha256": commitment(hit.output),
+            "cost": str(admission.cost),
+        },
+    )
+    metrics.cache_lookups.labels(execution.tool_name, "hit").inc()
+    metrics.executions.labels(execution.tool_name, Status.SUCCESS).inc()
 
 
-def keep(performance: Performance, result: Result) -> None: ...
+def at_claim(performance: Performance) -> None:
+    """The answer that has come meanwhile, or the task to find it. Raises `Parked`."""
+    execution, tool = performance.execution, performance.tool
+    if performance.result is not None or not execution.cache_key:
+        return
+    key = key_of(tool, performance.snapshot, execution.parameters)
+    if CacheEntry.objects.lead(
+        key, organization=execution.organization_id, tool=tool.id, execution=execution.pk
+    ):
+        performance.leads = key
+        metrics.cache_lookups.labels(tool.name, "miss").inc()
+        return
+    hit = _good(key)
+    if hit is None:
+        raise Parked
+    performance.result = Result(
+        Status.SUCCESS,
+        output=hit.output,
+        cost=tool.definition.cost_per_hit,
+        cached_from=hit.execution_id,
+    )
+    metrics.cache_lookups.labels(tool.name, "shared").inc()
 
 
-def give_up(execution_id: UUID) -> None: ...
+def keep(performance: Performance, result: Result) -> None:
+    """In the transaction that ends the execution which was to find the answer."""
+    ttl_s = performance.definition.cache_ttl_s
+    if not performance.leads or ttl_s is None:
+        return
+    if result.status == Status.SUCCESS:
+        CacheEntry.objects.fill(performance.leads, execution=performance.execution.pk, ttl_s=ttl_s)
+    else:
+        give_up(performance.execution.pk)
+
+
+def give_up(execution_id: UUID) -> None:
+    """It ended without an answer: the next one that waits is to find it."""
+    CacheEntry.objects.led_by(execution_id).delete()
+
+
+def waiting_for(performance: Performance) -> list[UUID]:
+    """Those whose claims were undone because of this one, which is over now."""
+    if not performance.leads:
+        return []
+    waiting = Execution.objects.filter(
+        status=Status.PENDING, cache_key=performance.execution.cache_key
+    )
+    return list(waiting.order_by("created_at").values_list("pk", flat=True))
+
+
+@transaction.atomic
+def invalidate(
+    *, organization: Organization, by: Actor, tool: str | None = None, group: str | None = None
+) -> int:
+    """Forget the answers of a tool, of a group's tools, or of the organization; how many they were.
+
+    An answer that is being worked out is not kept either.
+    """
+    entries = CacheEntry.objects.filter(organization=organization)
+    if tool is not None or group is not None:
+        entries = entries.filter(tool__in=_members(organization, tool, group))
+    count, _ = entries.delete()
+    record(
+        Event.CACHE_INVALIDATE,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=tool or group or organization.slug,
+        details={"tool": tool, "group": group, "entries": count},
+    )
+    return count
+
+
+def forget_expired() -> None:
+    CacheEntry.objects.expired().delete()
+
+
+def _members(organization: Organization, tool: str | None, group: str | None) -> list[UUID]:
+    snapshot = registry.snapshot(organization.pk, organization.revision)
+    return [
+        one.id
+        for one in snapshot.sorted_tools
+        if (tool is None or one.name == tool)
+        and (group is None or group in snapshot.groups_of(one))
+    ]
+
+
+def _good(key: str) -> Hit | None:
+    entry = CacheEntry.objects.good(key).select_related("execution").only(
+        "key",
+        "execution__output",
+        "execution__observation",
+        "execution__output_bytes",
+    ).first()  # fmt: skip
+    if entry is None:
+        return None
+    found = entry.execution
+    return Hit(found.pk, found.output, found.observation, found.output_bytes)

@@ -1,10 +1,256 @@
-"""Calls that wait for a person."""
+"""Calls that wait for a person: held when they are accepted, spent when they are claimed.
 
-from tools.execution.context import Admission, Performance
-from tools.policy.confirmations import Need
+A yes is good for one start of exactly what was shown. Whoever changes a held call locks its
+execution first and its confirmation second, as the claim does.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from hmac import compare_digest
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Count, Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from tools import metrics
+from tools.definitions.results import EventType, Status
+from tools.errors import Refused, TooManyHeld
+from tools.execution import events
+from tools.execution.context import Admission, Performance, Result
+from tools.models import Confirmation, ConfirmationStatus, Execution
+from tools.policy import budgets
+from tools.policy.callers import actor_of
+from tools.policy.confirmations import Need, StoredOptions, bound_hash, needed
+from tools.policy.decision import Asked, Question
+
+MOST_HELD = 100  # of one account, so that nobody can bury a call among others
+PERMISSION = "tools.decide_confirmation"
+_OPEN = (ConfirmationStatus.PENDING, ConfirmationStatus.APPROVED)
+_OF_EXECUTION = "SELECT * FROM tools_confirmation WHERE execution_id = %s"
 
 
-def hold(admission: Admission, need: Need) -> None: ...
+def hold(admission: Admission, need: Need) -> None:
+    """Write down what a person is asked. Raises `TooManyHeld`."""
+    execution, tool = admission.accepted, admission.resolved
+    _check_room(execution)
+    expires_at = timezone.now() + timedelta(minutes=settings.CONFIRMATION_MINUTES)
+    confirmation = Confirmation.objects.create(
+        organization_id=execution.organization_id,
+        execution_id=execution.pk,
+        reasons=list(need.reasons),
+        approvals_needed=need.approvals,
+        expires_at=expires_at,
+        bound_hash=bound_hash(execution, tool, expires_at=expires_at, approvals=need.approvals),
+    )
+    people = "a person agrees" if need.approvals == 1 else "two people agree"
+    events.append(execution.pk, EventType.WARNING, f"The call waits until {people}.")
+    record(
+        Event.TOOL_HELD,
+        by=actor_of(admission.caller),
+        outcome=Outcome.CHANGED,
+        subject=execution.tool_name,
+        digest=tool.digest,
+        execution_id=execution.pk,
+        details={
+            "confirmation": _evidence(confirmation),
+            "parameters": execution.parameters,
+            "requested_groups": execution.requested_groups,
+            "state": execution.state,
+            "expires_at": expires_at.isoformat(),
+        },
+    )
 
 
-def spend(performance: Performance) -> None: ...
+def spend(performance: Performance) -> None:
+    """Nothing runs on a consent that is missing, short, used up, or was given to something else."""
+    confirmation = _of(performance.execution.pk)
+    if performance.result is None:
+        try:
+            _check(performance, confirmation)
+        except Refused as refusal:
+            performance.result = Result(
+                Status.PERMISSION_DENIED, error_code=refusal.code, error_message=refusal.message
+            )
+    if confirmation is None:
+        return
+    if performance.result is not None:
+        void(confirmation, by=performance.actor, reason=performance.result.error_code)
+    else:
+        _record_spending(performance, confirmation)
+
+
+def matches(confirmation: Confirmation, performance: Performance) -> bool:
+    """Whether what is stored now is still what the confirmation was asked about."""
+    found = bound_hash(
+        performance.execution,
+        performance.tool,
+        expires_at=confirmation.expires_at,
+        approvals=confirmation.approvals_needed,
+    )
+    return compare_digest(found, confirmation.bound_hash)
+
+
+def needed_now(performance: Performance) -> Need | None:
+    """A rule may have been added, or the tool marked critical, since the call was accepted."""
+    execution = performance.execution
+    question = Question(
+        performance.caller,
+        performance.tool,
+        Asked.of(execution.requested_groups, execution.state),
+        performance.snapshot,
+    )
+    return needed(question, StoredOptions.of(execution))
+
+
+def end(execution_id: UUID, *, code: str, message: str) -> bool:
+    """A held call that will not run. False when it is held no more."""
+    ended = Execution.objects.filter(pk=execution_id, status=Status.REQUIRES_CONFIRMATION).update(
+        status=Status.PERMISSION_DENIED,
+        completed_at=Now(),
+        error_code=code,
+        error_message=message,
+        idempotency_key=None,  # a refusal is not kept under its key
+    )
+    if ended:
+        events.append(execution_id, EventType.FAILED, message)
+        budgets.release(execution_id)
+        metrics.denials.labels(code).inc()
+    return ended == 1
+
+
+def close(confirmation: Confirmation, status: ConfirmationStatus) -> bool:
+    """Write a confirmation's last word. False when there was one already, or it is spent."""
+    now, before = timezone.now(), confirmation.status
+    closed = Confirmation.objects.filter(
+        pk=confirmation.pk, status=before, spent_at__isnull=True
+    ).update(status=status, decided_at=now)
+    if closed and before == ConfirmationStatus.PENDING:
+        waited = now - confirmation.created_at
+        metrics.confirmation_wait.labels(status).observe(waited.total_seconds())
+    confirmation.status, confirmation.decided_at = status, now
+    return closed == 1
+
+
+def void(confirmation: Confirmation, *, by: Actor, reason: str) -> None:
+    """What it was bound to has changed; nobody can say yes to it any more."""
+    if confirmation.status in _OPEN and close(confirmation, ConfirmationStatus.VOID):
+        record(
+            Event.CONFIRM_VOID,
+            by=by,
+            outcome=Outcome.DENIED,
+            subject=confirmation.execution.tool_name,
+            reason=reason,
+            execution_id=confirmation.execution_id,
+            details={"confirmation": _evidence(confirmation)},
+        )
+
+
+def withdraw(execution_id: UUID, *, by: Actor) -> None:
+    """The call was cancelled before it began."""
+    confirmation = _of(execution_id)
+    if confirmation is not None:
+        void(confirmation, by=by, reason="cancelled")
+
+
+def agreed(confirmation: Confirmation) -> int:
+    """How many people said yes who may still say it; none when anybody said no."""
+    words = confirmation.decisions.exclude(user_id=confirmation.execution.user_id)
+    found = list(words.select_related("user"))
+    if not all(word.approved for word in found):
+        return 0
+    return sum(word.user.has_perm(PERMISSION) for word in found)
+
+
+def of_executions(executions: Iterable[Execution]) -> dict[UUID, Confirmation]:
+    """By execution, each with the number of its `approvals`; those without one are left out."""
+    rows = Confirmation.objects.filter(execution__in=[row.pk for row in executions])
+    counted = rows.annotate(approvals=Count("decisions", filter=Q(decisions__approved=True)))
+    return {row.execution_id: row for row in counted}
+
+
+def _of(execution_id: UUID) -> Confirmation | None:
+    """Asked at every claim, so nothing is compiled."""
+    return next(iter(Confirmation.objects.raw(_OF_EXECUTION, [execution_id])), None)
+
+
+def _check_room(execution: Execution) -> None:
+    """Counted one after the other for each account, so many at once stay exact."""
+    with connection.cursor() as cursor:
+        key = f"held:{execution.organization_id}:{execution.user_id}"
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [key])
+    held = Execution.objects.filter(
+        organization_id=execution.organization_id,
+        user_id=execution.user_id,
+        status=Status.REQUIRES_CONFIRMATION,
+    ).count()
+    if held > MOST_HELD:  # this one is among them
+        raise TooManyHeld(
+            f"{MOST_HELD} calls of this caller wait for a person already. Cancel some, or wait "
+            "until they are decided.",
+            gate="confirmation",
+            limit=MOST_HELD,
+            used=held - 1,
+        )
+
+
+def _check(performance: Performance, confirmation: Confirmation | None) -> None:
+    need = needed_now(performance)
+    if confirmation is None:
+        if need is not None:
+            raise _refused("missing", "It needs a person's consent by now. Call it again.")
+        return
+    if confirmation.spent_at is not None:
+        raise _refused("spent", "A person's consent is good for one start, and it was used.")
+    if confirmation.status == ConfirmationStatus.PENDING:
+        raise _refused("missing", "Nobody has agreed to this call.")
+    if confirmation.status != ConfirmationStatus.APPROVED:
+        raise _refused(confirmation.status, "The request for consent ended without a yes.")
+    if confirmation.decided_at is None or confirmation.decided_at > confirmation.expires_at:
+        raise _refused("expired", "The consent came too late.")
+    if not matches(confirmation, performance):
+        raise _refused("changed", "What is stored is not what a person agreed to.")
+    if agreed(confirmation) < max(confirmation.approvals_needed, need.approvals if need else 1):
+        raise _refused("missing", "More people must agree to this call. Call it again.")
+    if not _mark_spent(confirmation):
+        raise _refused("spent", "A person's consent is good for one start, and it was used.")
+
+
+def _mark_spent(confirmation: Confirmation) -> bool:
+    unspent = Confirmation.objects.filter(
+        pk=confirmation.pk, status=ConfirmationStatus.APPROVED, spent_at__isnull=True
+    )
+    return unspent.update(spent_at=Now()) == 1
+
+
+def _record_spending(performance: Performance, confirmation: Confirmation) -> None:
+    words = confirmation.decisions.filter(approved=True).select_related("user")
+    record(
+        Event.CONFIRM_SPEND,
+        by=performance.actor,
+        outcome=Outcome.CHANGED,
+        subject=performance.execution.tool_name,
+        digest=performance.tool.digest,
+        execution_id=performance.execution.pk,
+        details={
+            "confirmation": _evidence(confirmation),
+            "approved_by": [word.user.username for word in words],
+        },
+    )
+
+
+def _evidence(confirmation: Confirmation) -> dict[str, object]:
+    return {
+        "id": str(confirmation.pk),
+        "bound_hash": confirmation.bound_hash,
+        "approvals_needed": confirmation.approvals_needed,
+        "reasons": confirmation.reasons,
+    }
+
+
+def _refused(what: str, message: str) -> Refused:
+    return Refused(message, code=f"confirmation_{what}", gate="confirmation")

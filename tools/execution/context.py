@@ -10,6 +10,7 @@ from audit.actions import Actor
 from sandbox.spec import IsolationLevel
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.definitions.callers import Caller
+from tools.definitions.rates import Rate
 from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
 from tools.execution.call import Call
@@ -41,16 +42,21 @@ class Admission:
     tool: CatalogTool | None = None
     warnings: list[str] = field(default_factory=list)
     session: Session | None = None
-    rated_by: str = ""
+    rate: Rate | None = None
     need: Need | None = None
     hit: Hit | None = None
     cache_key: str = ""
     cost: Decimal = Decimal(0)
     execution: Execution | None = None
+    began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         self.asked = Asked.of(self.call.group, self.call.state)
         self.snapshot = registry.snapshot(self.caller.organization_id, self.caller.revision)
+
+    @property
+    def rated_by(self) -> str:
+        return self.rate.counted_by if self.rate else ""
 
     @property
     def resolved(self) -> CatalogTool:
@@ -107,6 +113,7 @@ class Performance:
     worker: str
     began: float = field(default_factory=time.perf_counter)
     result: Result | None = None
+    leads: str = ""  # the cache's key that waits for this one's answer
 
     @property
     def definition(self) -> ToolDefinition:

@@ -28,6 +28,7 @@ from tools import metrics
 from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
 from tools.definitions import strict_json
+from tools.definitions.names import WILDCARD
 from tools.definitions.results import EventType, Status
 from tools.errors import Malformed, Refused
 from tools.execution import cache, confirmations, events, leases, sessions
@@ -327,6 +328,7 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
         execution_id=execution.pk,
         details={
             "status": result.status,
+            **({"cached_from": str(result.cached_from)} if result.cached_from else {}),
             "output": result.output if success else None,
             "output_sha256": commitment(result.output) if success else None,
             "output_bytes": size,
@@ -339,7 +341,17 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
     metrics.execution_seconds.labels(execution.tool_name).observe(
         time.perf_counter() - performance.began
     )
+    for group in _group_labels(performance):
+        metrics.group_executions.labels(group, result.status).inc()
+        metrics.group_seconds.labels(group).observe(time.perf_counter() - performance.began)
     metrics.queue_seconds.observe(_queue_ms(execution) / 1000)
+
+
+def _group_labels(performance: Performance) -> set[str]:
+    """Requested names that a row names too; others are counted under one word."""
+    asked = Asked.of(performance.execution.requested_groups, performance.execution.state)
+    knows = performance.snapshot.knows_group
+    return {name if name == WILDCARD or knows(name) else metrics.UNKNOWN for name in asked.groups}
 
 
 def _record_late(performance: Performance, result: Result) -> None:
@@ -361,8 +373,8 @@ def _record_late(performance: Performance, result: Result) -> None:
 
 
 def _queue_ms(execution: Execution) -> float:
-    started = execution.started_at or execution.created_at
-    return round((started - execution.created_at).total_seconds() * 1000, 3)
+    started = execution.started_at or execution.queued_at
+    return round((started - execution.queued_at).total_seconds() * 1000, 3)
 
 
 def _admitted(execution: Execution, snapshot: Snapshot) -> CatalogTool:

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from uuid import UUID
 
 from django.db import transaction
@@ -19,7 +20,7 @@ from tools import metrics
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
 from tools.errors import InvalidCall, NotFound, Refused
-from tools.execution import bell, events
+from tools.execution import bell, cache, events
 from tools.execution.acceptance import ACCEPTANCE, accept
 from tools.execution.admission import ADMISSION
 from tools.execution.call import Call
@@ -27,7 +28,10 @@ from tools.execution.context import Admission, Performance, Result
 from tools.execution.performance import CLAIM, RUN, claim, finish
 from tools.execution.rows import write_row
 from tools.models import Execution
+from tools.policy import fallbacks, requests
 from tools.policy.callers import actor_of
+from tools.policy.decision import Asked
+from tools.policy.licensing import tier_now
 
 log = logging.getLogger(__name__)
 __all__ = ["ACCEPTANCE", "ADMISSION", "CLAIM", "RUN", "admit", "perform"]
@@ -42,22 +46,71 @@ def admit(caller: Caller, call: Call) -> Execution:
     try:
         for step in ADMISSION:
             step(admission)
-        return accept(admission)
+        execution = accept(admission)
     except NotFound as absence:
         _record_absence(admission, absence)
         raise
     except Refused as refusal:
+        refusal.details |= fallbacks.offered(admission.question, refusal.code)
         _record_refusal(admission, refusal)
+        _tell(admission)
         raise
+    if execution.over:
+        _tell(admission, execution)
+    return execution
 
 
-def perform(execution_id: UUID) -> None:
-    """Run an accepted execution, unless somebody else does or did."""
+def perform(execution_id: UUID) -> list[UUID]:
+    """Run an accepted execution, unless somebody else does or did.
+
+    The executions that waited for its answer and can go on now.
+    """
     with about_execution(str(execution_id)):
         performance = claim(execution_id, worker_name())
         if performance is not None:
             _run(performance)
+            _tell_end(performance)
         bell.ring(execution_id)
+        return cache.waiting_for(performance) if performance is not None else []
+
+
+def _tell(admission: Admission, execution: Execution | None = None) -> None:
+    """The line of a call that was over as soon as it was asked for."""
+    duration_ms = (time.perf_counter() - admission.began) * 1000
+    requests.tell(
+        admission.caller,
+        admission.asked,
+        admission.snapshot,
+        duration_ms=duration_ms,
+        transitions=_transitions(execution) if execution else (),
+    )
+
+
+def _tell_end(performance: Performance) -> None:
+    execution, result = performance.execution, performance.result
+    asked = Asked.of(execution.requested_groups, execution.state)
+    if result is not None and result.status == Status.SUCCESS:
+        execution.state_after = performance.definition.raw["state"] or execution.state
+    requests.tell(
+        performance.caller,
+        asked,
+        performance.snapshot,
+        duration_ms=(time.perf_counter() - performance.began) * 1000,
+        transitions=_transitions(execution),
+    )
+
+
+def _transitions(execution: Execution) -> list[dict[str, str]]:
+    if execution.state_after in ("", execution.state):
+        return []
+    return [
+        {
+            "tool": execution.tool_name,
+            "from": execution.state,
+            "to": execution.state_after,
+            "timestamp": timezone.now().isoformat(),
+        }
+    ]
 
 
 def worker_name() -> str:
@@ -91,6 +144,14 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
         error_details=refusal.details,
     )
     events.append(execution.pk, EventType.FAILED, refusal.message)
+    requests.note(
+        admission.caller,
+        admission.asked,
+        admission.snapshot,
+        kind="execute",
+        session_id=execution.session_id,
+        execution_id=execution.pk,
+    )
     record(
         Event.TOOL_INVALID if invalid else Event.TOOL_DENY,
         by=actor_of(admission.caller),
@@ -102,10 +163,11 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
         details={
             "gate": refusal.details.get("gate"),
             "parameters": admission.call.parameters,
-            "requested_groups": admission.call.group,
+            "requested_groups": admission.requested_groups,
+            "session": admission.call.session,
             "granted_groups": sorted(admission.caller.granted_groups),
             "state": admission.asked.state,
-            "license_tier": admission.snapshot.tier.name,
+            "license_tier": tier_now(admission.snapshot).name,
         },
     )
     metrics.denials.labels(refusal.code).inc()

@@ -32,7 +32,7 @@ def reap() -> list[UUID]:
     ]:
         if _settle(execution):
             bell.ring(execution.pk)
-    waiting = Execution.objects.waiting_longer_than(PATIENCE).order_by("created_at")
+    waiting = Execution.objects.waiting_longer_than(PATIENCE).order_by("queued_at")
     return list(waiting.values_list("pk", flat=True)[:BATCH])
 
 
@@ -64,7 +64,13 @@ def _settle(execution: Execution) -> bool:
     return True
 
 
-_REQUEUED = {"status": Status.PENDING, "lease_until": None, "started_at": None, "worker": ""}
+_REQUEUED = {
+    "status": Status.PENDING,
+    "queued_at": Now(),
+    "lease_until": None,
+    "started_at": None,
+    "worker": "",
+}
 
 
 def _ending(execution: Execution) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The row of a call, as its admission left it."""
 
+from decimal import Decimal
 from typing import Any
 
 from config.logs import request_id
@@ -31,12 +32,12 @@ def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
         idempotency_key=key,
         fingerprint=call.fingerprint if key else "",
         rated_by=admission.rated_by,
-        cost=admission.cost,
+        cost=Decimal(0) if status in REFUSED else admission.cost,
         cache_key=admission.cache_key,
         warnings=admission.warnings,
         status=status,
         **ended,
     )
-    execution.version_label = tool.version
+    execution.version_label, execution.rate = tool.version, admission.rate
     Execution.objects.accept(execution)
     return execution

@@ -23,7 +23,7 @@ from tools.models.permission import (
     ToolGroupUserObjectPermission,
     ToolUserObjectPermission,
 )
-from tools.models.request_record import RequestRecord, ToolFilter
+from tools.models.request_record import CatalogNames, RequestRecord, ToolFilter
 from tools.models.sandbox_profile import SandboxProfile
 from tools.models.session import Session
 from tools.models.source import McpServer, ToolService
@@ -40,6 +40,7 @@ __all__ = [
     "Allowance",
     "AllowanceUse",
     "CacheEntry",
+    "CatalogNames",
     "Confirmation",
     "ConfirmationDecision",
     "ConfirmationRule",

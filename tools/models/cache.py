@@ -1,10 +1,59 @@
-from django.db import models
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from tools.definitions.results import Status
 from tools.models.execution import Execution
 from tools.models.organization import Organization
 from tools.models.tool import Tool
+
+# For the first to come, for whoever comes when the answer is too old, and when who was to find it
+# ended without one.
+_LEAD = """
+    INSERT INTO tools_cacheentry AS entry (key, organization_id, tool_id, execution_id, ready)
+    VALUES (%(key)s, %(organization)s, %(tool)s, %(execution)s, false)
+    ON CONFLICT (key) DO UPDATE
+    SET execution_id = excluded.execution_id, ready = false, expires_at = NULL,
+        created_at = clock_timestamp()
+    WHERE (entry.ready AND entry.expires_at <= clock_timestamp())
+       OR (NOT entry.ready AND NOT EXISTS (
+            SELECT FROM tools_execution leader
+            WHERE leader.id = entry.execution_id AND leader.id <> excluded.execution_id
+              AND leader.status IN (%(pending)s, %(running)s)))
+"""
+
+
+class CacheEntryQuerySet(models.QuerySet["CacheEntry"]):
+    def good(self, key: str) -> "CacheEntryQuerySet":
+        return self.filter(key=key, ready=True, expires_at__gt=Now())
+
+    def lead(self, key: str, *, organization: UUID, tool: UUID, execution: UUID) -> bool:
+        """True for the one execution that is to find the answer."""
+        values: dict[str, Any] = {
+            "key": key,
+            "organization": organization,
+            "tool": tool,
+            "execution": execution,
+        }
+        with connection.cursor() as cursor:
+            states = {"pending": Status.PENDING, "running": Status.RUNNING}
+            cursor.execute(_LEAD, values | states)
+            return cursor.rowcount == 1
+
+    def led_by(self, execution: UUID) -> "CacheEntryQuerySet":
+        return self.filter(execution=execution, ready=False)
+
+    def fill(self, key: str, *, execution: UUID, ttl_s: float) -> bool:
+        """False when it was invalidated meanwhile."""
+        until = Now() + timedelta(seconds=ttl_s)
+        return self.led_by(execution).filter(key=key).update(ready=True, expires_at=until) == 1
+
+    def expired(self) -> "CacheEntryQuerySet":
+        return self.filter(ready=True, expires_at__lte=Now())
 
 
 class CacheEntry(models.Model):
@@ -17,6 +66,8 @@ class CacheEntry(models.Model):
     ready = models.BooleanField(default=False)
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True, blank=True)
+
+    objects = CacheEntryQuerySet.as_manager()
 
     class Meta:
         verbose_name_plural = "cache entries"

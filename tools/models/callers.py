@@ -9,10 +9,11 @@ from django.db import connection
 
 _HOLDER = """
     u.id, u.username, u.granted_groups, u.granted_permissions, u.is_superuser, u.is_active,
-    o.id, o.slug, o.revision, a.id, a.slug, a.active, a.strict
+    u.organization_id, o.id, o.slug, o.revision, a.id, a.slug, a.active, a.strict
 """
 _BY_TOKEN = f"""
-    SELECT {_HOLDER}, t.id, t.secret_hash, t.scopes, t.expires_at, t.revoked_at, t.last_used_at
+    SELECT {_HOLDER}, t.id, t.secret_hash, t.scopes, t.groups, t.tools, t.expires_at, t.revoked_at,
+        t.last_used_at
     FROM tools_token t
     JOIN tools_user u ON u.id = t.user_id
     JOIN tools_organization o ON o.id = u.organization_id
@@ -20,13 +21,13 @@ _BY_TOKEN = f"""
     WHERE t.public_id = %s
 """  # noqa: S608
 _OF_ACCOUNT = f"""
-    SELECT {_HOLDER}, %(token)s::uuid IS NULL OR EXISTS (
-        SELECT FROM tools_token t
-        WHERE t.id = %(token)s::uuid AND t.revoked_at IS NULL AND t.expires_at > now()
+    SELECT {_HOLDER}, t.scopes, t.groups, t.tools, coalesce(
+        t.revoked_at IS NULL AND t.expires_at > now(), %(token)s::uuid IS NULL
     )
     FROM tools_user u
     JOIN tools_organization o ON o.id = %(organization)s
     LEFT JOIN tools_agent a ON a.service_account_id = u.id
+    LEFT JOIN tools_token t ON t.id = %(token)s::uuid AND t.user_id = u.id
     WHERE u.id = %(user)s
 """  # noqa: S608
 
@@ -40,6 +41,7 @@ class Holder(NamedTuple):
     permissions: list[str]
     superuser: bool
     user_active: bool
+    home_id: UUID
     organization_id: UUID
     organization: str
     revision: int
@@ -57,9 +59,23 @@ class TokenRow(NamedTuple):
     id: UUID
     secret_hash: str
     scopes: list[str]
+    groups: list[str] | None
+    tools: list[str] | None
     expires_at: datetime
     revoked_at: datetime | None
     last_used_at: datetime | None
+
+    @property
+    def limits(self) -> "TokenLimits":
+        return TokenLimits(self.scopes, self.groups, self.tools)
+
+
+class TokenLimits(NamedTuple):
+    """What a token is good for; each None is all of its holder's."""
+
+    scopes: list[str] | None
+    groups: list[str] | None
+    tools: list[str] | None
 
 
 def holder_of_token(public_id: str) -> tuple[Holder, TokenRow] | None:
@@ -68,12 +84,16 @@ def holder_of_token(public_id: str) -> tuple[Holder, TokenRow] | None:
     return (Holder(*row[:width]), TokenRow(*row[width:])) if row else None
 
 
-def holder_of_account(*, user: UUID, organization: UUID, token: UUID | None) -> tuple[Holder, bool]:
-    """Whose account it is, as things stand now, and whether the token is still good."""
+def holder_of_account(
+    *, user: UUID, organization: UUID, token: UUID | None
+) -> tuple[Holder, TokenLimits, bool]:
+    """Whose account it is, as things stand now, what the token is good for now, and whether it is
+    still good at all."""
     row = _one(_OF_ACCOUNT, {"user": user, "organization": organization, "token": token})
     if row is None:
         raise LookupError("the account is gone")
-    return Holder(*row[:-1]), row[-1]
+    width = len(Holder._fields)
+    return Holder(*row[:width]), TokenLimits(*row[width:-1]), row[-1]
 
 
 def _one(statement: str, values: Any) -> Any:

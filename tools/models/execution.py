@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from audit.rows import as_json, insert
+from tools.definitions.rates import Rate
 from tools.definitions.results import FINAL, OPEN, REFUSED, EventType, Status, event_for
 from tools.models.agent import Agent
 from tools.models.ids import new_id
@@ -38,7 +39,7 @@ class Ending:
     state_after: str
 
 
-_DATABASE_FILLS = frozenset({"created_at"})
+_DATABASE_FILLS = frozenset({"created_at", "queued_at"})
 _CLAIM = """
     UPDATE tools_execution
     SET status = %(running)s, fence = fence + 1, attempt = attempt + 1, worker = %(worker)s,
@@ -46,7 +47,7 @@ _CLAIM = """
     WHERE id = %(pk)s AND status = %(pending)s
     RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
         parameters, requested_groups, state, session_id, options, cache_key, cost, timeout_s,
-        request_id, source_ip, status, fence, attempt, worker, created_at, started_at
+        request_id, source_ip, status, fence, attempt, worker, queued_at, started_at
 """
 _FINISH = """
     WITH ended AS (
@@ -139,7 +140,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.filter(status=Status.RUNNING, lease_until__lt=Now())
 
     def waiting_longer_than(self, age: timedelta) -> "ExecutionQuerySet":
-        return self.filter(status=Status.PENDING, created_at__lt=Now() - age)
+        return self.filter(status=Status.PENDING, queued_at__lt=Now() - age)
 
 
 class Execution(models.Model):
@@ -190,6 +191,9 @@ class Execution(models.Model):
     lease_until = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
+    queued_at = models.DateTimeField(
+        db_default=Now(), help_text="Since when it may begin: later than made where it was held."
+    )
     started_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
 
@@ -206,6 +210,7 @@ class Execution(models.Model):
     metrics = models.JSONField(default=dict, blank=True)
 
     version_label: str  # where a query or the road has put it
+    rate: Rate | None = None  # of the request that made it; not stored
     objects = ExecutionQuerySet.as_manager()
 
     class Meta:
@@ -215,6 +220,16 @@ class Execution(models.Model):
             models.Index(fields=["user", "-created_at"], name="execution_of_caller"),
             models.Index(
                 fields=["created_at"], name="execution_open", condition=Q(status__in=sorted(OPEN))
+            ),
+            models.Index(
+                fields=["queued_at"],
+                name="execution_queued",
+                condition=Q(status=Status.PENDING),
+            ),
+            models.Index(
+                fields=["user", "tool_version"],
+                name="execution_succeeded",
+                condition=Q(status=Status.SUCCESS),
             ),
             models.Index(
                 fields=["user", "tool_name", "-created_at"],

@@ -7,17 +7,37 @@ from django.db.models.functions import Now
 from tools.models.organization import Organization
 
 
-class ToolFilter(models.Model):
-    """What groups and a state left of one revision's catalog: written once, referred to often."""
+class CatalogNames(models.Model):
+    """Every tool of an organization's catalog at one revision."""
 
     digest = models.CharField(primary_key=True, max_length=64)
-    available_tools = ArrayField(models.CharField(max_length=128))
-    filtered_by_group = ArrayField(models.CharField(max_length=128))
-    filtered_by_state = ArrayField(models.CharField(max_length=128))
+    names = ArrayField(models.CharField(max_length=128))
     created_at = models.DateTimeField(db_default=Now())
 
     def __str__(self) -> str:
         return self.digest[:12]
+
+
+class ToolFilter(models.Model):
+    """What groups and a state left of one revision's catalog: written once, referred to often.
+
+    What the groups took away is the rest of the catalog, which is most of it, and is not repeated.
+    """
+
+    digest = models.CharField(primary_key=True, max_length=64)
+    catalog = models.ForeignKey(CatalogNames, on_delete=models.PROTECT, related_name="+")
+    available_tools = ArrayField(models.CharField(max_length=128))
+    filtered_by_state = ArrayField(models.CharField(max_length=128))
+    out_of_service = ArrayField(models.CharField(max_length=128))
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.digest[:12]
+
+    @property
+    def filtered_by_group(self) -> list[str]:
+        rest = {*self.available_tools, *self.filtered_by_state, *self.out_of_service}
+        return [name for name in self.catalog.names if name not in rest]
 
 
 class RequestRecord(models.Model):

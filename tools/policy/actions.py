@@ -4,13 +4,12 @@ revision up, so that a revocation holds from the next request on, in every proce
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
+from zoneinfo import available_timezones
 
 from django.conf import settings
-from django.contrib.auth.models import Permission
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
-from guardian.shortcuts import assign_perm, get_objects_for_user, remove_perm
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
@@ -18,11 +17,15 @@ from sandbox.spec import IsolationLevel
 from tools.catalog.credentials import check_named
 from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
+from tools.catalog.tiers import require_level
 from tools.definitions import names
-from tools.definitions.callers import Scope
-from tools.errors import Conflict, Malformed, NotFound
-from tools.models import Agent, LicenseTier, Organization, Token, Tool, User
-from tools.policy.grants import EXECUTE
+from tools.definitions.callers import Caller, Scope
+from tools.errors import Conflict, Malformed
+from tools.models import Agent, LicenseTier, Organization, Token, User
+from tools.models.user import default_groups
+from tools.policy import licenses
+from tools.policy.grant_actions import check_narrowing, grant
+from tools.policy.licenses import Change
 from tools.policy.tokens import hashed, new_token
 
 AGENT_SCOPES = (Scope.READ, Scope.EXECUTE)
@@ -40,10 +43,22 @@ def create_organization(*, slug: str, name: str, tier: LicenseTier, by: Actor) -
 
 
 @transaction.atomic
-def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> None:
-    Organization.objects.next_revision(organization.pk)
-    Organization.objects.filter(pk=organization.pk).update(tier=tier)
-    _record(Event.TIER_CHANGE, by, organization.slug, tier=tier.name)
+def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Change:
+    """Raises `Conflict` where an installed licence says which tier it is."""
+    tier = licenses.locked_tier(tier)
+    held = licenses.locked(organization.pk)
+    place = held.place
+    if place.license_id and tier != place.tier:
+        raise Conflict(
+            f"The tier of {place.slug} is set by the licence {place.license_id}. Install another "
+            "one, or remove it first.",
+            code="tier_is_licensed",
+        )
+    place.tier = tier
+    place.save(update_fields=["tier"])
+    change = licenses.hold(held, by)
+    _record(Event.TIER_CHANGE, by, organization.slug, **change.named())
+    return change
 
 
 @transaction.atomic
@@ -57,6 +72,7 @@ def rename_organization(*, organization: Organization, name: str, by: Actor) -> 
 def set_isolation(*, organization: Organization, minimum: IsolationLevel, by: Actor) -> None:
     """No tool of the organization runs at a lower level from its next call on."""
     Organization.objects.next_revision(organization.pk)
+    require_level(organization.pk, minimum)
     Organization.objects.filter(pk=organization.pk).update(minimum_isolation=minimum)
     _record(Event.ORGANIZATION_CHANGE, by, organization.slug, minimum_isolation=minimum)
 
@@ -79,19 +95,58 @@ def set_allowed_hosts(*, organization: Organization, hosts: list[Any], by: Actor
 
 
 @transaction.atomic
-def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> LicenseTier:
-    """Counts the revision of every organization that has the tier, so that all processes see it."""
-    for organization in tier.organizations.order_by("pk"):
-        Organization.objects.next_revision(organization.pk)
+def set_time_zone(*, organization: Organization, name: str, by: Actor) -> None:
+    """In which the windows of its groups and the days of its quotas are meant."""
+    if name not in available_timezones():
+        raise Malformed(
+            f"{name[:64]!r} is no time zone; name one such as Europe/Berlin or UTC.",
+            code="time_zone_unknown",
+        )
+    Organization.objects.next_revision(organization.pk)
+    Organization.objects.filter(pk=organization.pk).update(time_zone=name)
+    _record(Event.ORGANIZATION_CHANGE, by, organization.slug, time_zone=name)
+
+
+@transaction.atomic
+def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Change]:
+    """What follows, by the slugs of the organizations for which something does.
+
+    Counts the revision of every organization it may concern, so that all processes see it.
+    """
+    licenses.locked_tier(tier)
+    tier.refresh_from_db()
+    places = licenses.locked_places(tier)
     for field, value in changes.items():
         setattr(tier, field, value)
+    _save_tier(tier)
+    every = {held.place.slug: licenses.hold(held, by) for held in places}
+    follows = {slug: change for slug, change in every.items() if change.any}
+    named = {slug: change.named() for slug, change in follows.items()}
+    _record(Event.TIER_CHANGE, by, tier.name, **changes, organizations=named)
+    return follows
+
+
+@transaction.atomic
+def create_tier(*, by: Actor, **fields: Any) -> LicenseTier:
+    """It may be the lowest, hence the one that is left where a licence has run out."""
+    tier = LicenseTier(**fields)
+    places = licenses.locked_places(tier)
+    _save_tier(tier)
+    for held in places:
+        licenses.hold(held, by)
+    _record(Event.TIER_CHANGE, by, tier.name, **fields)
+    return tier
+
+
+def _save_tier(tier: LicenseTier) -> None:
+    if set(tier.isolation_levels or ()) - set(IsolationLevel):
+        known = ", ".join(IsolationLevel)
+        raise Malformed(f"isolation_levels may hold only {known}.", code="tier_invalid")
     try:
         tier.full_clean()
     except ValidationError as error:
         raise Malformed(" ".join(error.messages), code="tier_invalid") from None
     tier.save()
-    _record(Event.TIER_CHANGE, by, tier.name, **changes)
-    return tier
 
 
 @transaction.atomic
@@ -100,15 +155,19 @@ def create_agent(
     organization: Organization,
     slug: str,
     by: Actor,
+    giver: Caller | None = None,
     groups: list[str] | None = None,
     tools: list[str] | None = None,
+    tool_groups: list[str] | None = None,
     permissions: list[str] | None = None,
     description: str = "",
     strict: bool = False,
 ) -> Agent:
     """An agent with its service account. Without more it is granted the group `default`.
 
-    `tools` names the only tools it may execute among those of its groups; None and `["*"]` are all.
+    `tools` and `tool_groups` name the only tools it may execute among those of its groups; where
+    neither is given, and for the tool `*`, that is all. Raises `Forbidden` for what the giver does
+    not hold.
     """
     if not names.SLUG.fullmatch(slug):
         raise Malformed(f"{slug[:63]!r} is no slug: lower-case letters, digits and hyphens.")
@@ -119,6 +178,7 @@ def create_agent(
         password="!",  # noqa: S106 - Django's mark of a password that never matches
         organization=organization,
         is_service_account=True,
+        granted_groups=[],
     )
     agent = Agent.objects.create(
         organization=organization,
@@ -128,47 +188,17 @@ def create_agent(
         strict=strict,
     )
     _record(Event.AGENT_CREATE, by, slug)
+    every = tools is None and tool_groups is None
     grant(
         agent=agent,
         by=by,
-        groups=groups,
-        tools=[names.WILDCARD] if tools is None else tools,
+        giver=giver,
+        groups=default_groups() if groups is None else groups,
+        tools=[names.WILDCARD] if every else tools,
+        tool_groups=tool_groups,
         permissions=permissions,
     )
     return agent
-
-
-@transaction.atomic
-def grant(
-    *,
-    agent: Agent,
-    by: Actor,
-    groups: list[str] | None = None,
-    tools: list[str] | None = None,
-    permissions: list[str] | None = None,
-) -> None:
-    """Set what is given of an agent's grants; None leaves a kind as it is."""
-    Organization.objects.next_revision(agent.organization_id)
-    account = agent.service_account
-    if groups is not None:
-        account.granted_groups = _distinct(groups, "groups")
-        account.save(update_fields=["granted_groups"])
-    if permissions is not None:
-        account.granted_permissions = _distinct(permissions, "permissions")
-        account.save(update_fields=["granted_permissions"])
-    if tools is not None:
-        _grant_tools(agent, tools)
-    _record(Event.GRANT_CHANGE, by, agent.slug, groups=groups, tools=tools, permissions=permissions)
-
-
-def granted_tools(agent: Agent) -> list[str]:
-    """The names of the tools an agent may execute; `["*"]` for all."""
-    if _every_tool(agent).exists():
-        return [names.WILDCARD]
-    held = get_objects_for_user(
-        agent.service_account, f"tools.{EXECUTE}", Tool.objects.present(), use_groups=False
-    )
-    return sorted(held.values_list("name", flat=True))
 
 
 @transaction.atomic
@@ -191,8 +221,15 @@ def create_token(
     scopes: Iterable[str] = AGENT_SCOPES,
     label: str = "",
     days: int | None = None,
+    groups: list[str] | None = None,
+    tools: list[str] | None = None,
 ) -> tuple[Token, str]:
-    """A token's row and the token itself, which is not kept anywhere: show it once."""
+    """A token's row and the token itself, which is not kept anywhere: show it once.
+
+    `groups` and `tools` narrow it; None and "*" are all of its holder's. Raises `Malformed` for
+    what the holder does not have.
+    """
+    check_narrowing(user, groups=groups, tools=tools)
     text, presented = new_token()
     token = Token.objects.create(
         user=user,
@@ -200,10 +237,13 @@ def create_token(
         public_id=presented.public_id,
         secret_hash=hashed(presented.secret),
         scopes=[str(scope) for scope in scopes],
+        groups=groups,
+        tools=tools,
         created_by=f"{by.kind}:{by.name}",
         expires_at=timezone.now() + timedelta(days=days or settings.TOKEN_DAYS),
     )
-    _record(Event.TOKEN_CREATE, by, user.username, token_id=str(token.pk), scopes=token.scopes)
+    given = {"scopes": token.scopes, "groups": groups, "tools": tools}
+    _record(Event.TOKEN_CREATE, by, user.username, token_id=str(token.pk), **given)
     return token, text
 
 
@@ -214,43 +254,6 @@ def revoke_token(*, token: Token, by: Actor) -> None:
         token.revoked_at = timezone.now()
         token.save(update_fields=["revoked_at"])
         _record(Event.TOKEN_REVOKE, by, token.user.username, token_id=str(token.pk))
-
-
-def _grant_tools(agent: Agent, wanted: list[str]) -> None:
-    account = agent.service_account
-    for row in _every_tool(agent):
-        account.user_permissions.remove(row)
-    held = get_objects_for_user(account, f"tools.{EXECUTE}", Tool, use_groups=False)
-    for tool in held:
-        remove_perm(EXECUTE, account, tool)
-    if names.WILDCARD in wanted:
-        account.user_permissions.add(_execute_permission())
-        return
-    present = Tool.objects.present().filter(organization=agent.organization, name__in=wanted)
-    missing = set(wanted) - set(present.values_list("name", flat=True))
-    if missing:
-        raise NotFound(
-            f"There is no tool {', '.join(sorted(missing))} to grant.", code="tool_not_found"
-        )
-    for tool in present:
-        assign_perm(EXECUTE, account, tool)
-
-
-def _every_tool(agent: Agent) -> Any:
-    return agent.service_account.user_permissions.filter(
-        codename=EXECUTE, content_type__app_label="tools"
-    )
-
-
-def _execute_permission() -> Permission:
-    return Permission.objects.get(codename=EXECUTE, content_type__app_label="tools")
-
-
-def _distinct(given: list[str], kind: str) -> list[str]:
-    for name in given:
-        if flaw := names.flaw_in_group(name):
-            raise Malformed(f"An entry of {kind} {flaw}.", field=kind)
-    return list(dict.fromkeys(given))
 
 
 def _record(event: Event, by: Actor, subject: str, **details: Any) -> None:

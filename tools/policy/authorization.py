@@ -9,9 +9,10 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
 from tools.errors import Malformed, Refused
-from tools.policy.availability import AVAILABILITY
+from tools.policy.availability import AVAILABILITY, TIMELESS
 from tools.policy.decision import Asked, Gate, Question, Verdict
 from tools.policy.licensing import LICENSE
+from tools.policy.openings import is_reached, openings_of
 from tools.policy.permissions import PERMISSION
 
 GATES: tuple[Gate, ...] = AVAILABILITY + PERMISSION + LICENSE
@@ -45,10 +46,18 @@ def check_groups(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
 
     Returns warnings about names no group has; a strict caller gets `Malformed` for them (ruling 6).
     """
+    try:
+        return groups_granted(caller, asked, snapshot)
+    except Refused as refusal:
+        _count_escalation(frozenset(refusal.details["groups"]), snapshot)
+        raise
+
+
+def groups_granted(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
+    """The same, of a request that nobody makes: an attempt is not counted."""
     granted = caller.granted_groups
     beyond = frozenset() if WILDCARD in granted else asked.groups - granted
     if beyond:
-        _count_escalation(beyond, snapshot)
         names = ", ".join(sorted(beyond))
         raise Refused(
             f"The request names groups the caller was not granted: {names}. "
@@ -69,26 +78,30 @@ def check_groups(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
 
 def usable_tools(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
     """The tools that exist for this request, in the order of their names."""
-    left = snapshot.remember(("available", asked), lambda: _available(caller, asked, snapshot))
+    closed = openings_of(snapshot).closed
+    left = snapshot.remember(
+        ("available", asked, closed), lambda: _available(caller, asked, snapshot, closed)
+    )
     return [tool for tool in left if _permits(Question(caller, tool, asked, snapshot))]
 
 
-def _available(caller: Caller, asked: Asked, snapshot: Snapshot) -> tuple[CatalogTool, ...]:
-    """Status, groups and state look at the request alone: what they leave is everybody's."""
+def _available(
+    caller: Caller, asked: Asked, snapshot: Snapshot, closed: frozenset[str]
+) -> tuple[CatalogTool, ...]:
+    """Status, groups and state look at the request alone: what they leave is everybody's.
+
+    `closed` is what is remembered with it, so that no later moment is asked about on the way.
+    """
     return tuple(
         tool
         for tool in snapshot.sorted_tools
-        if all(gate(Question(caller, tool, asked, snapshot)).passed for gate in AVAILABILITY)
+        if all(gate(Question(caller, tool, asked, snapshot)).passed for gate in TIMELESS)
+        and is_reached(tool, asked.groups, snapshot, closed)
     )
 
 
 def _permits(question: Question) -> bool:
     return all(gate(question).passed for gate in PERMISSION + LICENSE)
-
-
-def count_request(asked: Asked, snapshot: Snapshot) -> None:
-    for name in asked.groups:
-        metrics.group_requests.labels(_bounded(name, snapshot)).inc()
 
 
 def _count_escalation(groups: frozenset[str], snapshot: Snapshot) -> None:

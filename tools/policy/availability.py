@@ -3,6 +3,7 @@
 from tools.definitions.names import WILDCARD
 from tools.models import ToolStatus
 from tools.policy.decision import Question, Verdict, passed
+from tools.policy.openings import in_the_way, is_reached, openings_of
 
 
 def matches_groups(tool_groups: frozenset[str], requested: frozenset[str]) -> bool:
@@ -17,7 +18,8 @@ def in_service(question: Question) -> Verdict:
     status = question.tool.status
     if status == ToolStatus.ACTIVE:
         return passed("status")
-    reason = f"The tool {question.tool.name} is {status}. An administrator can enable it."
+    why = question.tool.status_reason or "An administrator can enable it."
+    reason = f"The tool {question.tool.name} is {status}. {why}"
     return Verdict("status", False, f"tool_{status}", reason)
 
 
@@ -31,6 +33,18 @@ def in_group(question: Question) -> Verdict:
     return Verdict("group", False, "tool_not_in_group", reason)
 
 
+def group_open(question: Question) -> Verdict:
+    """One open way to the tool is enough. Whether there is any way, the gate before has said."""
+    tool, requested, snapshot = question.tool, question.asked.groups, question.snapshot
+    openings = openings_of(snapshot)
+    if not openings.closed or is_reached(tool, requested, snapshot, openings.closed):
+        return passed("group_open")
+    reasons = openings.reasons(in_the_way(tool, requested, snapshot))
+    if not reasons:
+        return passed("group_open")
+    return Verdict("group_open", False, "group_closed", " ".join(reasons))
+
+
 def in_state(question: Question) -> Verdict:
     tool, asked = question.tool, question.asked
     if matches_state(tool.definition.states, asked.state):
@@ -42,4 +56,5 @@ def in_state(question: Question) -> Verdict:
     return Verdict("state", False, "tool_not_in_state", reason)
 
 
-AVAILABILITY = (in_service, in_group, in_state)
+TIMELESS = (in_service, in_group, in_state)  # the same at every moment of one snapshot
+AVAILABILITY = (in_service, in_group, group_open, in_state)

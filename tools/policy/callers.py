@@ -13,10 +13,11 @@ from tools.definitions.callers import Caller, CallerKind, Scope
 from tools.definitions.names import WILDCARD
 from tools.errors import Unauthenticated
 from tools.models import Agent, Execution, Organization, Token, User
-from tools.models.callers import Holder, holder_of_account, holder_of_token
+from tools.models.callers import Holder, TokenLimits, holder_of_account, holder_of_token
 from tools.policy.tokens import Presented, hashed, matches, read_token
 
 LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
+_UNLIMITED = TokenLimits(None, None, None)
 _NOBODY = Presented("0" * 8, "0" * 43)
 REFUSAL = "The token is not valid. Ask an administrator for a new one."
 
@@ -39,7 +40,7 @@ def caller_of_token(text: str, *, source_ip: str = "") -> Caller:
         raise Unauthenticated("The agent is suspended.", code="agent_suspended")
     if token.last_used_at is None or now - token.last_used_at > LAST_USED_STEP:
         Token.objects.filter(pk=token.id).update(last_used_at=now)
-    return _caller(holder, frozenset(token.scopes), token_id=token.id, source_ip=source_ip)
+    return _caller(holder, token.limits, token_id=token.id, source_ip=source_ip)
 
 
 def caller_of_user(
@@ -67,27 +68,31 @@ def caller_of_user(
 def caller_of_execution(execution: Execution) -> Caller:
     """Whoever asked for an execution, with what they are granted now.
 
-    `active` is False for one who was suspended, or whose token was revoked, since.
+    `active` is False for one who was suspended, whose token was revoked or may no longer execute,
+    or who may no longer act in the organization, since.
     """
-    holder, token_good = holder_of_account(
+    holder, limits, token_good = holder_of_account(
         user=execution.user_id, organization=execution.organization_id, token=execution.token_id
     )
-    caller = _caller(
-        holder,
-        frozenset(Scope),
-        token_id=execution.token_id,
-        source_ip=execution.source_ip,
-    )
-    return caller if holder.active and token_good else replace(caller, active=False)
+    caller = _caller(holder, limits, token_id=execution.token_id, source_ip=execution.source_ip)
+    good = holder.active and token_good and Scope.EXECUTE in caller.scopes
+    return caller if good and _is_at_home(holder) else replace(caller, active=False)
 
 
 def caller_of_agent(agent: Agent) -> Caller:
     """An agent as its own token would bring it; `active` is False for a suspended one."""
-    holder, _ = holder_of_account(
+    holder, _, _ = holder_of_account(
         user=agent.service_account_id, organization=agent.organization_id, token=None
     )
-    caller = _caller(holder, frozenset({Scope.READ, Scope.EXECUTE}), token_id=None)
+    limits = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
+    caller = _caller(holder, limits, token_id=None)
     return caller if holder.active else replace(caller, active=False)
+
+
+def caller_of_account(user: User) -> Caller:
+    """Whoever has the account, at home, with everything they hold and no token that narrows it."""
+    holder, _, _ = holder_of_account(user=user.pk, organization=user.organization_id, token=None)
+    return _caller(holder, _UNLIMITED, token_id=None)
 
 
 def actor_of(caller: Caller) -> Actor:
@@ -103,10 +108,27 @@ def actor_of(caller: Caller) -> Actor:
     )
 
 
+def _is_at_home(holder: Holder) -> bool:
+    """Or where they are granted to act, as things stand now."""
+    if holder.home_id == holder.organization_id or holder.superuser:
+        return True
+    place = Organization(pk=holder.organization_id)
+    return User.objects.get(pk=holder.user_id).has_perm("tools.act_in_organization", place)
+
+
+def _narrowed(held: frozenset[str], wanted: list[str] | None) -> frozenset[str]:
+    """What is left of a holder's groups; "*" in a token's list is all of them, and no more."""
+    if wanted is None or WILDCARD in wanted:
+        return held
+    return frozenset(wanted) if WILDCARD in held else held.intersection(wanted)
+
+
 def _caller(
-    holder: Holder, scopes: frozenset[str], *, token_id: UUID | None, source_ip: str = ""
+    holder: Holder, limits: TokenLimits, *, token_id: UUID | None, source_ip: str = ""
 ) -> Caller:
     everything = [WILDCARD] if holder.superuser else None
+    tools = limits.tools
+    every_tool = tools is None or WILDCARD in tools
     return Caller(
         kind=CallerKind.AGENT if holder.agent_id else CallerKind.PERSON,
         name=holder.agent or holder.username,
@@ -116,9 +138,10 @@ def _caller(
         user_id=holder.user_id,
         agent_id=holder.agent_id,
         token_id=token_id,
-        granted_groups=frozenset(everything or holder.groups),
+        granted_groups=_narrowed(frozenset(everything or holder.groups), limits.groups),
         granted_permissions=frozenset(everything or holder.permissions),
-        scopes=scopes,
+        scopes=frozenset(Scope if limits.scopes is None else limits.scopes),
+        token_tools=None if every_tool else frozenset(tools or ()),
         is_superuser=holder.superuser,
         strict=bool(holder.strict),
         source_ip=source_ip,

@@ -1,10 +1,22 @@
-"""Which calls need a person."""
+"""Which calls need a person, and what exactly a person's yes is given to.
 
+Needed by the tool itself, by its mark as critical, by the caller's own option, or by a rule of the
+organization. All reasons are collected, and the strictest one says how many people must agree.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Protocol
 
-from tools.errors import Refused
+from audit.canonical import commitment
+from tools.catalog.registry import CatalogConfirmationRule, CatalogTool
+from tools.definitions.results import Status
+from tools.models import Execution
 from tools.policy.decision import Question
+
+OF_CRITICAL = 2
 
 
 @dataclass(frozen=True)
@@ -15,13 +27,122 @@ class Need:
     approvals: int = 1
 
 
-def needed(question: Question, call: Any) -> Need | None:
-    """Until a person can be asked, a call that needs one is refused, never let through."""
-    if call.require_confirmation or question.tool.definition.raw["requires_confirmation"]:
-        raise Refused(
-            f"The tool {question.tool.name} runs only when a person confirms the call, and this "
-            "installation has no confirmation queue yet.",
-            code="confirmation_unavailable",
-            gate="confirmation",
-        )
-    return None
+class Tightened(Protocol):
+    """A call, or what a row says of one: options may only tighten (ruling 5)."""
+
+    @property
+    def require_confirmation(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOptions:
+    """The options of a call that was accepted. Anything but a plain `false` asks for a person."""
+
+    require_confirmation: bool
+
+    @classmethod
+    def of(cls, execution: Execution) -> "StoredOptions":
+        return cls(execution.options.get("require_confirmation", False) is not False)
+
+
+def needed(question: Question, call: Tightened) -> Need | None:
+    """None for a call that may run without anybody's consent."""
+    found = [*_own_reasons(question, call), *_reasons_of_rules(question)]
+    if not found:
+        return None
+    return Need(tuple(text for text, _ in found), max(people for _, people in found))
+
+
+def bound_hash(
+    execution: Execution, tool: CatalogTool, *, expires_at: datetime, approvals: int
+) -> str:
+    """The SHA-256 over all that would run, for whom and on what terms, in canonical JSON.
+
+    Worked out again from the stored row whenever it is compared: what a person saw is what runs.
+    """
+    return commitment(
+        {
+            "organization": str(execution.organization_id),
+            "execution": str(execution.pk),
+            "account": str(execution.user_id),
+            "agent": _text(execution.agent_id),
+            "token": _text(execution.token_id),
+            "tool": {"id": str(tool.id), "name": execution.tool_name, "digest": tool.digest},
+            "parameters": execution.parameters,
+            "groups": execution.requested_groups,
+            "session": _text(execution.session_id),
+            "state": execution.state,
+            "options": execution.options,
+            "timeout_s": float(execution.timeout_s),
+            "cost": _amount(execution.cost),
+            "expires_at": expires_at.astimezone(UTC).isoformat(timespec="microseconds"),
+            "approvals_needed": approvals,
+        }
+    )
+
+
+def conditions_of(rule: CatalogConfirmationRule) -> list[str]:
+    """In words, what a call must be for the rule to fit; empty for a rule that fits every call."""
+    found = {
+        f"the tool {rule.tool_name}": bool(rule.tool_name),
+        f"tools of the group {rule.group_name}": bool(rule.group_name),
+        "this agent": rule.agent_id is not None,
+        f"a cost of {_amount(rule.min_cost)} or more": rule.min_cost is not None,
+        "tools that may have side effects": rule.side_effects,
+        "a tool the caller has never used with success": rule.first_use,
+    }
+    return [words for words, given in found.items() if given]
+
+
+def _own_reasons(question: Question, call: Tightened) -> Iterator[tuple[str, int]]:
+    tool = question.tool
+    if tool.critical:
+        yield f"{tool.name} is marked critical: two people must agree.", OF_CRITICAL
+    if tool.definition.raw["requires_confirmation"]:
+        yield f"{tool.name} runs only when a person has agreed.", 1
+    if call.require_confirmation:
+        yield "The caller asked for a person's consent.", 1
+
+
+def _reasons_of_rules(question: Question) -> Iterator[tuple[str, int]]:
+    for rule in question.snapshot.confirmation_rules:
+        if _touches(rule, question) and (not rule.first_use or _never_used(question)):
+            words = ", ".join(conditions_of(rule)) or "every call"
+            yield f"The rule “{rule.name}” asks for it: {words}.", rule.approvals_needed
+
+
+def _touches(rule: CatalogConfirmationRule, question: Question) -> bool:
+    """Whether all of a rule fits that can be told without asking the database."""
+    if rule.agent_id is not None and rule.agent_id != question.caller.agent_id:
+        return False
+    return touches_tool(rule, question.tool, question.snapshot.groups_of(question.tool))
+
+
+def touches_tool(rule: CatalogConfirmationRule, tool: CatalogTool, groups: frozenset[str]) -> bool:
+    """Whether a rule can fit a tool, which is in `groups`, whoever calls it."""
+    definition = tool.definition
+    return (
+        rule.tool_name in {"", tool.name}
+        and (not rule.group_name or rule.group_name in groups)
+        and (rule.min_cost is None or definition.cost >= rule.min_cost)
+        and (not rule.side_effects or definition.raw["constraints"]["allow_side_effects"])
+    )
+
+
+def _never_used(question: Question) -> bool:
+    """A tool that was deleted and registered anew under its name is another one."""
+    caller = question.caller
+    return not Execution.objects.filter(
+        organization_id=caller.organization_id,
+        user_id=caller.user_id,
+        tool_version__tool_id=question.tool.id,
+        status=Status.SUCCESS,
+    ).exists()
+
+
+def _amount(cost: Decimal | None) -> str:
+    return "" if cost is None else f"{cost.normalize():f}"
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

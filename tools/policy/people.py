@@ -3,9 +3,11 @@
 Agents manage nothing, whatever their token says (DESIGN, decision 16).
 """
 
+from django.db.models import Q, QuerySet
+
 from tools.definitions.callers import Caller, CallerKind, Scope
 from tools.errors import Forbidden
-from tools.models import User
+from tools.models import Organization, User
 
 
 def may(caller: Caller, permission: str) -> bool:
@@ -30,3 +32,18 @@ def require(caller: Caller, permission: str) -> None:
             f"This needs the permission {permission}, which the caller does not hold.",
             code="not_permitted",
         )
+
+
+def count_up(accounts: QuerySet[User], *places: Organization) -> None:
+    """Count up the revision of every organization where one of the accounts may act, and of
+    `places`: what they are granted is another from the next request on. Call it in the
+    transaction that changes it, and before a change that takes accounts out of the query."""
+    where = Organization.objects.filter(
+        Q(pk__in=[place.pk for place in places])
+        | Q(users__in=accounts)
+        | Q(organizationuserobjectpermission__user__in=accounts)
+        | Q(organizationgroupobjectpermission__group__user__in=accounts)
+    )
+    # Always in one order, so that two changes at once wait for each other and never both.
+    for pk in where.order_by("pk").distinct().values_list("pk", flat=True):
+        Organization.objects.next_revision(pk)

@@ -10,13 +10,18 @@ from tools.policy.grants import grants
 
 
 def object_permission(question: Question) -> Verdict:
-    held = grants.of(question.caller, question.snapshot.revision)
-    if held.cover(question.tool.id):
+    caller, tool, snapshot = question.caller, question.tool, question.snapshot
+    if caller.token_tools is not None and tool.name not in caller.token_tools:
+        reason = f"This token is not good for the tool {tool.name}, only for: {_listed(caller)}."
+        return Verdict("object_permission", False, "token_excludes_tool", reason)
+    if grants.of(caller, snapshot.revision).cover(tool, snapshot):
         return passed("object_permission")
-    reason = (
-        f"The caller was not granted the tool {question.tool.name}. Ask an administrator for it."
-    )
+    reason = f"The caller was not granted the tool {tool.name}. Ask an administrator for it."
     return Verdict("object_permission", False, "tool_not_granted", reason)
+
+
+def _listed(caller: Caller) -> str:
+    return ", ".join(sorted(caller.token_tools or ())) or "none"
 
 
 def required_permissions(question: Question) -> Verdict:

@@ -7,6 +7,8 @@ from tools.policy import authorization
 from tools.policy.decision import DEFAULT_STATE, Asked, Question
 from tools.policy.people import may
 
+PASSING = frozenset({"state", "group_open"})
+
 
 def visible_tools(caller: Caller, snapshot: Snapshot) -> tuple[CatalogTool, ...]:
     """In the order of their names."""
@@ -24,7 +26,7 @@ def visible_tool(caller: Caller, snapshot: Snapshot, name: str) -> CatalogTool:
 
 
 def _could_call(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """In some state: the state passes, the tool does not change with it."""
+    """In some state and at some time: neither changes whether the tool is theirs."""
     asked = Asked(caller.granted_groups, DEFAULT_STATE)
     verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
-    return all(verdict.passed for verdict in verdicts if verdict.gate != "state")
+    return all(verdict.passed for verdict in verdicts if verdict.gate not in PASSING)

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import push_url, replace_url, trigger_client_event
 
 from tools.catalog.actions import find_tool, set_enabled
-from tools.catalog.registry import CatalogTool
+from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.vocabulary import Category, ToolType
 from tools.models import ToolStatus
 from tools.policy.callers import actor_of
@@ -63,7 +63,7 @@ class Search:
         query = {name: value for name, value in query.items() if (name, value) != ("page", 1)}
         return reverse("catalog") + (f"?{urlencode(query)}" if query else "")
 
-    def matches(self, tool: CatalogTool) -> bool:
+    def matches(self, tool: CatalogTool, snapshot: Snapshot) -> bool:
         raw = tool.definition.raw
         text = f"{tool.name} {raw['title'] or ''} {raw['description']}".lower()
         return (
@@ -71,19 +71,21 @@ class Search:
             and self.category in ("", raw["category"])
             and self.type in ("", raw["type"])
             and self.status in ("", tool.status)
-            and (not self.group or self.group in tool.definition.groups)
+            and (not self.group or self.group in snapshot.groups_of(tool))
         )
 
-    def found(self, tools: Iterable[CatalogTool]) -> list[CatalogTool]:
+    def found(self, tools: Iterable[CatalogTool], snapshot: Snapshot) -> list[CatalogTool]:
         key = SORTS[self.sort.removeprefix("-")]
-        return sorted(filter(self.matches, tools), key=key, reverse=self.sort.startswith("-"))
+        matching = [tool for tool in tools if self.matches(tool, snapshot)]
+        return sorted(matching, key=key, reverse=self.sort.startswith("-"))
 
 
 @require_safe
 @page
 def tool_list(request: PageRequest) -> HttpResponse:
-    search, tools = Search.of(request.GET), visible_tools(request.caller, snapshot_of(request))
-    shown = Paginator(search.found(tools), PAGE_SIZE).get_page(request.GET.get("page"))
+    search, snapshot = Search.of(request.GET), snapshot_of(request)
+    tools = visible_tools(request.caller, snapshot)
+    shown = Paginator(search.found(tools, snapshot), PAGE_SIZE).get_page(request.GET.get("page"))
     here = search.address(page=shown.number)
     context = {
         "search": search,
@@ -91,7 +93,7 @@ def tool_list(request: PageRequest) -> HttpResponse:
         "shown": shown,
         "links": _links(search, shown),
         "columns": _columns(search),
-        "choices": _choices(tools),
+        "choices": _choices(tools, snapshot),
         "may_change": may(request.caller, "change_tool"),
         "may_add": request.user.is_staff and may(request.caller, "add_tool"),
         "here": here,
@@ -135,9 +137,9 @@ def _counts(tools: Iterable[CatalogTool]) -> dict[str, int]:
     return counts | {"all": sum(counts.values())}
 
 
-def _choices(tools: Iterable[CatalogTool]) -> list[tuple[str, str, list[str]]]:
+def _choices(tools: Iterable[CatalogTool], snapshot: Snapshot) -> list[tuple[str, str, list[str]]]:
     """The filters beside the search: field, label and values."""
-    groups = sorted(set().union(*(tool.definition.groups for tool in tools)))
+    groups = sorted(set().union(*(snapshot.groups_of(tool) for tool in tools)))
     return [
         ("category", "Category", [*Category]),
         ("group", "Group", groups),

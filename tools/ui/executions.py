@@ -14,13 +14,14 @@ from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import push_url, replace_url
 
 from tools.definitions.results import Status
-from tools.execution import actions
+from tools.execution import actions, session_actions
 from tools.models import Execution
 from tools.policy.people import may
 from tools.ui.access import PageRequest, page
 from tools.ui.shown import cut, milliseconds, output_of, pretty
 
 PAGE_SIZE = 50
+_MOST_TRANSITIONS = 20
 LIST, PAGE = "ui/executions.html", "ui/execution.html"
 _BULKY = ("parameters", "output", "observation", "error_details", "warnings", "metrics")
 
@@ -97,7 +98,15 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
         "queue": milliseconds(metrics.get("queue_ms")),
         "sandbox_start": milliseconds(metrics.get("sandbox_start_ms")),
         "timeline": timeline,
+        "session": _session(execution),
     }
+
+
+def _session(execution: Execution) -> dict[str, Any] | None:
+    if execution.session is None:
+        return None
+    row = execution.session
+    return {"row": row, "transitions": session_actions.transitions(row)[-_MOST_TRANSITIONS:]}
 
 
 def _timeline(execution: Execution) -> list[dict[str, Any]]:

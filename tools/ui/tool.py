@@ -8,7 +8,8 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from tools.catalog.registry import CatalogTool
+from tools.catalog.membership import Through, memberships
+from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
 from tools.errors import ToolcribError
@@ -16,17 +17,22 @@ from tools.execution import actions
 from tools.execution.call import Call
 from tools.models import Execution, ToolVersion
 from tools.policy.decision import DEFAULT_STATE
+from tools.policy.findings import findings_about
+from tools.policy.openings import openings_of
 from tools.policy.people import may
+from tools.policy.reach import MOST_AGENTS, agents_that_reach
 from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.executions import shown_execution
 from tools.ui.shown import difference, pretty
 from tools.ui.trying import TryForm, form_of
+from tools.ui.workflow import shown_finding
 
 TEMPLATE = "ui/tool.html"
 WAIT_S = 20.0
 LIVE_WAIT_S = 1.5  # the part that htmx was given then follows the execution by itself
 MOST_VERSIONS = 50
+_THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "as a parent"}
 
 
 @dataclass
@@ -34,7 +40,6 @@ class Attempt:
     """The try-it form, and what came of it."""
 
     form: TryForm
-    own: list[str]
     groups: list[str]
     offered: list[str]
     state: str
@@ -54,7 +59,7 @@ class Attempt:
 @page
 def tool_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    return _page(request, tool, _attempt(tool, request.caller))
+    return _page(request, tool, _attempt(tool, request.caller, snapshot_of(request)))
 
 
 @require_http_methods(["GET", "POST"])
@@ -64,7 +69,7 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return redirect("tool", name=name)
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    attempt = _filled(tool, request.caller, request.POST)
+    attempt = _filled(tool, request.caller, snapshot_of(request), request.POST)
     parameters = attempt.form.parameters()
     if not attempt.form.flawed:
         call = Call(tool.name, parameters, group=attempt.asked, state=attempt.state)
@@ -105,9 +110,40 @@ def _page(request: PageRequest, tool: CatalogTool, attempt: Attempt) -> HttpResp
         "input_schema": pretty(raw["input_schema"]),
         "output_schema": pretty(raw["output_schema"]) if raw["output_schema"] else "",
         "facts": _facts(tool),
+        "findings": _findings(request, tool),
+        "groups": _groups(tool, snapshot_of(request)),
+        "users": _users(request, tool),
         "versions": ToolVersion.objects.filter(tool_id=tool.id).defer("definition")[:MOST_VERSIONS],
     }
     return render(request, TEMPLATE, context)
+
+
+def _users(request: PageRequest, tool: CatalogTool) -> dict[str, Any] | None:
+    """Which agents can use it, for who may view agents and tools."""
+    if not (may(request.caller, "view_agent") and may(request.caller, "view_tool")):
+        return None
+    names, cut = agents_that_reach(tool, snapshot_of(request))
+    return {"agents": names, "cut": cut, "looked_at": MOST_AGENTS}
+
+
+def _groups(tool: CatalogTool, snapshot: Snapshot) -> list[dict[str, str]]:
+    """Each effective group, where it came from, and why it is closed where it is."""
+    closings = openings_of(snapshot).closings
+    return [
+        {
+            "name": name,
+            "through": _THROUGH[through],
+            "closed": closings[name].reason if name in closings else "",
+        }
+        for name, through in memberships(tool, snapshot).items()
+    ]
+
+
+def _findings(request: PageRequest, tool: CatalogTool) -> list[dict[str, Any]]:
+    """For who may view every tool: findings speak of others too."""
+    if not may(request.caller, "view_tool"):
+        return []
+    return [shown_finding(one) for one in findings_about(snapshot_of(request), tool.name)]
 
 
 def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
@@ -128,22 +164,22 @@ def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
     ]
 
 
-def _attempt(tool: CatalogTool, caller: Caller) -> Attempt:
-    own = sorted(tool.definition.groups)
+def _attempt(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> Attempt:
+    own = sorted(snapshot.own_groups(tool))
+    effective = sorted(snapshot.groups_of(tool))
     first = own[:1] or ([WILDCARD] if caller.is_superuser else [])
     states = sorted(tool.definition.states - {WILDCARD})
     return Attempt(
         form=form_of(tool.definition.raw),
-        own=own,
         groups=first,
-        offered=own + sorted(caller.granted_groups.difference(own)),
+        offered=effective + sorted(caller.granted_groups.difference(effective)),
         state=states[0] if states and DEFAULT_STATE not in states else DEFAULT_STATE,
         states=states or [DEFAULT_STATE],
     )
 
 
-def _filled(tool: CatalogTool, caller: Caller, data: QueryDict) -> Attempt:
-    attempt = _attempt(tool, caller)
+def _filled(tool: CatalogTool, caller: Caller, snapshot: Snapshot, data: QueryDict) -> Attempt:
+    attempt = _attempt(tool, caller, snapshot)
     attempt.form.fill({name: str(data[name]) for name in data})
     attempt.groups = [name[:200] for name in data.getlist("group")]
     attempt.other = data.get("other_group", "").strip()[:200]

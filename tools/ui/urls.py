@@ -1,6 +1,16 @@
 from django.urls import URLPattern, path
 
-from tools.ui import catalog, executions, login, sandbox, tool
+from tools.ui import (
+    catalog,
+    confirmations,
+    executions,
+    explain,
+    licenses,
+    login,
+    sandbox,
+    tool,
+    workflow,
+)
 
 EXECUTION = "executions/<uuid:execution_id>/"
 
@@ -13,7 +23,15 @@ urlpatterns: list[URLPattern] = [
     path("tools/<str:name>/disable", catalog.switch, {"enabled": False}, name="tool-disable"),
     path("tools/<str:name>/try", tool.try_tool, name="tool-try"),
     path("tools/<str:name>/versions/<int:number>/", tool.version_page, name="tool-version"),
+    path("workflow/", workflow.workflow_page, name="workflow"),
+    path("explain/", explain.explain_page, name="explain"),
+    path("explain/what-if/", explain.what_if_page, name="what-if"),
     path("sandbox/", sandbox.sandbox_page, name="sandbox"),
+    path("licenses/", licenses.license_page, name="licenses"),
+    path("licenses/tier", licenses.change_tier, name="licenses-change"),
+    path("confirmations/", confirmations.queue, name="confirmations"),
+    path("confirmations/decide", confirmations.decide, name="confirmations-decide"),
+    path("confirmations/<uuid:confirmation_id>/", confirmations.one, name="confirmation"),
     path("executions/", executions.execution_list, name="executions"),
     path(EXECUTION, executions.execution_page, name="execution"),
     path(f"{EXECUTION}cancel", executions.cancel, name="execution-cancel"),

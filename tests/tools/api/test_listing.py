@@ -201,18 +201,6 @@ def test_a_wrong_page_is_400(api, query):
     assert api.get(f"/tools?{query}").status_code == 400
 
 
-def test_the_explanation_names_every_gate_in_order(api, organization):
-    factories.tool(organization, "later", group=["admin"], available_in_states=["analysis"])
-    rows = {row["tool"]: row for row in api.get("/tools/explain").json()["results"]}
-    gates = {gate["gate"]: gate["passed"] for gate in rows["later"]["gates"]}
-    assert list(gates) == [
-        "status", "group", "state", "object_permission", "required_permissions", "license",
-        "sandbox_profile", "isolation", "network",
-    ]  # fmt: skip
-    assert (gates["group"], gates["state"], gates["license"]) == (False, False, True)
-    assert rows["later"]["available"] is False
-
-
 REFUSED = [
     ({"group": ["admin"]}, "group_not_granted"),
     ({"group": ["*"]}, "group_not_granted"),

@@ -14,6 +14,7 @@ from tools.models import Execution, Organization
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 OPEN = {"api/schema/", "api/docs/", "api/v1/tokens"}  # the last one is where a password is given
+NOBODYS = "01890000-0000-7000-8000-000000000000"
 VALUES = [
     None, True, False, 0, -1, 2**53, 1.5, "", "x", "*", "default", "echo", "PT5S", "é" * 300,
     "a\u202eb",
@@ -31,7 +32,9 @@ KEYS = [
     "enabled",
     "version", "delivery", "cache_ttl", "required_permissions", "rate_limit_per_minute",
     "allowed_paths", "allowed_hosts", "allow_network", "backend", "minimum_isolation", "header",
-    "value", "max_cpu_time",
+    "value", "max_cpu_time", "isolation_levels", "change", "since",
+    "budget", "quotas",
+    "bound_hash", "approve", "decisions", "every_call", "min_cost", "first_use", "reason",
 ]  # fmt: skip
 NAMES = [
     "echo",
@@ -73,7 +76,7 @@ def filled(pattern: str, name: Callable[[], str], known: dict[str, str]) -> str:
     parts = []
     for part in pattern.split("/"):
         if part.startswith("<uuid:"):
-            parts.append(known.get(part, "01890000-0000-7000-8000-000000000000"))
+            parts.append(known.get(part, NOBODYS))
         elif part.startswith("<"):
             parts.append(name())
         else:
@@ -126,7 +129,11 @@ def test_whoever_is_unknown_gets_in_nowhere(db, pattern):
 
 @pytest.mark.parametrize("pattern", addresses())
 def test_nothing_a_client_can_send_is_a_fault_of_ours(callers, agent, pattern):
-    known = {"<uuid:execution_id>": str(factories.execution(agent).pk)}
+    session = factories.api(agent).post("/sessions", {}).json()["id"]
+    known = {
+        "<uuid:execution_id>": str(factories.execution(agent).pk),
+        "<uuid:session_id>": session,
+    }
     dice = random.Random(pattern)
     for method in METHODS:
         for kind in ["nobody", *["agent", "person", "superuser"] * 3]:
@@ -147,6 +154,10 @@ def test_nothing_a_client_can_send_is_a_fault_of_ours(callers, agent, pattern):
 # What nobody but a person with the right permission may do, as (method, path, body).
 MANAGED = [
     ("post", "/tools", {}), ("put", "/tools/echo", {}), ("patch", "/tools/echo", {"title": "x"}),
+    ("get", "/tools/explain?agent=x", None), ("get", "/tools/explain?tier=Core", None),
+    ("post", "/tools/what-if", {"change": {"kind": "tier", "tier": "Core"}}),
+    ("post", "/tools/what-if", {"change": {"kind": "grant", "agent": "x", "groups": []}}),
+    ("get", "/tools/lint", None), ("post", "/tools/lint", {}), ("get", "/states/graph", None),
     ("patch", "/tools/ghost", {}), ("put", "/tools/ghost", {}), ("delete", "/tools/ghost", None),
     ("delete", "/tools/echo", None), ("post", "/tools/echo/enable", None),
     ("post", "/tools/echo/disable", None), ("get", "/tools/echo/versions", None),
@@ -158,8 +169,22 @@ MANAGED = [
     None),
     ("post", "/agents/x/tokens", {}), ("get", "/organizations", None),
     ("post", "/organizations", {"slug": "n", "name": "n"}), ("get", "/organizations/x", None),
+    ("post", "/organizations/x/tier/preview", {"tier": "Core"}),
     ("patch", "/organizations/x", {}), ("get", "/tiers", None), ("get", "/tiers/Core", None),
     ("patch", "/tiers/Core", {"max_custom_tools": 1}), ("get", "/audit/records", None),
+    ("get", "/confirmations", None), ("get", f"/confirmations/{NOBODYS}", None),
+    ("post", f"/confirmations/{NOBODYS}/approve", {"bound_hash": "x"}),
+    ("post", f"/confirmations/{NOBODYS}/reject", {"bound_hash": "x"}),
+    (
+        "post",
+        "/confirmations/decide",
+        {"decisions": [{"id": NOBODYS, "bound_hash": "x", "approve": True}]},
+    ),
+    ("get", "/confirmation-rules", None),
+    ("post", "/confirmation-rules", {"name": "n", "every_call": True}),
+    ("get", "/confirmation-rules/x", None), ("delete", "/confirmation-rules/x", None),
+    ("put", "/confirmation-rules/x", {"every_call": True}),
+    ("patch", "/confirmation-rules/x", {"enabled": False}),
     ("get", "/audit/records/01890000-0000-7000-8000-000000000000", None),
 ]  # fmt: skip
 

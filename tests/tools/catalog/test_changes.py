@@ -248,7 +248,7 @@ def test_custom_tools_stop_when_the_tier_loses_them(api, admin_api, organization
         admin_api.patch(f"/organizations/{organization.slug}", {"tier": "Core"}).status_code == 200
     )
     response = api.execute("echo", {"text": "x"})
-    assert response.json()["code"] == "license_excludes_custom_tools"
+    assert response.json()["code"] == "tool_disabled"
 
 
 def test_a_deleted_tool_makes_room(db):

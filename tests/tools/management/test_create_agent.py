@@ -25,6 +25,14 @@ def test_groups_tools_and_permissions_are_granted_as_named(typed, organization):
     assert (ran.json["tools"], ran.json["permissions"]) == (["read_file"], ["tool.web"])
 
 
+def test_a_tool_group_is_granted_instead_of_every_tool(typed, organization):
+    words = ["--group", "write", "--tool-group", "write"]
+    ran = typed("create_agent", "bot", "--organization", organization.slug, *words, "--json")
+    assert (ran.json["tools"], ran.json["tool_groups"]) == ([], ["write"])
+    listed = Api(ran.json["token"]).get("/tools?group=write").json()["results"]
+    assert [tool["name"] for tool in listed] == ["write_file"]
+
+
 def test_the_text_shows_the_token_once_with_a_line_of_curl(typed, organization):
     ran = typed("create_agent", "bot", "--organization", organization.slug, "--group", "write")
     last = ran.out.splitlines()[-1]

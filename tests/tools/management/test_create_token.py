@@ -21,6 +21,22 @@ def test_days_and_label_are_kept(typed, admin_user):
     assert timedelta(days=2) < token.expires_at - timezone.now() <= timedelta(days=3)
 
 
+def test_a_token_is_narrower_than_its_person_where_that_is_asked_for(typed, admin_user):
+    limits = ["--scope", "read", "--group", "read-only", "--tool", "read_file"]
+    ran = typed("create_token", "--user", admin_user.username, *limits, "--json")
+    assert (ran.json["scopes"], ran.json["groups"]) == (["read"], ["read-only"])
+    listed = Api(ran.json["token"]).get("/tools?group=read-only").json()["results"]
+    assert [tool["name"] for tool in listed] == ["read_file"]
+
+
+def test_a_token_beyond_its_person_is_refused(typed, organization):
+    person = factories.person(organization)
+    ran = typed("create_token", "--user", person.username, "--group", "write")
+    assert ran.code == 1
+    assert "these groups are beyond it: write" in ran.err
+    assert not Token.objects.filter(user=person).exists()
+
+
 def test_the_text_shows_the_token_with_a_line_of_curl(typed, admin_user):
     ran = typed("create_token", "--user", admin_user.username)
     assert ran.out.count("tcr_") == 2

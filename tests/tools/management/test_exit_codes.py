@@ -26,6 +26,7 @@ def manage(*words, **environment):
         ("create_agent", "bot"),
         ("create_token", "--user", "admin"),
         ("list_tools",),
+        ("lint_tools",),
         ("explain_tool", "read_file", "--agent", "bot"),
         ("invoke_tool", "read_file", "--agent", "bot"),
     ],

@@ -20,9 +20,10 @@ def explained(typed, organization, agent):
 def test_every_gate_answers_when_all_say_yes(explained):
     ran = explained("read_file", "--group", "read-only", "--json")
     assert [gate["gate"] for gate in ran.json["gates"]] == [
-        *("standing", "granted_groups", "status", "group", "state"),
+        *("standing", "granted_groups", "status", "group", "group_open", "state"),
         *("object_permission", "required_permissions", "license"),
-        *("sandbox_profile", "isolation", "network"),
+        *("sandbox_profile", "isolation_license", "isolation", "network"),
+        *("rate", "budget", "confirmation"),
     ]
     assert (ran.code, ran.json["available"]) == (0, True)
 
@@ -74,3 +75,24 @@ def test_an_unknown_tool_is_refused(explained):
 
 def test_an_agent_must_be_named(typed):
     assert typed("explain_tool", "read_file").code == 2
+
+
+def test_what_would_change_a_no_is_said(explained, agent):
+    ran = explained("read_file")
+    assert "What would change it:\n  group: Request the group read-only." in ran.out
+    assert f"Leave out the group admin, or grant {agent.slug} it." in (
+        explained("read_file", "--group", "admin").out
+    )
+
+
+def test_the_document_has_a_remedy_for_every_no(explained):
+    gates = explained("read_file", "--group", "admin", "--state", "x", "--json").json["gates"]
+    assert {bool(gate["remedy"]) for gate in gates if not gate["passed"]} == {True}
+    assert {gate["remedy"] for gate in gates if gate["passed"]} == {""}
+
+
+def test_a_call_that_waits_for_a_person_is_told_as_such(explained, organization):
+    factories.tool(organization, "grave", requires_confirmation=True)
+    ran = explained("grave", "--json")
+    assert (ran.json["available"], ran.json["refused_by"], ran.json["held"]) == (True, None, True)
+    assert " may, once a person agrees, use grave " in explained("grave").out

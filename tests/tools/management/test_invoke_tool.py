@@ -6,6 +6,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
+from tools.execution import session_actions
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -81,7 +82,7 @@ def test_parameters_that_do_not_fit_are_named_field_by_field(invoked, organizati
 def test_an_unknown_session_is_refused(invoked, organization):
     factories.tool(organization)
     ran = invoked("echo", "--session", "none", "--parameters", '{"text": "x"}')
-    assert (ran.code, ran.err) == (1, "There is no such session.\n")
+    assert (ran.code, ran.err) == (1, "There is no such session among yours.\n")
 
 
 @pytest.mark.parametrize(
@@ -97,3 +98,17 @@ def test_an_unknown_session_is_refused(invoked, organization):
 def test_what_cannot_be_meant_is_bad_usage(invoked, words):
     ran = invoked("echo", *words)
     assert (ran.code, ran.out) == (2, "")
+
+
+def test_in_a_session_the_servers_state_counts_and_moves(invoked, organization, agent):
+    factories.tool(organization, state="after", available_in_states=["undefined"])
+    session, _ = session_actions.open_session(
+        caller=factories.caller(agent), group=None, state=None
+    )
+    words = ("echo", "--parameters", '{"text": "x"}', "--session", str(session.pk))
+    lied = invoked(*words, "--state", "after")
+    assert (lied.code, "session has" in lied.err) == (1, True)
+    ran = invoked(*words)
+    assert ran.code == 0
+    assert f"Session:    {session.pk}\nState:      after\n" in ran.out
+    assert invoked(*words).code == 1

@@ -2,7 +2,7 @@ import pytest
 
 from tests import factories
 from tests.api import Api
-from tools.catalog.actions import set_enabled
+from tools.catalog.actions import save_group, set_enabled
 
 
 def names(ran):
@@ -79,3 +79,13 @@ def test_an_unknown_agent_or_organization_is_refused(typed, here):
 
 def test_an_unknown_option_is_bad_usage(typed):
     assert typed("list_tools", "--colour").code == 2
+
+
+def test_a_parent_lists_what_its_groups_hold(typed, organization, here):
+    factories.tool(organization, "ask", group=["reading"])
+    by = factories.by(organization)
+    save_group(organization=organization, name="knowledge", by=by)
+    save_group(organization=organization, name="reading", by=by, parent="knowledge")
+    ran = typed("list_tools", *here, "--group", "knowledge")
+    assert "ask" in ran.out
+    assert "knowledge, reading" in ran.out

@@ -14,6 +14,7 @@ from tools.management.command import DONE, ToolcribCommand, operator
 from tools.management.tokens import how_to_use, token_document, token_lines
 from tools.models import Agent, LicenseTier, Organization
 from tools.policy import actions
+from tools.policy.grant_actions import granted_tool_groups, granted_tools
 
 NEW_ORGANIZATION_TIER = "Enterprise"
 
@@ -31,6 +32,7 @@ class Command(ToolcribCommand):
         for name, what in (
             ("group", "groups it may request; absent is default, * is all"),
             ("tool", "the only tools it may call; absent is all of its groups"),
+            ("tool-group", "groups whose every tool it may call, beside --tool"),
             ("permission", "permissions tools require, such as tool.filesystem.read"),
         ):
             letter = name[0].upper()
@@ -46,6 +48,7 @@ class Command(ToolcribCommand):
                 by=by,
                 groups=options["group"],
                 tools=options["tool"],
+                tool_groups=options["tool_group"],
                 permissions=options["permission"],
             )
             token, secret = actions.create_token(user=agent.service_account, by=by)
@@ -88,7 +91,8 @@ def agent_document(agent: Agent) -> dict[str, Any]:
         "organization": agent.organization.slug,
         "tier": agent.organization.tier.name,
         "groups": account.granted_groups,
-        "tools": actions.granted_tools(agent),
+        "tools": granted_tools(agent),
+        "tool_groups": granted_tool_groups(agent),
         "permissions": account.granted_permissions,
     }
 
@@ -99,6 +103,7 @@ def _agent_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("Organization", f"{document['organization']} ({document['tier']})"),
         ("Groups", text.names(document["groups"])),
         ("Tools", text.names(document["tools"])),
+        ("Tool groups", text.names(document["tool_groups"])),
         ("Permissions", text.names(document["permissions"])),
     ]
 

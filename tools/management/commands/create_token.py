@@ -14,23 +14,41 @@ from tools.policy import actions
 
 
 class Command(ToolcribCommand):
-    help = "Makes a personal token with every scope and prints it, once."
+    help = "Makes a personal token and prints it, once. Without more it may do what its person may."
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--user", required=True, metavar="NAME")
         parser.add_argument("--days", type=arguments.days, metavar="N", help="how long it is good")
         parser.add_argument("--label", default="", metavar="L", help="what it is for")
+        scopes = [str(scope) for scope in Scope]
+        parser.add_argument(
+            "--scope", action="extend", nargs="+", choices=scopes, help="absent is every scope"
+        )
+        for name, what in (
+            ("group", "the only groups it may request"),
+            ("tool", "the only tools it is good for"),
+        ):
+            letter = name[0].upper()
+            parser.add_argument(f"--{name}", action="extend", nargs="*", metavar=letter, help=what)
 
     def perform(self, options: dict[str, Any]) -> int:
         user = find_person(options["user"])
         token, secret = actions.create_token(
             user=user,
             by=operator(user.organization.slug),
-            scopes=[*Scope],
+            scopes=options["scope"] or [*Scope],
             label=options["label"][:100],
             days=options["days"],
+            groups=options["group"],
+            tools=options["tool"],
         )
-        document = {"user": user.username, "scopes": token.scopes} | token_document(token, secret)
+        document = {
+            "user": user.username,
+            "scopes": token.scopes,
+            "groups": token.groups,
+            "tools": token.tools,
+            **token_document(token, secret),
+        }
         lines = [("User", user.username), ("Organization", user.organization.slug)]
         shown = text.fields([*lines, *token_lines(token, secret)])
         self.answer(options, document, f"{shown}\n\n{how_to_use(secret)}")

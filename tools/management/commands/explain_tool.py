@@ -1,23 +1,26 @@
-"""`manage.py explain_tool`: why an agent may use a tool, or which gates say no."""
+"""`manage.py explain_tool`: why an agent may use a tool, or which gates say no and what to do."""
 
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from tools.catalog.registry import CatalogTool, Snapshot, registry
-from tools.definitions.callers import Caller
-from tools.errors import NotFound, ToolcribError
+from tools.errors import NotFound
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
-from tools.policy import authorization
 from tools.policy.callers import caller_of_agent
-from tools.policy.decision import Asked, Question, Verdict
+from tools.policy.decision import Asked
+from tools.policy.explain import Explained, Explanation
+from tools.shapes import explained_shape, request_shape
 
 HEADER = ("GATE", "PASSED", "CODE", "REASON")
 
 
 class Command(ToolcribCommand):
-    help = "Asks every gate about one tool, one agent and one request, and shows all answers."
+    help = (
+        "Asks every gate about one tool, one agent and one request. Shows all answers, and what "
+        "would change a no."
+    )
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", metavar="NAME")
@@ -30,43 +33,28 @@ class Command(ToolcribCommand):
         snapshot = registry.snapshot(organization.pk, organization.revision)
         tool = _tool(snapshot, options["name"])
         asked = Asked.of(arguments.groups_of(options), options["state"])
-        verdicts = every_verdict(Question(caller, tool, asked, snapshot))
-        available = all(verdict.passed for verdict in verdicts)
-        document = {
-            "tool": tool.name,
-            "agent": caller.name,
-            "groups": sorted(asked.groups),
-            "state": asked.state,
-            "available": available,
-            "gates": [verdict.as_dict() for verdict in verdicts],
-        }
-        self.answer(options, document, _shown(document, verdicts))
+        explanation = Explanation(caller, asked, snapshot, everything=True)
+        explained = explanation.of(tool)
+        document = _document(explanation, explained)
+        self.answer(options, document, _shown(document))
         return DONE
 
 
-def every_verdict(question: Question) -> list[Verdict]:
-    """The gates of the catalog, behind the two that ask about the caller and its request alone."""
-    return [
-        _standing(question.caller),
-        _granted_groups(question),
-        *authorization.explain(question),
-    ]
-
-
-def _standing(caller: Caller) -> Verdict:
-    try:
-        authorization.check_standing(caller)
-    except ToolcribError:
-        return Verdict("standing", False, "agent_suspended", f"{caller.name} is suspended.")
-    return Verdict("standing", True)
-
-
-def _granted_groups(question: Question) -> Verdict:
-    try:
-        authorization.check_groups(question.caller, question.asked, question.snapshot)
-    except ToolcribError as refusal:
-        return Verdict("granted_groups", False, refusal.code, refusal.message)
-    return Verdict("granted_groups", True)
+def _document(explanation: Explanation, explained: Explained) -> dict[str, Any]:
+    """The gates of the request in front of those of the tool, as they are asked."""
+    request = request_shape(explanation)
+    tool = explained_shape(explained, explanation.snapshot)
+    refusals = (row.gate for row in explanation.request if not row.passed)
+    return {
+        "tool": explained.tool.name,
+        "agent": request["caller"],
+        "groups": request["groups"],
+        "state": request["state"],
+        "available": explained.available,
+        "refused_by": next(refusals, tool["refused_by"]),
+        "held": explained.held,
+        "gates": [*request["gates"], *tool["gates"]],
+    }
 
 
 def _tool(snapshot: Snapshot, name: str) -> CatalogTool:
@@ -79,9 +67,21 @@ def _tool(snapshot: Snapshot, name: str) -> CatalogTool:
     return tool
 
 
-def _shown(document: dict[str, Any], verdicts: list[Verdict]) -> str:
-    rows = [(v.gate, "yes" if v.passed else "no", v.code, v.reason) for v in verdicts]
-    may = "may" if document["available"] else "may not"
+def _shown(document: dict[str, Any]) -> str:
+    gates = document["gates"]
+    rows = [(g["gate"], "yes" if g["passed"] else "no", g["code"], g["reason"]) for g in gates]
     groups = text.names(document["groups"]) or "no groups"
-    head = f"{document['agent']} {may} use {document['tool']} (groups: {groups}; state: "
-    return f"{head}{document['state']}).\n\n{text.table(HEADER, rows)}"
+    head = f"{document['agent']} {_may(document)} use {document['tool']} (groups: {groups}; state: "
+    parts = [f"{head}{document['state']}).", text.table(HEADER, rows)]
+    remedies = [f"  {g['gate']}: {g['remedy']}" for g in gates if g["remedy"]]
+    if remedies:
+        parts.append("\n".join(["What would change it:", *remedies]))
+    return "\n\n".join(parts)
+
+
+def _may(document: dict[str, Any]) -> str:
+    if not document["available"]:
+        return "may not"
+    if document["refused_by"]:
+        return "may, but not now,"
+    return "may, once a person agrees," if document["held"] else "may"

@@ -36,7 +36,9 @@ class Command(ToolcribCommand):
         parser.add_argument(
             "--timeout", type=arguments.duration, metavar="PT10S", help="at most the tool's own"
         )
-        parser.add_argument("--session", metavar="ID")
+        parser.add_argument(
+            "--session", metavar="ID", help="of the agent; its groups and state are the server's"
+        )
 
     def perform(self, options: dict[str, Any]) -> int:
         caller = agents.acting_as(options["organization"], options["agent"])
@@ -69,6 +71,9 @@ def _shown(execution: Execution) -> str:
         ("Execution", str(execution.pk)),
         ("Version", execution.version_label),
     ]
+    if execution.session_id is not None:
+        lines.append(("Session", str(execution.session_id)))
+        lines.append(("State", execution.state_after or execution.state))
     if execution.duration_ms is not None:
         lines.append(("Duration", f"{execution.duration_ms:.1f} ms"))
     lines += [("Warning", warning) for warning in execution.warnings]

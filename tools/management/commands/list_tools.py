@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.registry import CatalogTool, registry
+from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy import authorization
@@ -14,6 +14,7 @@ from tools.shapes import tool_shape
 
 HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "DESCRIPTION")
 LONGEST = 60
+Found = tuple[list[CatalogTool], list[str], Snapshot]  # tools, warnings, and where they stand
 
 
 class Command(ToolcribCommand):
@@ -27,43 +28,46 @@ class Command(ToolcribCommand):
         arguments.add_agent(parser, required=False)
 
     def perform(self, options: dict[str, Any]) -> int:
-        tools, warnings = tools_for_agent(options) if options["agent"] else all_tools(options)
+        found = tools_for_agent(options) if options["agent"] else all_tools(options)
+        tools, warnings, snapshot = found
         document = {"results": [tool_shape(tool) for tool in tools], "warnings": warnings}
-        shown = text.table(HEADER, map(row, tools)) if tools else "No tools."
+        rows = [row(tool, snapshot) for tool in tools]
+        shown = text.table(HEADER, rows) if tools else "No tools."
         self.answer(options, document, "\n".join([*warnings, shown]))
         return DONE
 
 
-def tools_for_agent(options: dict[str, Any]) -> tuple[list[CatalogTool], list[str]]:
+def tools_for_agent(options: dict[str, Any]) -> Found:
     """Raises `Refused` where the agent's own request would be."""
     caller = agents.acting_as(options["organization"], options["agent"])
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
     asked = Asked.of(arguments.groups_of(options), options["state"])
     warnings = authorization.check_groups(caller, asked, snapshot)
-    return authorization.usable_tools(caller, asked, snapshot), warnings
+    return authorization.usable_tools(caller, asked, snapshot), warnings, snapshot
 
 
-def all_tools(options: dict[str, Any]) -> tuple[list[CatalogTool], list[str]]:
+def all_tools(options: dict[str, Any]) -> Found:
     """Every tool whatever its status; groups and a state narrow the list where they are given."""
     organization = agents.find_organization(options["organization"])
-    tools = registry.snapshot(organization.pk, organization.revision).sorted_tools
+    snapshot = registry.snapshot(organization.pk, organization.revision)
     groups, state = arguments.groups_of(options), options["state"]
     wanted = None if groups is None else frozenset(groups)
-    return [
+    tools = [
         tool
-        for tool in tools
-        if (wanted is None or matches_groups(tool.definition.groups, wanted))
+        for tool in snapshot.sorted_tools
+        if (wanted is None or matches_groups(snapshot.groups_of(tool), wanted))
         and (state is None or matches_state(tool.definition.states, state))
-    ], []
+    ]
+    return tools, [], snapshot
 
 
-def row(tool: CatalogTool) -> tuple[str, ...]:
+def row(tool: CatalogTool, snapshot: Snapshot) -> tuple[str, ...]:
     raw = tool.definition.raw
     return (
         tool.name,
         tool.version,
         raw["type"],
-        text.names(sorted(tool.definition.groups)),
+        text.names(sorted(snapshot.groups_of(tool))),
         text.names(sorted(tool.definition.states)),
         tool.status,
         in_short(raw["description"]),

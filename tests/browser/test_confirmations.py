@@ -1,0 +1,67 @@
+"""The queue of held calls in a real browser."""
+
+import os
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests import factories
+from tests.tools.held import held
+from tools.models import Agent, Confirmation, Organization
+
+os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright keeps a loop running
+
+PHONE = {"viewport": {"width": 390, "height": 844}}
+BARE = {"java_script_enabled": False}
+
+
+@pytest.fixture
+def worker(place: Organization) -> Agent:
+    """An agent whose calls all need a person."""
+    factories.tool(place, requires_confirmation=True)
+    return factories.agent(place)
+
+
+def status(confirmation: Confirmation) -> str:
+    return Confirmation.objects.get(pk=confirmation.pk).status
+
+
+@pytest.mark.parametrize("page", [{}, BARE], indirect=True, ids=["scripted", "without JavaScript"])
+def test_calls_are_picked_and_decided_together(page: Page, worker: Agent) -> None:
+    first, second = held(worker), held(worker)
+    page.goto("/confirmations/")
+    for box in page.get_by_role("checkbox").all():
+        box.check()
+    page.get_by_label("Reason for all that are picked").fill("Not now.")
+    page.get_by_role("button", name="Reject picked").click()
+    expect(page.locator(".banner[data-tone=good]")).to_have_count(2)
+    assert [status(one) for one in (first, second)] == ["rejected", "rejected"]
+
+
+def test_the_enter_key_decides_nothing(page: Page, worker: Agent) -> None:
+    confirmation = held(worker)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.method))
+    for address in ("/confirmations/", f"/confirmations/{confirmation.pk}/"):
+        page.goto(address)
+        page.locator("input[name^='reason.']").press("Enter")
+        page.evaluate("fetch('/healthz').then(answer => answer.text())")
+    assert "POST" not in sent and status(confirmation) == "pending"
+
+
+def test_a_reader_is_told_when_another_call_comes(page: Page, worker: Agent) -> None:
+    held(worker)
+    page.goto("/confirmations/")
+    page.locator("input[name^='reason.']").fill("half a sen")
+    held(worker)
+    expect(page.get_by_text("The queue has changed.")).to_be_visible(timeout=20_000)
+    assert page.locator("input[name^='reason.']").input_value() == "half a sen"
+
+
+@pytest.mark.parametrize("page", [PHONE], indirect=True)
+def test_it_fits_a_phone_whatever_the_arguments(page: Page, worker: Agent) -> None:
+    confirmation = held(worker, text="\u202e" + "x" * 3_000)
+    for address in ("/confirmations/", f"/confirmations/{confirmation.pk}/"):
+        page.goto(address)
+        expect(page.locator("mark").first).to_have_text("U+202E")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390

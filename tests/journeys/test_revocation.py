@@ -1,0 +1,83 @@
+"""What one process takes away, the next call of every process is refused: over real HTTP."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests import factories
+from tests.journeys.client import Answer, Http
+from tests.tools.shapes import check_error
+from tests.tools.waiting import until
+from tools.models import Execution
+
+SLEEPS = "import time\ndef main(parameters):\n    time.sleep(2)\n    return 'slept'\n"
+
+
+@pytest.fixture
+def worker_agent(committed: None, organization: Any) -> Any:
+    factories.tool(organization)
+    return factories.agent(organization, tools=["echo"])
+
+
+def call(http: Http) -> Answer:
+    return http.execute("echo", {"text": "x"})
+
+
+def at_once(http: Http, times: int = 8) -> list[Answer]:
+    """Many calls at one moment, so that more than one thread and process answers."""
+    answers: list[Answer] = []
+    threads = [threading.Thread(target=lambda: answers.append(call(http))) for _ in range(times)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def grant_of(admin: Http, slug: str, **wanted: str) -> str:
+    query = "&".join(f"{name}={value}" for name, value in wanted.items())
+    (row,) = admin("GET", f"/api/v1/grants?agent={slug}&{query}").json()["results"]
+    return str(row["id"])
+
+
+def test_a_grant_that_was_taken_is_refused_with_the_very_next_call(crib, admin, worker_agent):
+    http = Http(crib.url, factories.token(worker_agent.service_account))
+    assert {answer.json()["status"] for answer in at_once(http)} == {"Success"}
+    grant = grant_of(admin, worker_agent.slug, tool="echo")
+    assert admin("DELETE", f"/api/v1/grants/{grant}").status_code == 204
+    for answer in at_once(http):
+        check_error(answer, 403, "tool_not_granted")
+    assert http("GET", "/api/v1/tools").json()["results"] == []
+
+
+def test_what_is_given_back_counts_at_once_too(crib, admin, worker_agent):
+    http = Http(crib.url, factories.token(worker_agent.service_account))
+    grant = grant_of(admin, worker_agent.slug, group="default")
+    admin("DELETE", f"/api/v1/grants/{grant}")
+    for answer in at_once(http):
+        check_error(answer, 403, "group_not_granted")
+    admin("POST", "/api/v1/grants", {"agent": worker_agent.slug, "groups": ["default"]})
+    assert {answer.json()["status"] for answer in at_once(http)} == {"Success"}
+
+
+def test_a_call_that_waits_in_the_queue_is_refused_when_its_grant_is_taken(
+    crib, admin, committed, organization
+):
+    """More calls than workers: those that wait still are asked again when they are claimed."""
+    factories.tool(organization, "slow", implementation={"source": SLEEPS})
+    agent = factories.agent(organization, tools=["slow"])
+    http = Http(crib.url, factories.token(agent.service_account))
+    waiting = [
+        http.execute("slow", {"text": "x"}, options={"wait_s": 0}).json()["execution_id"]
+        for _ in range(40)
+    ]
+    grant = grant_of(admin, agent.slug, tool="slow")
+    assert admin("DELETE", f"/api/v1/grants/{grant}").status_code == 204
+    rows = Execution.objects.filter(pk__in=waiting)
+    taken = Execution.objects.filter(pk__in=waiting).exclude(status="Pending").count()
+    until(lambda: not rows.filter(status__in=("Pending", "Running")).exists(), within_s=60)
+    refused = rows.filter(status="PermissionDenied", error_code="tool_not_granted").count()
+    assert refused > 0
+    assert rows.filter(status="Success").count() <= taken
+    assert refused + rows.filter(status="Success").count() == len(waiting)

@@ -1,0 +1,47 @@
+"""Licences as whoever sells them would write them."""
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import rfc8785
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tools.definitions.licenses import key_id_of, message_of
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+PUBLIC = KEY.public_key().public_bytes_raw()
+
+
+def moment(days: float = 0) -> str:
+    """Days from now, as a licence writes it."""
+    return f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def said(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any]:
+    return {
+        "id": "L-1",
+        "organization": organization,
+        "tier": tier,
+        "issued_at": moment(-1),
+        "expires_at": moment(365),
+        "grace_days": 14,
+        **fields,
+    }
+
+
+def signed(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
+    return {
+        "license": license,
+        "key_id": key_id_of(key.public_key().public_bytes_raw()),
+        "signature": base64.b64encode(key.sign(message_of(license))).decode(),
+    }
+
+
+def file(organization: str, tier: str = "Teams", **fields: Any) -> bytes:
+    return rfc8785.dumps(signed(said(organization, tier, **fields)))
+
+
+def indented(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=2).encode()

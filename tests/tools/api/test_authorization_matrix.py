@@ -1,0 +1,587 @@
+"""Every address × method × kind of caller × organization, against one table.
+
+The addresses come from the URL resolver. One that the table does not know fails: add a row to
+EXPECTED that says what its callers need.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.db import connection, transaction
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
+
+from audit.models import Alert, AuditRecord
+from tests import factories
+from tools.catalog import credentials, profiles
+from tools.catalog.registry import registry
+from tools.models import Confirmation, Execution, Organization, Session, User
+from tools.models.grant_rows import GrantRow
+from tools.policy import actions, confirmation_rules
+from tools.policy.grant_ids import grant_id
+from tools.policy.grants import grants
+
+IN = "in"  # past every question of who may: 2xx, or a 4xx that is about something else
+LOGIN = "login"  # a page sends whoever is unknown to the login page
+NONSENSE = {"nonsense": 1}  # a body that is refused with 400 by whoever reads it
+NOBODY = "nobody holds this"
+READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
+ALL = READ | EXECUTE | MANAGE
+METHODS = ("get", "post", "put", "patch", "delete")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a caller needs for one method of one address."""
+
+    scopes: frozenset[str] = READ
+    permission: str = ""  # without it 403
+    sees: str = ""  # without it 404: for who may not see it, it is not there
+    owner: bool = False  # agents of the place hold both for what is theirs
+    superuser: bool = False
+    session: bool = False  # a browser's: no token will do
+    everywhere: bool = False  # organizations and tiers: whose they are makes no difference
+    anybody: bool = False  # also who is unknown
+    manages: bool = False  # for what is another's, the token must manage
+    refuses: bool = False  # a password that is wrong, whoever sends it
+    body: Any = field(default_factory=lambda: NONSENSE, hash=False)
+
+
+def reads(permission: str = "", **more: Any) -> Needs:
+    """For people who manage where a permission is named, else for everybody."""
+    return Needs(READ | MANAGE if permission else READ, permission, **more)
+
+
+def manages(permission: str, **more: Any) -> Needs:
+    return Needs(MANAGE, permission, **more)
+
+
+def four(row: str, *methods: str) -> dict[str, Needs]:
+    """A kind of row that Django's own permissions guard."""
+    verbs = {"get": "view", "put": "change", "patch": "change", "delete": "delete", "post": "add"}
+    return {
+        method: reads(f"tools.view_{row}")
+        if method == "get"
+        else manages(f"tools.{verbs[method]}_{row}")
+        for method in methods
+    }
+
+
+OPEN = Needs(anybody=True)
+WORD = {"bound_hash": "0" * 64}
+SUPERUSER = {
+    "get": Needs(READ | MANAGE, superuser=True, everywhere=True),
+    "post": Needs(MANAGE, superuser=True, everywhere=True),
+    "patch": Needs(MANAGE, superuser=True, everywhere=True),
+}
+OWN_EXECUTION = Needs(READ, sees="tools.view_execution", owner=True)
+OWN_SESSION = Needs(READ, sees="tools.view_session", owner=True)
+DECIDES = Needs(MANAGE, "tools.decide_confirmation", session=True, body=WORD)
+CONFIRMED = Needs(READ, "tools.view_confirmation")
+
+# What each method of each address of the API needs, by the name of the address.
+EXPECTED: dict[str, dict[str, Needs]] = {
+    "api-schema": {"get": OPEN},
+    "api-docs": {"get": OPEN},
+    "api-tools": {"get": reads(), "post": manages("tools.add_tool")},
+    "api-explain": {"get": reads()},
+    "api-what-if": {
+        "post": manages(
+            "tools.change_agent",
+            body={"change": {"kind": "grant", "agent": "twin", "groups": ["default"]}},
+        )
+    },
+    "api-lint": {"get": reads("tools.view_tool"), "post": manages("tools.view_tool")},
+    "api-tool": {
+        "get": Needs(sees="tools.view_tool", owner=True),
+        **four("tool", "put", "patch", "delete"),
+    },
+    "api-execute": {"post": Needs(EXECUTE, everywhere=True)},
+    "api-enable": {"post": manages("tools.change_tool")},
+    "api-disable": {"post": manages("tools.change_tool")},
+    "api-versions": {"get": reads("tools.view_tool")},
+    "api-restore": {"post": manages("tools.change_tool")},
+    "api-executions": {"get": reads(), "post": Needs(EXECUTE)},
+    "api-execution": {"get": OWN_EXECUTION},
+    "api-events": {"get": OWN_EXECUTION},
+    "api-cancel": {
+        "post": Needs(
+            EXECUTE,
+            "tools.change_execution",
+            sees="tools.view_execution",
+            owner=True,
+            manages=True,
+        )
+    },
+    "api-sessions": {"get": reads(), "post": Needs(EXECUTE)},
+    "api-session": {
+        "get": OWN_SESSION,
+        "delete": Needs(
+            EXECUTE, "tools.change_session", sees="tools.view_session", owner=True, manages=True
+        ),
+    },
+    "api-session-history": {"get": OWN_SESSION},
+    "api-confirmations": {"get": CONFIRMED},
+    "api-confirmation": {"get": CONFIRMED},
+    "api-confirmation-approve": {"post": DECIDES},
+    "api-confirmation-reject": {"post": DECIDES},
+    "api-confirmations-decide": {
+        "post": Needs(
+            MANAGE,
+            "tools.decide_confirmation",
+            session=True,
+            body={"decisions": [{"id": str(uuid4()), "approve": True, **WORD}]},
+        )
+    },
+    "api-confirmation-rules": four("confirmationrule", "get", "post"),
+    "api-confirmation-rule": four("confirmationrule", "get", "put", "patch", "delete"),
+    "api-groups": {"get": reads(), "post": manages("tools.add_toolgroup")},
+    "api-group-recommendations": {"get": reads()},
+    "api-group": {
+        "get": Needs(sees="tools.view_toolgroup", owner=True),
+        **four("toolgroup", "put", "patch", "delete"),
+    },
+    "api-agents": four("agent", "get", "post"),
+    "api-agent": four("agent", "get", "patch"),
+    "api-suspend": {"post": manages("tools.change_agent")},
+    "api-agent-tokens": four("token", "get", "post"),
+    "api-agent-token": four("token", "delete"),
+    "api-grants": {"get": reads("tools.view_agent"), "post": manages("tools.change_agent")},
+    "api-grant": {"delete": manages("tools.change_agent")},
+    "api-state-graph": {"get": reads("tools.view_tool")},
+    "api-tokens": {"post": OPEN},
+    "api-token": {"delete": Needs(READ, sees=NOBODY)},
+    "api-organizations": {"get": SUPERUSER["get"], "post": SUPERUSER["post"]},
+    "api-organization": {"get": SUPERUSER["get"], "patch": SUPERUSER["patch"]},
+    "api-tier-preview": {"post": SUPERUSER["post"]},
+    "api-sandbox-profiles": four("sandboxprofile", "get", "post"),
+    "api-sandbox-profile": four("sandboxprofile", "get", "put", "patch", "delete"),
+    "api-egress-credentials": four("egresscredential", "get", "post"),
+    "api-egress-credential": four("egresscredential", "get", "put", "patch", "delete"),
+    "api-requests": {"get": reads()},
+    "api-cache-invalidate": {"post": manages("tools.change_tool")},
+    "api-usage": {"get": reads()},
+    "api-tiers": {"get": reads("tools.view_licensetier")},
+    "api-tier": {
+        "get": reads("tools.view_licensetier", everywhere=True),
+        "patch": SUPERUSER["patch"],
+    },
+    "api-audit": {"get": Needs(READ, "audit.view_auditrecord")},
+    "api-audit-record": {"get": Needs(READ, "audit.view_auditrecord")},
+    "api-alerts": {"get": Needs(READ, "audit.view_auditrecord")},
+    "api-alert-acknowledge": {"post": Needs(MANAGE, "audit.change_alert")},
+}
+# The same for pages. They know people in a browser alone; a method that is not named is not there.
+SEEN_TOOL = Needs(sees="tools.view_tool")
+SEEN_EXECUTION = Needs(sees="tools.view_execution")
+PAGES: dict[str, dict[str, Needs]] = {
+    "catalog": {"get": Needs()},
+    "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
+    "logout": {"post": Needs()},
+    "tool": {"get": SEEN_TOOL},
+    "tool-enable": {"post": Needs(permission="tools.change_tool")},
+    "tool-disable": {"post": Needs(permission="tools.change_tool")},
+    "tool-try": {"get": Needs(everywhere=True), "post": SEEN_TOOL},
+    "tool-version": {"get": SEEN_TOOL},
+    "workflow": {"get": Needs(permission="tools.view_tool")},
+    "explain": {"get": Needs()},
+    "what-if": {"get": Needs(permission="tools.view_agent")},
+    "sandbox": {"get": Needs(permission="tools.change_tool")},
+    "licenses": {"get": Needs(permission="tools.view_licensetier")},
+    "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
+    "confirmations": {"get": Needs(permission="tools.view_confirmation")},
+    "confirmations-decide": {
+        "post": Needs(permission="tools.decide_confirmation", body={"one": f"approve {uuid4()}"})
+    },
+    "confirmation": {"get": Needs(permission="tools.view_confirmation")},
+    "executions": {"get": Needs()},
+    "execution": {"get": SEEN_EXECUTION},
+    "execution-cancel": {
+        "post": Needs(permission="tools.change_execution", sees="tools.view_execution")
+    },
+    "audit": {"get": Needs(permission="audit.view_auditrecord")},
+    "alerts": {"get": Needs(permission="audit.view_auditrecord")},
+    "alert-acknowledge": {"post": Needs(permission="audit.change_alert")},
+}
+NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
+
+
+def every_address() -> dict[str, URLPattern]:
+    """By name, as the resolver holds them."""
+
+    def walk(patterns: Any, prefix: str) -> Iterator[tuple[str, URLPattern]]:
+        for pattern in patterns:
+            whole = prefix + str(pattern.pattern)
+            if isinstance(pattern, URLResolver):
+                yield from walk(pattern.url_patterns, whole)
+            elif not whole.startswith(NOT_OURS):
+                yield whole, pattern
+
+    found = list(walk(get_resolver().url_patterns, ""))
+    unnamed = [whole for whole, pattern in found if not pattern.name]
+    assert not unnamed, f"give these addresses a name, and add a row to EXPECTED: {unnamed}"
+    assert len({pattern.name for _, pattern in found}) == len(found), "two addresses share a name"
+    return {str(pattern.name): pattern for _, pattern in found}
+
+
+ADDRESSES = every_address()
+
+
+def methods_of(name: str) -> set[str]:
+    view: Any = ADDRESSES[name].callback
+    made = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    allowed = view.view_initkwargs.get("http_method_names", METHODS)
+    return {method for method in METHODS if hasattr(made, method) and method in allowed}
+
+
+# --- the world they meet in -----------------------------------------------------------------------
+
+
+class Side:
+    """An organization with one of everything."""
+
+    def __init__(self, organization: Organization, label: str) -> None:
+        self.organization, self.label = organization, label
+        self.by = factories.by(organization)
+        self.tool = factories.tool(organization, f"tool-{label}", group=[f"desk-{label}"])
+        self.agent = factories.agent(organization, f"bot-{label}", groups=["*"], permissions=["p"])
+        factories.agent(organization, "twin")  # for a body that names one: there is one anywhere
+        self.somebody = factories.person(organization)
+        factories.token(self.agent.service_account)
+        factories.token(self.somebody)
+        self.session = Session.objects.create(
+            organization=organization, user=self.agent.service_account, agent=self.agent,
+            groups=["default"], state="undefined",
+        )  # fmt: skip
+        profiles.create_profile(
+            organization=organization, profile={"name": f"wall-{label}"}, by=self.by,
+            everywhere=True,
+        )  # fmt: skip
+        credentials.create_credential(
+            organization=organization, by=self.by,
+            credential={"name": f"key-{label}", "header": "X-Key", "value": "Bearer x"},
+        )  # fmt: skip
+        confirmation_rules.create_rule(
+            organization=organization, name=f"rule-{label}", by=self.by,
+            wanted={"tool": "write_file"},
+        )  # fmt: skip
+        self.alert = Alert.objects.create(
+            organization=organization.slug, rule="r", severity="info", actor="a", message="m",
+            count=1, first_at=timezone.now(), last_at=timezone.now(),
+        )  # fmt: skip
+
+    @cached_property
+    def execution(self) -> Execution:
+        return factories.execution(self.agent, self.tool.name, group=["*"])
+
+    @cached_property
+    def confirmation(self) -> Confirmation:
+        factories.tool(self.organization, "held", requires_confirmation=True)
+        waiting = factories.execution(self.agent, "held", group=["*"])
+        return Confirmation.objects.get(execution=waiting)
+
+    def place(self, name: str) -> dict[str, Any]:
+        """What stands in the places of the address `name`."""
+        of_organization = name in {"api-organization", "api-tier-preview"}
+        names = {
+            "api-group": f"desk-{self.label}",
+            "api-sandbox-profile": f"wall-{self.label}",
+            "api-egress-credential": f"key-{self.label}",
+            "api-confirmation-rule": f"rule-{self.label}",
+            "api-tier": "Core",
+        }
+        holder = self.somebody if name == "api-token" else self.agent.service_account
+        known = {
+            "name": lambda: names.get(name, self.tool.name),
+            "slug": lambda: self.organization.slug if of_organization else self.agent.slug,
+            "version": lambda: "1.0.0",
+            "number": lambda: 1,
+            "execution_id": lambda: self.execution.pk,
+            "session_id": lambda: self.session.pk,
+            "confirmation_id": lambda: self.confirmation.pk,
+            "token_id": lambda: holder.tokens.earliest("pk").pk,
+            "alert_id": lambda: self.alert.pk,
+            "record_id": lambda: self._records().earliest("pk").pk,
+            "grant": lambda: grant_id(GrantRow("agent", self.agent.slug, "permission", "p")),
+        }
+        wanted = ADDRESSES[name].pattern.converters
+        missing = set(wanted) - known.keys()
+        assert not missing, f"tell Side.place what {missing} of {name} may be"
+        return {part: known[part]() for part in wanted}
+
+    def _records(self) -> Any:
+        return AuditRecord.objects.filter(organization=self.organization.slug)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of caller, and what it holds."""
+
+    name: str
+    client: Client
+    headers: dict[str, str] = field(default_factory=dict)
+    known: bool = True
+    welcome: bool = True  # in the organization it names
+    home: str = "here"
+    scopes: frozenset[str] = ALL
+    permissions: frozenset[str] = frozenset()
+    superuser: bool = False
+    agent: bool = False
+    session: bool = False
+
+    def holds(self, permission: str, needs: Needs) -> bool:
+        if permission in ("", NOBODY):
+            return not permission
+        return self.superuser or (self.agent and needs.owner) or permission in self.permissions
+
+
+def permitted(*prefixes: str) -> list[Permission]:
+    found = Permission.objects.select_related("content_type").filter(
+        content_type__app_label__in=("tools", "audit")
+    )
+    return [one for one in found if one.codename.startswith(prefixes)]
+
+
+def person(place: Organization, *held: Permission) -> User:
+    made = factories.person(place)
+    made.user_permissions.add(*held)
+    return made
+
+
+def bearer(user: User, **limits: Any) -> dict[str, str]:
+    return {"Authorization": f"Bearer {factories.token(user, **limits)}"}
+
+
+@pytest.fixture(scope="module")
+def sides(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, Side]]:
+    """Two organizations, written once for all tests of this module: each request is rolled back."""
+    with django_db_blocker.unblock():
+        yield {
+            label: Side(factories.organization(f"org-{uuid4().hex[:12]}"), label)
+            for label in ("here", "there")
+        }
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def callers(sides: dict[str, Side]) -> list[Kind]:
+    """Whoever calls the API, with bearer tokens but for the last."""
+    here, there = sides["here"].organization, sides["there"].organization
+    bot, suspended = sides["here"].agent, factories.agent(here)
+    gone = bearer(bot.service_account)
+    revoked = bot.service_account.tokens.latest("created_at")
+    actions.revoke_token(token=revoked, by=factories.by(here))
+    stopped = bearer(suspended.service_account)
+    actions.change_agent(agent=suspended, by=factories.by(here), active=False)
+    views, everything = permitted("view_"), permitted("")
+    changer, chief = person(here, *everything), factories.superuser(here)
+    foreign, visit = factories.superuser(there), {"X-Organization": here.slug}
+    codes = {id(group): _named(group) for group in (views, everything)}
+    managing = {"scopes": [*ALL]}
+    browser = Client()
+    browser.force_login(chief, backend="tools.policy.login.PeopleBackend")
+    return [
+        Kind("nobody", Client(), known=False),
+        Kind("suspended agent", Client(), stopped, known=False),
+        Kind("revoked token", Client(), gone, known=False),
+        Kind("agent that reads", Client(), bearer(bot.service_account, scopes=["read"]),
+             scopes=READ, agent=True),
+        Kind("agent that executes", Client(), bearer(bot.service_account),
+             scopes=READ | EXECUTE, agent=True),
+        Kind("agent whose token says manage", Client(), bearer(bot.service_account, **managing),
+             agent=True),
+        Kind("person without permissions", Client(), bearer(person(here), **managing)),
+        Kind("person who views", Client(), bearer(person(here, *views), **managing),
+             permissions=codes[id(views)]),
+        Kind("person who changes", Client(), bearer(changer, **managing),
+             permissions=codes[id(everything)]),
+        Kind("personal token without manage", Client(),
+             bearer(changer, scopes=["read", "execute"]), scopes=READ | EXECUTE,
+             permissions=codes[id(everything)]),
+        Kind("superuser", Client(), bearer(chief, **managing), superuser=True),
+        Kind("superuser of another organization here", Client(),
+             bearer(foreign, **managing) | visit, superuser=True),
+        Kind("person of another organization here without grant", Client(),
+             bearer(person(there, *everything), **managing) | visit, welcome=False),
+        Kind("agent of another organization", Client(),
+             bearer(sides["there"].agent.service_account) | visit, scopes=READ | EXECUTE,
+             agent=True, home="there"),
+        Kind("person of another organization", Client(),
+             bearer(person(there, *everything), **managing), home="there",
+             permissions=codes[id(everything)]),
+        Kind("superuser's browser", browser, superuser=True, session=True),
+    ]  # fmt: skip
+
+
+def _named(found: list[Permission]) -> frozenset[str]:
+    return frozenset(f"{one.content_type.app_label}.{one.codename}" for one in found)
+
+
+@pytest.fixture(scope="module")
+def browsers(sides: dict[str, Side]) -> list[Kind]:
+    """Whoever opens a page: people who logged in, and others."""
+    here, there = sides["here"].organization, sides["there"].organization
+    views, everything = permitted("view_"), permitted("")
+
+    def enter(user: User) -> Client:
+        client = Client()
+        client.force_login(user, backend="tools.policy.login.PeopleBackend")
+        return client
+
+    return [
+        Kind("nobody", Client(), known=False),
+        Kind("an agent's token", Client(), bearer(sides["here"].agent.service_account),
+             known=False),
+        Kind("a superuser's token", Client(), bearer(factories.superuser(here)), known=False),
+        Kind("person without permissions", enter(person(here))),
+        Kind("person who views", enter(person(here, *views)), permissions=_named(views)),
+        Kind("person who changes", enter(person(here, *everything)),
+             permissions=_named(everything)),
+        Kind("superuser", enter(factories.superuser(here)), superuser=True),
+        Kind("person of another organization", enter(person(there, *everything)),
+             {"X-Organization": here.slug}, permissions=_named(everything), home="there"),
+        Kind("superuser of another organization", enter(factories.superuser(there)),
+             {"X-Organization": here.slug}, superuser=True, home="there"),
+    ]  # fmt: skip
+
+
+# --- what is expected -----------------------------------------------------------------------------
+
+
+def expected(needs: Needs, kind: Kind, *, whose: str, page: bool, names_row: bool) -> Any:
+    """The class of the answer; for a page that sends to the login, `LOGIN`."""
+    if needs.anybody:
+        return IN
+    if not kind.known:
+        return LOGIN if page else 401
+    if not kind.welcome:
+        return 404
+    if not page and not needs.scopes <= kind.scopes:
+        return 403
+    if (needs.superuser and not kind.superuser) or (needs.session and not kind.session):
+        return 403
+    absent = names_row and not needs.everywhere and whose != kind.home
+    if needs.sees and (absent or not kind.holds(needs.sees, needs)):
+        return 404
+    theirs = needs.manages and not kind.agent and not kind.scopes >= MANAGE
+    if theirs or not kind.holds(needs.permission, needs):
+        return 403
+    return 404 if absent else IN
+
+
+def answered(kind: Kind, method: str, path: str, body: Any, *, page: bool) -> Any:
+    """The class of the answer. Whatever the request changed is taken back."""
+    cookies = copy.deepcopy(kind.client.cookies)
+    with transaction.atomic():
+        sent: dict[str, Any] = {} if page else {"content_type": "application/json"}
+        data = {"data": body} if method in {"post", "put", "patch"} else {}
+        response = getattr(kind.client, method)(path, headers=kind.headers, **data, **sent)
+        transaction.set_rollback(True)
+    kind.client.cookies = cookies  # whoever logged out is back
+    for close in response._resource_closers if response.streaming else ():
+        close()  # an event stream that nobody reads gives its place back
+    if method not in {"get", "head", "options"}:
+        registry.forget()  # its revisions have been taken back
+        grants.forget()
+    if response.status_code in (401, 403, 404, 405):
+        return response.status_code
+    if response.status_code == 302 and response["Location"].startswith("/login/?"):
+        return LOGIN
+    assert response.status_code < 500, (kind.name, method, path, response.content[:500])
+    return IN
+
+
+def wrong_answers(
+    name: str, table: dict[str, Needs], kinds: list[Kind], sides: dict[str, Side], *, page: bool
+) -> list[str]:
+    """A line for each caller who was answered as nobody expected."""
+    wrong = []
+    for whose, side in sides.items():
+        path = reverse(name, kwargs=side.place(name))
+        names_row = bool(ADDRESSES[name].pattern.converters)
+        if whose == "there" and not names_row:
+            continue
+        for method, needs in table.items():
+            for kind in kinds:
+                wanted = expected(needs, kind, whose=whose, page=page, names_row=names_row)
+                got = answered(kind, method, path, needs.body, page=page)
+                if got != wanted and not (needs.refuses and got == 401):
+                    wrong.append(f"{kind.name}: {method} {path} ({whose}): {got}, not {wanted}")
+    return wrong
+
+
+API = sorted(name for name in ADDRESSES if name.startswith("api-"))
+UI = sorted(name for name in ADDRESSES if not name.startswith("api-"))
+
+
+def test_every_address_of_the_api_has_its_row():
+    unknown = sorted(set(API) - EXPECTED.keys())
+    assert not unknown, f"add a row to EXPECTED for each of {unknown}"
+    assert not EXPECTED.keys() - set(API), "these addresses are gone: take their rows out"
+
+
+def test_every_method_of_the_api_has_its_row():
+    wrong = {
+        name: (methods_of(name), set(EXPECTED[name]))
+        for name in API
+        if methods_of(name) != set(EXPECTED.get(name, {}))
+    }
+    assert not wrong, f"add to EXPECTED what each of these methods needs: {wrong}"
+
+
+def test_every_page_has_its_row():
+    unknown = sorted(set(UI) - PAGES.keys())
+    assert not unknown, f"add a row to PAGES for each of {unknown}"
+    assert not PAGES.keys() - set(UI), "these pages are gone: take their rows out"
+
+
+@pytest.mark.parametrize("name", API)
+def test_who_may_do_what_over_the_api(name, callers, sides):
+    assert wrong_answers(name, EXPECTED[name], callers, sides, page=False) == []
+
+
+@pytest.mark.parametrize("name", UI)
+def test_who_may_do_what_on_a_page(name, browsers, sides):
+    assert wrong_answers(name, PAGES[name], browsers, sides, page=True) == []
+
+
+@pytest.mark.parametrize("name", API)
+def test_a_method_that_is_not_there_opens_nothing(name, callers, sides):
+    """Not even to those who may do most."""
+    path = reverse(name, kwargs=sides["here"].place(name))
+    for method in {*METHODS, "trace"} - EXPECTED[name].keys():
+        for kind in (one for one in callers if one.superuser or not one.known):
+            got = answered(kind, method, path, NONSENSE, page=False)
+            assert got in (401, 403, 404, 405), (kind.name, method, path, got)
+
+
+@pytest.mark.parametrize("name", UI)
+def test_a_method_that_a_page_has_not_opens_nothing(name, browsers, sides):
+    path = reverse(name, kwargs=sides["here"].place(name))
+    for method in {*METHODS, "trace"} - PAGES[name].keys():
+        for kind in (one for one in browsers if one.superuser or not one.known):
+            got = answered(kind, method, path, {}, page=True)
+            assert got in (LOGIN, 403, 404, 405), (kind.name, method, path, got)
+
+
+@pytest.mark.parametrize("name", API)
+def test_head_and_options_tell_no_more_than_get(name, callers, sides):
+    """HEAD is answered as GET is; OPTIONS describes the address, to who may read at all."""
+    path = reverse(name, kwargs=sides["here"].place(name))
+    for kind in callers:
+        if "get" in EXPECTED[name]:
+            get, head = (answered(kind, one, path, None, page=False) for one in ("get", "head"))
+            assert get == head, (kind.name, path)
+        options = answered(kind, "options", path, None, page=False)
+        opened = any(needs.anybody for needs in EXPECTED[name].values())
+        if opened or (kind.known and kind.welcome):
+            assert options in (IN, 403, 405), (kind.name, path, options)
+        else:
+            assert options in (401, 404), (kind.name, path, options)

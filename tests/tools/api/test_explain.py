@@ -1,0 +1,144 @@
+"""GET /tools/explain: to agents about themselves, to administrators about anybody."""
+
+import pytest
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.api import Api
+from tools.models import Execution, Session
+
+
+def rows(response):
+    assert response.status_code == 200, response.content
+    return {row["tool"]: row for row in response.json()["results"]}
+
+
+def gate(row, name):
+    return next(one for one in row["gates"] if one["gate"] == name)
+
+
+@pytest.fixture
+def person_api(organization):
+    """Of somebody who may look at agents and tools."""
+    user = factories.person(organization)
+    factories.permit(user, "view_agent", "view_tool")
+    return Api(factories.token(user, scopes=["read", "manage"]))
+
+
+def test_every_gate_stands_in_its_order_with_a_remedy(api, organization):
+    factories.tool(organization, "later", group=["write"], available_in_states=["analysis"])
+    row = rows(api.get("/tools/explain"))["later"]
+    passed = {one["gate"]: one["passed"] for one in row["gates"]}
+    assert [name for name in passed if name in ORDER] == ORDER
+    assert (row["available"], row["refused_by"], row["held"]) == (False, "group", False)
+    assert gate(row, "group")["remedy"] == "Request the group write."
+    assert passed["license"] and not passed["state"]
+
+
+ORDER = [
+    "status", "group", "state", "object_permission", "required_permissions", "license",
+    "rate", "budget", "confirmation",
+]  # fmt: skip
+
+
+def test_an_agent_is_told_nothing_of_tools_it_may_not_know(api, organization):
+    factories.tool(organization, "secret", group=["admin"])
+    response = api.get("/tools/explain")
+    assert "secret" not in rows(response)
+    assert b"admin" not in response.content.replace(b"administrator", b"")
+
+
+def test_an_agent_may_name_itself_and_nobody_else(api, agent, organization):
+    other = factories.agent(organization)
+    assert api.get(f"/tools/explain?agent={agent.slug}").status_code == 200
+    for slug in (other.slug, "nobody"):
+        assert api.get(f"/tools/explain?agent={slug}").status_code == 403
+
+
+@pytest.mark.parametrize("query", ["grant_group=admin", "tier=Core", "grant_permission=x"])
+def test_an_agent_may_suppose_nothing(api, query):
+    assert api.get(f"/tools/explain?{query}").status_code == 403
+
+
+def test_an_agent_that_asks_beyond_its_grants_is_refused_and_recorded(api, organization):
+    response = api.get("/tools/explain?group=admin")
+    assert (response.status_code, response.json()["code"]) == (403, "group_not_granted")
+    assert AuditRecord.objects.filter(organization=organization.slug, code="LIST.DENY").exists()
+
+
+def test_an_administrator_sees_why_the_whole_request_is_refused(person_api, agent, organization):
+    factories.tool(organization, "secret", group=["admin"])
+    answer = person_api.get(f"/tools/explain?agent={agent.slug}&group=admin")
+    request = answer.json()["request"]
+    refusals = [one["code"] for one in request["gates"] if not one["passed"]]
+    assert (request["caller"], refusals) == (agent.slug, ["group_not_granted"])
+    assert gate(rows(answer)["secret"], "group")["passed"]
+    assert rows(answer)["secret"]["available"] is False
+    assert not AuditRecord.objects.filter(organization=organization.slug, code="LIST.DENY").exists()
+
+
+def test_a_supposed_grant_is_explained_before_it_is_given(person_api, agent, organization):
+    factories.tool(organization, "secret", group=["admin"], required_permissions=["tool.x"])
+    query = f"agent={agent.slug}&group=admin&tool=secret"
+    supposed = f"{query}&grant_group=admin&grant_permission=tool.x"
+    assert rows(person_api.get(f"/tools/explain?{query}"))["secret"]["available"] is False
+    assert rows(person_api.get(f"/tools/explain?{supposed}"))["secret"]["available"] is True
+    assert agent.service_account.granted_groups == ["default", "read-only", "write"]
+
+
+def test_a_supposed_tool_and_tier_are_explained(person_api, organization):
+    narrow = factories.agent(organization, groups=["default"], tools=["read_file"])
+    factories.tool(organization, "wanted")
+    query = f"/tools/explain?agent={narrow.slug}&tool=wanted"
+    assert rows(person_api.get(query))["wanted"]["refused_by"] == "object_permission"
+    assert rows(person_api.get(f"{query}&grant_tool=wanted"))["wanted"]["available"]
+    small = rows(person_api.get(f"{query}&grant_tool=wanted&tier=Core"))["wanted"]
+    assert small["refused_by"] == "license"
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [("agent=ghost", 404), ("tier=ghost", 404), ("agent={}&grant_tool=ghost", 404),
+     ("session=x", 404), ("agent={}&session=x", 404), ("grant_group=a", 400)],
+)  # fmt: skip
+def test_what_is_not_there_is_said(person_api, agent, query, status):
+    response = person_api.get(f"/tools/explain?{query.format(agent.slug)}")
+    assert response.status_code == status, response.content
+
+
+def test_a_session_s_own_groups_and_state_are_asked_about(person_api, agent, organization):
+    factories.tool(organization, "later", group=["write"], available_in_states=["analysis"])
+    session = Session.objects.create(
+        organization=organization, user=agent.service_account, agent=agent,
+        groups=["write"], state="analysis",
+    )  # fmt: skip
+    query = f"/tools/explain?agent={agent.slug}&session={session.pk}&tool=later"
+    assert rows(person_api.get(query))["later"]["available"]
+
+
+def test_another_organization_s_agent_is_not_there(person_api):
+    other = factories.organization("explained-elsewhere")
+    theirs = factories.agent(other)
+    assert person_api.get(f"/tools/explain?agent={theirs.slug}").status_code == 404
+
+
+def test_a_person_without_permission_explains_only_itself(organization, agent):
+    user = factories.person(organization)
+    api = Api(factories.token(user, scopes=["read", "manage"]))
+    assert api.get(f"/tools/explain?agent={agent.slug}").status_code == 403
+    assert rows(api.get("/tools/explain")) == {}
+
+
+def test_pages_and_filters_are_those_of_a_list(person_api, organization):
+    for number in range(3):
+        factories.tool(organization, f"t{number}", description="Counts things.")
+    first = person_api.get("/tools/explain?q=counts%20THINGS&page_size=2").json()
+    assert [row["tool"] for row in first["results"]] == ["t0", "t1"]
+    second = person_api.get(first["next"].partition("/api/v1")[2]).json()
+    assert [row["tool"] for row in second["results"]] == ["t2"]
+    assert [*rows(person_api.get("/tools/explain?tool=t1&tool=t2"))] == ["t1", "t2"]
+
+
+def test_explaining_writes_nothing(api, organization):
+    assert rows(api.get("/tools/explain?group=read-only"))
+    assert not Execution.objects.filter(organization=organization).exists()

@@ -1,0 +1,589 @@
+"""Ways around a person's consent, each tried: none of them runs anything that was not agreed to."""
+
+import threading
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from tests import factories
+from tests.factories import definition
+from tests.tools.database import tamper
+from tests.tools.held import (
+    approve,
+    approver,
+    at_the_browser,
+    attempted,
+    codes,
+    held,
+    never_began,
+    with_a_token,
+    word,
+)
+from tests.tools.waiting import until
+from tools.catalog import actions as catalog
+from tools.catalog.registry import registry
+from tools.errors import Conflict, Forbidden, Mismatch, NotFound
+from tools.execution import actions, decisions, reaper, session_actions
+from tools.execution.pipeline import perform
+from tools.models import (
+    Confirmation,
+    ConfirmationDecision,
+    Execution,
+    LicenseTier,
+    Session,
+    Token,
+    User,
+)
+from tools.policy import actions as policy
+from tools.policy.confirmation_rules import create_rule, delete_rule
+
+
+@pytest.fixture
+def asks(organization):
+    return factories.tool(organization, requires_confirmation=True)
+
+
+@pytest.fixture
+def person(organization):
+    return approver(organization)
+
+
+@pytest.fixture
+def confirmation(agent, asks):
+    return held(agent)
+
+
+def tool(organization):
+    return catalog.find_tool(organization, "echo")
+
+
+def mark_critical(organization):
+    row = tool(organization)
+    row.critical = True
+    row.revision = type(organization).objects.next_revision(organization.pk)
+    row.save()
+
+
+def row_of(confirmation):
+    return Execution.objects.filter(pk=confirmation.execution_id)
+
+
+def let_go(confirmation):
+    """What only somebody with the database in hands can do: the row waits for a worker."""
+    row_of(confirmation).update(status="Pending")
+
+
+def refused(caller, said):
+    """The code with which a word is not counted."""
+    with pytest.raises((Conflict, Forbidden, NotFound)) as caught:
+        decisions.decide(caller=caller, word=said)
+    return caught.value.code
+
+
+# --- who decides ----------------------------------------------------------------------------------
+
+
+def test_an_agents_token_cannot_agree(agent, confirmation):
+    policy.grant(agent=agent, groups=["*"], tools=["*"], permissions=["*"], by=by(agent))
+    assert refused(factories.caller(agent), word(confirmation)) == "session_required"
+    assert never_began(attempted(confirmation.execution))
+
+
+def by(agent):
+    return factories.by(agent.organization)
+
+
+def test_another_agents_token_cannot_agree(organization, confirmation):
+    other = factories.agent(organization)
+    factories.permit(other.service_account, "decide_confirmation")
+    assert refused(factories.caller(other), word(confirmation)) == "session_required"
+    assert never_began(attempted(confirmation.execution))
+
+
+@pytest.mark.parametrize("of", ["a person with the permission", "a superuser"])
+def test_a_personal_token_cannot_agree(person, admin_user, confirmation, of):
+    user = admin_user if of == "a superuser" else person
+    assert refused(with_a_token(user), word(confirmation)) == "session_required"
+    assert never_began(attempted(confirmation.execution))
+
+
+@pytest.mark.parametrize("codename", [None, "view_confirmation", "change_confirmation"])
+def test_a_person_without_the_permission_cannot_agree(organization, confirmation, codename):
+    user = factories.person(organization)
+    if codename:
+        factories.permit(user, codename)
+    assert refused(at_the_browser(user), word(confirmation)) == "not_permitted"
+    assert never_began(attempted(confirmation.execution))
+
+
+@pytest.mark.parametrize("superuser", [True, False])
+def test_nobody_agrees_to_their_own_call(organization, person, admin_user, asks, superuser):
+    user = admin_user if superuser else person
+    factories.permit(user, "execute_tool")
+    call = factories.call("echo", {"text": "x"})
+    execution = actions.execute(caller=with_a_token(user), call=call, wait_s=0)
+    own = Confirmation.objects.get(execution=execution)
+    assert refused(at_the_browser(user), word(own)) == "own_call"
+    assert never_began(attempted(execution))
+
+
+def test_whoever_issued_the_token_of_a_call_cannot_agree_to_it(agent, person, confirmation):
+    Token.objects.filter(pk=confirmation.execution.token_id).update(
+        created_by=f"person:{person.username}"
+    )
+    assert refused(at_the_browser(person), word(confirmation)) == "own_token"
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_a_person_of_another_organization_cannot_agree(confirmation):
+    elsewhere = factories.organization(f"org-{uuid4().hex[:12]}")
+    stranger = at_the_browser(approver(elsewhere))
+    assert refused(stranger, word(confirmation)) == "confirmation_not_found"
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_one_person_is_not_two(organization, agent, person):
+    factories.tool(organization)
+    mark_critical(organization)
+    confirmation = approve(held(agent), person)
+    assert refused(at_the_browser(person), word(confirmation)) == "already_decided"
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_a_yes_of_somebody_who_was_removed_meanwhile_does_not_count(organization, agent, person):
+    factories.tool(organization)
+    mark_critical(organization)
+    confirmation = approve(held(agent), person)
+    User.objects.filter(pk=person.pk).update(is_active=False)
+    approve(confirmation, approver(organization))
+    assert row_of(confirmation).get().status == "RequiresConfirmation"
+    assert never_began(attempted(confirmation.execution))
+
+
+@pytest.mark.parametrize(
+    "loss", [{"is_active": False}, {"permission": "taken"}], ids=["removed", "permission taken"]
+)
+def test_a_yes_that_lost_its_ground_before_the_start_does_not_count(person, confirmation, loss):
+    approve(confirmation, person)
+    if "permission" in loss:
+        person.user_permissions.clear()
+    else:
+        User.objects.filter(pk=person.pk).update(**loss)
+    done = attempted(confirmation.execution)
+    assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
+
+
+# --- what is decided about ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shown", ["", "0" * 64, "A" * 64, "é" * 64, "another's"])
+def test_the_hash_must_be_that_of_what_was_shown(agent, person, confirmation, shown):
+    shown = held(agent, text="other").bound_hash if shown == "another's" else shown
+    said = word(confirmation, bound_hash=shown)
+    assert refused(at_the_browser(person), said) == "confirmation_changed"
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_two_calls_that_are_alike_are_two_questions(agent, person, confirmation):
+    again = held(agent)
+    assert again.bound_hash != confirmation.bound_hash
+    approve(confirmation, person)
+    assert never_began(attempted(again.execution))
+
+
+def test_other_arguments_under_the_same_key_are_refused(agent, asks, person):
+    caller = factories.caller(agent)
+    call = factories.call("echo", {"text": "good"}, idempotency_key="k")
+    execution = actions.execute(caller=caller, call=call, wait_s=0)
+    approve(Confirmation.objects.get(execution=execution), person)
+    with pytest.raises(Mismatch):
+        actions.execute(
+            caller=caller,
+            call=factories.call("echo", {"text": "evil"}, idempotency_key="k"),
+            wait_s=0,
+        )
+    assert Execution.objects.filter(organization=agent.organization).count() == 1
+
+
+def test_the_same_key_asks_nobody_twice_and_runs_nothing(agent, asks):
+    call = {"parameters": {"text": "x"}, "idempotency_key": "k"}
+    caller = factories.caller(agent)
+    first, again = (
+        actions.execute(caller=caller, call=factories.call("echo", **call), wait_s=0)
+        for _ in range(2)
+    )
+    assert first.pk == again.pk and again.status == "RequiresConfirmation"
+    assert never_began(attempted(first))
+
+
+STORED = {
+    "parameters": {"parameters": {"text": "evil"}},
+    "groups": {"requested_groups": ["*"]},
+    "state": {"state": "elsewhere"},
+    "options": {"options": {"timeout_s": None, "require_confirmation": True}},
+    "more time": {"timeout_s": 29.5},
+    "a lower price": {"cost": -0 + 3},
+    "a key for the cache": {"parameters": {"text": "x", "more": 1}},
+}
+
+
+@pytest.mark.parametrize("fields", STORED.values(), ids=STORED)
+@pytest.mark.parametrize("when", ["before the yes", "after the yes"])
+def test_what_is_changed_in_the_row_by_hand_does_not_run(agent, person, confirmation, fields, when):
+    if when == "after the yes":
+        approve(confirmation, person)
+    row_of(confirmation).update(**fields)
+    if when == "before the yes":
+        assert refused(at_the_browser(person), word(confirmation)) == "confirmation_void"
+    done = attempted(confirmation.execution)
+    assert (done.status, never_began(done)) == ("PermissionDenied", True)
+    assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
+
+
+def test_a_call_cannot_be_moved_to_another_account(agent, organization, person, confirmation):
+    approve(confirmation, person)
+    other = factories.agent(organization)
+    row_of(confirmation).update(user=other.service_account, agent=other, token_id=None)
+    done = attempted(confirmation.execution)
+    assert (done.error_code, never_began(done)) == ("confirmation_changed", True)
+
+
+@pytest.mark.parametrize("fields", [{"approvals_needed": 1}, {"expires_at": None}])
+def test_the_terms_are_bound_too(organization, agent, person, fields):
+    factories.tool(organization)
+    mark_critical(organization)
+    confirmation = held(agent)
+    later = {"expires_at": timezone.now() + timedelta(days=9)} if "expires_at" in fields else fields
+    Confirmation.objects.filter(pk=confirmation.pk).update(**later)
+    assert refused(at_the_browser(person), word(confirmation)) == "confirmation_void"
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_a_decision_that_was_written_by_hand_is_not_enough(confirmation, admin_user):
+    ConfirmationDecision.objects.create(confirmation=confirmation, user=admin_user, approved=True)
+    let_go(confirmation)
+    done = attempted(confirmation.execution)
+    assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
+
+
+def test_a_status_that_was_written_by_hand_is_not_enough(confirmation):
+    Confirmation.objects.filter(pk=confirmation.pk).update(
+        status="approved", decided_at=timezone.now()
+    )
+    let_go(confirmation)
+    done = attempted(confirmation.execution)
+    assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
+
+
+def test_a_question_that_was_deleted_by_hand_is_missed(confirmation):
+    let_go(confirmation)
+    Confirmation.objects.filter(pk=confirmation.pk).delete()
+    done = attempted(confirmation.execution)
+    assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"require_confirmation": False}, {"require_confirmation": 0}]
+)
+def test_loosened_options_loosen_nothing(agent, organization, options):
+    factories.tool(organization)
+    confirmation = held(agent, require_confirmation=True)
+    row_of(confirmation).update(options=options, status="Pending")
+    done = attempted(confirmation.execution)
+    assert (done.status, never_began(done)) == ("PermissionDenied", True)
+
+
+# --- what a caller may say ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"require_confirmation": False},
+        {"context": {"confirmed": True, "approved_by": "admin"}},
+        {"execution_id": "confirmed", "context": {"require_confirmation": False}},
+    ],
+)
+def test_a_caller_cannot_talk_its_way_round(api, organization, asks, options):
+    answer = api.execute("echo", {"text": "x"}, options=options)
+    assert answer.status_code == 202 and answer.json()["status"] == "RequiresConfirmation"
+    assert never_began(attempted(Execution.objects.get(pk=answer.json()["execution_id"])))
+
+
+@pytest.mark.parametrize("field", ["confirmed", "confirmation", "skip_confirmation", "bound_hash"])
+def test_a_field_nobody_knows_is_an_error(api, asks, field):
+    assert api.execute("echo", {"text": "x"}, options={field: True}).status_code == 400
+
+
+# --- the road itself ------------------------------------------------------------------------------
+
+
+def test_a_held_call_cannot_be_claimed(confirmation):
+    assert Execution.objects.claim(confirmation.execution_id, worker="w", lease_s=5) is None
+    perform(confirmation.execution_id)
+    assert row_of(confirmation).get().status == "RequiresConfirmation"
+    assert never_began(confirmation.execution)
+
+
+def test_the_reaper_gives_no_hint_of_a_held_call(confirmation):
+    long_ago = timezone.now() - timedelta(hours=1)
+    row_of(confirmation).update(created_at=long_ago)
+    assert confirmation.execution_id not in reaper.reap()
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_a_row_let_go_by_hand_is_refused_at_the_claim(confirmation):
+    let_go(confirmation)
+    done = attempted(confirmation.execution)
+    assert (done.status, done.error_code) == ("PermissionDenied", "confirmation_missing")
+    assert codes(done) == ["TOOL.HELD", "CONFIRM.VOID", "TOOL.DENY"]
+    assert never_began(done)
+
+
+def test_a_consent_that_was_used_is_not_used_again(confirmation, person):
+    approve(confirmation, person)
+    Confirmation.objects.filter(pk=confirmation.pk).update(spent_at=timezone.now())
+    done = attempted(confirmation.execution)
+    assert (done.error_code, never_began(done)) == ("confirmation_spent", True)
+
+
+@pytest.mark.parametrize("last_word", ["rejected", "expired", "void"])
+def test_what_ended_without_a_yes_does_not_run(confirmation, last_word):
+    Confirmation.objects.filter(pk=confirmation.pk).update(
+        status=last_word, decided_at=timezone.now()
+    )
+    let_go(confirmation)
+    done = attempted(confirmation.execution)
+    assert (done.error_code, never_began(done)) == (f"confirmation_{last_word}", True)
+
+
+def test_a_replayed_yes_counts_once(confirmation, person):
+    approve(confirmation, person)
+    assert refused(at_the_browser(person), word(confirmation)) == "confirmation_decided"
+    assert ConfirmationDecision.objects.filter(confirmation=confirmation).count() == 1
+
+
+def test_a_yes_after_a_no_is_too_late(confirmation, person, organization):
+    decisions.decide(caller=at_the_browser(person), word=word(confirmation, approve=False))
+    other = at_the_browser(approver(organization))
+    assert refused(other, word(confirmation)) == "confirmation_decided"
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_a_yes_after_the_time_is_too_late(confirmation, person):
+    Confirmation.objects.filter(pk=confirmation.pk).update(
+        expires_at=timezone.now() - timedelta(seconds=1)
+    )
+    assert refused(at_the_browser(person), word(confirmation)) == "confirmation_expired"
+    assert row_of(confirmation).get().error_code == "confirmation_expired"
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_a_yes_after_a_cancellation_is_too_late(agent, confirmation, person):
+    actions.cancel(caller=factories.caller(agent), execution=confirmation.execution)
+    assert refused(at_the_browser(person), word(confirmation)) == "confirmation_void"
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_a_cancellation_after_the_yes_takes_it_back(agent, confirmation, person):
+    approve(confirmation, person)
+    actions.cancel(caller=factories.caller(agent), execution=confirmation.execution)
+    done = attempted(confirmation.execution)
+    assert (done.status, never_began(done)) == ("Cancelled", True)
+    assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
+
+
+# --- what changes between the question and the start ---------------------------------------------
+
+CHANGES = {
+    "the tool was changed": lambda a, o: catalog.update_tool(
+        tool=tool(o),
+        definition=definition(requires_confirmation=True, description="Other."),
+        by=factories.by(o),
+    ),
+    "the tool needs nobody any more": lambda a, o: catalog.update_tool(
+        tool=tool(o), definition=definition(), by=factories.by(o)
+    ),
+    "the tool was disabled": lambda a, o: catalog.set_enabled(
+        tool=tool(o), enabled=False, by=factories.by(o)
+    ),
+    "the tool was deleted": lambda a, o: catalog.delete_tool(tool=tool(o), by=factories.by(o)),
+    "another tool took its name": lambda a, o: (
+        catalog.delete_tool(tool=tool(o), by=factories.by(o)),
+        factories.tool(o, requires_confirmation=True),
+    ),
+    "its definition was tampered with": lambda a, o: (
+        tamper(tool(o).version, implementation={"source": "def main(p): return 'evil'"}),
+        registry.forget(),
+    ),
+    "the group was taken away": lambda a, o: policy.grant(agent=a, groups=[], by=factories.by(o)),
+    "the tool was taken away": lambda a, o: policy.grant(
+        agent=a, tools=["read_file"], by=factories.by(o)
+    ),
+    "the agent was suspended": lambda a, o: policy.change_agent(
+        agent=a, active=False, by=factories.by(o)
+    ),
+    "the token was revoked": lambda a, o: Token.objects.filter(user=a.service_account).update(
+        revoked_at=timezone.now()
+    ),
+    "the tier was lowered": lambda a, o: policy.set_tier(
+        organization=o, tier=LicenseTier.objects.get(name="Core"), by=factories.by(o)
+    ),
+    "the tool was marked critical": lambda a, o: mark_critical(o),
+    "a rule wants two people now": lambda a, o: create_rule(
+        organization=o, name="two", wanted={"tool": "echo", "approvals_needed": 2},
+        by=factories.by(o),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_before_the_yes_voids_it(agent, organization, person, confirmation, change):
+    change(agent, organization)
+    assert refused(at_the_browser(person), word(confirmation)) == "confirmation_void"
+    done = attempted(confirmation.execution)
+    assert (done.status, never_began(done)) == ("PermissionDenied", True)
+    assert codes(done) == ["TOOL.HELD", "CONFIRM.VOID"]
+    assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_after_the_yes_voids_it(agent, organization, person, confirmation, change):
+    approve(confirmation, person)
+    change(agent, organization)
+    done = attempted(confirmation.execution)
+    assert (done.status, never_began(done)) == ("PermissionDenied", True)
+    assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
+
+
+def test_a_no_is_still_possible_when_something_has_changed(
+    agent, organization, person, confirmation
+):
+    catalog.delete_tool(tool=tool(organization), by=factories.by(organization))
+    decisions.decide(caller=at_the_browser(person), word=word(confirmation, approve=False))
+    assert row_of(confirmation).get().error_code == "confirmation_rejected"
+
+
+def test_a_call_that_was_accepted_before_its_rule_does_not_run(agent, organization):
+    factories.tool(organization)
+    execution = factories.execution(agent)
+    create_rule(
+        organization=organization, name="r", wanted={"tool": "echo"}, by=factories.by(organization)
+    )
+    done = attempted(execution)
+    assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
+
+
+def test_a_call_that_was_accepted_before_the_mark_does_not_run(agent, organization):
+    factories.tool(organization)
+    execution = factories.execution(agent)
+    mark_critical(organization)
+    done = attempted(execution)
+    assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
+
+
+def test_a_held_call_stays_held_when_its_rule_goes(agent, organization):
+    factories.tool(organization)
+    rule = create_rule(
+        organization=organization, name="r", wanted={"tool": "echo"}, by=factories.by(organization)
+    )
+    confirmation = held(agent)
+    delete_rule(row=rule, by=factories.by(organization))
+    let_go(confirmation)
+    done = attempted(confirmation.execution)
+    assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
+
+
+SESSIONS = {
+    "moved on": {"state": "elsewhere"},
+    "closed": {"closed_at": timezone.now()},
+}
+
+
+@pytest.mark.parametrize("fields", SESSIONS.values(), ids=SESSIONS)
+@pytest.mark.parametrize("when", ["before the yes", "after the yes"])
+def test_a_session_that_is_another_now_voids_it(agent, asks, person, fields, when):
+    caller = factories.caller(agent)
+    session, *_ = session_actions.open_session(caller=caller, group=None, state=None)
+    confirmation = held(agent, session=str(session.pk), text="x")
+    if when == "after the yes":
+        approve(confirmation, person)
+    Session.objects.filter(pk=session.pk).update(**fields)
+    if when == "before the yes":
+        assert refused(at_the_browser(person), word(confirmation)) == "confirmation_void"
+    assert never_began(attempted(confirmation.execution))
+
+
+# --- at the same moment ---------------------------------------------------------------------------
+
+
+def together(*deeds):
+    """Done at once, each on a connection of its own; what they raised."""
+    raised, start = [], threading.Barrier(len(deeds))
+
+    def one(deed):
+        start.wait()
+        try:
+            deed()
+        except (Conflict, Forbidden) as error:
+            raised.append(error.code)
+        connection.close()
+
+    threads = [threading.Thread(target=one, args=[deed]) for deed in deeds]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    return raised
+
+
+@pytest.mark.usefixtures("committed")
+def test_of_many_at_once_one_yes_counts_and_it_runs_once(organization, confirmation):
+    callers = [at_the_browser(approver(organization)) for _ in range(6)]
+    told = together(
+        *[
+            lambda c=caller: decisions.decide(caller=c, word=word(confirmation))
+            for caller in callers
+        ],
+    )
+    assert told == ["confirmation_decided"] * 5
+    done = until(lambda: row_of(confirmation).filter(status="Success").first())
+    assert done.attempt == 1 and codes(done).count("TOOL.START") == 1
+
+
+@pytest.mark.usefixtures("committed")
+def test_one_person_in_two_windows_is_one_person(organization, agent):
+    factories.tool(organization)
+    mark_critical(organization)
+    confirmation, caller = held(agent), at_the_browser(approver(organization))
+    told = together(*[lambda: decisions.decide(caller=caller, word=word(confirmation))] * 4)
+    assert told == ["already_decided"] * 3
+    assert row_of(confirmation).get().status == "RequiresConfirmation"
+    assert never_began(confirmation.execution)
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_yes_and_a_no_at_once_are_one_word(organization, confirmation):
+    yes, no = (at_the_browser(approver(organization)) for _ in range(2))
+    told = together(
+        lambda: decisions.decide(caller=yes, word=word(confirmation)),
+        lambda: decisions.decide(caller=no, word=word(confirmation, approve=False)),
+    )
+    assert told == ["confirmation_decided"]
+    assert ConfirmationDecision.objects.filter(confirmation=confirmation).count() == 1
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_yes_and_a_cancellation_at_once_end_it_one_way(agent, organization, confirmation):
+    yes, caller = at_the_browser(approver(organization)), factories.caller(agent)
+    together(
+        lambda: decisions.decide(caller=yes, word=word(confirmation)),
+        lambda: actions.cancel(caller=caller, execution=confirmation.execution),
+    )
+    done = until(lambda: row_of(confirmation).filter(completed_at__isnull=False).first())
+    if done.status == "Cancelled" and done.attempt == 0:
+        assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
+        assert never_began(done)
+    else:
+        assert codes(done).count("TOOL.START") == 1

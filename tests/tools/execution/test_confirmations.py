@@ -1,0 +1,198 @@
+"""A held call: written down, decided by people, run once, or ended."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.tools.held import (
+    approve,
+    approver,
+    at_the_browser,
+    attempted,
+    codes,
+    held,
+    never_began,
+    word,
+)
+from tests.tools.waiting import until
+from tools.errors import Conflict, TooManyHeld
+from tools.execution import actions, decisions, expiry
+from tools.execution.confirmations import MOST_HELD
+from tools.execution.pipeline import perform
+from tools.models import Confirmation, Execution
+
+
+@pytest.fixture
+def asks(organization):
+    """The tool `echo`, which runs only when a person has agreed."""
+    return factories.tool(organization, requires_confirmation=True)
+
+
+@pytest.fixture
+def person(organization):
+    return approver(organization)
+
+
+def age(confirmation, **past):
+    """As if it had been asked that long ago."""
+    Confirmation.objects.filter(pk=confirmation.pk).update(
+        expires_at=timezone.now() - timedelta(**past)
+    )
+
+
+def test_a_held_call_is_a_row_a_question_an_event_and_a_record(agent, asks):
+    confirmation = held(agent)
+    execution = confirmation.execution
+    assert (execution.status, execution.attempt) == ("RequiresConfirmation", 0)
+    assert (confirmation.status, confirmation.approvals_needed) == ("pending", 1)
+    assert confirmation.reasons == ["echo runs only when a person has agreed."]
+    assert [event.type for event in execution.events.all()] == ["Warning"]
+    record = AuditRecord.objects.get(execution_id=execution.pk)
+    assert (record.code, record.actor) == ("TOOL.HELD", agent.slug)
+    assert record.details["confirmation"]["bound_hash"] == confirmation.bound_hash
+
+
+def test_it_waits_a_quarter_of_an_hour(agent, asks, settings):
+    assert settings.CONFIRMATION_MINUTES == 15
+    left = held(agent).expires_at - timezone.now()
+    assert timedelta(minutes=14) < left <= timedelta(minutes=15)
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_call_that_was_agreed_to_runs_once_and_says_with_whose_consent(agent, asks, person):
+    confirmation = approve(held(agent), person)
+    done = until(
+        lambda: Execution.objects.filter(pk=confirmation.execution_id, output__isnull=False).first()
+    )
+    assert (done.status, done.attempt, done.output) == ("Success", 1, {"echo": {"text": "x"}})
+    assert codes(done) == [
+        "TOOL.HELD",
+        "CONFIRM.APPROVE",
+        "CONFIRM.SPEND",
+        "TOOL.START",
+        "TOOL.END",
+    ]
+    spent = AuditRecord.objects.get(execution_id=done.pk, code="CONFIRM.SPEND")
+    assert spent.details["approved_by"] == [person.username]
+    assert Confirmation.objects.get(pk=confirmation.pk).spent_at is not None
+    perform(done.pk)
+    assert codes(done).count("TOOL.START") == 1
+
+
+def test_a_yes_lets_it_wait_for_a_worker_and_is_on_record(agent, asks, person):
+    confirmation = approve(held(agent), person)
+    assert confirmation.status == "approved"
+    assert confirmation.execution.status == "Pending"
+    record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
+    assert (record.actor_kind, record.actor) == ("person", person.username)
+    assert record.details["parameters"] == {"text": "x"}
+    assert record.details["waited_ms"] >= 0
+
+
+def test_a_no_ends_it_and_its_reason_reaches_the_caller(agent, asks, person):
+    confirmation = held(agent, idempotency_key="k")
+    said = word(confirmation, approve=False, reason="Not on a Friday.")
+    decisions.decide(caller=at_the_browser(person), word=said)
+    row = Execution.objects.get(pk=confirmation.execution_id)
+    assert (row.status, row.error_code) == ("PermissionDenied", "confirmation_rejected")
+    assert "Not on a Friday." in row.error_message and row.completed_at is not None
+    assert [event.type for event in row.events.all()] == ["Warning", "Failed"]
+    assert codes(row) == ["TOOL.HELD", "CONFIRM.REJECT"]
+    assert row.idempotency_key is None
+
+
+def test_a_critical_tool_needs_two_people(agent, organization, person):
+    tool = factories.tool(organization)
+    critical(tool)
+    confirmation = held(agent)
+    assert confirmation.approvals_needed == 2
+    first = approve(confirmation, person)
+    assert (first.status, first.execution.status) == ("pending", "RequiresConfirmation")
+    second = approve(confirmation, approver(organization))
+    assert (second.status, second.execution.status) == ("approved", "Pending")
+
+
+def critical(tool):
+    tool.critical = True
+    tool.revision = type(tool.organization).objects.next_revision(tool.organization_id)
+    tool.save()
+
+
+def test_one_no_of_two_ends_it(agent, organization, person):
+    critical(factories.tool(organization))
+    confirmation = approve(held(agent), person)
+    other = at_the_browser(approver(organization))
+    decisions.decide(caller=other, word=word(confirmation, approve=False))
+    assert Execution.objects.get(pk=confirmation.execution_id).status == "PermissionDenied"
+
+
+def test_what_nobody_decides_ends_in_time(agent, asks):
+    confirmation = held(agent)
+    age(confirmation, seconds=1)
+    expiry.watch()
+    row = Execution.objects.get(pk=confirmation.execution_id)
+    assert (row.status, row.error_code) == ("PermissionDenied", "confirmation_expired")
+    assert codes(row) == ["TOOL.HELD", "CONFIRM.EXPIRE"]
+    assert Confirmation.objects.get(pk=confirmation.pk).status == "expired"
+
+
+def test_a_call_is_reminded_of_once_when_a_third_of_its_time_is_left(agent, asks):
+    confirmation = held(agent)
+    expiry.watch()
+    assert Confirmation.objects.get(pk=confirmation.pk).reminded_at is None
+    age(confirmation, minutes=-4)
+    expiry.watch()
+    expiry.watch()
+    assert codes(confirmation.execution) == ["TOOL.HELD", "CONFIRM.REMIND"]
+
+
+def test_a_call_that_is_cancelled_waits_for_nobody(agent, asks, person):
+    confirmation = held(agent)
+    actions.cancel(caller=factories.caller(agent), execution=confirmation.execution)
+    assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
+    with pytest.raises(Conflict) as caught:
+        approve(confirmation, person)
+    assert caught.value.code == "confirmation_void"
+    assert never_began(attempted(confirmation.execution))
+
+
+def test_many_are_decided_each_for_itself(agent, asks, person):
+    good, wrong, bad = held(agent), held(agent), held(agent)
+    said = [
+        word(good),
+        word(wrong, bound_hash="0" * 64),
+        word(bad, approve=False),
+        word(good),
+    ]
+    found = decisions.decide_many(caller=at_the_browser(person), words=said)
+    told = [one.confirmation.status if one.confirmation else one.refusal.code for one in found]
+    assert told == ["approved", "confirmation_changed", "rejected", "confirmation_decided"]
+
+
+def test_nobody_buries_a_call_among_others(agent, asks):
+    first, *_ = [held(agent) for _ in range(MOST_HELD)]
+    with pytest.raises(TooManyHeld) as caught:
+        held(agent)
+    assert (caught.value.http_status, caught.value.details["used"]) == (429, MOST_HELD)
+    actions.cancel(caller=factories.caller(agent), execution=first.execution)
+    assert held(agent).status == "pending"
+
+
+@pytest.mark.parametrize("number", [1e22, 1.0, -0.0, 1e-7, 123456789.5])
+def test_numbers_come_back_from_the_database_as_they_were_bound(
+    agent, organization, person, number
+):
+    field = {"name": "text", "type": "Number", "description": "Any.", "required": True}
+    factories.tool(organization, parameters=[field], requires_confirmation=True)
+    assert approve(held(agent, text=number), person).status == "approved"
+
+
+def test_how_long_it_was_displayed_is_on_record_where_it_is_known(agent, asks, person):
+    confirmation = held(agent)
+    said = word(confirmation, displayed_s=2.5)
+    decisions.decide(caller=at_the_browser(person), word=said)
+    record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
+    assert record.details["displayed_s"] == 2.5

@@ -1,0 +1,412 @@
+"""What a licence includes, now: by the clock, on every road, and never behind a weaker wall."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from audit.actions import Actor
+from audit.models import AuditRecord
+from tests import factories
+from tests.api import Api
+from tools.builtin.manifest import DEFINITIONS
+from tools.catalog import actions, profiles, seats
+from tools.catalog.builtins import install_builtins
+from tools.catalog.registry import registry
+from tools.errors import Forbidden, Malformed, Refused, ToolcribError
+from tools.execution.pipeline import admit, perform
+from tools.models import LicenseTier, Organization, Tool, ToolStatus
+from tools.policy import actions as policy
+from tools.policy import licenses, licensing
+from tools.policy.isolation import effective_level
+
+
+def tier(name):
+    return LicenseTier.objects.get(name=name)
+
+
+def move(organization, name):
+    return policy.set_tier(
+        organization=organization, tier=tier(name), by=factories.by(organization)
+    )
+
+
+def ends(organization, *, days, grace_days=14):
+    """Let the organization's licence end so many days from now."""
+    Organization.objects.next_revision(organization.pk)
+    Organization.objects.filter(pk=organization.pk).update(
+        license_expires_at=timezone.now() + timedelta(days=days), license_grace_days=grace_days
+    )
+
+
+def snapshot(organization):
+    revision = Organization.objects.get(pk=organization.pk).revision
+    return registry.snapshot(organization.pk, revision)
+
+
+def tools(organization, count):
+    return [factories.tool(organization, f"t{number}") for number in range(count)]
+
+
+def status(organization, name):
+    return Tool.objects.get(organization=organization, name=name).status
+
+
+def refusal(agent, name="echo", **fields):
+    with pytest.raises(Refused) as caught:
+        admit(factories.caller(agent), factories.call(name, {"text": "x"}, **fields))
+    slug = agent.organization.slug
+    started = AuditRecord.objects.filter(organization=slug, code="TOOL.START", subject=name)
+    assert not started.exists()
+    return caught.value.code
+
+
+# --- the tier that counts ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("days", "counts", "state"),
+    [(40, "Enterprise", "valid"), (3, "Enterprise", "expiring"), (-3, "Enterprise", "grace"),
+     (-14.01, "Core", "expired")],
+)  # fmt: skip
+def test_the_tier_counts_until_the_days_of_grace_are_over(organization, days, counts, state):
+    ends(organization, days=days)
+    here = snapshot(organization)
+    assert (licensing.tier_now(here).name, licensing.state_now(here)) == (counts, state)
+    assert licensing.tier_of(organization.pk).name == counts
+
+
+def test_a_licence_runs_out_by_the_clock_alone(organization, agent):
+    factories.tool(organization)
+    ends(organization, days=0, grace_days=0)
+    revision = Organization.objects.get(pk=organization.pk).revision
+    assert refusal(agent) == "license_excludes_custom_tools"
+    assert Organization.objects.get(pk=organization.pk).revision == revision
+
+
+def test_asking_which_tier_counts_costs_no_query(organization, django_assert_num_queries):
+    ends(organization, days=-3)
+    here = snapshot(organization)
+    with django_assert_num_queries(0):
+        for _ in range(100):
+            licensing.tier_now(here)
+
+
+def test_answers_carry_a_warning_in_the_days_of_grace_and_only_then(organization, agent, api):
+    factories.tool(organization)
+    assert factories.execution(agent).warnings == []
+    ends(organization, days=-3)
+    (warning,) = factories.execution(agent).warnings
+    assert "licence ended on" in warning and "Core" in warning
+    ends(organization, days=3)
+    assert factories.execution(agent).warnings == []
+
+
+def test_the_refusal_says_that_the_licence_has_ended(organization, api):
+    factories.tool(organization)
+    ends(organization, days=-20)
+    answer = api.execute("echo", {"text": "x"}).json()
+    assert "The Enterprise licence ended on" in answer["message"]
+
+
+# --- isolation -----------------------------------------------------------------------------------
+
+
+def test_what_a_tier_may_ask_for_stands_in_its_row(db):
+    levels = dict(LicenseTier.objects.values_list("name", "isolation_levels"))
+    standard = ["None", "Standard"]
+    assert levels == {
+        "Core": standard, "WriterPro": standard, "Teams": standard, "Enterprise": None
+    }  # fmt: skip
+
+
+def strict(level="Strict"):
+    return {"required_isolation": level}
+
+
+def test_a_tool_that_asks_for_more_than_the_licence_is_refused_and_not_run_lower(
+    organization, agent
+):
+    factories.tool(organization, constraints=strict())
+    move(organization, "Teams")
+    assert refusal(agent) == "license_excludes_isolation"
+    here = snapshot(organization)
+    assert effective_level(here.tools["echo"], here) == "Strict"
+
+
+def test_a_raised_minimum_that_the_licence_does_not_include_is_not_lowered(organization, agent):
+    factories.tool(organization)
+    policy.set_isolation(organization=organization, minimum="Strict", by=factories.by(organization))
+    move(organization, "Teams")
+    assert refusal(agent) == "license_excludes_isolation"
+    assert refusal(agent, "read_file", group=["read-only"]) == "license_excludes_isolation"
+
+
+def test_what_runs_restricted_because_it_must_is_never_refused_for_it(organization, agent):
+    move(organization, "Teams")
+    written = factories.definition(constraints=strict("Restricted"))
+    actions.register_tool(
+        organization=organization,
+        definition=written,
+        by=Actor("agent", "scribe", organization.slug),
+    )
+    factories.execution(agent)
+    here = snapshot(organization)
+    assert effective_level(here.tools["echo"], here) == "Restricted"
+
+
+def test_a_builtin_runs_at_its_own_level_whatever_the_tier_lists(db):
+    place = factories.organization("own-level", "Core")
+    policy.change_tier(tier=tier("Core"), by=factories.by(place), isolation_levels=[])
+    agent = factories.agent(place, groups=["read-only"])
+    assert factories.execution(agent, "read_file", path="a", group=["read-only"]).pk
+
+
+@pytest.mark.parametrize("way", ["register", "update", "restore", "minimum"])
+def test_what_a_licence_does_not_include_cannot_be_asked_for(organization, way):
+    by = factories.by(organization)
+    tool = factories.tool(organization, constraints=strict())
+    actions.update_tool(tool=tool, definition=factories.definition(), by=by)
+    move(organization, "Teams")
+    asking = {
+        "register": lambda: factories.tool(organization, "new", constraints=strict()),
+        "update": lambda: actions.update_tool(
+            tool=tool, definition=factories.definition(constraints=strict("Restricted")), by=by
+        ),
+        "restore": lambda: actions.restore_version(tool=tool, label="1.0.0", by=by),
+        "minimum": lambda: policy.set_isolation(organization=organization, minimum="Strict", by=by),
+    }
+    with pytest.raises(Forbidden) as caught:
+        asking[way]()
+    assert caught.value.code == "license_excludes_isolation"
+
+
+def test_a_minimum_may_be_lowered_to_what_the_licence_includes(organization):
+    by = factories.by(organization)
+    policy.set_isolation(organization=organization, minimum="Strict", by=by)
+    move(organization, "Teams")
+    policy.set_isolation(organization=organization, minimum="Standard", by=by)
+    assert snapshot(organization).minimum_isolation == "Standard"
+
+
+def test_a_profile_may_not_demand_what_the_licence_does_not_include(organization):
+    by = factories.by(organization)
+    policy.change_tier(tier=tier("Enterprise"), by=by, isolation_levels=["Standard"])
+    with pytest.raises(Forbidden):
+        profiles.create_profile(
+            organization=organization, profile={"name": "p", "minimum_isolation": "Strict"}, by=by
+        )
+
+
+def test_a_tier_lists_levels_that_there_are(organization):
+    with pytest.raises(Malformed, match="Restricted"):
+        policy.change_tier(
+            tier=tier("Core"), by=factories.by(organization), isolation_levels=["Weak"]
+        )
+
+
+# --- seats ---------------------------------------------------------------------------------------
+
+
+def at_once(work, count):
+    """Runs `work(number)` in so many threads, each from the same moment on."""
+    gate = threading.Barrier(count)
+
+    def run(number):
+        try:
+            gate.wait(60)
+            return work(number)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(count) as threads:
+        return [*threads.map(run, range(count))]
+
+
+@pytest.fixture
+def place(committed):
+    return factories.organization(f"seats-{uuid4().hex[:12]}", "WriterPro")
+
+
+def attempt(work):
+    try:
+        work()
+    except ToolcribError as refused:
+        return refused.code
+    return "ok"
+
+
+def counts(results):
+    return {code: results.count(code) for code in set(results)}
+
+
+def test_64_at_once_register_exactly_as_many_tools_as_the_licence_allows(place):
+    results = at_once(lambda number: attempt(lambda: factories.tool(place, f"t{number}")), 64)
+    assert counts(results) == {"ok": 10, "license_tool_limit": 54}
+    assert seats.seated(place.pk).count() == 10
+
+
+def test_at_once_enabled_and_registered_stay_within_the_limit(place):
+    tools(place, 10)
+    move(place, "Core")
+    policy.set_tier(organization=place, tier=_tier_of(5), by=factories.by(place))
+    disabled = [*Tool.objects.custom().filter(organization=place, status="disabled")]
+    Tool.objects.custom().filter(organization=place, status="active").update(
+        status="disabled", deleted_at=timezone.now()
+    )
+
+    def enable(tool):
+        return actions.set_enabled(tool=tool, enabled=True, by=factories.by(place))
+
+    def work(number):
+        if number % 2:
+            return attempt(lambda: enable(disabled[number % len(disabled)]))
+        return attempt(lambda: factories.tool(place, f"n{number}"))
+
+    results = at_once(work, 16)
+    assert seats.seated(place.pk).count() == 5 and "license_tool_limit" in results
+
+
+def _tier_of(limit):
+    name = f"tier-{uuid4().hex[:12]}"
+    rank = 30_000 - uuid4().int % 20_000
+    return LicenseTier.objects.create(name=name, rank=rank, max_custom_tools=limit)
+
+
+def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(committed):
+    """Whichever comes first, nobody is left with what the tier no longer includes."""
+    shrinking = _tier_of(5)
+    places = [factories.organization(f"seats-{uuid4().hex[:12]}") for _ in range(6)]
+    for each in places:
+        tools(each, 5)
+
+    def work(number):
+        if number == 3:
+            by = factories.by(places[0])
+            return policy.change_tier(tier=shrinking, by=by, max_custom_tools=2)
+        each = places[number if number < 3 else number - 1]
+        return policy.set_tier(organization=each, tier=shrinking, by=factories.by(each))
+
+    at_once(work, 7)
+    assert {seats.seated(each.pk).count() for each in places} == {2}
+    assert {licensing.tier_now(snapshot(each)).max_custom_tools for each in places} == {2}
+
+
+def test_a_tool_that_a_person_switched_off_keeps_its_seat(db):
+    place = factories.organization("seat-kept", "WriterPro")
+    first, *_ = tools(place, 10)
+    actions.set_enabled(tool=first, enabled=False, by=factories.by(place))
+    with pytest.raises(Forbidden):
+        factories.tool(place, "eleventh")
+    actions.set_enabled(tool=first, enabled=True, by=factories.by(place))
+    assert status(place, "t0") == ToolStatus.ACTIVE
+
+
+def test_a_tool_the_licence_disabled_is_enabled_only_where_there_is_room(organization):
+    tools(organization, 12)
+    move(organization, "WriterPro")
+    newest = Tool.objects.get(organization=organization, name="t11")
+    by = factories.by(organization)
+    with pytest.raises(Forbidden) as caught:
+        actions.set_enabled(tool=newest, enabled=True, by=by)
+    assert caught.value.code == "license_tool_limit"
+    actions.delete_tool(tool=actions.find_tool(organization, "t0"), by=by)
+    enabled = actions.set_enabled(tool=newest, enabled=True, by=by)
+    assert (enabled.status, enabled.status_reason) == ("active", "")
+
+
+def test_tools_beyond_the_limit_are_refused_before_anything_has_disabled_them(
+    organization, agent, db
+):
+    tools(organization, 12)
+    policy.change_tier(tier=tier("Core"), by=factories.by(organization), max_custom_tools=10)
+    ends(organization, days=-20)
+    assert refusal(agent, "t11") == "license_tool_limit"
+    assert status(organization, "t11") == ToolStatus.ACTIVE
+    factories.execution(agent, "t9")
+
+
+def test_a_row_that_was_switched_on_past_the_actions_is_still_refused(organization, agent):
+    tools(organization, 11)
+    move(organization, "WriterPro")
+    revision = Organization.objects.next_revision(organization.pk)
+    Tool.objects.filter(organization=organization, name="t10").update(
+        status="active", revision=revision
+    )
+    assert refusal(agent, "t10") == "license_tool_limit"
+
+
+# --- every road ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def manager(organization):
+    user = factories.superuser(organization)
+    return Api(factories.token(user, scopes=["read", "execute", "manage"]))
+
+
+@pytest.mark.parametrize("name", ["Core", "WriterPro"])
+def test_no_way_leads_past_the_licence(organization, agent, api, manager, name, admin_client):
+    """Each way that writes or runs a tool, with twelve tools of one's own and a lower tier."""
+    made, by = tools(organization, 12), factories.by(organization)
+    waiting = factories.execution(agent, "t11")
+    change = move(organization, name)
+    limit = tier(name).max_custom_tools
+    assert [*change.disabled] == [f"t{number}" for number in range(11, limit - 1, -1)]
+    perform(waiting.pk)
+    waiting.refresh_from_db()
+    assert (waiting.status, waiting.error_code) == ("PermissionDenied", "tool_disabled")
+
+    full = "license_tool_limit"
+    rest = [
+        manager.post("/tools", factories.definition("more")),
+        manager.post("/tools/t11/enable"),
+        manager.put("/tools/t11", factories.definition("t11", description="New.") | ON),
+        manager.patch("/tools/t11", {"enabled": True}),
+    ]
+    assert [answer.json()["code"] for answer in rest] == [full] * 4
+    assert attempt(lambda: factories.tool(organization, "more")) == full
+    assert attempt(lambda: actions.set_enabled(tool=made[11], enabled=True, by=by)) == full
+    actions.restore_version(tool=made[11], label="1.0.0", by=by)
+    install_builtins(organization=organization, by=by)
+    admin_client.post("/tools/t11/enable")
+    assert status(organization, "t11") == ToolStatus.DISABLED
+    assert seats.seated(organization.pk).count() == limit
+
+    assert refusal(agent, "t11") == "tool_disabled"
+    assert refusal(agent, "validate_content", group=["read-only"]) == "license_excludes_tool"
+    listed = api.get("/tools?group=default&group=read-only&page_size=200").json()["results"]
+    assert {tool["name"] for tool in listed} == {
+        "read_file",
+        *(f"t{number}" for number in range(limit)),
+    }
+    explained = api.get("/tools/explain?group=read-only").json()["results"]
+    gates = {
+        row["tool"]: {gate["gate"]: gate["code"] for gate in row["gates"]} for row in explained
+    }
+    assert gates["validate_content"]["license"] == "license_excludes_tool"
+    assert gates["t11"]["license"] in {"license_tool_limit", "license_excludes_custom_tools"}
+
+
+ON = {"enabled": True}
+
+
+def test_a_call_that_waits_is_refused_when_the_licence_has_ended_meanwhile(organization, agent):
+    factories.tool(organization)
+    waiting = factories.execution(agent)
+    ends(organization, days=-20)
+    perform(waiting.pk)
+    waiting.refresh_from_db()
+    assert waiting.error_code == "license_excludes_custom_tools"
+    codes = AuditRecord.objects.filter(execution_id=waiting.pk).values_list("code", flat=True)
+    assert "TOOL.START" not in codes and "TOOL.DENY" in codes
+
+
+def test_what_the_product_brings_counts_against_no_limit(db):
+    place = factories.organization("builtins", "Core")
+    assert Tool.objects.filter(organization=place).count() == len(DEFINITIONS)
+    assert licenses.preview(place, tier("Core")).disabled == ()

@@ -1,0 +1,121 @@
+"""The record of what a request asked for and what was left for it (specification S1, 8.2)."""
+
+import json
+import logging
+
+import pytest
+
+from tests import factories
+from tools import metrics
+from tools.execution.pipeline import perform
+from tools.models import RequestRecord, ToolFilter
+
+
+@pytest.fixture
+def tools(organization):
+    """One tool for each of the lists, and one that both tests refuse."""
+    factories.tool(organization, "here", group=["a"], state="next")
+    factories.tool(organization, "elsewhere", group=["b"])
+    factories.tool(organization, "later", group=["a"], available_in_states=["next"])
+    factories.tool(organization, "both", group=["b"], available_in_states=["next"])
+
+
+@pytest.fixture
+def caller(organization):
+    return factories.agent(organization, groups=["a", "b"])
+
+
+def only(found):
+    (row,) = found
+    return row
+
+
+def lists_of(row):
+    ours = {"here", "elsewhere", "later", "both"}
+    names = ("available_tools", "filtered_by_group", "filtered_by_state")
+    return [sorted(ours & set(getattr(row.tool_filter, name))) for name in names]
+
+
+def test_a_listing_leaves_a_row_with_its_three_lists(tools, caller):
+    factories.api(caller).get("/tools?group=a")
+    row = only(RequestRecord.objects.filter(user_id=caller.service_account_id))
+    assert (row.kind, row.requested_groups, row.initial_state) == ("list", ["a"], "undefined")
+    assert lists_of(row) == [["here"], ["both", "elsewhere"], ["later"]]
+
+
+def test_a_tool_that_fails_both_tests_stands_in_the_first_list_only(tools, caller):
+    factories.api(caller).get("/tools?group=a")
+    row = only(RequestRecord.objects.filter(user_id=caller.service_account_id))
+    assert "both" not in row.tool_filter.filtered_by_state
+
+
+def test_a_call_leaves_one_too_and_a_refused_call_as_well(tools, caller):
+    api = factories.api(caller)
+    api.execute("here", {"text": "x"}, group=["a"], options={"wait_s": 0})
+    api.execute("later", {"text": "x"}, group=["a"])
+    rows = RequestRecord.objects.filter(user_id=caller.service_account_id)
+    assert [row.kind for row in rows] == ["execute", "execute"]
+    assert all(row.execution_id for row in rows)
+
+
+def test_the_lists_are_stored_once_however_many_ask(tools, caller):
+    api = factories.api(caller)
+    for _ in range(3):
+        api.get("/tools?group=a")
+    rows = RequestRecord.objects.filter(user_id=caller.service_account_id)
+    digest = only({row.tool_filter_id for row in rows})
+    assert ToolFilter.objects.filter(digest=digest).count() == 1
+
+
+def test_the_line_has_every_field_of_the_specification(tools, caller, caplog):
+    with caplog.at_level(logging.INFO, "tools.requests"):
+        factories.api(caller).get("/tools?group=a")
+    line = only([entry for entry in caplog.records if entry.name == "tools.requests"])
+    assert line.requested_groups == ["a"] and line.initial_state == "undefined"
+    assert "here" in line.available_tools and "elsewhere" in line.filtered_by_group
+    assert line.filtered_by_state == ("later",) and line.state_transitions == []
+    assert line.execution_time.endswith("s")
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_call_that_moved_the_state_tells_the_transition(organization, tools, caller, caplog):
+    execution = factories.execution(caller, "here", group=["a"], text="x")
+    with caplog.at_level(logging.INFO, "tools.requests"):
+        perform(execution.pk)
+    line = only([entry for entry in caplog.records if entry.name == "tools.requests"])
+    step = only(line.state_transitions)
+    assert (step["tool"], step["from"], step["to"]) == ("here", "undefined", "next")
+    answer = factories.api(caller).get("/requests").json()["results"]
+    assert only(answer)["state_transitions"][0]["to"] == "next"
+    assert only(answer)["execution_time"].endswith("s")
+
+
+def test_a_line_holds_no_parameters(tools, caller, caplog):
+    with caplog.at_level(logging.INFO, "tools.requests"):
+        factories.api(caller).execute("later", {"text": "a secret"}, group=["a"])
+    assert "a secret" not in json.dumps([vars(entry) for entry in caplog.records], default=str)
+
+
+def test_an_agent_reads_its_own_rows_and_no_others(organization, tools, caller):
+    factories.api(caller).get("/tools?group=a")
+    other = factories.api(factories.agent(organization))
+    assert other.get("/requests").json()["results"] == []
+    shown = only(factories.api(caller).get("/requests").json()["results"])
+    assert shown["caller"] == f"agent:{caller.slug}"
+
+
+def test_people_search_by_agent_group_and_state(tools, caller, admin_api):
+    factories.api(caller).get("/tools?group=a&state=next")
+    for query in (f"agent={caller.slug}", "group=a", "state=next", "kind=list"):
+        assert len(admin_api.get(f"/requests?{query}").json()["results"]) == 1
+    for query in ("agent=nobody", "group=b", "state=undefined", "kind=agent"):
+        assert admin_api.get(f"/requests?{query}").json()["results"] == []
+
+
+@pytest.mark.parametrize(("query", "kind"), [("group=ghost", "group"), ("state=ghost", "state")])
+def test_a_name_that_nothing_has_is_counted_without_being_named(organization, query, kind):
+    api = factories.api(factories.agent(organization, groups=["*"]))
+    counter = metrics.unknown_names.labels(kind)
+    before = counter._value.get()
+    api.get(f"/tools?{query}")
+    assert counter._value.get() == before + 1

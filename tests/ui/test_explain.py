@@ -1,0 +1,145 @@
+"""The pages of why and of what if."""
+
+import pytest
+from django.test import Client
+
+from tests import factories
+from tests.ui.conftest import Grant
+from tests.ui.pages import POLICY, htmx, inline_code, text
+from tools.execution.pipeline import admit
+from tools.models import Agent, Execution, Organization
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def scout(organization: Organization) -> Agent:
+    factories.tool(organization, "press", group=["write"], available_in_states=["analysis"])
+    factories.tool(organization, "counter", description="Counts things.")
+    return factories.agent(organization, "scout", groups=["default", "read-only"])
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/explain/", "/explain/?q=%3Cscript%3E&state=%22%3E&refused=yes&page=9",
+        "/explain/?agent=scout&of=scout&groups=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/explain/what-if/", "/explain/what-if/?kind=ghost",
+        "/explain/what-if/?kind=grant&agent=scout&do=give&what=groups&names=%3Cscript%3E",
+        "/explain/what-if/?kind=tool_groups&tool=press&names=a&days=x",
+        "/explain/what-if/?kind=tier&tier=Core&days=7",
+    ],
+)  # fmt: skip
+def test_the_pages_obey_the_policy_and_are_kept_nowhere(
+    admin_client: Client, scout: Agent, address: str
+) -> None:
+    response = admin_client.get(address)
+    assert response.status_code == 200, address
+    assert POLICY in response["Content-Security-Policy"]
+    assert inline_code(response) == [] and "no-store" in response["Cache-Control"]
+    assert HOSTILE not in text(response)
+
+
+def test_every_gate_is_a_word_with_its_reason_and_remedy(
+    admin_client: Client, scout: Agent
+) -> None:
+    page = text(admin_client.get("/explain/?agent=scout&q=press"))
+    assert '<span class="gate" data-word="no"><span>Group</span> <b>no</b></span>' in page
+    assert '<span class="gate" data-word="yes"><span>Granted</span> <b>yes</b></span>' in page
+    assert "tool_not_in_group" in page and "refused: group" in page
+    assert "Grant scout the group write, and request it." in page
+
+
+def test_only_what_is_refused_is_shown_when_asked(admin_client: Client, scout: Agent) -> None:
+    whole = text(admin_client.get("/explain/?agent=scout"))
+    assert "counter" in whole and "press" in whole
+    page = text(admin_client.get("/explain/?agent=scout&refused=yes"))
+    assert "/tools/press/" in page and "/tools/counter/" not in page
+
+
+def test_nothing_written_is_everything_it_was_granted(admin_client: Client, scout: Agent) -> None:
+    page = text(admin_client.get("/explain/?agent=scout"))
+    assert 'value="default, read-only"' in page
+
+
+def test_another_agent_s_groups_are_not_asked_for(admin_client: Client, scout: Agent) -> None:
+    page = text(admin_client.get("/explain/?agent=scout&of=other&groups=admin"))
+    assert "The whole request would be refused" not in page
+    page = text(admin_client.get("/explain/?agent=scout&of=scout&groups=admin"))
+    assert "The whole request would be refused" in page
+    assert "Leave out the group admin, or grant scout it." in page
+
+
+def test_htmx_is_given_the_results_and_the_groups(admin_client: Client, scout: Agent) -> None:
+    response = admin_client.get("/explain/?agent=scout", headers=htmx("results", "filters"))
+    assert "<html" not in text(response) and 'id="results"' in text(response)
+    assert 'id="groups-field" hx-swap-oob="true"' in text(response)
+
+
+def test_a_person_without_permission_asks_about_itself_alone(
+    client_of: Grant, scout: Agent, organization: Organization
+) -> None:
+    client = client_of()
+    page = text(client.get("/explain/"))
+    assert "scout" not in page and "press" not in page
+    assert client.get("/explain/?agent=scout").status_code == 403
+    assert client.get("/explain/what-if/").status_code == 403
+
+
+def test_another_organization_s_agent_is_not_there(admin_client: Client) -> None:
+    factories.agent(factories.organization("explain-page-elsewhere"), "stranger")
+    assert admin_client.get("/explain/?agent=stranger").status_code == 404
+    page = admin_client.get("/explain/what-if/?kind=grant&agent=stranger&what=groups&names=x")
+    assert page.status_code == 404
+
+
+def test_what_a_grant_would_change_stands_in_two_tables(admin_client: Client, scout: Agent) -> None:
+    admit(factories.caller(scout), factories.call("counter", {"text": "x"}))
+    query = "kind=grant&agent=scout&do=take&what=groups&names=default"
+    page = text(admin_client.get(f"/explain/what-if/?{query}"))
+    assert '<span class="tag" data-change="removed">counter</span>' in page
+    assert "Would be refused: 1" in page and "group_not_granted" in page
+    query = "kind=grant&agent=scout&do=give&what=groups&names=write"
+    page = text(admin_client.get(f"/explain/what-if/?{query}"))
+    assert '<span class="tag" data-change="added">press</span>' in page
+    assert Agent.objects.get(pk=scout.pk).service_account.granted_groups == ["default", "read-only"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("kind=tool_groups&tool=ghost&names=x", "There is no tool"),
+        ("kind=tier&tier=ghost", "There is no tier"),
+        ("kind=grant&agent=&what=groups&names=x", "There is no agent"),
+        ("kind=grant&agent=scout&what=ghosts&names=x", "can be granted"),
+    ],
+)
+def test_what_cannot_be_supposed_is_said_in_the_page(
+    admin_client: Client, scout: Agent, query: str, said: str
+) -> None:
+    response = admin_client.get(f"/explain/what-if/?{query}")
+    assert response.status_code in {400, 404} and said in text(response)
+
+
+def test_only_changes_one_may_make_are_offered(client_of: Grant, scout: Agent) -> None:
+    client = client_of("tools.view_agent", "tools.view_tool", "tools.change_tool")
+    page = text(client.get("/explain/what-if/"))
+    assert "A tool&#x27;s groups" in page or "A tool's groups" in page
+    assert "An agent's grants" not in page and "The licence tier" not in page
+    assert client.get("/explain/what-if/?kind=tier&tier=Core").status_code == 403
+
+
+def test_the_tool_page_names_the_agents_that_can_use_it(
+    admin_client: Client, client_of: Grant, scout: Agent
+) -> None:
+    assert "/explain/?agent=scout&amp;q=counter" in text(admin_client.get("/tools/counter/"))
+    assert "No agent passes every gate now." in text(admin_client.get("/tools/press/"))
+    assert "Who can use it" not in text(client_of("tools.view_tool").get("/tools/counter/"))
+
+
+def test_looking_writes_nothing(
+    admin_client: Client, scout: Agent, organization: Organization
+) -> None:
+    admin_client.get("/explain/?agent=scout")
+    admin_client.get("/explain/what-if/?kind=tier&tier=Core")
+    assert not Execution.objects.filter(organization=organization).exists()

@@ -1,0 +1,186 @@
+"""The page of the licence, and the notice on every page when it ends."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from tests import factories
+from tests.ui.conftest import Grant
+from tests.ui.pages import POLICY, htmx, inline_code, text
+from tools.models import LicenseTier, Organization, Tool
+from tools.policy.actions import set_tier
+from tools.policy.licenses import apply_expiry
+
+
+def tools(organization: Organization, count: int) -> None:
+    for number in range(count):
+        factories.tool(organization, f"t{number}")
+
+
+def ends(organization: Organization, days: float) -> None:
+    Organization.objects.next_revision(organization.pk)
+    end = timezone.now() + timedelta(days=days)
+    Organization.objects.filter(pk=organization.pk).update(license_expires_at=end)
+
+
+def move(organization: Organization, name: str) -> None:
+    tier = LicenseTier.objects.get(name=name)
+    set_tier(organization=organization, tier=tier, by=factories.by(organization))
+
+
+def test_the_page_compares_the_tiers_and_shows_the_use(
+    admin_client: Client, organization: Organization
+) -> None:
+    tools(organization, 2)
+    move(organization, "WriterPro")
+    page = text(admin_client.get("/licenses/"))
+    for word in ("Core", "WriterPro", "Teams", "Enterprise", "2 of 10", "send_message", "yours"):
+        assert word in page
+
+
+def test_the_page_names_what_the_licence_leaves_out(
+    admin_client: Client, organization: Organization
+) -> None:
+    tools(organization, 1)
+    move(organization, "Core")
+    page = text(admin_client.get("/licenses/"))
+    assert "Not in the licence" in page
+    assert 'href="/tools/t0/"' in page and 'href="/tools/validate_content/"' in page
+
+
+@pytest.mark.parametrize("address", ["/licenses/", "/licenses/?tier=Core"])
+def test_the_page_obeys_the_policy_and_is_kept_nowhere(admin_client: Client, address: str) -> None:
+    response = admin_client.get(address)
+    assert POLICY in response["Content-Security-Policy"]
+    assert inline_code(response) == [] and "no-store" in response["Cache-Control"]
+
+
+def test_a_tier_is_shown_before_it_is_changed(
+    admin_client: Client, organization: Organization
+) -> None:
+    tools(organization, 2)
+    page = text(admin_client.get("/licenses/?tier=Core"))
+    assert "From Enterprise to Core" in page and "Change the tier to Core" in page
+    assert ">t1<" in page
+    assert not Tool.objects.filter(organization=organization, status="disabled").exists()
+
+
+def test_htmx_gets_the_part_alone(admin_client: Client) -> None:
+    part = text(admin_client.get("/licenses/?tier=Core", headers=htmx("change")))
+    assert "From Enterprise to Core" in part and "<html" not in part
+
+
+def test_the_tier_is_changed_and_the_page_says_what_happened(
+    admin_client: Client, organization: Organization
+) -> None:
+    tools(organization, 5)
+    response = admin_client.post("/licenses/tier", {"tier": "Core"}, follow=True)
+    assert response.redirect_chain == [("/licenses/", 302)]
+    assert "The tier is now Core. Disabled: t4, t3, t2 and 2 more." in text(response)
+    assert Organization.objects.get(pk=organization.pk).tier.name == "Core"
+
+
+@pytest.mark.parametrize("name", ["Gold", "", "a\x00b", "<script>"])
+def test_an_unknown_tier_is_a_page_that_says_so(admin_client: Client, name: str) -> None:
+    assert admin_client.post("/licenses/tier", {"tier": name}).status_code == 404
+    assert admin_client.get("/licenses/", {"tier": name or "x"}).status_code == 404
+
+
+def test_a_tier_that_a_licence_set_offers_no_form(
+    admin_client: Client, organization: Organization
+) -> None:
+    Organization.objects.filter(pk=organization.pk).update(license_id="L-7")
+    page = text(admin_client.get("/licenses/"))
+    assert "L-7" in page and "Show what would change" not in page
+    assert admin_client.post("/licenses/tier", {"tier": "Core"}).status_code == 409
+
+
+def test_the_page_is_for_those_who_may_see_tiers(client_of: Grant) -> None:
+    client = client_of()
+    assert client.get("/licenses/").status_code == 403
+    assert 'href="/licenses/"' not in text(client.get("/"))
+
+
+def test_whoever_may_see_tiers_sees_them_and_changes_nothing(client_of: Grant) -> None:
+    client = client_of("tools.view_licensetier", "tools.change_organization")
+    page = text(client.get("/licenses/"))
+    assert "Tiers" in page and "Show what would change" not in page
+    assert client.get("/licenses/?tier=Core").status_code == 403
+    assert client.post("/licenses/tier", {"tier": "Core"}).status_code == 403
+
+
+def test_nobody_else_sees_the_page(client: Client, db: None) -> None:
+    assert client.get("/licenses/").status_code == 302
+    assert client.post("/licenses/tier", {"tier": "Core"}).status_code == 302
+
+
+@pytest.mark.parametrize("address", ["/", "/executions/", "/licenses/", "/admin/"])
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [(31, ""), (12, "licence ends in 12 days"), (0.5, "licence ends today"),
+     (-3, "days of grace end"), (-15, "Only what Core includes")],
+)  # fmt: skip
+def test_every_page_tells_when_the_licence_ends(
+    admin_client: Client, organization: Organization, address: str, days: float, said: str
+) -> None:
+    ends(organization, days)
+    page = text(admin_client.get(address))
+    assert said in page
+    assert ("licence ended" in page or "licence ends" in page) is bool(said)
+
+
+def test_after_the_end_the_notice_names_what_is_disabled(
+    admin_client: Client, organization: Organization
+) -> None:
+    tools(organization, 5)
+    ends(organization, -15)
+    apply_expiry()
+    assert "Disabled: t0, t1, t2 and 2 more." in text(admin_client.get("/"))
+
+
+def test_before_the_end_only_those_who_manage_are_told_afterwards_everybody(
+    client_of: Grant, organization: Organization
+) -> None:
+    client = client_of()
+    ends(organization, 5)
+    assert "licence ends" not in text(client.get("/"))
+    ends(organization, -5)
+    assert "licence ended" in text(client.get("/"))
+
+
+def test_a_tool_that_the_licence_disabled_says_why(
+    admin_client: Client, organization: Organization
+) -> None:
+    tools(organization, 1)
+    move(organization, "Core")
+    page = text(admin_client.get("/tools/t0/"))
+    assert "Disabled by the licence: Core allows no custom tools" in page
+
+
+def test_the_administration_says_what_another_tier_did(
+    admin_client: Client, organization: Organization
+) -> None:
+    tools(organization, 2)
+    core = LicenseTier.objects.get(name="Core")
+    data = {"name": organization.name, "tier": core.pk, "minimum_isolation": "Standard"}
+    place = f"/admin/tools/organization/{organization.pk}/change/"
+    page = text(admin_client.post(place, data, follow=True))
+    assert "2 custom tools disabled: t1, t0" in page
+
+
+def test_the_administration_changes_the_levels_of_a_tier(
+    admin_client: Client, organization: Organization
+) -> None:
+    core = LicenseTier.objects.get(name="Core")
+    data = {
+        "name": "Core", "rank": 1, "builtin_tools": "read_file", "max_custom_tools": 0,
+        "isolation_levels": ["Standard", "Strict"],
+    }  # fmt: skip
+    admin_client.post(f"/admin/tools/licensetier/{core.pk}/change/", data)
+    core.refresh_from_db()
+    assert core.isolation_levels == ["Standard", "Strict"]
+    admin_client.post(f"/admin/tools/licensetier/{core.pk}/change/", data | {"every_level": "on"})
+    core.refresh_from_db()
+    assert core.isolation_levels is None

@@ -1,0 +1,106 @@
+"""`/api/v1/grants`: who may do what. For people only."""
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer
+from tools.api.grants_bodies import GrantBody, GrantList, GrantPage
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
+from tools.errors import Malformed, NotFound
+from tools.models.grant_rows import GrantRow, Sought
+from tools.policy import grant_actions
+from tools.policy.grant_actions import KINDS, SUBJECTS
+from tools.policy.grant_ids import grant_id, read_grant_id
+from tools.policy.granted import granted
+
+FILTERS = (*SUBJECTS, "tool", "group")
+
+
+class Grants(CallerView):
+    @extend_schema(
+        operation_id="list_grants",
+        parameters=[*(OpenApiParameter(name, OpenApiTypes.STR) for name in FILTERS), *PAGING],
+        responses={200: GrantPage},
+    )
+    def get(self, request: Request) -> Response:
+        """One row per grant. What people hold through a group stands at the group."""
+        size = CursorPages().get_page_size(request)
+        before, beside = _cursor(request.query_params.get("cursor"))
+        rows = granted(self.caller, self._sought(), most=size + 1, beside=beside, before=before)
+        more = len(rows) > size
+        page = rows[-size:] if before else rows[:size]
+        ahead = before or more
+        behind = more if before else beside is not None
+        return Response(
+            {
+                "results": [grant_shape(row) for row in page],
+                "next": _address(request, "after", page[-1]) if page and ahead else None,
+                "previous": _address(request, "before", page[0]) if page and behind else None,
+            }
+        )
+
+    @extend_schema(
+        operation_id="give_grants",
+        request=GrantBody,
+        responses={200: GrantList, 404: ErrorAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Give what is not held yet, and answer with all that was named. Safe to repeat.
+
+        Nobody gives what they do not hold themselves, or changes their own grants.
+        """
+        grant_actions.require_some(self.caller)
+        wanted = self.body(GrantBody)
+        kind = next(kind for kind in SUBJECTS if kind in wanted)
+        kinds = {what: wanted[what] for what in KINDS if wanted.get(what)}
+        rows = grant_actions.give(giver=self.caller, kind=kind, name=wanted[kind], wanted=kinds)
+        return Response({"results": [grant_shape(row) for row in rows]})
+
+    def _sought(self) -> Sought:
+        query = self.request.query_params
+        named = [kind for kind in SUBJECTS if kind in query]
+        if len(named) > 1:
+            raise Malformed(f"Name one of {', '.join(SUBJECTS)} at most.")
+        kind = named[0] if named else None
+        return Sought([], kind, query.get(kind or ""), query.get("tool"), query.get("group"))
+
+
+class GrantDetail(CallerView):
+    @extend_schema(operation_id="take_grant", responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, grant: str) -> Response:
+        """Take it away: refused from the next request on, and where a call waits already."""
+        grant_actions.require_some(self.caller)
+        row = read_grant_id(grant)
+        if row is None or row.subject_kind not in SUBJECTS or row.kind not in KINDS.values():
+            raise NotFound("There is no such grant.", code="grant_not_found")
+        grant_actions.take(giver=self.caller, row=row)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def grant_shape(row: GrantRow) -> dict[str, object]:
+    return {
+        "id": grant_id(row),
+        "subject": {"kind": row.subject_kind, "name": row.subject},
+        "kind": row.kind,
+        "name": row.name,
+    }
+
+
+def _cursor(raw: str | None) -> tuple[bool, GrantRow | None]:
+    if not raw:
+        return False, None
+    side, _, text = raw.partition(".")
+    row = read_grant_id(text)
+    if side not in {"after", "before"} or row is None:
+        raise Malformed("cursor is not one this list gave out.")
+    return side == "before", row
+
+
+def _address(request: Request, side: str, row: GrantRow) -> str:
+    return replace_query_param(request.build_absolute_uri(), "cursor", f"{side}.{grant_id(row)}")

@@ -1,0 +1,120 @@
+"""`/api/v1/sessions`: workflows whose state, groups and history are the server's."""
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
+from tools.api.session_bodies import (
+    HistoryPage,
+    OpenedSession,
+    SessionBody,
+    SessionDetailAnswer,
+    SessionPage,
+)
+from tools.definitions.callers import Scope
+from tools.errors import Malformed
+from tools.execution import session_actions as actions
+from tools.shapes import session_shape, step_shape, transition_shape
+
+MOST_STEPS = 50  # of a session's history, shown with it
+
+
+class HistoryPages(CursorPages):
+    ordering = "pk"
+
+
+class SessionList(CallerView):
+    scope = Scope.EXECUTE
+    pagination_class = CursorPages
+
+    @extend_schema(
+        operation_id="list_sessions",
+        responses={200: SessionPage},
+        parameters=[
+            OpenApiParameter("open", OpenApiTypes.BOOL, description="Only these."),
+            OpenApiParameter("state", OpenApiTypes.STR, description="Only those in it."),
+            *PAGING,
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """The caller's sessions, the newest first; a person's also others', where granted."""
+        found = actions.readable(self.caller)
+        if "open" in request.query_params:
+            found = found.filter(closed_at__isnull=_flag(request.query_params["open"]))
+        if state := request.query_params.get("state"):
+            found = found.filter(state=state)
+        pages = CursorPages()
+        page = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response([session_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="open_session",
+        request=SessionBody,
+        responses={201: OpenedSession, 403: ErrorAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Groups are fixed here, and never more than the caller was granted."""
+        wanted = self.body(SessionBody)
+        session, warnings = actions.open_session(caller=self.caller, **wanted)
+        return Response(
+            session_shape(session) | {"warnings": warnings},
+            status.HTTP_201_CREATED,
+            headers={"Location": f"/api/v1/sessions/{session.pk}"},
+        )
+
+
+class SessionDetail(CallerView):
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        operation_id="get_session", responses={200: SessionDetailAnswer, 404: ErrorAnswer}
+    )
+    def get(self, request: Request, session_id: UUID) -> Response:
+        """State, groups, available tools, transitions, and the latest of its history."""
+        session = actions.one_of(self.caller, session_id)
+        latest = actions.history(session).reverse()[:MOST_STEPS]
+        shape: dict[str, Any] = session_shape(session) | {
+            "tools": [tool.name for tool in actions.available_tools(self.caller, session)],
+            "transitions": [transition_shape(one) for one in actions.transitions(session)],
+            "history": [step_shape(step, step.arguments, step.seen) for step in latest][::-1],
+        }
+        return Response(shape)
+
+    @extend_schema(operation_id="close_session", responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, session_id: UUID) -> Response:
+        """No call begins in it any more; one that is running finishes. Safe to repeat."""
+        session = actions.one_of(self.caller, session_id)
+        actions.close_session(caller=self.caller, session=session)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class SessionHistory(CallerView):
+    pagination_class = HistoryPages
+
+    @extend_schema(
+        operation_id="list_session_history",
+        responses={200: HistoryPage, 404: ErrorAnswer},
+        parameters=PAGING,
+    )
+    def get(self, request: Request, session_id: UUID) -> Response:
+        """The calls of a session in their order, refused ones too."""
+        session = actions.one_of(self.caller, session_id)
+        pages = HistoryPages()
+        page = pages.paginate_queryset(actions.history(session), request, self) or []
+        steps = [step_shape(step, step.arguments, step.seen) for step in page]
+        return pages.get_paginated_response(steps)
+
+
+def _flag(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise Malformed("open must be true or false.")
+    return text == "true"

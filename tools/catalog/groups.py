@@ -1,0 +1,135 @@
+"""Groups as administrators write them: their names, their place in the tree, when they are open."""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from typing import Any
+
+from tools.catalog.listed import Listed
+from tools.definitions.names import WILDCARD, flaw_in_group
+from tools.definitions.schedules import read_schedule
+from tools.errors import Malformed
+from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService
+
+DEEPEST = 10
+BOUNDS = {"max_queue_age_s": 86_400, "max_cpu_percent": 100}
+_NAMED = 20
+
+
+class Kept(Enum):
+    """For what a change leaves as it is, where None says something."""
+
+    KEPT = auto()
+
+
+KEPT = Kept.KEPT
+
+
+def check_names(name: str, permissions: Iterable[str]) -> None:
+    """Raises `Malformed`."""
+    if name == WILDCARD:
+        raise Malformed("'*' stands for every group and cannot be one.", code="name_invalid")
+    for text in (name, *permissions):
+        if flaw := flaw_in_group(text):
+            raise Malformed(f"The name {text[:60]!r} {flaw}.", code="name_invalid")
+
+
+def read_opening(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that say when a group is open, of those that are given. Raises `Malformed`."""
+    fields = Listed(dict(given), [])
+    fields.known(("schedule", *BOUNDS))
+    columns: dict[str, Any] = {}
+    if "schedule" in given:
+        columns["schedule"] = read_schedule(fields, "schedule")
+    for name, most in BOUNDS.items():
+        if name in given:
+            columns[name] = _bound(fields, name, most)
+    if fields.flaws:
+        raise Malformed(
+            "When the group is open was not understood; see details.errors.",
+            code="invalid_group",
+            errors=fields.flaws,
+        )
+    return columns
+
+
+def parent_for(group: ToolGroup, name: str | None) -> ToolGroup | None:
+    """The group's parent of that name; its organization is locked. Raises `Malformed`."""
+    if name is None:
+        return None
+    here = ToolGroup.objects.filter(organization=group.organization_id)
+    parent = here.filter(name=name).first()
+    if parent is None:
+        raise Malformed(
+            f"There is no group {name[:100]!r} that could be a parent. Create it first.",
+            code="parent_unknown",
+        )
+    above = dict(here.values_list("name", "parent__name"))
+    line = _line(name, above)
+    if group.name in line:
+        way = " in ".join([group.name, *line[: line.index(group.name) + 1]])
+        raise Malformed(f"The group would be within itself: {way}.", code="group_cycle")
+    below = max(len(_line(one, above, until=group.name)) for one in _within(group.name, above))
+    if len(line) + below > DEEPEST:
+        raise Malformed(
+            f"Groups nest at most {DEEPEST} deep; under {name} it would be {len(line) + below}.",
+            code="group_too_deep",
+        )
+    return parent
+
+
+def note_groups(organization: Organization, named: Iterable[str]) -> None:
+    """A group exists as soon as something names it, so that it can be found and granted."""
+    for name in named:
+        if name != WILDCARD:
+            ToolGroup.objects.get_or_create(organization=organization, name=name)
+
+
+def written(group: ToolGroup) -> dict[str, Any]:
+    """What a group says beside its name, for evidence."""
+    return {
+        "permissions": group.permissions,
+        "parent": group.parent.name if group.parent else None,
+        "schedule": group.schedule,
+        **{name: getattr(group, name) for name in BOUNDS},
+    }
+
+
+def dependants_of(group: ToolGroup) -> tuple[str, list[str]] | None:
+    """The first kind of what names the group, in words, and the names; None when nothing does."""
+    here = {"organization": group.organization_id}
+    named = {"default_groups__contains": [group.name]}
+    tools = Tool.objects.present().filter(**here, version__definition__group__contains=[group.name])
+    kinds = (
+        ("Tools are in", tools),
+        ("Groups are within", ToolGroup.objects.filter(**here, parent=group)),
+        ("Tool services give their tools", ToolService.objects.filter(**here, **named)),
+        ("MCP servers give their tools", McpServer.objects.filter(**here, **named)),
+    )
+    for words, rows in kinds:
+        if names := list(rows.values_list("name", flat=True)[:_NAMED]):
+            return words, names
+    return None
+
+
+def _bound(fields: Listed, name: str, most: float) -> float | None:
+    value = fields.raw[name]
+    if value is None:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value <= most:  # neither is NaN
+        fields.wrong(name, f"must be a number above 0, at most {most}, or null for no bound")
+        return None
+    return float(value)
+
+
+def _line(name: str, above: Mapping[str, str | None], *, until: str | None = None) -> list[str]:
+    """A group and those above it, up to `until` or to the root."""
+    line = [name]
+    while line[-1] != until and (parent := above.get(line[-1])) is not None:
+        line.append(parent)
+    return line
+
+
+def _within(name: str, above: Mapping[str, str | None]) -> list[str]:
+    """A group and all that are in it."""
+    return [name, *(one for one in above if one != name and name in _line(one, above))]

@@ -1,0 +1,148 @@
+"""Custom tools against the limit of a tier: who has a seat, and who loses or regains one.
+
+Every present custom tool takes a seat, switched on or not, but those that the licence has put
+out. Those are marked where people read why a tool is not in use: in `status_reason`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import Protocol
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from tools.catalog.registry import Snapshot
+from tools.catalog.tiers import tier_of
+from tools.errors import Forbidden
+from tools.models import LicenseTier, Tool, ToolStatus
+
+DISABLED = "Disabled by the licence: "
+LEFT_OUT = "Left out by the licence: "  # was not in use before: pending, quarantined, switched off
+_MARKS = (DISABLED, LEFT_OUT)
+_BEFORE = " | "  # what stood there before stands behind it
+_LONGEST = 200
+
+
+class Seated(Protocol):
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def created_at(self) -> datetime: ...
+    @property
+    def status_reason(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Who leaves, the newest first, and who comes back, the oldest first."""
+
+    out: tuple[Tool, ...] = ()
+    back: tuple[Tool, ...] = ()
+
+
+def put_out(tool: Seated) -> bool:
+    return tool.status_reason.startswith(_MARKS)
+
+
+def by_age[AnySeated: Seated](tools: Iterable[AnySeated]) -> list[AnySeated]:
+    return sorted(tools, key=attrgetter("created_at", "id"))
+
+
+def beyond(snapshot: Snapshot, limit: int) -> frozenset[UUID]:
+    """The custom tools without a seat, should the rows not have been set right yet."""
+    custom = [tool for tool in snapshot.tools.values() if tool.custom and not put_out(tool)]
+    if len(custom) <= limit:
+        return frozenset()
+    return frozenset(tool.id for tool in by_age(custom)[limit:])
+
+
+def seated(organization_id: UUID) -> QuerySet[Tool]:
+    rows = Tool.objects.custom().filter(organization_id=organization_id)
+    for mark in _MARKS:
+        rows = rows.exclude(status_reason__startswith=mark)
+    return rows
+
+
+def disabled(organization_id: UUID) -> QuerySet[Tool]:
+    """Those that only the licence keeps from use, the oldest first."""
+    rows = Tool.objects.custom().filter(organization_id=organization_id)
+    return rows.filter(status=ToolStatus.DISABLED, status_reason__startswith=DISABLED).order_by(
+        "created_at", "id"
+    )
+
+
+def check_room(organization_id: UUID, *, beside: Tool | None = None) -> None:
+    """Raises `Forbidden` when no seat is left, for a new tool or for `beside` itself.
+
+    Call it while the organization's row is locked: then many at once count right.
+    """
+    tier = tier_of(organization_id)
+    others = seated(organization_id)
+    taken = (others.exclude(pk=beside.pk) if beside else others).count()
+    if tier.max_custom_tools is not None and taken >= tier.max_custom_tools:
+        raise Forbidden(
+            f"The {tier.name} licence allows {tier.max_custom_tools} custom tools, and there are "
+            f"{taken}{' others' if beside else ''}. Delete one, or move to a higher tier.",
+            code="license_tool_limit",
+            limit=tier.max_custom_tools,
+            used=taken,
+        )
+
+
+def moves(tools: Iterable[Tool], tier: LicenseTier) -> Moves:
+    """What a tier's limit does to an organization's present custom tools."""
+    ordered = by_age(tools)
+    inside = [tool for tool in ordered if not put_out(tool)]
+    outside = [tool for tool in ordered if put_out(tool)]
+    limit = tier.max_custom_tools
+    if limit is None:
+        return Moves(back=tuple(outside))
+    return Moves(tuple(reversed(inside[limit:])), tuple(outside[: max(0, limit - len(inside))]))
+
+
+def carry_out(wanted: Moves, tier: LicenseTier, revision: int, by: Actor) -> None:
+    """Writes the moves down, an audit record for each tool that changes its state."""
+    for tool in wanted.out:
+        in_use = tool.status == ToolStatus.ACTIVE
+        _write(tool, ToolStatus.DISABLED if in_use else None, reason_for(tool, tier), revision)
+        if in_use:
+            _record(Event.TOOL_DISABLE, tool, by, tier)
+    for tool in wanted.back:
+        was_in_use = returns_to_use(tool)
+        before = tool.status_reason.partition(_BEFORE)[2]
+        _write(tool, ToolStatus.ACTIVE if was_in_use else None, before, revision)
+        if was_in_use:
+            _record(Event.TOOL_ENABLE, tool, by, tier)
+
+
+def returns_to_use(tool: Tool) -> bool:
+    """Whether the licence alone keeps it from use: never one that somebody must approve first."""
+    return tool.status_reason.startswith(DISABLED) and tool.status == ToolStatus.DISABLED
+
+
+def reason_for(tool: Tool, tier: LicenseTier) -> str:
+    mark = DISABLED if tool.status == ToolStatus.ACTIVE else LEFT_OUT
+    limit = tier.max_custom_tools
+    reason = f"{mark}{tier.name} allows {limit or 'no'} custom tool{'' if limit == 1 else 's'}"
+    return (f"{reason}{_BEFORE}{tool.status_reason}" if tool.status_reason else reason)[:_LONGEST]
+
+
+def _write(tool: Tool, status: ToolStatus | None, reason: str, revision: int) -> None:
+    tool.status = status or tool.status
+    tool.status_reason, tool.revision = reason, revision
+    tool.save(update_fields=["status", "status_reason", "revision", "updated_at"])
+
+
+def _record(event: Event, tool: Tool, by: Actor, tier: LicenseTier) -> None:
+    record(
+        event,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=tool.name,
+        reason="license",
+        details={"tier": tier.name, "max_custom_tools": tier.max_custom_tools},
+    )

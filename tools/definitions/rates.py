@@ -1,0 +1,18 @@
+"""How much of a limit per minute a call has left its caller."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One call that was let pass. `used` counts it; `resets_in_s` is when the oldest call leaves
+    the window. `counted_by` is redis or postgres, `ticket` how Redis knows the call."""
+
+    limit: int
+    used: int
+    resets_in_s: int
+    counted_by: str
+    ticket: bytes = field(default=b"", repr=False)
+
+    def as_dict(self) -> dict[str, int]:
+        return {"limit": self.limit, "used": self.used, "resets_in_s": self.resets_in_s}

@@ -1,0 +1,181 @@
+"""Calls and what they cost, by agent, tool, group and day of the organization."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Count, F, Q, Sum
+from django.db.models.functions import TruncDate
+from django.utils import timezone
+
+from tools.catalog.registry import Snapshot
+from tools.definitions.callers import Caller
+from tools.definitions.names import WILDCARD
+from tools.definitions.results import FINAL, REFUSED, Status
+from tools.errors import Malformed
+from tools.execution.actions import readable
+from tools.models.execution import ExecutionQuerySet
+from tools.policy.people import may
+from tools.policy.periods import midnight
+
+DIMENSIONS = ("day", "agent", "tool", "group")
+MOST_DAYS = 400
+USUAL_DAYS = 30
+MOST_ROWS = 5_000
+MOST_READ = 100_000
+_FAILED = (Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR)
+_NEVER_BEGAN = Q(status=Status.CANCELLED, started_at__isnull=True)
+_PAID = Q(status__in=sorted(FINAL - REFUSED)) & ~_NEVER_BEGAN
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for; both days are included, and none means the last thirty."""
+
+    by: Sequence[str] = ("day",)
+    since: date | None = None
+    until: date | None = None
+    agent: str | None = None
+    tool: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """`calls` are all that were asked for; `denials` those of them that a gate refused."""
+
+    calls: int = 0
+    failures: int = 0
+    denials: int = 0
+    cached: int = 0
+    cost: Decimal = Decimal(0)
+
+    def __add__(self, other: "Figures") -> "Figures":
+        sums = map(sum, zip(astuple(self), astuple(other), strict=True))
+        return Figures(*sums)  # type: ignore[arg-type] # as many, of the same types
+
+
+Row = tuple[dict[str, Any], Figures]  # a value per dimension asked for, and the figures
+
+
+@dataclass(frozen=True)
+class Usage:
+    since: date
+    until: date
+    rows: list[Row]
+    truncated: bool
+
+
+def usage(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Usage:
+    """Of the executions the caller may read. Raises `Malformed` for a range that is none.
+
+    Groups are those the tools are in now: a call counts in each of its tool's.
+    """
+    since, until = _range(wanted, snapshot)
+    groups = _Groups(caller, snapshot, wanted.group)
+    by = [name for name in DIMENSIONS if name in wanted.by]
+    columns = sorted({"tool" if name == "group" else name for name in by})
+    rows = _read(_within(caller, wanted, since, until, groups), columns, snapshot)
+    if "group" in by:
+        rows = _by_group(rows, by, groups)
+    rows.sort(key=lambda row: [_order(row[0][name]) for name in by])
+    return Usage(since, until, rows[:MOST_ROWS], truncated=len(rows) > MOST_ROWS)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The groups of a tool that are counted: those the caller may know, or the one asked for."""
+
+    caller: Caller
+    snapshot: Snapshot
+    only: str | None
+
+    @cached_property
+    def _all(self) -> bool:
+        return WILDCARD in self.caller.granted_groups or may(self.caller, "view_toolgroup")
+
+    def of(self, tool_name: str) -> frozenset[str]:
+        tool = self.snapshot.tool(tool_name)
+        held = self.snapshot.groups_of(tool) if tool else frozenset()
+        known = held if self._all else held & self.caller.granted_groups
+        return known if self.only is None else known & {self.only}
+
+    @property
+    def tools(self) -> list[str]:
+        return [name for name in self.snapshot.tools if self.of(name)]
+
+
+def _range(wanted: Wanted, snapshot: Snapshot) -> tuple[date, date]:
+    until = wanted.until or timezone.now().astimezone(snapshot.time_zone).date()
+    if not date(2000, 1, 1) <= until <= date(2999, 12, 31):
+        raise Malformed("until is no day of this millennium.")
+    since = wanted.since or until - timedelta(days=USUAL_DAYS - 1)
+    if not since <= until < since + timedelta(days=MOST_DAYS):
+        raise Malformed(f"since must be at most {MOST_DAYS - 1} days before until, and not after.")
+    return since, until
+
+
+def _within(
+    caller: Caller, wanted: Wanted, since: date, until: date, groups: _Groups
+) -> ExecutionQuerySet:
+    zone = groups.snapshot.time_zone
+    rows = readable(caller).filter(
+        created_at__gte=midnight(since, zone),
+        created_at__lt=midnight(until + timedelta(days=1), zone),
+    )
+    if wanted.agent is not None:
+        rows = rows.filter(agent__slug=wanted.agent)
+    if wanted.tool is not None:
+        rows = rows.filter(tool_name=wanted.tool)
+    if wanted.group is not None:
+        rows = rows.filter(tool_name__in=groups.tools)
+    return rows
+
+
+def _read(rows: ExecutionQuerySet, columns: Sequence[str], snapshot: Snapshot) -> list[Row]:
+    """One statement. Raises `Malformed` for more rows than anybody should add up."""
+    parts = {
+        "agent": F("agent__slug"),
+        "tool": F("tool_name"),
+        "day": TruncDate("created_at", tzinfo=snapshot.time_zone),
+    }
+    named = {f"by_{name}": parts[name] for name in columns}
+    found: list[Any] = list(
+        rows.order_by()
+        .values(**named)
+        .annotate(
+            calls=Count("pk"),
+            failures=Count("pk", filter=Q(status__in=_FAILED)),
+            denials=Count("pk", filter=Q(status__in=sorted(REFUSED))),
+            hits=Count("pk", filter=Q(cached=True)),
+            spent=Sum("cost", filter=_PAID),
+        )
+        .order_by(*named)[: MOST_READ + 1]
+    )
+    if len(found) > MOST_READ:
+        raise Malformed("That are too many figures: ask for fewer days, or for one agent or tool.")
+    return [({name: row[f"by_{name}"] for name in columns}, _figures(row)) for row in found]
+
+
+def _figures(row: dict[str, Any]) -> Figures:
+    return Figures(
+        row["calls"], row["failures"], row["denials"], row["hits"], row["spent"] or Decimal(0)
+    )
+
+
+def _by_group(rows: Iterable[Row], by: Sequence[str], groups: _Groups) -> list[Row]:
+    """A tool that is gone, or in no group, is counted under None."""
+    sums: dict[tuple[Any, ...], Figures] = {}
+    for values, figures in rows:
+        for group in groups.of(values["tool"]) or (None,):
+            key = tuple((values | {"group": group})[name] for name in by)
+            sums[key] = sums.get(key, Figures()) + figures
+    return [(dict(zip(by, key, strict=True)), figures) for key, figures in sums.items()]
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    """Where there is none, last."""
+    return (value is None, "" if value is None else str(value))

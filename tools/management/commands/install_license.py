@@ -1,0 +1,89 @@
+"""`manage.py install_license`: a signed licence for the organization it names, checked offline."""
+
+import sys
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from tools.definitions.licenses import MOST_BYTES, read_license
+from tools.errors import Malformed, NotFound
+from tools.management import arguments, text
+from tools.management.command import DONE, ToolcribCommand, operator
+from tools.models import Organization
+from tools.policy import licenses
+from tools.policy.licenses import Change
+from tools.shapes import license_shape
+
+
+class Command(ToolcribCommand):
+    help = (
+        "Installs a signed licence: it sets the tier of the organization it names, and until "
+        "when. --remove takes an organization's licence away; the lowest tier counts then."
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument(
+            "file", nargs="?", type=file, metavar="FILE", help="- reads standard input"
+        )
+        what.add_argument("--remove", action="store_true", help="with --organization")
+        parser.add_argument(
+            "--organization", type=arguments.slug, metavar="O", help="refuse a licence for another"
+        )
+
+    def perform(self, options: dict[str, Any]) -> int:
+        slug = options["organization"]
+        place = _organization(slug or _meant(options))
+        by = operator(place.slug)
+        if options["remove"]:
+            change = licenses.remove_license(organization=place, by=by)
+        else:
+            change = licenses.install_license(organization=place, file=options["file"], by=by)
+        place = _organization(place.slug)
+        document = {"organization": place.slug, "license": license_shape(place)}
+        self.answer(options, document | {"tier_change": change.as_dict()}, _text(document, change))
+        return DONE
+
+
+def file(name: str) -> bytes:
+    """What stands in the file, a little more than could be one at most."""
+    try:
+        if name == "-":
+            return sys.stdin.buffer.read(MOST_BYTES + 1)
+        with Path(name).open("rb") as source:
+            return source.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise ArgumentTypeError(f"{name!r} cannot be read: {error}") from None
+
+
+def _meant(options: dict[str, Any]) -> str:
+    if options["remove"]:
+        raise Malformed("--remove needs --organization.", code="organization_missing")
+    return read_license(options["file"], settings.LICENSE_KEYS)[0].organization
+
+
+def _organization(slug: str) -> Organization:
+    found = Organization.objects.select_related("tier").filter(slug=slug).first()
+    if found is None:
+        raise NotFound(f"There is no organization {slug!r}.", code="organization_not_found")
+    return found
+
+
+def _text(document: dict[str, Any], change: Change) -> str:
+    license = document["license"]
+    lines = [
+        ("Organization", document["organization"]),
+        ("Tier", f"{change.tier} (before: {change.tier_before})"),
+        ("License", license["id"] or ""),
+        ("Expires", license["expires_at"] or ""),
+        ("Days of grace until", license["grace_ends_at"] or ""),
+    ]
+    said = change.as_dict()
+    moved = [(word.capitalize(), text.names(said[word])) for word in _WORDS if said[word]]
+    return text.fields(lines + moved)
+
+
+_WORDS = ("disabled", "enabled", "gated", "opened", "profiles")

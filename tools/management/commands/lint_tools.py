@@ -1,0 +1,64 @@
+"""`manage.py lint_tools`: what is wrong or odd with groups and states."""
+
+from collections import Counter
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.catalog.lint import Finding, Severity
+from tools.catalog.registry import registry
+from tools.catalog.workflow import EVERY_GROUP
+from tools.management import agents, arguments
+from tools.management.command import DONE, FAILED, ToolcribCommand
+from tools.policy.findings import findings
+
+_PLURALS = {
+    Severity.ERROR: "errors",
+    Severity.WARNING: "warnings",
+    Severity.INFORMATION: "for your information",
+}
+
+
+class Command(ToolcribCommand):
+    help = (
+        "Checks the states and groups of an organization's tools: cycles, dead ends, states "
+        "nothing leads to, tools nobody can see. Exit code 1 when one of the findings is an error."
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--organization",
+            type=arguments.slug,
+            default="default",
+            metavar="O",
+            help="default: default",
+        )
+        parser.add_argument(
+            "--group",
+            action="extend",
+            nargs="+",
+            metavar="G",
+            help="check what requests for these groups see; absent: every group",
+        )
+
+    def perform(self, options: dict[str, Any]) -> int:
+        organization = agents.find_organization(options["organization"])
+        snapshot = registry.snapshot(organization.pk, organization.revision)
+        groups = arguments.groups_of(options)
+        found = findings(snapshot, EVERY_GROUP if groups is None else frozenset(groups))
+        document = {"results": [finding.as_dict() for finding in found]}
+        self.answer(options, document, _shown(found))
+        return FAILED if any(one.severity == Severity.ERROR for one in found) else DONE
+
+
+def _shown(found: tuple[Finding, ...]) -> str:
+    if not found:
+        return "Nothing to say."
+    counts = Counter(finding.severity for finding in found)
+    parts = [f"{counts[severity]} {_PLURALS[severity]}" for severity in Severity]
+    return "\n".join([*map(_paragraph, found), f"{', '.join(parts)}."])
+
+
+def _paragraph(finding: Finding) -> str:
+    head = f"{finding.severity.value.upper()}  {finding.code}"
+    return f"{head}\n  {finding.message}\n  {finding.hint}\n"

@@ -1,0 +1,348 @@
+"""Changing what an organization's licence includes, and what follows for its tools.
+
+Every change of a tier ends in `hold`: custom tools beyond the limit are disabled, the newest
+first, and those the licence had disabled come back, the oldest first, as far as there is room.
+`preview` says the same beforehand, worked out by the same functions.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.models import AuditRecord
+from sandbox.spec import IsolationLevel
+from tools import metrics
+from tools.catalog import seats
+from tools.catalog.registry import CatalogLicense, Snapshot, catalog_profile, catalog_tool
+from tools.catalog.tiers import lowest_tier, standing_of
+from tools.definitions.callers import CallerKind
+from tools.definitions.licenses import License, LicenseState, read_license, state_of
+from tools.errors import Conflict, NotFound
+from tools.models import LicenseTier, Organization, Tool, ToolStatus
+from tools.policy.licensing import includes
+
+_MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
+BEAT = "licence clock"
+_COLUMNS = (
+    "tier", "license_id", "license_document", "license_expires_at", "license_grace_days"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Change:
+    """What another tier means: names of custom tools that are disabled or enabled again, of tools
+    in use that the licence would refuse or no longer refuses, and of profiles that stop working."""
+
+    tier_before: str
+    tier: str
+    disabled: tuple[str, ...] = ()
+    enabled: tuple[str, ...] = ()
+    gated: tuple[str, ...] = ()
+    opened: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return any((self.disabled, self.enabled, self.gated, self.opened, self.profiles))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            field: list(value) if isinstance(value, tuple) else value
+            for field, value in asdict(self).items()
+        }
+
+    def named(self) -> dict[str, Any]:
+        """As evidence keeps it: bounded, with the numbers."""
+        lists = ("disabled", "enabled", "gated", "opened", "profiles")
+        names = {field: list(getattr(self, field)) for field in lists}
+        return {
+            "tier_before": self.tier_before,
+            "tier": self.tier,
+            **{field: found[:_MOST_NAMED] for field, found in names.items()},
+            "counts": {field: len(found) for field, found in names.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Tools:
+    """An organization's present tools as the rows are, with what the gates of a licence look at."""
+
+    organization: Organization
+    rows: tuple[Tool, ...]
+
+    @classmethod
+    def of(cls, organization: Organization) -> "Tools":
+        rows = Tool.objects.present().select_related("version")
+        return cls(
+            organization, tuple(rows.filter(organization=organization, version__isnull=False))
+        )
+
+    def moves(self, tier: LicenseTier) -> seats.Moves:
+        custom = Tool.objects.custom().filter(organization=self.organization)
+        return seats.moves(custom, tier)
+
+    def refused(self, tier: LicenseTier, moved: seats.Moves) -> frozenset[str]:
+        """The tools that stay in use, or come back to it, and that the tier's licence refuses."""
+        snapshot = self._snapshot(tier, moved)
+        in_use = (tool for tool in snapshot.tools.values() if tool.enabled)
+        return frozenset(tool.name for tool in in_use if not includes(tool, snapshot))
+
+    def profiles(self) -> tuple[str, ...]:
+        names = self.organization.sandbox_profiles.order_by("name").values_list("name", flat=True)
+        return tuple(names)
+
+    def _snapshot(self, tier: LicenseTier, moved: seats.Moves) -> Snapshot:
+        """The catalog under the tier, never kept: this transaction may yet be undone."""
+        out = {tool.pk for tool in moved.out}
+        back = {tool.pk for tool in moved.back if seats.returns_to_use(tool)}
+        tools = {}
+        for row in self.rows:
+            assert row.version is not None
+            tool = catalog_tool(row, row.version)
+            if tool.id in out:
+                tool = replace(tool, status=ToolStatus.DISABLED, status_reason=seats.DISABLED)
+            elif tool.id in back:
+                tool = replace(tool, status=ToolStatus.ACTIVE, status_reason="")
+            tools[tool.name] = tool
+        place = self.organization
+        return Snapshot(
+            organization_id=place.pk,
+            organization=place.slug,
+            revision=place.revision,
+            tier=tier,
+            tools=MappingProxyType(tools),
+            groups=MappingProxyType({}),
+            minimum_isolation=IsolationLevel(place.minimum_isolation),
+            profiles=MappingProxyType(
+                {row.name: catalog_profile(row) for row in place.sandbox_profiles.all()}
+            ),
+            license=CatalogLicense(),
+        )
+
+
+@dataclass(frozen=True)
+class Held:
+    """A locked organization, and the tier that counted before something was changed."""
+
+    place: Organization
+    before: LicenseTier
+    revision: int
+
+
+def effective_tier(organization: Organization) -> LicenseTier:
+    return standing_of(organization).tier
+
+
+def locked_tier(tier: LicenseTier) -> LicenseTier:
+    """The row as it is, and so until the transaction ends. Locked before any organization: what is
+    moved to a tier while that is changed is moved to one or the other."""
+    return LicenseTier.objects.select_for_update(no_key=True).get(pk=tier.pk)
+
+
+def locked_places(tier: LicenseTier) -> list[Held]:
+    """The organizations a change of the tier may concern: those that have it, and those whose
+    licence ends, for it may be or become the lowest."""
+    concerned = Q(tier_id=tier.pk) | Q(license_expires_at__isnull=False)
+    rows = Organization.objects.filter(concerned).order_by("pk").values_list("pk", flat=True)
+    return [locked(pk) for pk in list(rows)]
+
+
+def locked(organization_id: UUID) -> Held:
+    """Its next revision, in which whatever follows will be seen."""
+    revision = Organization.objects.next_revision(organization_id)
+    place = Organization.objects.select_related("tier").get(pk=organization_id)
+    return Held(place, effective_tier(place), revision)
+
+
+def hold(held: Held, by: Actor, *, before: LicenseTier | None = None) -> Change:
+    """Make an organization's tools fit the tier that counts now. What changed is saved before."""
+    place = Organization.objects.select_related("tier").get(pk=held.place.pk)
+    tools, tier = Tools.of(place), effective_tier(place)
+    moved = tools.moves(tier)
+    change = _difference(tools, before or held.before, tier, moved)
+    seats.carry_out(moved, tier, held.revision, by)
+    return change
+
+
+def preview(organization: Organization, tier: LicenseTier) -> Change:
+    """What `set_tier` would do. Nothing is saved."""
+    tools = Tools.of(organization)
+    return _difference(tools, effective_tier(organization), tier, tools.moves(tier))
+
+
+@transaction.atomic
+def install_license(*, organization: Organization, file: bytes, by: Actor) -> Change:
+    """Set the organization's tier, and until when, as a signed licence says.
+
+    Raises `Malformed` for a file that is none, `BadSignature`, `Conflict` and `NotFound` for one
+    that is not for this organization, now, here.
+    """
+    license, document = read_license(file, settings.LICENSE_KEYS)
+    tier = _tier(license)
+    held = locked(organization.pk)
+    place = held.place
+    _check(license, place)
+    place.tier = tier
+    place.license_id, place.license_document = license.id, document
+    place.license_expires_at = license.expires_at
+    place.license_grace_days = license.grace_days
+    place.save(update_fields=_COLUMNS)
+    change = hold(held, by)
+    said = {"issued_at": _text(license.issued_at), "expires_at": _text(license.expires_at)}
+    details = {**said, "grace_days": license.grace_days, **change.named()}
+    _record(Event.LICENSE_INSTALL, license.id, by, details)
+    transaction.on_commit(lambda: _show(place.slug, license.expires_at))
+    return change
+
+
+@transaction.atomic
+def remove_license(*, organization: Organization, by: Actor) -> Change:
+    """The lowest tier counts then, until a person sets another one.
+
+    The document stays in the row: no licence older than it is installed later.
+    """
+    held = locked(organization.pk)
+    place, removed = held.place, held.place.license_id
+    if not removed:
+        raise NotFound(f"{place.slug} has no installed licence.", code="license_not_found")
+    place.tier = lowest_tier() or place.tier
+    place.license_id, place.license_expires_at = "", None
+    place.save(update_fields=["tier", "license_id", "license_expires_at"])
+    change = hold(held, by)
+    _record(Event.LICENSE_REMOVE, removed, by, change.named())
+    transaction.on_commit(lambda: _show(place.slug, None))
+    return change
+
+
+def apply_expiry() -> list[str]:
+    """Hold organizations whose licence is over to the lowest tier; the slugs of those changed.
+
+    The gates have refused since the moment it was over. This puts the tools and the evidence right.
+    """
+    changed = []
+    for place in Organization.objects.filter(license_expires_at__isnull=False).select_related(
+        "tier"
+    ):
+        _show(place.slug, place.license_expires_at)
+        if _is_over(place) and _unsettled(place) and _expire(place.pk):
+            changed.append(place.slug)
+    return changed
+
+
+@transaction.atomic
+def _expire(organization_id: UUID) -> bool:
+    """Asked again under the lock: another worker, or a new licence, may have been faster."""
+    held = locked(organization_id)
+    place = held.place
+    if not (_is_over(place) and _unsettled(place)):
+        return False
+    by = Actor(CallerKind.SYSTEM, BEAT, place.slug)
+    change = hold(held, by, before=place.tier)
+    details = {"expires_at": _text(place.license_expires_at), **change.named()}
+    _record(Event.LICENSE_EXPIRE, _expired_subject(place), by, details)
+    return True
+
+
+def _is_over(place: Organization) -> bool:
+    return standing_of(place).state == LicenseState.EXPIRED
+
+
+def _unsettled(place: Organization) -> bool:
+    """Its end has not been recorded yet, or tools do not fit the lowest tier."""
+    told = AuditRecord.objects.filter(
+        organization=place.slug, code=Event.LICENSE_EXPIRE, subject=_expired_subject(place)
+    )
+    moved = seats.moves(Tool.objects.custom().filter(organization=place), effective_tier(place))
+    return bool(moved.out) or not told.exists()
+
+
+def _expired_subject(place: Organization) -> str:
+    return f"{place.license_id or 'licence'} {_text(place.license_expires_at)}"
+
+
+def _difference(
+    tools: Tools, before: LicenseTier, after: LicenseTier, moved: seats.Moves
+) -> Change:
+    refused = tools.refused(before, seats.Moves()), tools.refused(after, moved)
+    lost = before.custom_sandbox_profiles and not after.custom_sandbox_profiles
+    return Change(
+        tier_before=before.name,
+        tier=after.name,
+        disabled=_names(moved.out, lambda tool: tool.status == ToolStatus.ACTIVE),
+        enabled=_names(moved.back, seats.returns_to_use),
+        gated=tuple(sorted(refused[1] - refused[0])),
+        opened=tuple(sorted(refused[0] - refused[1] - {tool.name for tool in moved.out})),
+        profiles=tools.profiles() if lost else (),
+    )
+
+
+def _names(tools: Iterable[Tool], wanted: Callable[[Tool], bool]) -> tuple[str, ...]:
+    return tuple(tool.name for tool in tools if wanted(tool))
+
+
+def _check(license: License, place: Organization) -> None:
+    now = timezone.now()
+    if license.organization != place.slug:
+        raise Conflict(
+            f"The licence is for the organization {license.organization}, not for {place.slug}.",
+            code="license_of_another_organization",
+        )
+    if license.issued_at > now:
+        raise Conflict(
+            f"The licence was issued on {_text(license.issued_at)}, which has not come yet. Is "
+            "the clock of this machine right?",
+            code="license_not_yet_issued",
+        )
+    if state_of(license.expires_at, license.grace_days, now) == LicenseState.EXPIRED:
+        raise Conflict(
+            f"The licence ended on {_text(license.expires_at)}, and its {license.grace_days} days "
+            "of grace are over.",
+            code="license_expired",
+        )
+    known = _issued_at(place.license_document)
+    if known is not None and license.issued_at < known:
+        raise Conflict(
+            f"The licence was issued on {_text(license.issued_at)}, before the one that was "
+            f"installed last ({_text(known)}).",
+            code="license_older",
+        )
+
+
+def _issued_at(document: dict[str, Any] | None) -> datetime | None:
+    """Of the last one: it was read when it was installed."""
+    said = (document or {}).get("license", {}).get("issued_at")
+    return datetime.fromisoformat(said) if said else None
+
+
+def _tier(license: License) -> LicenseTier:
+    found = LicenseTier.objects.select_for_update(no_key=True).filter(name=license.tier).first()
+    if found is None:
+        known = ", ".join(LicenseTier.objects.values_list("name", flat=True))
+        raise NotFound(
+            f"The licence is for the tier {license.tier!r}, which is not there, only: {known}.",
+            code="tier_not_found",
+        )
+    return found
+
+
+def _record(event: Event, subject: str, by: Actor, details: dict[str, Any]) -> None:
+    record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)
+
+
+def _text(moment: datetime | None) -> str:
+    return moment.isoformat().replace("+00:00", "Z") if moment else "never"
+
+
+def _show(slug: str, expires_at: datetime | None) -> None:
+    left_s = (expires_at - timezone.now()).total_seconds() if expires_at else float("inf")
+    metrics.license_expires.labels(slug).set(left_s)

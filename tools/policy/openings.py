@@ -1,0 +1,161 @@
+"""Which groups are closed at the moment: outside their windows, or while there is too much to do.
+
+Where no group has windows or bounds nothing is asked. Else the answer holds for a second, and never
+beyond the end of a minute, for that is when windows begin and end.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cached_property
+from itertools import takewhile
+from types import MappingProxyType
+from zoneinfo import ZoneInfo
+
+from tools.catalog.membership import line_of
+from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
+from tools.definitions.names import WILDCARD
+from tools.definitions.schedules import Schedule, is_open, next_opening, schedule_of
+from tools.policy.load import FOR_S, HERE, Load
+
+_MINUTE_S = 60
+WATCH = "watch"
+
+
+class Cause(StrEnum):
+    HOURS = "hours"
+    QUEUE = "queue"
+    PROCESSORS = "processors"
+
+
+@dataclass(frozen=True)
+class Closing:
+    """One closed group, and why."""
+
+    group: CatalogGroup
+    schedule: Schedule
+    cause: Cause
+    at: datetime
+    zone: ZoneInfo
+
+    @cached_property
+    def reason(self) -> str:
+        """A sentence that says what opens it: when, or below which figure."""
+        closed = f"The group {self.group.name} is closed"
+        match self.cause:
+            case Cause.HOURS:
+                opens = next_opening(self.schedule, self.at, self.zone)
+                return f"{closed} at this hour and opens on {opens:%A, %Y-%m-%d %H:%M} {self.zone}."
+            case Cause.QUEUE:
+                bound = f"{self.group.max_queue_age_s:g} seconds"
+                return f"{closed} while a call has waited longer than {bound}; try again later."
+            case Cause.PROCESSORS:
+                bound = f"{self.group.max_cpu_percent:g} %"
+                return f"{closed} while the processors are busier than {bound}; try again later."
+
+
+@dataclass(frozen=True)
+class Openings:
+    closings: Mapping[str, Closing]
+
+    @cached_property
+    def closed(self) -> frozenset[str]:
+        return frozenset(self.closings)
+
+    def reasons(self, names: Iterable[str]) -> list[str]:
+        """Of those among `names` that are closed, in the order of their names."""
+        return [self.closings[name].reason for name in sorted(self.closed.intersection(names))]
+
+
+ALL_OPEN = Openings(MappingProxyType({}))
+
+
+class Watch:
+    """The groups of one snapshot that may close."""
+
+    def __init__(self, snapshot: Snapshot, load: Load = HERE) -> None:
+        self._zone, self._load = snapshot.time_zone, load
+        self._watched = tuple(
+            (group, schedule_of(group.schedule))
+            for group in snapshot.groups.values()
+            if group.schedule or group.max_queue_age_s or group.max_cpu_percent
+        )
+        self._known = (0.0, 0.0, ALL_OPEN)
+
+    def now(self) -> Openings:
+        if not self._watched:
+            return ALL_OPEN
+        now = time.time()
+        since, until, known = self._known
+        if not since <= now < until:
+            known = self.at(datetime.fromtimestamp(now, UTC))
+            self._known = (now, good_until(now), known)
+        return known
+
+    def at(self, moment: datetime) -> Openings:
+        """By the windows as of `moment`, by the load as it is."""
+        closings = {
+            group.name: Closing(group, schedule, cause, moment, self._zone)
+            for group, schedule in self._watched
+            if (cause := self._cause(group, schedule, moment))
+        }
+        return Openings(MappingProxyType(closings)) if closings else ALL_OPEN
+
+    def _cause(self, group: CatalogGroup, schedule: Schedule, moment: datetime) -> Cause | None:
+        if not is_open(schedule, moment, self._zone):
+            return Cause.HOURS
+        if group.max_queue_age_s and self._load.queue_age_s.now() > group.max_queue_age_s:
+            return Cause.QUEUE
+        if group.max_cpu_percent and self._load.cpu_percent.now() > group.max_cpu_percent:
+            return Cause.PROCESSORS
+        return None
+
+
+def good_until(now: float) -> float:
+    """Until when an answer holds, in seconds since 1970."""
+    return min(now + FOR_S, now - now % _MINUTE_S + _MINUTE_S)
+
+
+def openings_of(snapshot: Snapshot) -> Openings:
+    """What is closed now."""
+    return snapshot.remember(WATCH, lambda: Watch(snapshot)).now()
+
+
+def is_reached(
+    tool: CatalogTool, requested: frozenset[str], snapshot: Snapshot, closed: frozenset[str]
+) -> bool:
+    """Whether an open way leads to a tool that `requested` would reach if everything were open.
+
+    A closed group hands out nothing: not by its own name, and not through its parents', for that
+    way leads through it. What a closed parent's name reaches, its children's still do.
+    """
+    if closed.isdisjoint(snapshot.groups_of(tool)):
+        return True
+    left = _ways(snapshot.own_groups(tool), snapshot, closed)
+    return bool(left) if WILDCARD in requested else not left.isdisjoint(requested)
+
+
+def in_the_way(tool: CatalogTool, requested: frozenset[str], snapshot: Snapshot) -> frozenset[str]:
+    """The groups that every way to the tool leads through, from its own up to a requested one."""
+    own = snapshot.own_groups(tool)
+    if WILDCARD in requested:
+        return own
+    return frozenset().union(*(_part(line_of(name, snapshot), requested) for name in own))
+
+
+def _part(line: list[str], requested: frozenset[str]) -> list[str]:
+    """Up to the last requested group; what lies above it nobody has asked for."""
+    last = max((at for at, name in enumerate(line) if name in requested), default=-1)
+    return line[: last + 1]
+
+
+def _ways(own: frozenset[str], snapshot: Snapshot, closed: frozenset[str]) -> frozenset[str]:
+    """The groups by which a tool with these of its own is reached."""
+
+    def climbed() -> frozenset[str]:
+        lines = (line_of(name, snapshot) for name in own)
+        return frozenset().union(*(takewhile(lambda n: n not in closed, line) for line in lines))
+
+    return snapshot.remember(("ways", own, closed), climbed)

@@ -1,0 +1,141 @@
+"""What a change would make different before anybody makes it: to what each agent sees, and to the
+calls of the last day. The same gates are asked twice; nothing is written, counted or spent.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.utils import timezone
+
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.callers import Caller, CallerKind
+from tools.errors import Malformed, NotFound
+from tools.models import Agent
+from tools.policy.callers import caller_of_agent
+from tools.policy.changes import Change, Grant
+from tools.policy.decision import DEFAULT_STATE, Asked, Question
+from tools.policy.licensing import LICENSE
+from tools.policy.people import may, require
+from tools.policy.reach import reaches
+from tools.policy.replay import Replay, World, combinations_of, hours_count, replay
+
+LAST_DAY = timedelta(days=1)
+LONGEST = timedelta(days=7)
+MOST_AGENTS = 200
+_MOST_QUESTIONS = 500_000
+_NOBODY = Caller(CallerKind.SYSTEM, "", UUID(int=0), "", 0, UUID(int=0))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one agent would see in its own groups, in some state, beside what it sees now."""
+
+    agent: str
+    added: list[str]
+    removed: list[str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`calls` is None for who may not see executions; `cut` where there are more agents."""
+
+    since: datetime
+    until: datetime
+    agents: dict[UUID, str]
+    cut: bool
+    seen: list[Seen]
+    calls: Replay | None
+
+
+def what_if(
+    *, viewer: Caller, change: Change, snapshot: Snapshot, since: datetime | None = None
+) -> Difference:
+    """Raises `Forbidden` for who may not make the change or may not see agents and tools."""
+    for permission in (change.permission, "view_agent", "view_tool"):
+        require(viewer, permission)
+    until = timezone.now()
+    since = _checked(since, until) if since else until - LAST_DAY
+    after = change.catalog(snapshot)
+    touched = _touched(change, snapshot, after)
+    agents, cut = _agents(change, snapshot, len(touched))
+    before = World(snapshot, {agent.pk: caller_of_agent(agent) for agent in agents})
+    changed = {pk: change.caller(one, snapshot) for pk, one in before.callers.items()}
+    then = World(after, changed)
+    return Difference(
+        since=since,
+        until=until,
+        agents={agent.pk: agent.slug for agent in agents},
+        cut=cut,
+        seen=list(_seen(touched, before, then)),
+        calls=_calls(before, then, since, until) if may(viewer, "view_execution") else None,
+    )
+
+
+def _checked(since: datetime, until: datetime) -> datetime:
+    if not until - LONGEST <= since < until:
+        raise Malformed(
+            f"since must lie in the past, {LONGEST.days} days back at most.", code="since_invalid"
+        )
+    return since
+
+
+def _agents(change: Change, snapshot: Snapshot, tools: int) -> tuple[list[Agent], bool]:
+    """Those the change concerns, and whether there are more than can be looked at."""
+    rows = Agent.objects.filter(organization_id=snapshot.organization_id, active=True)
+    rows = rows.select_related("service_account", "organization").order_by("slug")
+    if isinstance(change, Grant):
+        found = list(rows.filter(slug=change.agent))
+        if not found:
+            raise NotFound(f"There is no active agent {change.agent!r}.", code="agent_not_found")
+        return found, False
+    most = min(MOST_AGENTS, max(1, _MOST_QUESTIONS // (2 * max(1, tools))))
+    found = list(rows[: most + 1])
+    return found[:most], len(found) > most
+
+
+def _seen(touched: list[str], before: World, after: World) -> Iterator[Seen]:
+    for pk, caller in before.callers.items():
+        now = _reached(touched, caller, before.snapshot)
+        then = _reached(touched, after.callers[pk], after.snapshot)
+        if now != then:
+            yield Seen(caller.name, sorted(then - now), sorted(now - then))
+
+
+def _reached(names: list[str], caller: Caller, snapshot: Snapshot) -> set[str]:
+    return {name for name in names if reaches(caller, snapshot.tools[name], snapshot)}
+
+
+def _touched(change: Change, before: Snapshot, after: Snapshot) -> list[str]:
+    """The tools about which the change may alter an answer."""
+    if isinstance(change, Grant):
+        return list(before.tools)
+    groups = {name for name, group in after.groups.items() if before.groups.get(name) is not group}
+    return [
+        name
+        for name, tool in after.tools.items()
+        if before.tools[name] is not tool
+        or not groups.isdisjoint(before.groups_of(tool) | after.groups_of(tool))
+        or (groups and tool.definition.raw["required_permissions"])
+        or (before.tier is not after.tier and _licensed(tool, before) != _licensed(tool, after))
+    ]
+
+
+def _licensed(tool: CatalogTool, snapshot: Snapshot) -> bool:
+    question = Question(_NOBODY, tool, Asked(frozenset(), DEFAULT_STATE), snapshot)
+    return all(gate(question).passed for gate in LICENSE)
+
+
+def _calls(before: World, after: World, since: datetime, until: datetime) -> Replay:
+    hourly = hours_count(before.snapshot, after.snapshot)
+    found, cut = combinations_of(
+        organization_id=before.snapshot.organization_id,
+        agents=before.callers,
+        since=since,
+        until=until,
+        hourly=hourly,
+    )
+    result = replay(found, before, after)
+    result.cut = cut
+    return result

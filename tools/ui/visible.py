@@ -1,0 +1,64 @@
+"""Texts of others as somebody must read them who decides: nothing in them can hide.
+
+Characters that show nothing, or that turn the direction of what follows, are named in their place;
+words that mix alphabets, as look-alike names do, are told.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+_UNUSUAL = re.compile(r"[^\x20-\x7e\n]")
+_WORD = re.compile(r"\w+")
+_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
+# Letters and marks that show nothing: fillers, the blank of Braille, joiners, variation selectors.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
+_ALPHABETS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
+_MOST_WORDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a text; `name` is that of the character it stands for, where it is hidden."""
+
+    text: str
+    name: str = ""
+
+
+def pieces(text: str) -> list[Piece]:
+    """The whole of the text, each hidden character as a piece of its own."""
+    found, begun = [], 0
+    for match in _UNUSUAL.finditer(text):
+        if _hides(match[0]):
+            if match.start() > begun:
+                found.append(Piece(text[begun : match.start()]))
+            found.append(_named(match[0]))
+            begun = match.end()
+    if begun < len(text):
+        found.append(Piece(text[begun:]))
+    return found
+
+
+def mixed_words(text: str) -> list[str]:
+    """Words whose letters are of several alphabets, the first of them."""
+    if text.isascii():
+        return []
+    found = (match[0] for match in _WORD.finditer(text))
+    return list(dict.fromkeys(word for word in found if _mixes(word)))[:_MOST_WORDS]
+
+
+def _hides(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN or bool(_BLANK.match(character))
+
+
+def _named(character: str) -> Piece:
+    return Piece(f"U+{ord(character):04X}", unicodedata.name(character, "no name"))
+
+
+def _mixes(word: str) -> bool:
+    if word.isascii():
+        return False
+    alphabets = {unicodedata.name(letter, "?").partition(" ")[0] for letter in word}
+    return len(alphabets & _ALPHABETS) > 1
