@@ -1,12 +1,15 @@
-"""Catalogs in memory, for what asks neither database nor gates."""
+"""Catalogs in memory, as a process keeps them: for what asks no database."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
 
 from tests.factories import definition
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
+from tools.definitions.callers import Caller, CallerKind
+from tools.definitions.schedules import DAYS
 from tools.definitions.tool import ToolDefinition, digest, read_definition
 from tools.models import LicenseTier
 
@@ -17,7 +20,7 @@ def tool(name: str, status: str = "active", **fields: Any) -> CatalogTool:
     canonical = read_definition(definition(name, **fields))
     return CatalogTool(
         uuid4(), name, status, uuid4(), "1.0.0", 1, digest(canonical), "", "",
-        ToolDefinition(canonical), BEGAN, BEGAN,
+        ToolDefinition(canonical), BEGAN, BEGAN, origin="person",
     )  # fmt: skip
 
 
@@ -26,17 +29,43 @@ def moving(name: str, states: list[str] | None, state: str | None = None, **fiel
     return tool(name, available_in_states=states, state=state, **fields)
 
 
-def snapshot(*tools: CatalogTool, parents: dict[str, str] | None = None) -> Snapshot:
+def group(name: str, **fields: Any) -> CatalogGroup:
+    fields["schedule"] = tuple(fields.get("schedule", ()))
+    return CatalogGroup(name, "", frozenset(fields.pop("permissions", ())), **fields)
+
+
+def closed_now() -> list[dict[str, Any]]:
+    """A schedule that is closed today, yesterday and tomorrow, wherever one is."""
+    far = datetime.now(UTC) + timedelta(days=3)
+    return [{"days": [DAYS[far.weekday()]], "from": "12:00", "to": "13:00"}]
+
+
+def snapshot(
+    *things: CatalogTool | CatalogGroup,
+    parents: dict[str, str] | None = None,
+    zone: str = "UTC",
+    place: UUID | None = None,
+    tier: LicenseTier | None = None,
+    **fields: Any,
+) -> Snapshot:
     """`parents` names groups with the group each is part of."""
-    groups = {
-        name: CatalogGroup(name, "", frozenset(), parent=parent)
-        for name, parent in (parents or {}).items()
-    }
+    below = [group(name, parent=parent) for name, parent in (parents or {}).items()]
+    tools = {one.name: one for one in things if isinstance(one, CatalogTool)}
+    groups = {one.name: one for one in (*things, *below) if isinstance(one, CatalogGroup)}
     return Snapshot(
-        uuid4(),
-        "memory",
-        1,
-        LicenseTier(name="Enterprise", rank=4, builtin_tools=None, max_custom_tools=None),
-        MappingProxyType({one.name: one for one in tools}),
-        MappingProxyType(groups),
-    )
+        place or uuid4(), "here", 1, tier or enterprise(), MappingProxyType(tools),
+        MappingProxyType(groups), time_zone=ZoneInfo(zone), **fields,
+    )  # fmt: skip
+
+
+def enterprise(**limits: Any) -> LicenseTier:
+    everything = {"builtin_tools": None, "max_custom_tools": None, "custom_sandbox_profiles": True}
+    return LicenseTier(name="Made", rank=9, **everything | limits)
+
+
+def anybody() -> Caller:
+    """Whom every gate behind the groups and states lets pass."""
+    return Caller(
+        CallerKind.PERSON, "anybody", uuid4(), "here", 1, uuid4(),
+        granted_groups=frozenset(["*"]), granted_permissions=frozenset(["*"]), is_superuser=True,
+    )  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.tools.policy.snapshots import closed_now
+from tests.tools.snapshots import closed_now
 from tests.ui.pages import inline_code, text
 from tools.catalog.actions import save_group
 from tools.models import Organization

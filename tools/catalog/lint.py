@@ -123,7 +123,7 @@ def in_service(snapshot: Snapshot, name: str) -> Snapshot:
 
 def _with(snapshot: Snapshot, tool: CatalogTool) -> Snapshot:
     tools = MappingProxyType({**snapshot.tools, tool.name: tool})
-    return replace(snapshot, tools=tools, _remembered={})  # what was worked out holds no longer
+    return snapshot.changed(tools=tools)
 
 
 def _cycles(flow: Workflow) -> Iterator[Finding]:

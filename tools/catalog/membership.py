@@ -31,7 +31,7 @@ def memberships(tool: CatalogTool, snapshot: Snapshot) -> dict[str, Through]:
 
 def members_of(name: str, snapshot: Snapshot) -> tuple[Member, ...]:
     """The tools in a group, in the order of their names."""
-    return snapshot.remember("members", lambda: _members(snapshot)).get(name, ())
+    return snapshot.settle("members", lambda: _members(snapshot)).get(name, ())
 
 
 def line_of(name: str, snapshot: Snapshot) -> list[str]:

@@ -7,14 +7,14 @@ those.
 """
 
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -168,7 +168,7 @@ class CatalogCredential:
 class Snapshot:
     """An organization's catalog at one revision. Never changed; replaced.
 
-    `remember` keeps what was worked out about it, for as long as it stands.
+    `settle` and `remember` keep what was worked out about it, for as long as it stands.
     """
 
     organization_id: UUID
@@ -195,7 +195,8 @@ class Snapshot:
         default=MappingProxyType({}), repr=False
     )
 
-    _remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    _settled: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    _remembered: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False)
 
     def tool(self, name: str) -> CatalogTool | None:
         return self.tools.get(name)
@@ -206,7 +207,7 @@ class Snapshot:
     def groups_of(self, tool: CatalogTool) -> frozenset[str]:
         """The groups a tool is in: its own or its source's, and their parents (ruling 19)."""
         own = self.own_groups(tool)
-        return self.remember(("groups", own), lambda: self._with_parents(own))
+        return self.settle(("groups", own), lambda: self._with_parents(own))
 
     def own_groups(self, tool: CatalogTool) -> frozenset[str]:
         """Those it names, else its source's, else `default`."""
@@ -228,16 +229,28 @@ class Snapshot:
                 ahead.add(group.parent)
         return frozenset(reached)
 
+    def settle(self, key: Hashable, work: Callable[[], Remembered]) -> Remembered:
+        """What `work` gives, worked out once: for keys that the catalog itself makes."""
+        try:
+            return self._settled[key]
+        except KeyError:
+            found = self._settled[key] = work()
+            return found
+
     def remember(self, key: Hashable, work: Callable[[], Remembered]) -> Remembered:
-        """What `work` gives, worked out once per key; keys that clients make are bounded."""
+        """The same for keys that clients make: the oldest of many is forgotten."""
         try:
             return self._remembered[key]
         except KeyError:
             found = work()
-        if len(self._remembered) >= _REMEMBERED:
-            self._remembered.clear()
         self._remembered[key] = found
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.popitem(last=False)
         return found
+
+    def changed(self, **fields: Any) -> Self:
+        """Another catalog, of which nothing has been worked out yet."""
+        return replace(self, **fields, _settled={}, _remembered=OrderedDict())
 
     @cached_property
     def sorted_tools(self) -> tuple[CatalogTool, ...]:

@@ -43,7 +43,7 @@ def tier_now(snapshot: Snapshot) -> LicenseTier:
     held = snapshot.license
     if held.expires_at is None:
         return snapshot.tier
-    end_s = snapshot.remember("license_end_s", partial(_end_s, held.expires_at, held.grace_days))
+    end_s = snapshot.settle("license_end_s", partial(_end_s, held.expires_at, held.grace_days))
     return snapshot.tier if time.time() <= end_s else held.fallback or snapshot.tier
 
 

@@ -179,7 +179,7 @@ def _closed[Node](open_nodes: dict[Node, None], root: Node) -> list[Node]:
 def workflow(snapshot: Snapshot, groups: frozenset[str] = EVERY_GROUP) -> Workflow:
     """Of the tools in service that are open to the groups."""
     if groups == EVERY_GROUP:
-        return snapshot.remember(("workflow",), lambda: _workflow(snapshot, groups))
+        return snapshot.settle("workflow", lambda: _workflow(snapshot, groups))
     return _workflow(snapshot, groups)
 
 

@@ -112,6 +112,7 @@ def end(execution_id: UUID, *, code: str, message: str) -> bool:
     ended = Execution.objects.filter(pk=execution_id, status=Status.REQUIRES_CONFIRMATION).update(
         status=Status.PERMISSION_DENIED,
         completed_at=Now(),
+        cost=0,
         error_code=code,
         error_message=message,
         idempotency_key=None,  # a refusal is not kept under its key

@@ -96,7 +96,7 @@ class Tier(Change):
         for row in seats.moves(rows, tier).back:
             if row.name in tools:
                 tools[row.name] = _back_in_its_seat(row, tools[row.name])
-        return _with(snapshot, tier=tier, tools=MappingProxyType(tools))
+        return snapshot.changed(tier=tier, tools=MappingProxyType(tools))
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class ToolGroups(Change):
         group = None if self.groups is None else list(dict.fromkeys(self.groups))
         definition = ToolDefinition({**tool.definition.raw, "group": group})
         changed = {**snapshot.tools, tool.name: replace(tool, definition=definition)}
-        return _with(snapshot, tools=MappingProxyType(changed))
+        return snapshot.changed(tools=MappingProxyType(changed))
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Group(Change):
             raise NotFound(f"There is no group {self.group[:100]!r}.", code="group_not_found")
         fields = self._fields(snapshot)
         changed = {**snapshot.groups, self.group: replace(known, **fields)}
-        return _with(snapshot, groups=MappingProxyType(changed))
+        return snapshot.changed(groups=MappingProxyType(changed))
 
     def _fields(self, snapshot: Snapshot) -> dict[str, Any]:
         """Read as they are read when they are saved."""
@@ -157,8 +157,3 @@ def _is_tool(name: str, snapshot: Snapshot) -> bool:
 def _back_in_its_seat(row: Tool, tool: CatalogTool) -> CatalogTool:
     status = ToolStatus.ACTIVE if seats.returns_to_use(row) else tool.status
     return replace(tool, status=status, status_reason="")
-
-
-def _with(snapshot: Snapshot, **fields: Any) -> Snapshot:
-    """What was worked out about the old one does not hold for the new."""
-    return replace(snapshot, **fields, _remembered={})

@@ -126,7 +126,7 @@ def _seated(tool: CatalogTool, snapshot: Snapshot, tier: LicenseTier) -> Verdict
 
 
 def _beyond(snapshot: Snapshot, limit: int) -> frozenset[UUID]:
-    return snapshot.remember(("beyond", limit), lambda: seats.beyond(snapshot, limit))
+    return snapshot.settle(("beyond", limit), lambda: seats.beyond(snapshot, limit))
 
 
 def _ended(snapshot: Snapshot) -> str:

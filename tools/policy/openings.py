@@ -120,7 +120,7 @@ def good_until(now: float) -> float:
 
 def openings_of(snapshot: Snapshot) -> Openings:
     """What is closed now."""
-    return snapshot.remember(WATCH, lambda: Watch(snapshot)).now()
+    return snapshot.settle(WATCH, lambda: Watch(snapshot)).now()
 
 
 def is_reached(

@@ -81,10 +81,10 @@ class Then(Snapshot):
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Then":
         kept = {one.name: getattr(snapshot, one.name) for one in fields(Snapshot)}
-        return cls(**kept | {"_remembered": {}}, clock=Clock(snapshot))
+        return cls(**kept, clock=Clock(snapshot)).changed()
 
-    def remember(self, key: Any, work: Any) -> Any:
-        return self.clock if key == openings.WATCH else super().remember(key, work)
+    def settle(self, key: Any, work: Any) -> Any:
+        return self.clock if key == openings.WATCH else super().settle(key, work)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def count(asked: Asked, snapshot: Snapshot) -> None:
 
 
 def known_states(snapshot: Snapshot) -> frozenset[str]:
-    return snapshot.remember(("states",), lambda: frozenset(_states(snapshot)))
+    return snapshot.settle("states", lambda: frozenset(_states(snapshot)))
 
 
 def note(

@@ -3,8 +3,8 @@
 import pytest
 
 from tests import factories
-from tests.tools.policy.snapshots import closed_now
 from tests.tools.shapes import check_error
+from tests.tools.snapshots import closed_now
 from tools.models import Organization, ToolGroup
 
 OFFICE = {"days": ["mon", "fri"], "from": "09:00", "to": "17:00"}

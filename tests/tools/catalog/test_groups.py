@@ -8,7 +8,7 @@ from django.db import connection
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.policy.snapshots import group, snapshot, tool
+from tests.tools.snapshots import group, snapshot, tool
 from tools.catalog.actions import delete_group, save_group
 from tools.catalog.membership import Through, members_of, memberships
 from tools.catalog.registry import registry

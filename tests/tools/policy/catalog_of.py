@@ -1,21 +1,20 @@
-"""Catalogs in memory: built as a process keeps them, without a database."""
+"""Catalogs in memory for properties: the same names have the same ids, and tools are made fast."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
 from tests.factories import definition
+from tests.tools.snapshots import BEGAN, enterprise, group
+from tests.tools.snapshots import snapshot as in_memory
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.tool import ToolDefinition, digest, read_definition
-from tools.models import LicenseTier
 
+__all__ = ["agent", "group", "snapshot", "tool"]
 HERE = UUID(int=7)
-BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 _PLAIN = read_definition(definition())  # reading one takes longer than all gates together
-ENTERPRISE = {"builtin_tools": None, "max_custom_tools": None, "custom_sandbox_profiles": True}
 
 
 def tool(name: str, *, status: str = "active", at: int = 0, **fields: Any) -> CatalogTool:
@@ -27,18 +26,10 @@ def tool(name: str, *, status: str = "active", at: int = 0, **fields: Any) -> Ca
     )  # fmt: skip
 
 
-def group(name: str, **fields: Any) -> CatalogGroup:
-    return CatalogGroup(name, "", frozenset(fields.pop("permissions", ())), **fields)
-
-
 def snapshot(
     tools: Iterable[CatalogTool], groups: Iterable[CatalogGroup] = (), **tier: Any
 ) -> Snapshot:
-    return Snapshot(
-        HERE, "here", 1, LicenseTier(name="Made", rank=9, **(ENTERPRISE | tier)),
-        MappingProxyType({tool.name: tool for tool in tools}),
-        MappingProxyType({group.name: group for group in groups}),
-    )  # fmt: skip
+    return in_memory(*tools, *groups, place=HERE, tier=enterprise(**tier))
 
 
 def agent(name: str = "scout", **fields: Any) -> Caller:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tools.policy.snapshots import anybody, closed_now, group, snapshot, tool
+from tests.tools.snapshots import anybody, closed_now, group, snapshot, tool
 from tools.definitions.tool import ToolDefinition
 from tools.policy.authorization import usable_tools
 from tools.policy.availability import group_open, in_group, matches_groups, matches_state

@@ -6,8 +6,8 @@ import pytest
 from django.db.models.functions import Now
 
 from tests import factories
-from tests.tools.policy.snapshots import closed_now, group, snapshot, tool
 from tests.tools.shapes import check_error
+from tests.tools.snapshots import closed_now, group, snapshot, tool
 from tests.tools.waiting import until
 from tools.catalog.actions import save_group
 from tools.execution.pipeline import perform
