@@ -214,7 +214,8 @@ def _refusal(
     hint = f" Cheaper tools in its groups: {', '.join(cheaper)}." if cheaper else ""
     return QuotaExceeded(
         f"The {what} of {caller.name}{of} has no room for this call: "
-        f"{shortage.taken:f} of {allowance.amount:f} a {allowance.period} are used or held. "
+        f"{_number(allowance.kind, shortage.taken)} of {_number(allowance.kind, allowance.amount)} "
+        f"a {allowance.period} are used or held. "
         f"It begins anew in {wait_s} s; an administrator can raise it.{hint}",
         code=f"{what}_exceeded",
         gate="budget",
