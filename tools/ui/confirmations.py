@@ -114,10 +114,13 @@ def decide(request: PageRequest) -> HttpResponseBase:
     return redirect("confirmations")
 
 
+_SEEING = ("view_confirmation", "decide_confirmation")
+
+
 def _count(request: HttpRequest) -> int:
     """Of the person's own organization; 0 for whoever may not see them."""
     user = getattr(request, "user", None)
-    if user is None or not user.has_perm("tools.view_confirmation"):
+    if user is None or not any(user.has_perm(f"tools.{name}") for name in _SEEING):
         return 0
     return Confirmation.objects.filter(
         organization_id=user.organization_id,

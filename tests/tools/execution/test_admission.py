@@ -10,7 +10,6 @@ from tests import factories
 from tools.errors import InvalidCall, Malformed, NotFound, Refused
 from tools.execution.pipeline import ADMISSION, admit
 from tools.models import Execution
-from tools.policy import actions
 
 
 def records(organization):
@@ -79,14 +78,12 @@ def test_the_first_gate_that_refuses_speaks(agent, organization, fields, group, 
 
 
 def test_the_licence_is_asked_before_the_arguments(db):
-    place = factories.organization("order", "WriterPro")
-    factories.tool(place)
-    agent = factories.agent(place)
-    core = type(place.tier).objects.get(name="Core")
-    actions.set_tier(organization=place, tier=core, by=factories.by(place))
+    place = factories.organization("order", "Core")
+    agent = factories.agent(place, groups=["read-only"])
+    call = factories.call("validate_content", {"wrong": 1}, group=["read-only"])
     with pytest.raises(Refused) as caught:
-        admit(factories.caller(agent), factories.call("echo", {"wrong": 1}))
-    assert caught.value.code == "license_excludes_custom_tools"
+        admit(factories.caller(agent), call)
+    assert caught.value.code == "license_excludes_tool"
 
 
 def test_nobody_is_asked_to_confirm_an_invalid_call(agent, organization):

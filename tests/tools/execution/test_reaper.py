@@ -75,8 +75,8 @@ def test_a_second_look_changes_nothing(abandoned):
 def test_whoever_waits_too_long_is_told_about_again(agent, organization):
     factories.tool(organization)
     old, young = factories.execution(agent), factories.execution(agent)
-    Execution.objects.filter(pk=old.pk).update(created_at=Now() - timedelta(seconds=30))
-    Execution.objects.filter(pk=young.pk).update(created_at=Now())
+    Execution.objects.filter(pk=old.pk).update(queued_at=Now() - timedelta(seconds=30))
+    Execution.objects.filter(pk=young.pk).update(queued_at=Now())
     waiting = reaper.reap()
     assert old.pk in waiting and young.pk not in waiting
 

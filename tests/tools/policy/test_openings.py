@@ -106,7 +106,7 @@ def test_the_oldest_call_that_waits_is_the_age_of_the_queue(agent, organization)
     factories.tool(organization)
     execution = factories.execution(agent)
     ages = Execution.objects.filter(pk=execution.pk)
-    ages.update(created_at=Now() - timedelta(days=400))
+    ages.update(queued_at=Now() - timedelta(days=400))
     assert oldest_wait_s() > 399 * 86_400
     ages.update(status="Cancelled", completed_at=Now())
     assert oldest_wait_s() < 399 * 86_400
@@ -115,7 +115,7 @@ def test_the_oldest_call_that_waits_is_the_age_of_the_queue(agent, organization)
 def test_a_group_closes_by_the_real_queue(agent, organization):
     factories.tool(organization, group=["default"])
     execution = factories.execution(agent)
-    Execution.objects.filter(pk=execution.pk).update(created_at=Now() - timedelta(days=400))
+    Execution.objects.filter(pk=execution.pk).update(queued_at=Now() - timedelta(days=400))
     place = snapshot(group("costly", max_queue_age_s=86_400.0))
     watch = Watch(place, Load(Figure(oldest_wait_s), Figure(lambda: 0.0)))
     assert watch.now().closed == {"costly"}
@@ -124,7 +124,7 @@ def test_a_group_closes_by_the_real_queue(agent, organization):
 def test_the_road_asks_for_the_real_load(api, agent, organization):
     factories.tool(organization)
     execution = factories.execution(agent)
-    Execution.objects.filter(pk=execution.pk).update(created_at=Now() - timedelta(days=400))
+    Execution.objects.filter(pk=execution.pk).update(queued_at=Now() - timedelta(days=400))
     save_group(
         organization=organization, name="default", by=factories.by(organization),
         max_queue_age_s=86_400, max_cpu_percent=100,
