@@ -68,7 +68,8 @@ def hold(admission: Admission, need: Need) -> None:
 
 def spend(performance: Performance) -> None:
     """Nothing runs on a consent that is missing, short, used up, or was given to something else."""
-    confirmation = _of(performance.execution.pk)
+    execution = performance.execution
+    confirmation = _of(execution.pk) if execution.held else None
     if performance.result is None:
         try:
             _check(performance, confirmation)
@@ -175,7 +176,7 @@ def of_executions(executions: Iterable[Execution]) -> dict[UUID, Confirmation]:
 
 
 def _of(execution_id: UUID) -> Confirmation | None:
-    """Asked at every claim, so nothing is compiled."""
+    """Nothing is compiled for it."""
     return next(iter(Confirmation.objects.raw(_OF_EXECUTION, [execution_id])), None)
 
 

@@ -276,6 +276,8 @@ def finish(performance: Performance) -> None:
 
 def settle_budget(performance: Performance, result: Result) -> None:
     """A run that succeeded or may have had its effect is paid for; one that was refused is not."""
+    if not performance.execution.reserved:
+        return
     if result.status == Status.PERMISSION_DENIED:
         budgets.release(performance.execution.pk)
     else:

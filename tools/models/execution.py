@@ -47,7 +47,10 @@ _CLAIM = """
     WHERE id = %(pk)s AND status = %(pending)s
     RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
         parameters, requested_groups, state, session_id, options, cache_key, cost, timeout_s,
-        request_id, source_ip, status, fence, attempt, worker, queued_at, started_at
+        request_id, source_ip, status, fence, attempt, worker, queued_at, started_at,
+        EXISTS (SELECT FROM tools_confirmation c WHERE c.execution_id = tools_execution.id) AS held,
+        EXISTS (SELECT FROM tools_reservation r WHERE r.execution_id = tools_execution.id)
+            AS reserved
 """
 _FINISH = """
     WITH ended AS (
@@ -210,6 +213,8 @@ class Execution(models.Model):
     metrics = models.JSONField(default=dict, blank=True)
 
     version_label: str  # where a query or the road has put it
+    held: bool = True  # whether a confirmation was asked for; the claim knows
+    reserved: bool = True  # whether it holds some of an allowance; the claim knows
     rate: Rate | None = None  # of the request that made it; not stored
     objects = ExecutionQuerySet.as_manager()
 
