@@ -134,8 +134,8 @@ def furnish() -> None:
     for place, options in _COVERED.items():
         _cover(place, options)
     libc.mount("proc", "/proc", "proc")
-    privileges.stay_reachable()
-    privileges.make_reachable(_ROOT)
+    ours = (_ROOT / "sandbox", _ROOT / "tests")  # the checkout itself may be closed to others
+    privileges.make_reachable(Path(sys.base_prefix), Path(sys.prefix), *ours)
     _raise_loopback()
     _name_hosts()
     os.chdir("/var/tmp")
