@@ -233,43 +233,20 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
+# How often each begins, in seconds; one that could not begin until the next is due is dropped.
+_BEATS = {
+    "tools.execution.tasks.reap": 5,
+    "tools.execution.tasks.watch_confirmations": 10,
+    "tools.execution.tasks.record_isolation": 15,
+    "audit.tasks.raise_alerts": 15,
+    "tools.execution.tasks.forget_expired": 60,
+    "tools.execution.tasks.forget_rate_hits": 60,
+    "tools.execution.tasks.keep_sessions": 60,
+    "tools.execution.tasks.apply_license_expiry": 3600,
+}
 CELERY_BEAT_SCHEDULE = {
-    "apply-license-expiry": {
-        "task": "tools.execution.tasks.apply_license_expiry",
-        "schedule": 3600.0,
-        "options": {"expires": 3600},
-    },
-    "reap": {"task": "tools.execution.tasks.reap", "schedule": 5.0, "options": {"expires": 5}},
-    "raise-alerts": {
-        "task": "audit.tasks.raise_alerts",
-        "schedule": 15.0,
-        "options": {"expires": 15},
-    },
-    "forget-expired": {
-        "task": "tools.execution.tasks.forget_expired",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
-    "watch-confirmations": {
-        "task": "tools.execution.tasks.watch_confirmations",
-        "schedule": 10.0,
-        "options": {"expires": 10},
-    },
-    "keep-sessions": {
-        "task": "tools.execution.tasks.keep_sessions",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
-    "forget-rate-hits": {
-        "task": "tools.execution.tasks.forget_rate_hits",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
-    "record-isolation": {
-        "task": "tools.execution.tasks.record_isolation",
-        "schedule": 15.0,
-        "options": {"expires": 15},
-    },
+    task: {"task": task, "schedule": float(every_s), "options": {"expires": every_s}}
+    for task, every_s in _BEATS.items()
 }
 
 LANGUAGE_CODE = "en-us"

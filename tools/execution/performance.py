@@ -28,7 +28,6 @@ from tools import metrics
 from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
 from tools.definitions import strict_json
-from tools.definitions.names import WILDCARD
 from tools.definitions.results import EventType, Status
 from tools.errors import Malformed, Refused
 from tools.execution import cache, confirmations, events, leases, sessions
@@ -39,6 +38,7 @@ from tools.models.execution import Ending
 from tools.policy import authorization, budgets
 from tools.policy.callers import caller_of_execution
 from tools.policy.decision import Asked, Question
+from tools.policy.labels import group_label
 from tools.runners.base import Run
 from tools.runners.registry import RUNNERS
 
@@ -350,10 +350,8 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
 
 
 def _group_labels(performance: Performance) -> set[str]:
-    """Requested names that a row names too; others are counted under one word."""
     asked = Asked.of(performance.execution.requested_groups, performance.execution.state)
-    knows = performance.snapshot.knows_group
-    return {name if name == WILDCARD or knows(name) else metrics.UNKNOWN for name in asked.groups}
+    return {group_label(name, performance.snapshot) for name in asked.groups}
 
 
 def _record_late(performance: Performance, result: Result) -> None:

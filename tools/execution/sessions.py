@@ -24,7 +24,7 @@ from tools.models import Execution, Session, StateTransition
 from tools.policy.availability import matches_state
 from tools.policy.callers import actor_of
 from tools.policy.decision import Asked
-from tools.policy.requests import known_states
+from tools.policy.labels import state_label
 
 CLOSED = "The session is closed. Open a new one with POST /api/v1/sessions."
 CHANGED = "The session came into another state before the call began. Read it, then call again."
@@ -264,10 +264,5 @@ def _enter_state(session_id: UUID, before: str, after: str, snapshot: Snapshot) 
         raise LookupError("a session was moved under a call that was not over")
     Session.objects.filter(pk=session_id).update(state=after, entered_at=Now())
     spent_s = max(0.0, (timezone.now() - left.entered_at).total_seconds())
-    counted = metrics.workflow_duration.labels(_bounded(before, snapshot))
+    counted = metrics.workflow_duration.labels(state_label(before, snapshot))
     transaction.on_commit(lambda: counted.observe(spent_s))
-
-
-def _bounded(state: str, snapshot: Snapshot) -> str:
-    """A state some definition names; a client may have begun in any other."""
-    return state if state in known_states(snapshot) else metrics.UNKNOWN

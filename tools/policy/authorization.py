@@ -11,6 +11,7 @@ from tools.definitions.names import WILDCARD
 from tools.errors import Malformed, Refused
 from tools.policy.availability import AVAILABILITY, TIMELESS
 from tools.policy.decision import Asked, Gate, Question, Verdict
+from tools.policy.labels import group_label
 from tools.policy.licensing import LICENSE
 from tools.policy.openings import is_reached, openings_of
 from tools.policy.permissions import PERMISSION
@@ -107,9 +108,4 @@ def _permits(question: Question) -> bool:
 def _count_escalation(groups: frozenset[str], snapshot: Snapshot) -> None:
     metrics.escalation_attempts.labels("wildcard" if WILDCARD in groups else "group").inc()
     for name in groups:
-        metrics.group_access_denied.labels(_bounded(name, snapshot)).inc()
-
-
-def _bounded(name: str, snapshot: Snapshot) -> str:
-    known = name == WILDCARD or snapshot.knows_group(name)
-    return name if known else metrics.UNKNOWN
+        metrics.group_access_denied.labels(group_label(name, snapshot)).inc()

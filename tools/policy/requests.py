@@ -27,7 +27,8 @@ from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
 from tools.models import CatalogNames, Execution, RequestRecord, StateTransition, ToolFilter
 from tools.policy.availability import matches_state
-from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.decision import Asked
+from tools.policy.labels import group_label, state_label
 from tools.policy.openings import is_reached, openings_of
 from tools.policy.people import may
 
@@ -66,16 +67,12 @@ def filtered(asked: Asked, snapshot: Snapshot) -> Filtered:
 def count(asked: Asked, snapshot: Snapshot) -> None:
     """A group or state that no row names is counted under one word: labels stay bounded."""
     for name in asked.groups:
-        known = name == WILDCARD or snapshot.knows_group(name)
-        metrics.group_requests.labels(name if known else metrics.UNKNOWN).inc()
-        if not known:
+        label = group_label(name, snapshot)
+        metrics.group_requests.labels(label).inc()
+        if label != name:
             metrics.unknown_names.labels("group").inc()
-    if asked.state not in known_states(snapshot):
+    if state_label(asked.state, snapshot) != asked.state:
         metrics.unknown_names.labels("state").inc()
-
-
-def known_states(snapshot: Snapshot) -> frozenset[str]:
-    return snapshot.settle("states", lambda: frozenset(_states(snapshot)))
 
 
 def note(
@@ -233,14 +230,6 @@ def _reached(groups: frozenset[str], snapshot: Snapshot) -> Sequence[CatalogTool
         return snapshot.sorted_tools
     members = {member.tool for name in groups for member in members_of(name, snapshot)}
     return [snapshot.tools[name] for name in sorted(members, key=str.lower)]
-
-
-def _states(snapshot: Snapshot) -> Iterable[str]:
-    yield DEFAULT_STATE
-    for tool in snapshot.tools.values():
-        yield from tool.definition.states
-        if tool.definition.raw["state"]:
-            yield tool.definition.raw["state"]
 
 
 def _store(found: Filtered, snapshot: Snapshot) -> None:
