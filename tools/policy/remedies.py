@@ -45,7 +45,8 @@ class Reader:
         if not held.cover(tool, self.snapshot) or (only is not None and tool.name not in only):
             return False
         by_name = not held.every
-        return by_name or any(map(self.may_know_group, self.snapshot.groups_of(tool)))
+        all_groups = WILDCARD in self.caller.granted_groups  # also tools that stand in none
+        return by_name or all_groups or any(map(self.may_know_group, self.snapshot.groups_of(tool)))
 
     @cached_property
     def tiers(self) -> tuple[LicenseTier, ...]:

@@ -21,8 +21,9 @@ from tools.execution.pipeline import admit
 from tools.models import Execution, Organization
 from tools.policy import authorization
 from tools.policy.actions import set_tier
+from tools.policy.availability import group_open
 from tools.policy.callers import caller_of_agent
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import DEFAULT_STATE, Asked, Question
 from tools.policy.explain import Explanation
 from tools.policy.grants import ToolGrants, grants
 from tools.policy.reach import reaches
@@ -163,7 +164,10 @@ def test_one_tool_is_shown_exactly_when_the_list_shows_it(snapshot, caller, aske
         else:
             with pytest.raises(NotFound):
                 visible_tool(caller, snapshot, name)
-        assert (name in seen and caller.active) == reaches(caller, snapshot.tools[name], snapshot)
+        every_group = Asked(caller.granted_groups, DEFAULT_STATE)
+        now = group_open(Question(caller, snapshot.tools[name], every_group, snapshot)).passed
+        reached = name in seen and caller.active and now
+        assert reached == reaches(caller, snapshot.tools[name], snapshot)
 
 
 @EVERY_EXAMPLE
@@ -174,6 +178,13 @@ def test_whatever_a_caller_may_use_it_may_see_and_be_told_of(snapshot, caller, a
     usable = {tool.name for tool in snapshot.sorted_tools if explanation.available(tool)}
     assert usable <= {tool.name for tool in visible_tools(caller, snapshot)}
     assert usable <= {tool.name for tool in explanation.tools}
+
+
+def test_a_tool_in_no_group_is_told_to_a_caller_who_was_granted_all_groups():
+    snapshot = made.snapshot([made.tool("loose", group=[])], [])
+    caller = grants.suppose(made.agent(granted_groups=frozenset({"*"})), ToolGrants(every=True))
+    explanation = Explanation(caller, Asked.of(["*"], None), snapshot, everything=False)
+    assert [tool.name for tool in explanation.tools] == ["loose"]
 
 
 @EVERY_EXAMPLE
