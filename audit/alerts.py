@@ -76,9 +76,9 @@ _UNUSUAL_GROUP = """
     WITH lately AS (
         SELECT organization, actor, name, count(*) AS calls, min(occurred_at) AS first,
             max(occurred_at) AS last
-        FROM audit_auditrecord, jsonb_array_elements_text(details -> 'requested_groups') AS name
+        FROM audit_auditrecord, json_array_elements_text(details -> 'requested_groups') AS name
         WHERE code = 'TOOL.START' AND {recent}
-            AND jsonb_typeof(details -> 'requested_groups') = 'array'
+            AND json_typeof(details -> 'requested_groups') = 'array'
         GROUP BY 1, 2, 3
     )
     SELECT organization, actor, name, calls, first, last FROM lately
@@ -92,7 +92,7 @@ _UNUSUAL_GROUP = """
     ) = 100 AND NOT EXISTS (
         SELECT FROM audit_auditrecord earlier
         WHERE earlier.organization = lately.organization AND earlier.actor = lately.actor
-            AND code = 'TOOL.START' AND details -> 'requested_groups' ? lately.name
+            AND code = 'TOOL.START' AND (details -> 'requested_groups')::jsonb ? lately.name
             AND occurred_at BETWEEN now() - interval '30 days' AND now() - interval '5 minutes'
     )
 """
@@ -141,7 +141,7 @@ RULES = (
     _actor_rule(
         "escalation",
         Severity.CRITICAL,
-        "reason = 'group_not_granted' AND details -> 'requested_groups' ? '*'",
+        "reason = 'group_not_granted' AND (details -> 'requested_groups')::jsonb ? '*'",
         1,
         lambda found: f"{found.actor} asked for every group without being granted them.",
     ),

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import connection, models
-from psycopg.types.json import Jsonb
+from psycopg.types.json import Json, Jsonb
 
 
 def insert(model: type[models.Model], values: Mapping[str, Any]) -> None:
@@ -20,6 +20,11 @@ def insert(model: type[models.Model], values: Mapping[str, Any]) -> None:
 
 def as_json(value: Any) -> Jsonb:
     return Jsonb(value)
+
+
+def as_json_text(text: bytes) -> Json:
+    """For a column of the type `json`, which keeps the very text."""
+    return Json(text, dumps=bytes.decode)
 
 
 @lru_cache(maxsize=64)

@@ -14,6 +14,7 @@ from tools.builtin.workspace import workspace_of
 from tools.catalog.actions import register_tool
 from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import Caller
+from tools.definitions.results import Status
 from tools.execution.call import Call
 from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, LicenseTier, Organization, Tool, User
@@ -119,3 +120,20 @@ def permit(user: User, *codenames: str) -> None:
     """Give a person permissions of the app `tools`."""
     found = Permission.objects.filter(content_type__app_label="tools", codename__in=codenames)
     user.user_permissions.add(*found)
+
+
+def claimed(execution: Execution, times: int = 1, worker: str = "gone") -> Execution:
+    """Claimed as often by workers of which each but the last has lost it again."""
+    for again in range(times):
+        if again:
+            release(execution)
+        won = Execution.objects.claim(execution.pk, worker=worker, lease_s=60)
+        assert won is not None
+    return Execution.objects.get(pk=execution.pk)
+
+
+def release(execution: Execution) -> None:
+    """Back to the queue, as the reaper puts what a lost worker had."""
+    Execution.objects.filter(pk=execution.pk).update(
+        status=Status.PENDING, lease_until=None, started_at=None, worker=""
+    )

@@ -38,6 +38,7 @@ def happened(place, event, *, times=1, actor="ada", reason="", ago=None, **field
 def backdate(place, actor, ago):
     """What is newer. Only a test may: the trigger that refuses changes is off meanwhile."""
     with connection.cursor() as cursor:
+        cursor.execute("GRANT UPDATE ON audit_auditrecord TO CURRENT_USER")
         cursor.execute("ALTER TABLE audit_auditrecord DISABLE TRIGGER audit_rows_never_change")
         AuditRecord.objects.filter(
             organization=place, actor=actor, occurred_at__gt=timezone.now() - ago

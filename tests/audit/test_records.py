@@ -23,21 +23,21 @@ def row(db):
 
 @pytest.mark.parametrize("change", [{"subject": "y"}, {"outcome": "denied"}, {"details": {"a": 1}}])
 def test_a_record_never_changes(row, change):
-    with pytest.raises(DatabaseError, match="evidence"), transaction.atomic():
+    with pytest.raises(DatabaseError, match=r"evidence|permission denied"), transaction.atomic():
         AuditRecord.objects.filter(pk=row.pk).update(**change)
     row.refresh_from_db()
     assert row.subject == "x"
 
 
 def test_a_record_is_never_removed(row):
-    with pytest.raises(DatabaseError, match="evidence"), transaction.atomic():
+    with pytest.raises(DatabaseError, match=r"evidence|permission denied"), transaction.atomic():
         row.delete()
     assert AuditRecord.objects.filter(pk=row.pk).exists()
 
 
 def test_records_are_never_truncated(row):
     with (
-        pytest.raises(DatabaseError, match="evidence"),
+        pytest.raises(DatabaseError, match=r"evidence|permission denied"),
         transaction.atomic(),
         connection.cursor() as cursor,
     ):

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from audit.models import AuditRecord
+from audit import payloads
+from audit.models import AuditPayload, AuditRecord
 from tests import factories
 from tests.journeys.client import Http
 from tests.tools.shapes import check_error, check_execution
@@ -183,8 +184,11 @@ def test_secrets_reach_neither_evidence_nor_logs(crib, http, admin, organization
         "POST", "/api/v1/agents/s/tokens", {}
     )
     secrets = [*canaries.values(), token.json()["token"], "correct horse"]
-    records = str(list(AuditRecord.objects.filter(organization=organization.slug).values()))
-    assert "[redacted" in records
+    found = AuditRecord.objects.filter(organization=organization.slug)
+    kept = AuditPayload.objects.filter(organization=organization.slug)
+    inside = [payloads.opened(payload.pk) for payload in kept]
+    records = str([list(found.values()), inside])
+    assert "[redacted" in str(inside)
     assert not [secret for secret in secrets if secret in records]
     for log in (crib.data / "log").iterdir():
         text = log.read_text(errors="replace")

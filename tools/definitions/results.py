@@ -30,6 +30,9 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
+TERMINAL = frozenset({EventType.COMPLETED, EventType.FAILED, EventType.TIMEOUT})
+
+
 def event_for(status: Status) -> EventType:
     """The one terminal event of an execution that ended with `status`."""
     if status == Status.SUCCESS:

@@ -82,12 +82,11 @@ def serve(admission: Admission, hit: Hit) -> None:
         subject=execution.tool_name,
         digest=admission.resolved.digest,
         execution_id=execution.pk,
+        payload={"parameters": execution.parameters, "output": hit.output},
         details={
-            "parameters": execution.parameters,
             "requested_groups": execution.requested_groups,
             "state": execution.state,
             "cached_from": str(hit.execution_id),
-            "output_sha256": commitment(hit.output),
             "cost": str(admission.cost),
         },
     )

@@ -56,9 +56,9 @@ def hold(admission: Admission, need: Need) -> None:
         subject=execution.tool_name,
         digest=tool.digest,
         execution_id=execution.pk,
+        payload={"parameters": execution.parameters},
         details={
             "confirmation": _evidence(confirmation),
-            "parameters": execution.parameters,
             "requested_groups": execution.requested_groups,
             "state": execution.state,
             "expires_at": expires_at.isoformat(),

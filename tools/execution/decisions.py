@@ -281,7 +281,6 @@ def _record(event: Event, caller: Caller, confirmation: Confirmation, word: Word
         "bound_hash": confirmation.bound_hash,
         "reasons": confirmation.reasons,
         "approvals_needed": confirmation.approvals_needed,
-        "parameters": execution.parameters,
         "reason": word.reason,
         "waited_ms": waited // timedelta(milliseconds=1),
         "displayed_s": word.displayed_s,
@@ -294,6 +293,7 @@ def _record(event: Event, caller: Caller, confirmation: Confirmation, word: Word
         subject=execution.tool_name,
         digest=execution.tool_version.digest,
         execution_id=execution.pk,
+        payload={"parameters": execution.parameters},
         details=details,
     )
 

@@ -16,7 +16,6 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from audit.actions import record
-from audit.canonical import commitment
 from audit.events import Event
 from audit.events import Outcome as Evidence
 from config.logs import request_id
@@ -122,9 +121,8 @@ def record_start(performance: Performance) -> None:
         subject=execution.tool_name,
         digest=performance.tool.digest,
         execution_id=execution.pk,
+        payload={"parameters": execution.parameters},
         details={
-            "parameters": execution.parameters,
-            "parameters_sha256": commitment(execution.parameters),
             "session": str(execution.session_id) if execution.session_id else None,
             "requested_groups": execution.requested_groups,
             "state": execution.state,
@@ -328,11 +326,10 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
         digest=performance.tool.digest,
         reason=result.error_code,
         execution_id=execution.pk,
+        payload={"output": result.output} if success else None,
         details={
             "status": result.status,
             **({"cached_from": str(result.cached_from)} if result.cached_from else {}),
-            "output": result.output if success else None,
-            "output_sha256": commitment(result.output) if success else None,
             "output_bytes": size,
             "fence": execution.fence,
             "resources": result.metrics,

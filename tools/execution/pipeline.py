@@ -160,9 +160,9 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
         digest=admission.resolved.digest,
         reason=refusal.code,
         execution_id=execution.pk,
+        payload={"parameters": admission.call.parameters},
         details={
             "gate": refusal.details.get("gate"),
-            "parameters": admission.call.parameters,
             "requested_groups": admission.requested_groups,
             "session": admission.call.session,
             "granted_groups": sorted(admission.caller.granted_groups),
@@ -184,6 +184,7 @@ def _record_absence(admission: Admission, absence: NotFound) -> None:
         outcome=Outcome.DENIED,
         subject=admission.call.tool_name,
         reason=absence.code,
-        details={"requested_groups": admission.call.group, "parameters": admission.call.parameters},
+        payload={"parameters": admission.call.parameters},
+        details={"requested_groups": admission.call.group},
     )
     metrics.denials.labels(absence.code).inc()

@@ -23,6 +23,9 @@ class Agent(models.Model):
     strict = models.BooleanField(
         default=False, help_text="Answer unknown group names with 400 instead of a warning."
     )
+    max_in_flight = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How many of its calls may be open; empty: no limit."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

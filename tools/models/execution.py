@@ -11,7 +11,15 @@ from django.db.models.functions import Now
 
 from audit.rows import as_json, insert
 from tools.definitions.rates import Rate
-from tools.definitions.results import FINAL, OPEN, REFUSED, EventType, Status, event_for
+from tools.definitions.results import (
+    FINAL,
+    OPEN,
+    REFUSED,
+    TERMINAL,
+    EventType,
+    Status,
+    event_for,
+)
 from tools.models.agent import Agent
 from tools.models.ids import new_id
 from tools.models.organization import Organization
@@ -146,6 +154,11 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.filter(status=Status.PENDING, queued_at__lt=Now() - age)
 
 
+class Resolution(models.TextChoices):
+    HAPPENED = "happened"
+    DID_NOT_HAPPEN = "did_not_happen"
+
+
 class Execution(models.Model):
     """One call of one tool: the truth about it; messages about it are hints."""
 
@@ -199,6 +212,13 @@ class Execution(models.Model):
     )
     started_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
+    hints = models.PositiveSmallIntegerField(
+        default=0, help_text="How often workers were told of it again."
+    )
+    hinted_at = models.DateTimeField(null=True, blank=True)
+    stumbles = models.PositiveSmallIntegerField(
+        default=0, help_text="How often a worker failed before it could begin."
+    )
 
     state_after = models.CharField(max_length=100, blank=True)
     output = models.JSONField(null=True, blank=True)
@@ -211,6 +231,16 @@ class Execution(models.Model):
     output_bytes = models.BigIntegerField(null=True, blank=True)
     sandbox_id = models.CharField(max_length=60, blank=True)
     metrics = models.JSONField(default=dict, blank=True)
+
+    resolved_as = models.CharField(
+        max_length=14,
+        choices=Resolution.choices,
+        blank=True,
+        help_text="What a person found out about an outcome that was not known.",
+    )
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    resolved_by = models.CharField(max_length=200, blank=True)
+    resolution_reason = models.CharField(max_length=500, blank=True)
 
     version_label: str  # where a query or the road has put it
     held: bool = True  # whether a confirmation was asked for; the claim knows
@@ -230,6 +260,16 @@ class Execution(models.Model):
                 fields=["queued_at"],
                 name="execution_queued",
                 condition=Q(status=Status.PENDING),
+            ),
+            models.Index(
+                fields=["organization", "queued_at"],
+                name="execution_queued_here",
+                condition=Q(status=Status.PENDING),
+            ),
+            models.Index(
+                fields=["organization", "tool_name"],
+                name="execution_running_here",
+                condition=Q(status=Status.RUNNING),
             ),
             models.Index(
                 fields=["user", "tool_version"],
@@ -283,6 +323,15 @@ class Execution(models.Model):
                 name="execution_one_open_per_session",
                 condition=Q(status__in=sorted(OPEN)),
             ),
+            models.CheckConstraint(
+                name="execution_resolved_where_unknown",
+                condition=Q(resolved_as="", resolved_at__isnull=True, resolved_by="")
+                | (
+                    Q(resolved_as__in=Resolution.values, resolved_at__isnull=False)
+                    & Q(error_code="OUTCOME_UNKNOWN")
+                    & ~Q(resolved_by="")
+                ),
+            ),
             models.CheckConstraint(name="execution_cost_not_negative", condition=Q(cost__gte=0)),
             models.CheckConstraint(
                 name="execution_cached_names_its_source",
@@ -333,6 +382,9 @@ class ExecutionEvent(models.Model):
         ordering = ["sequence"]
         constraints = [
             models.UniqueConstraint("execution", "sequence", name="event_sequence_once"),
+            models.UniqueConstraint(
+                "execution", name="event_terminal_once", condition=Q(type__in=sorted(TERMINAL))
+            ),
             models.CheckConstraint(name="event_type_is_known", condition=Q(type__in=[*EventType])),
         ]
 

@@ -51,6 +51,12 @@ class Organization(models.Model):
     license_document = models.JSONField(
         null=True, blank=True, editable=False, help_text="The signed licence that was installed."
     )
+    max_concurrency = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How many of its calls run at once; empty: no limit."
+    )
+    max_queue_depth = models.PositiveIntegerField(
+        default=1000, help_text="How many of its calls may wait; one more is refused."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = OrganizationQuerySet.as_manager()

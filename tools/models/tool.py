@@ -53,6 +53,9 @@ class Tool(models.Model):
     critical = models.BooleanField(
         default=False, db_default=False, help_text="Every call needs the consent of two people."
     )
+    max_concurrency = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How many of its calls run at once; empty: no limit."
+    )
     version = models.ForeignKey(
         "tools.ToolVersion",
         on_delete=models.PROTECT,

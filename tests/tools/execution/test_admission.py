@@ -5,6 +5,7 @@ import threading
 import pytest
 from django.db import connection
 
+from audit import payloads
 from audit.models import AuditRecord
 from tests import factories
 from tools.errors import InvalidCall, Malformed, NotFound, Refused
@@ -118,7 +119,7 @@ def test_a_refusal_is_a_row_an_event_and_a_record(agent, organization):
     )
     assert (record.actor, record.execution_id) == (agent.slug, execution.pk)
     assert record.subject_digest == tool.version.digest
-    assert record.details["parameters"] == {"text": "x"}
+    assert payloads.opened(record.pk)["payload"] == {"parameters": {"text": "x"}}
     assert nothing_ran(organization)
 
 

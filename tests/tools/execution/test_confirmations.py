@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from audit import payloads
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.held import (
@@ -88,7 +89,7 @@ def test_a_yes_lets_it_wait_for_a_worker_and_is_on_record(agent, asks, person):
     assert confirmation.execution.status == "Pending"
     record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
     assert (record.actor_kind, record.actor) == ("person", person.username)
-    assert record.details["parameters"] == {"text": "x"}
+    assert payloads.opened(record.pk)["payload"] == {"parameters": {"text": "x"}}
     assert record.details["waited_ms"] >= 0
 
 

@@ -7,6 +7,7 @@ import pytest
 from django.db import DatabaseError, connection
 from django.db.models.functions import Now
 
+from audit import payloads
 from audit.models import AuditRecord
 from tests import factories
 from tests.factories import definition
@@ -72,8 +73,8 @@ def test_the_records_say_what_ran_and_for_whom(agent, organization):
     start, end = AuditRecord.objects.filter(execution_id=done.pk).order_by("id")
     assert start.subject_digest == end.subject_digest == tool.version.digest
     assert (start.actor, start.outcome, end.outcome) == (agent.slug, "started", "success")
-    assert start.details["parameters"] == {"text": "x"}
-    assert end.details["output"] == {"echo": {"text": "x"}}
+    assert payloads.opened(start.pk)["payload"] == {"parameters": {"text": "x"}}
+    assert payloads.opened(end.pk)["payload"] == {"output": {"echo": {"text": "x"}}}
 
 
 def test_a_call_that_is_over_is_not_run_again(agent, organization):
@@ -294,10 +295,11 @@ def test_a_late_worker_cannot_write_its_result(agent, organization):
     execution = factories.execution(agent)
     thread = run_in_thread(execution)
     until(lambda: is_running(execution))
-    Execution.objects.filter(pk=execution.pk).update(fence=7)
+    factories.release(execution)
+    factories.claimed(execution)
     thread.join(20)
     row = Execution.objects.get(pk=execution.pk)
-    assert (row.status, row.output, row.fence) == ("Running", None, 7)
+    assert (row.status, row.output, row.fence) == ("Running", None, 2)
     assert codes(execution) == ["TOOL.START", "TOOL.LATE_COMPLETION_REJECTED"]
     row.delete()
 

@@ -20,10 +20,8 @@ def abandoned(agent, organization):
     def make(delivery, attempt=1, lease=timedelta(minutes=-1)):
         factories.tool(organization, delivery=delivery)
         execution = factories.execution(agent)
-        Execution.objects.filter(pk=execution.pk).update(
-            status="Running", fence=attempt, attempt=attempt, worker="gone",
-            started_at=Now(), lease_until=Now() + lease,
-        )  # fmt: skip
+        factories.claimed(execution, attempt)
+        Execution.objects.filter(pk=execution.pk).update(lease_until=Now() + lease)
         return execution
 
     return make

@@ -3,22 +3,19 @@
 What a record speaks of is text, never a foreign key: it outlives what it names.
 """
 
-from django.contrib.postgres.indexes import BrinIndex
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import BrinIndex, GinIndex
 from django.db import models
-from django.db.models import Func, Q
+from django.db.models import Q
 from uuid_utils.compat import uuid7
 
-from audit.events import Outcome, Severity
-
-
-class ClockTimestamp(Func):
-    """The database's clock at the moment of the statement, not of the transaction's beginning."""
-
-    function = "clock_timestamp"
-    output_field = models.DateTimeField()
+from audit.events import Outcome
+from audit.fields import CanonicalJSONField, ClockTimestamp, TransactionId, TransactionIdField
 
 
 class AuditRecord(models.Model):
+    """One deed. `mac` is made over all of it but the two columns that the database fills."""
+
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     organization = models.CharField(max_length=63)
     occurred_at = models.DateTimeField(db_default=ClockTimestamp())
@@ -34,7 +31,13 @@ class AuditRecord(models.Model):
     execution_id = models.UUIDField(null=True, blank=True)
     request_id = models.CharField(max_length=64, blank=True)
     source_ip = models.CharField(max_length=45, blank=True)
-    details = models.JSONField(default=dict, blank=True)
+    details = CanonicalJSONField(default=dict, blank=True)
+    mac = models.BinaryField(max_length=32, default=bytes, editable=False)
+    transaction = TransactionIdField(
+        db_default=TransactionId(),
+        editable=False,
+        help_text="Records are sealed when every transaction up to theirs is over.",
+    )
 
     class Meta:
         ordering = ["-occurred_at", "-id"]
@@ -45,6 +48,7 @@ class AuditRecord(models.Model):
                 fields=["organization", "subject", "-occurred_at"], name="audit_of_subject"
             ),
             models.Index(fields=["execution_id"], name="audit_of_execution"),
+            models.Index(fields=["transaction"], name="audit_by_transaction"),
             BrinIndex(fields=["occurred_at"], name="audit_by_time"),
         ]
         constraints = [
@@ -61,48 +65,40 @@ class AuditRecord(models.Model):
         return f"{self.occurred_at:%Y-%m-%d %H:%M:%S} {self.code} {self.subject}"
 
 
-class AlertQuerySet(models.QuerySet["Alert"]):
-    def open(self) -> "AlertQuerySet":
-        return self.filter(acknowledged_at__isnull=True)
+class AuditPayload(models.Model):
+    """What went in or came out, redacted, apart from its record and encrypted: `sealed` can be
+    erased, and the record, which holds salted commitments alone, still verifies."""
 
-
-class Alert(models.Model):
-    """Something in the records that a person should look at. Open until somebody says so."""
-
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    record_id = models.UUIDField(primary_key=True)
     organization = models.CharField(max_length=63)
-    rule = models.CharField(max_length=40)
-    severity = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Severity])
-    actor = models.CharField(max_length=200)
-    subject = models.CharField(max_length=200, blank=True)
-    message = models.CharField(max_length=500)
-    count = models.PositiveIntegerField(help_text="Records it was raised for.")
-    first_at = models.DateTimeField()
-    last_at = models.DateTimeField()
-    acknowledged_at = models.DateTimeField(null=True, blank=True)
-    acknowledged_by = models.CharField(max_length=200, blank=True)
-
-    objects = AlertQuerySet.as_manager()
+    sealed = models.BinaryField(null=True)
+    words = ArrayField(
+        models.BinaryField(), default=list, help_text="Keyed hashes of what may be searched for."
+    )
+    erased_at = models.DateTimeField(null=True, blank=True)
+    erased_by = models.CharField(max_length=200, blank=True, db_default="")
 
     class Meta:
-        ordering = ["-last_at", "-id"]
-        indexes = [models.Index(fields=["organization", "-last_at", "-id"], name="alert_recent")]
+        indexes = [GinIndex(fields=["words"], name="payload_by_word")]
         constraints = [
-            models.UniqueConstraint(
-                "organization",
-                "rule",
-                "actor",
-                "subject",
-                name="alert_open_once",
-                condition=Q(acknowledged_at__isnull=True),
-            ),
             models.CheckConstraint(
-                name="alert_severity_is_known", condition=Q(severity__in=[*Severity])
-            ),
-            models.CheckConstraint(
-                name="alert_ends_after_it_began", condition=Q(last_at__gte=models.F("first_at"))
-            ),
+                name="payload_is_sealed_or_erased",
+                condition=Q(sealed__isnull=False, erased_at__isnull=True)
+                | Q(sealed__isnull=True, erased_at__isnull=False, words=[]),
+            )
         ]
 
     def __str__(self) -> str:
-        return f"{self.rule} {self.actor}"
+        return f"payload of {self.record_id}"
+
+
+class AuditKey(models.Model):
+    """An organization's key for payloads, itself encrypted. A new one in its place erases every
+    payload that was sealed before."""
+
+    organization = models.CharField(max_length=63, primary_key=True)
+    wrapped = models.BinaryField()
+    created_at = models.DateTimeField(db_default=ClockTimestamp())
+
+    def __str__(self) -> str:
+        return f"key of {self.organization}"

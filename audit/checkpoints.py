@@ -1,0 +1,125 @@
+"""Signed statements of a log's size and root, in the forms of C2SP. Pure.
+
+A checkpoint is `origin, size, root` and a line of ours with the time, as a signed note:
+https://c2sp.org/tlog-checkpoint, https://c2sp.org/signed-note. Several signatures may stand below
+one text: that is how keys are rotated and witnesses join.
+"""
+
+import base64
+import hashlib
+from binascii import Error as BadBase64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+_ED25519 = b"\x01"
+_DASH = "\u2014"
+
+
+class BadNote(Exception):
+    """Not a checkpoint; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    origin: str
+    size: int
+    root: bytes
+    at: datetime
+
+    @property
+    def text(self) -> str:
+        root = base64.b64encode(self.root).decode()
+        moment = self.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return f"{self.origin}\n{self.size}\n{root}\ntime {moment}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A key and the name it signs under."""
+
+    name: str
+    private: Ed25519PrivateKey
+
+    @property
+    def public(self) -> bytes:
+        return self.private.public_key().public_bytes_raw()
+
+    @property
+    def key_id(self) -> str:
+        return key_id(self.name, self.public)
+
+    def line(self, text: str) -> str:
+        signature = bytes.fromhex(self.key_id) + self.private.sign(text.encode())
+        return f"{_DASH} {self.name} {base64.b64encode(signature).decode()}\n"
+
+
+def key_id(name: str, public: bytes) -> str:
+    """Eight hexadecimal digits: the key hash of a signed note."""
+    return hashlib.sha256(name.encode() + b"\n" + _ED25519 + public).digest()[:4].hex()
+
+
+def verifier_key(name: str, public: bytes) -> str:
+    """The public key as a signed note's reader is given it: name, hash and key."""
+    return f"{name}+{key_id(name, public)}+{base64.b64encode(_ED25519 + public).decode()}"
+
+
+def sign(statement: Statement, *signers: Signer) -> str:
+    """The note. It needs one signer at least."""
+    text = statement.text
+    return text + "\n" + "".join(signer.line(text) for signer in signers)
+
+
+def read(note: str) -> Statement:
+    """What a note states, whoever signed it. Raises `BadNote`."""
+    text, mark, _ = note.partition("\n\n")
+    lines = text.split("\n")
+    if not mark or len(lines) != 4 or not lines[3].startswith("time "):
+        raise BadNote("it does not have the lines of a checkpoint")
+    try:
+        if not lines[1].isdecimal() or (lines[1] != "0" and lines[1].startswith("0")):
+            raise BadNote("its size is no number")
+        root = base64.b64decode(lines[2], validate=True)
+        moment = datetime.strptime(lines[3][5:], "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+    except (BadBase64, ValueError):
+        raise BadNote("its root or its time cannot be read") from None
+    if len(root) != 32:
+        raise BadNote("its root is not 32 bytes")
+    return Statement(lines[0], int(lines[1]), root, moment)
+
+
+def signed_by(note: str, keys: Mapping[str, bytes]) -> list[str]:
+    """The ids of those of `keys` (public, by key id) whose signatures stand below and are good.
+
+    A signature by one of them that is not good raises `BadNote`: somebody tried.
+    """
+    text, mark, below = note.partition("\n\n")
+    if not mark:
+        raise BadNote("it is not signed")
+    signed = (text + "\n").encode()
+    good = []
+    for line in below.splitlines():
+        key, signature = _signature(line)
+        public = keys.get(key)
+        if public is None:
+            continue
+        try:
+            Ed25519PublicKey.from_public_bytes(public).verify(signature, signed)
+        except InvalidSignature:
+            raise BadNote(f"its signature by {key} is not good") from None
+        good.append(key)
+    return good
+
+
+def _signature(line: str) -> tuple[str, bytes]:
+    parts = line.split(" ")
+    if len(parts) != 3 or parts[0] != _DASH:
+        raise BadNote("a line below the text is no signature")
+    try:
+        raw = base64.b64decode(parts[2], validate=True)
+    except (BadBase64, ValueError):
+        raise BadNote("a signature is not base64") from None
+    return raw[:4].hex(), raw[4:]

@@ -1,0 +1,27 @@
+from audit.models.alerts import Alert, AlertChannel, AlertDelivery, AlertRule, ChannelKind
+from audit.models.log import (
+    AuditLeaf,
+    AuditLog,
+    AuditNode,
+    AuditSegment,
+    Checkpoint,
+    CheckpointKey,
+)
+from audit.models.records import AuditKey, AuditPayload, AuditRecord
+
+__all__ = [
+    "Alert",
+    "AlertChannel",
+    "AlertDelivery",
+    "AlertRule",
+    "AuditKey",
+    "AuditLeaf",
+    "AuditLog",
+    "AuditNode",
+    "AuditPayload",
+    "AuditRecord",
+    "AuditSegment",
+    "ChannelKind",
+    "Checkpoint",
+    "CheckpointKey",
+]

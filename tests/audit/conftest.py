@@ -1,0 +1,36 @@
+"""Evidence of its own, in a schema of its own, where transactions really commit."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+
+@pytest.fixture
+def ledger(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    """The tables of `audit` alone, empty; the running product does not see them. Its schema."""
+    schema = f"ledger_{uuid4().hex[:12]}"
+    options = connection.settings_dict["OPTIONS"]
+    with django_db_blocker.unblock():
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE SCHEMA {schema}")
+        _reconnect(options | {"options": f"-c search_path={schema}"})
+        executor = MigrationExecutor(connection)
+        executor.migrate(executor.loader.graph.leaf_nodes("audit"))
+        try:
+            yield schema
+        finally:
+            _reconnect(options)
+            with connection.cursor() as cursor:
+                cursor.execute(f"DROP SCHEMA {schema} CASCADE")
+            connection.close()
+
+
+def _reconnect(options: dict[str, Any]) -> None:
+    """With the pool anew, so that connections of other threads have the options too."""
+    connection.close()
+    connection.close_pool()
+    connection.settings_dict["OPTIONS"] = options
