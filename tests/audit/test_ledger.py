@@ -31,8 +31,9 @@ def test_nothing_of_it_is_truncated(ledger, table):
 
 @pytest.mark.parametrize("table", ADDED_ONLY)
 def test_no_statement_of_ours_may_change_what_is_only_added(ledger, table):
+    column = "hash" if table in {"auditleaf", "auditnode"} else "id"
     with pytest.raises(DatabaseError, match="permission denied"), connection.cursor() as cursor:
-        cursor.execute(f"UPDATE audit_{table} SET id = id")
+        cursor.execute(f"UPDATE audit_{table} SET {column} = {column}")
 
 
 def test_a_log_only_grows(ledger):
