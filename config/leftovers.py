@@ -44,6 +44,7 @@ def machine_start() -> str:
 
 
 def remember(record: Path, leaders: Iterable[int]) -> None:
+    """Whole or not at all. Raises OSError where there is no room; the former record stands then."""
     started = {p.pid: p.started for pid in leaders if (p := read_process(pid))}
     draft = record.with_suffix(".new")
     draft.write_text(json.dumps({"machine": machine_start(), "leaders": started}), encoding="utf-8")

@@ -50,11 +50,20 @@ class LogFile:
         return next((in_short(line) for line in reversed(lines) if line.strip()), "")
 
     def rotate(self) -> None:
-        """Keeps one old file. The writer appends, so emptying the file under it is safe."""
-        if self.path.exists() and self.path.stat().st_size > MOST_BYTES:
-            shutil.copyfile(self.path, self.path.with_suffix(".log.1"))
-            os.truncate(self.path, 0)
-            self.position = self.started_at = 0
+        """Keeps one old file. The writer appends, so emptying the file under it is safe.
+
+        Where there is no room for the copy the log stays as it is, and the room is for others.
+        """
+        if not self.path.exists() or self.path.stat().st_size <= MOST_BYTES:
+            return
+        old = self.path.with_suffix(".log.1")
+        try:
+            shutil.copyfile(self.path, old)
+        except OSError:
+            old.unlink(missing_ok=True)
+            return
+        os.truncate(self.path, 0)
+        self.position = self.started_at = 0
 
 
 def _fields(line: str) -> dict[str, object]:

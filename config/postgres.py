@@ -99,8 +99,14 @@ def _write_access(home: Path, account: Account, visitor: Account) -> None:
     names = [(visitor, "toolcrib"), (account, OWNER)]
     lines = "".join(f'people "{pwd.getpwuid(who.uid).pw_name}" {role}\n' for who, role in names)
     for file, text in (("access.conf", "local all all peer map=people\n"), ("names.conf", lines)):
-        (home / file).write_text(text, encoding="utf-8")
-        (home / file).chmod(0o644)
+        _write(home / file, text)
+
+
+def _write(file: Path, text: str) -> None:
+    """Not what it says already: a server must come back on a full disk too."""
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        file.write_text(text, encoding="utf-8")
+    file.chmod(0o644)
 
 
 def _make_cluster(draft: Path, account: Account) -> None:

@@ -10,7 +10,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -58,7 +58,8 @@ class Supervisor:
         self.logs = data / "log"
         self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.record = data / "processes.json"
-        self.report = report
+        self.noted = True  # whether the record names every child that runs
+        self._report = report
         self.lives: dict[str, Life] = {}
         self.stopping = False
         self.adopts = False
@@ -94,6 +95,11 @@ class Supervisor:
             signal.set_wakeup_fd(alarm)
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def report(self, sentence: str) -> None:
+        """For people. Where nobody can be told, for want of room perhaps, nothing ends of it."""
+        with suppress(OSError):
+            self._report(sentence)
 
     def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
         self.stopping = True
@@ -147,7 +153,9 @@ class Supervisor:
                 self._bury_orphans()
         for life in self.lives.values():
             if life.next_start is not None and life.next_start <= now:
-                self._spawn(life)
+                self._start_again(life, now)
+        if not self.noted:
+            self._note()
         for life in self.lives.values():
             self._tell(life.child, now)
 
@@ -169,7 +177,25 @@ class Supervisor:
         life.next_start = None
         life.started_at = time.monotonic()
         life.child.spawn()
-        leftovers.remember(self.record, (other.child.pid for other in self.lives.values()))
+        self._note()
+
+    def _start_again(self, life: Life, now: float) -> None:
+        """Who cannot start now, for want of room perhaps, is tried later and ends none of the
+        others: the disk is full for all of them, and most can wait for it."""
+        try:
+            self._spawn(life)
+        except OSError as error:
+            self.report(f"{life.child.spec.name} could not be started: {error.strerror or error}")
+            life.schedule(now)
+
+    def _note(self) -> None:
+        """For the next supervisor, should this one be killed; later where there is no room."""
+        try:
+            leftovers.remember(self.record, (life.child.pid for life in self.lives.values()))
+        except OSError:
+            self.noted = False
+        else:
+            self.noted = True
 
     def _bury_orphans(self) -> None:
         if self.adopts:
