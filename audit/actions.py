@@ -7,14 +7,17 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from cryptography.exceptions import InvalidTag
 from django.conf import settings
+from django.db import DatabaseError
 from uuid_utils.compat import uuid7
 
-from audit import leaves, payloads
+from audit import leaves, payloads, source
+from audit.errors import Unwritable
 from audit.events import Event, Outcome
-from audit.models import AuditRecord
+from audit.models import AuditPayload, AuditRecord
 from audit.redaction import Redactor
-from audit.rows import as_json_text, insert
+from audit.rows import Row, as_json_text, insert_together
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +44,27 @@ def record(
     execution_id: UUID | None = None,
     details: dict[str, Any] | None = None,
     payload: dict[str, Any] | None = None,
+    sensitive: frozenset[str] = frozenset(),
 ) -> UUID:
     """Append one record; its id. Both `details` and `payload` are redacted here, so that no caller
     can forget it.
 
     `payload` is what went in or came out, by part: it is kept apart, encrypted and erasable, and
-    the record says `<part>_commitment` of what it was before it was redacted.
+    the record says `<part>_commitment` of what it was before it was redacted. `sensitive` are names
+    of members that are taken out of it as secrets are.
+
+    Raises `Unwritable`, also where keys cannot be read or are not those of the database: whoever
+    calls must not do then what should be on record.
     """
-    redactor = _redactor(by.organization)
-    said = redactor.clean(details or {})
+    redactor = redactor_of(by.organization)
+    came = source.source()
+    said = redactor.clean((details or {}) | ({"source": came} if came else {}))
     record_id = uuid7()
+    kept = None
     if payload:
         salt, commitments = payloads.commit(payload)
         said |= commitments
-        payloads.keep(record_id, by.organization, salt, redactor.clean(payload))
+        kept = salt, redactor.clean(payload, sensitive)
     values: dict[str, Any] = {
         "id": record_id,
         "organization": by.organization,
@@ -72,12 +82,19 @@ def record(
         "source_ip": by.source_ip,
     }
     text = leaves.details_of(said)
-    mac = leaves.mac_of(by.organization, leaves.body_of(values, text))
-    insert(AuditRecord, values | {"details": as_json_text(text), "mac": mac})
+    try:
+        mac = leaves.mac_of(by.organization, leaves.body_of(values, text))
+        rows: list[Row] = [(AuditRecord, values | {"details": as_json_text(text), "mac": mac})]
+        if kept is not None:
+            payload_row = payloads.row_of(record_id, by.organization, *kept)
+            rows.append((AuditPayload, payload_row))
+        insert_together(*rows)
+    except (DatabaseError, InvalidTag, OSError, ValueError) as error:
+        raise Unwritable(f"the audit record {event} cannot be written") from error
     return record_id
 
 
 @lru_cache(maxsize=256)
-def _redactor(organization: str) -> Redactor:
+def redactor_of(organization: str) -> Redactor:
     secret = settings.SECRET_KEY.encode()
     return Redactor(hmac.new(secret, f"redaction:{organization}".encode(), hashlib.sha256).digest())

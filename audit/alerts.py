@@ -1,220 +1,58 @@
 """What in the records a person should look at.
 
-A rule is a query over what was recorded lately. It finds who, what, how often and when last; the
-same finding makes one open alert, which counts on until somebody has acknowledged it. Records that
-an acknowledged alert was raised for raise no other.
+A rule is a row that says what to look for over which time. It finds who, what, how often and when
+last; the same finding makes one open alert, which counts on until somebody has acknowledged it, and
+is told again when it comes back after a day. Records that an acknowledged alert was raised for
+raise no other. All times are the database's: the clock of a worker may be another.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
-from django.utils import timezone
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F
+from django.db.models.functions import Now
 
-from audit import metrics
+from audit import deliveries, fixed_rules, metrics
 from audit.actions import Actor, record
 from audit.events import Event, Outcome, Severity
-from audit.models import Alert
+from audit.kinds import KINDS, Finding
+from audit.models import Alert, AlertRule
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """`query` gives organization, actor, subject, count, first and last time."""
-
-    name: str
-    severity: Severity
-    query: str
-    says: Callable[["Finding"], str]
-
-
-@dataclass(frozen=True)
-class Finding:
-    organization: str
-    actor: str
-    subject: str
-    count: int
-    first_at: datetime
-    last_at: datetime
-
-
-_RECENT = "occurred_at > now() - interval '5 minutes'"
-_BY_ACTOR = """
-    SELECT organization, actor, '', count(*), min(occurred_at), max(occurred_at)
-    FROM audit_auditrecord WHERE {recent} AND {what}
-    GROUP BY organization, actor HAVING count(*) >= {least}
-"""
-_BY_SUBJECT = """
-    SELECT organization, actor, subject, count(*), min(occurred_at), max(occurred_at)
-    FROM audit_auditrecord WHERE {recent} AND {what}
-    GROUP BY organization, actor, subject
-"""
-# Against the median of the hours of the last seven days in which there was a call at all.
-_UNUSUAL_USAGE = """
-    WITH hours AS (
-        SELECT organization, actor, date_trunc('hour', occurred_at) AS hour, count(*) AS calls
-        FROM audit_auditrecord
-        WHERE code = 'TOOL.START' AND occurred_at BETWEEN now() - interval '7 days'
-            AND now() - interval '1 hour'
-        GROUP BY 1, 2, 3
-    ), usual AS (
-        SELECT organization, actor, percentile_cont(0.5) WITHIN GROUP (ORDER BY calls) AS median
-        FROM hours GROUP BY 1, 2 HAVING count(*) >= 12
-    )
-    SELECT present.organization, present.actor, '', count(*), min(occurred_at), max(occurred_at)
-    FROM audit_auditrecord present JOIN usual USING (organization, actor)
-    WHERE code = 'TOOL.START' AND occurred_at > now() - interval '1 hour'
-    GROUP BY present.organization, present.actor, median
-    HAVING count(*) >= 100 AND count(*) > 4 * median
-"""
-# A group that an agent with a history asks for, and has not asked for in thirty days.
-_UNUSUAL_GROUP = """
-    WITH lately AS (
-        SELECT organization, actor, name, count(*) AS calls, min(occurred_at) AS first,
-            max(occurred_at) AS last
-        FROM audit_auditrecord, json_array_elements_text(details -> 'requested_groups') AS name
-        WHERE code = 'TOOL.START' AND {recent}
-            AND json_typeof(details -> 'requested_groups') = 'array'
-        GROUP BY 1, 2, 3
-    )
-    SELECT organization, actor, name, calls, first, last FROM lately
-    WHERE (
-        SELECT count(*) FROM (
-            SELECT FROM audit_auditrecord earlier
-            WHERE earlier.organization = lately.organization AND earlier.actor = lately.actor
-                AND code = 'TOOL.START' AND occurred_at <= now() - interval '5 minutes'
-            LIMIT 100
-        ) AS history
-    ) = 100 AND NOT EXISTS (
-        SELECT FROM audit_auditrecord earlier
-        WHERE earlier.organization = lately.organization AND earlier.actor = lately.actor
-            AND code = 'TOOL.START' AND (details -> 'requested_groups')::jsonb ? lately.name
-            AND occurred_at BETWEEN now() - interval '30 days' AND now() - interval '5 minutes'
-    )
-"""
-# A step between states that nobody of the organization has taken before.
-_UNUSUAL_STEP = """
-    WITH lately AS (
-        SELECT organization, min(actor) AS actor, details ->> 'from' AS source,
-            details ->> 'to' AS target, count(*) AS steps, min(occurred_at) AS first,
-            max(occurred_at) AS last
-        FROM audit_auditrecord WHERE code = 'STATE.TRANSITION' AND {recent}
-        GROUP BY organization, source, target
-    )
-    SELECT organization, actor, left(source || ' → ' || target, 200), steps, first, last
-    FROM lately
-    WHERE (
-        SELECT count(*) FROM (
-            SELECT FROM audit_auditrecord earlier
-            WHERE earlier.organization = lately.organization AND code = 'STATE.TRANSITION'
-                AND occurred_at <= now() - interval '5 minutes'
-            LIMIT 100
-        ) AS history
-    ) = 100 AND NOT EXISTS (
-        SELECT FROM audit_auditrecord earlier
-        WHERE earlier.organization = lately.organization AND code = 'STATE.TRANSITION'
-            AND details ->> 'from' = source AND details ->> 'to' = target
-            AND occurred_at <= now() - interval '5 minutes'
-    )
-"""
-
-
-def _actor_rule(
-    name: str, severity: Severity, what: str, least: int, says: Callable[[Finding], str]
-) -> Rule:
-    query = _BY_ACTOR.format(recent=_RECENT, what=what, least=least)
-    return Rule(name, severity, query, says)
-
-
-RULES = (
-    _actor_rule(
-        "refused_groups",
-        Severity.WARNING,
-        "reason = 'group_not_granted'",
-        3,
-        lambda found: f"{found.actor} asked {found.count} times for groups it was not granted.",
-    ),
-    _actor_rule(
-        "escalation",
-        Severity.CRITICAL,
-        "reason = 'group_not_granted' AND (details -> 'requested_groups')::jsonb ? '*'",
-        1,
-        lambda found: f"{found.actor} asked for every group without being granted them.",
-    ),
-    _actor_rule(
-        "invalid_transitions",
-        Severity.WARNING,
-        "reason IN ('tool_not_in_state', 'session_mismatch', 'session_changed')",
-        5,
-        lambda found: (
-            f"{found.actor} tried {found.count} times what its workflow's state does not allow."
-        ),
-    ),
-    _actor_rule(
-        "password_guessing",
-        Severity.WARNING,
-        "code = 'AUTH.LOGIN_FAILED' AND reason = 'too_many_attempts'",
-        1,
-        lambda found: f"Somebody tries passwords for {found.actor}.",
-    ),
-    Rule(
-        "unusual_usage",
-        Severity.WARNING,
-        _UNUSUAL_USAGE,
-        lambda found: (
-            f"{found.actor} made {found.count} calls in an hour: more than four times its usual."
-        ),
-    ),
-    Rule(
-        "unusual_group",
-        Severity.INFO,
-        _UNUSUAL_GROUP.format(recent=_RECENT),
-        lambda found: (
-            f"{found.actor} uses the group {found.subject}, which it has not used for 30 days."
-        ),
-    ),
-    Rule(
-        "unusual_step",
-        Severity.INFO,
-        _UNUSUAL_STEP.format(recent=_RECENT),
-        lambda found: f"A workflow took a step it never took before: {found.subject}.",
-    ),
-    Rule(
-        "allowance",
-        Severity.WARNING,
-        _BY_SUBJECT.format(recent=_RECENT, what="code = 'BUDGET.ALERT'"),
-        lambda found: f"{found.subject} has used most of a budget or quota.",
-    ),
-    _actor_rule(
-        "hasty_approval",
-        Severity.WARNING,
-        "code = 'CONFIRM.APPROVE' AND (details ->> 'displayed_s')::float < 2",
-        1,
-        lambda found: f"{found.actor} agreed to a call within two seconds of seeing it.",
-    ),
-    Rule(
-        "outcome_unknown",
-        Severity.CRITICAL,
-        _BY_SUBJECT.format(recent=_RECENT, what="reason = 'OUTCOME_UNKNOWN'"),
-        lambda found: f"Nobody knows whether a call of {found.subject} had its effect.",
-    ),
-)
+_SLOWEST = "10s"
+_MOST_FINDINGS = 200  # of one organization, so that its flood hides nobody else's
+_LONGEST_LOOK_S = 86_400
+_LOOKS_PER_WINDOW = 60  # a rule over an hour is not asked every few seconds
+_QUIET = timedelta(days=1)
 
 
 def raise_all() -> list[Alert]:
     """The alerts that are new. Safe to run twice, and beside itself."""
-    return [alert for rule in RULES for found in _findings(rule) if (alert := _raised(rule, found))]
+    found = [alert for rule in AlertRule.objects.filter(enabled=True) for alert in raise_for(rule)]
+    return found + _raised_of(fixed_rules.UNCHECKED, fixed_rules.unchecked())
+
+
+def raise_for(rule: AlertRule) -> list[Alert]:
+    """One that cannot be asked is told in the log and does not keep the others from being asked."""
+    unseen_s = _unseen_s(rule)
+    if not _is_due(rule, unseen_s):
+        return []
+    try:
+        with transaction.atomic():
+            found = _findings(rule, _window_s(rule, unseen_s))
+    except DatabaseError as problem:
+        log.error("the alert rule %s could not be asked: %s", rule.name, problem)
+        return []
+    return _raised_of(rule, found)
 
 
 @transaction.atomic
 def acknowledge(*, alert: Alert, by: Actor) -> None:
     """Somebody has looked at it. Safe to repeat."""
     row = Alert.objects.open().filter(pk=alert.pk)
-    if row.update(acknowledged_at=timezone.now(), acknowledged_by=by.name):
+    if row.update(acknowledged_at=Now(), acknowledged_by=by.name):
         record(
             Event.ALERT_ACKNOWLEDGE,
             by=by,
@@ -228,15 +66,47 @@ def alerts_of(organization: str) -> Any:
     return Alert.objects.filter(organization=organization)
 
 
-def _findings(rule: Rule) -> Iterator[Finding]:
+def _unseen_s(rule: AlertRule) -> float | None:
+    """How long nobody has asked it; None where nobody ever did."""
+    row = AlertRule.objects.filter(pk=rule.pk, looked_at__isnull=False)
+    unseen = row.values_list(Now() - F("looked_at"), flat=True).first()
+    return None if unseen is None else unseen.total_seconds()
+
+
+def _is_due(rule: AlertRule, unseen_s: float | None) -> bool:
+    if rule.kind not in KINDS:
+        log.error("the alert rule %s is of the unknown kind %s", rule.name, rule.kind)
+        return False
+    return unseen_s is None or unseen_s >= rule.window_s / _LOOKS_PER_WINDOW
+
+
+def _window_s(rule: AlertRule, unseen_s: float | None) -> int:
+    """Where one record is enough, none is missed because nobody looked for a while."""
+    if rule.least > 1 or unseen_s is None:
+        return rule.window_s
+    return max(rule.window_s, min(int(unseen_s) + rule.window_s, _LONGEST_LOOK_S))
+
+
+def _findings(rule: AlertRule, window_s: int) -> list[Finding]:
+    kind = KINDS[rule.kind]
+    asked = {"window_s": window_s, "least": rule.least, "most": _MOST_FINDINGS}
     with connection.cursor() as cursor:
-        cursor.execute(rule.query)
+        cursor.execute(f"SET LOCAL statement_timeout = '{_SLOWEST}'")
+        cursor.execute(kind.newest, asked | kind.values(rule.values))
         rows = cursor.fetchall()
-    return (Finding(*row) for row in rows)
+    AlertRule.objects.filter(pk=rule.pk).update(looked_at=Now())
+    for place, total in {(place, total) for place, *_, total in rows if total > _MOST_FINDINGS}:
+        log.warning("%s: %d findings in %s, the newest are taken", rule.name, total, place)
+    return [Finding(*row) for *row, _ in rows]
+
+
+def _raised_of(rule: AlertRule, findings: list[Finding]) -> list[Alert]:
+    return [alert for found in findings if (alert := _raised(rule, found))]
 
 
 @transaction.atomic
-def _raised(rule: Rule, found: Finding) -> Alert | None:
+def _raised(rule: AlertRule, found: Finding) -> Alert | None:
+    """The alert where it is new."""
     same = alerts_of(found.organization).filter(
         rule=rule.name, actor=found.actor, subject=found.subject
     )
@@ -244,14 +114,38 @@ def _raised(rule: Rule, found: Finding) -> Alert | None:
     if latest is not None and latest.last_at >= found.last_at:
         return None
     if latest is not None and latest.acknowledged_at is None:
-        same.open().update(
-            count=max(latest.count, found.count), last_at=found.last_at, message=_text(rule, found)
-        )
+        _count_on(latest, rule, found)
         return None
     return _new(rule, found)
 
 
-def _new(rule: Rule, found: Finding) -> Alert | None:
+def _count_on(alert: Alert, rule: AlertRule, found: Finding) -> None:
+    """It is told again where that is news: it had ended long ago, or is worse than it was."""
+    worse = Severity(rule.severity).rank > Severity(alert.severity).rank
+    back = found.last_at - alert.last_at >= _QUIET
+    alert.count += _unseen_of(rule, found, alert.last_at)
+    alert.last_at, alert.message = found.last_at, _text(rule, found)
+    alert.severity = rule.severity if worse else alert.severity
+    alert.save(update_fields=["count", "last_at", "message", "severity"])
+    if worse or back:
+        deliveries.forget(alert)
+        _tell(alert)
+
+
+def _unseen_of(rule: AlertRule, found: Finding, seen_at: datetime) -> int:
+    """How many of its records an alert that counted until `seen_at` has not counted: looks follow
+    each other more closely than windows do, so most were found before."""
+    if found.first_at > seen_at:
+        return found.count
+    kind = KINDS[rule.kind]
+    with connection.cursor() as cursor:
+        cursor.execute(kind.unseen, {**vars(found), "seen_at": seen_at, **kind.values(rule.values)})
+        (count,) = cursor.fetchone()
+    return int(count)
+
+
+def _new(rule: AlertRule, found: Finding) -> Alert | None:
+    """With its deliveries: both or neither."""
     alert = Alert(
         organization=found.organization,
         rule=rule.name,
@@ -267,9 +161,18 @@ def _new(rule: Rule, found: Finding) -> Alert | None:
     if not Alert.objects.filter(pk=alert.pk).exists():  # another process was faster
         return None
     metrics.alerts.labels(rule.name).inc()
-    log.warning("alert %s: %s", rule.name, alert.message)
+    _tell(alert)
     return alert
 
 
-def _text(rule: Rule, found: Finding) -> str:
-    return rule.says(found)[:500]
+def _tell(alert: Alert) -> None:
+    """What is not told is said in one alert, which is told whatever the hour has brought."""
+    log.warning("alert %s: %s", alert.rule, alert.message)
+    summary = alert.rule == fixed_rules.UNTOLD
+    if deliveries.plan(alert, capped=not summary):
+        rule = fixed_rules.untold(alert.severity)
+        _raised(rule, fixed_rules.one_untold(alert.organization))
+
+
+def _text(rule: AlertRule, found: Finding) -> str:
+    return KINDS[rule.kind].says(found, rule.description or f"({rule.name})")[:500]

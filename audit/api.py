@@ -3,24 +3,27 @@
 from typing import Any
 from uuid import UUID
 
+import orjson
 from django.core.exceptions import PermissionDenied
-from django.http import Http404
-from django.utils.dateparse import parse_datetime
+from django.http import Http404, StreamingHttpResponse
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.exceptions import APIException, NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
+from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import APIView
 
-from audit import alerts
+from audit import alerts, erasure, export, reading, search
 from audit.actions import Actor
 from audit.models import Alert, AuditRecord
-from audit.search import FIELDS, records_of, search
 
 PERMISSION = "audit.view_auditrecord"
+_DESCRIBED = {"execution", "code", "since", "until", "q"}
 # Named, not imported: the component that the rest of the document calls so.
 _ERROR = {"$ref": "#/components/schemas/ErrorAnswer"}
 REFUSALS: dict[int, Any] = {
@@ -33,13 +36,63 @@ REFUSALS: dict[int, Any] = {
 class RecordAnswer(serializers.ModelSerializer[AuditRecord]):
     class Meta:
         model = AuditRecord
-        fields = "__all__"
+        exclude = ["mac", "transaction"]
 
 
 class RecordPage(serializers.Serializer[Any]):
     results = RecordAnswer(many=True)
     next = serializers.URLField(allow_null=True)
     previous = serializers.URLField(allow_null=True)
+
+
+class PayloadAnswer(serializers.Serializer[Any]):
+    state = serializers.ChoiceField(choices=["none", "withheld", "erased", "shown"])
+    content = serializers.JSONField(allow_null=True)
+    salt = serializers.CharField(help_text="Goes before the content in its commitment.")
+    erased_at = serializers.DateTimeField(allow_null=True)
+    erased_by = serializers.CharField()
+
+
+class SealedAnswer(serializers.Serializer[Any]):
+    log = serializers.CharField()
+    index = serializers.IntegerField()
+    leaf_hash = serializers.CharField()
+    signed_at = serializers.DateTimeField(allow_null=True)
+
+
+class OpenedAnswer(RecordAnswer):
+    """A record as the list has it, its payload and its place in the log."""
+
+    payload = PayloadAnswer()
+    sealed = SealedAnswer(allow_null=True)
+
+    def to_representation(self, instance: Any) -> dict[str, Any]:
+        return {
+            **RecordAnswer(instance.record).data,
+            "payload": PayloadAnswer(instance.payload).data,
+            "sealed": SealedAnswer(instance.sealed).data if instance.sealed else None,
+        }
+
+
+class Busy(APIException):
+    status_code = 503
+    wait = 5
+
+
+class LinesRenderer(BaseRenderer):
+    """Named so that its type is understood in `Accept`; an export writes itself."""
+
+    media_type = "application/x-ndjson"
+    format = "lines"
+
+    def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None,
+               ) -> bytes:  # fmt: skip
+        return orjson.dumps(data, default=str)
+
+
+class CsvRenderer(LinesRenderer):
+    media_type = "text/csv"
+    format = "csv"
 
 
 class RecordPages(CursorPagination):
@@ -59,6 +112,21 @@ class RecordPages(CursorPagination):
             return super().decode_cursor(request)
         except NotFound:
             raise ValidationError({"cursor": ["is not one this list gave out"]}) from None
+
+
+FILTERS = [
+    *(OpenApiParameter(name, OpenApiTypes.STR) for name in search.FIELDS if name not in _DESCRIBED),
+    OpenApiParameter("execution", OpenApiTypes.UUID),
+    OpenApiParameter("code", OpenApiTypes.STR, description="TOOL.DENY, or TOOL. for all of them."),
+    OpenApiParameter("since", OpenApiTypes.DATETIME),
+    OpenApiParameter("until", OpenApiTypes.DATETIME),
+    OpenApiParameter(
+        "q",
+        OpenApiTypes.STR,
+        description="Words that all stand in a record or, for who may see it, all in what went in"
+        " or came out.",
+    ),
+]
 
 
 class EvidenceView(APIView):
@@ -82,40 +150,109 @@ class RecordList(EvidenceView):
             **REFUSALS,
         },
         parameters=[
-            *(OpenApiParameter(name, OpenApiTypes.STR) for name in FIELDS),
-            OpenApiParameter("code", OpenApiTypes.STR, description="TOOL.DENY, or TOOL. for all."),
-            OpenApiParameter("since", OpenApiTypes.DATETIME),
-            OpenApiParameter("q", OpenApiTypes.STR),
+            *FILTERS,
             OpenApiParameter("cursor", OpenApiTypes.STR),
             OpenApiParameter("page_size", OpenApiTypes.INT),
         ],
     )
     def get(self, request: Request) -> Response:
-        """Records, the newest first."""
-        query = request.query_params
-        found = search(
-            self.organization(),
-            exact={name: query[name] for name in FIELDS if query.get(name)},
-            code=query.get("code", ""),
-            since=_moment(query.get("since")),
-            text=query.get("q", ""),
+        """Records, the newest first. That they were read is on record, with the filters."""
+        wanted = _wanted(self)
+        size = RecordPages().get_page_size(request)
+        page = reading.read_page(wanted, size, _position(request), by=_actor(request))
+        return Response(
+            {
+                "results": RecordAnswer(page.records, many=True).data,
+                "next": _address(request, page.older),
+                "previous": _address(request, page.newer),
+            }
         )
-        pages = RecordPages()
-        page: list[AuditRecord] = pages.paginate_queryset(found, request, self) or []
-        return pages.get_paginated_response(RecordAnswer(page, many=True).data)
 
 
 class RecordDetail(EvidenceView):
     @extend_schema(
         operation_id="get_audit_record",
         summary="Get audit record",
-        responses={200: RecordAnswer, 404: OpenApiResponse(_ERROR, "Not there."), **REFUSALS},
+        responses={200: OpenedAnswer, 404: OpenApiResponse(_ERROR, "Not there."), **REFUSALS},
     )
     def get(self, request: Request, record_id: UUID) -> Response:
-        found = records_of(self.organization()).filter(pk=record_id).first()
-        if found is None:
+        """A record, where it is sealed and, for who may see it, what went in or came out. That it
+        was read is on record."""
+        self.organization()
+        may_open = request.user.has_perm(reading.MAY_OPEN)
+        opened = reading.open_record(record_id, by=_actor(request), may_open=may_open)
+        if opened is None:
             raise Http404
-        return Response(RecordAnswer(found).data)
+        return Response(OpenedAnswer().to_representation(opened))
+
+
+class RecordExport(EvidenceView):
+    renderer_classes = [*EvidenceView.renderer_classes, LinesRenderer, CsvRenderer]
+
+    @extend_schema(
+        operation_id="export_audit_records",
+        summary="Export audit records",
+        responses={
+            (200, "application/x-ndjson"): OpenApiTypes.STR,
+            (200, "text/csv"): OpenApiTypes.STR,
+            400: OpenApiResponse(_ERROR, "A query parameter cannot be read."),
+            **REFUSALS,
+        },
+        parameters=[OpenApiParameter("format", enum=[*export.FORMATS], default="jsonl"), *FILTERS],
+    )
+    def get(self, request: Request) -> StreamingHttpResponse:
+        """All that fits, the oldest first: as sealed lines, CSV or OCSF events. On record."""
+        wanted = _wanted(self)
+        name = request.query_params.get("format", "jsonl")
+        if name not in export.FORMATS:
+            raise ValidationError({"format": [f"must be one of {', '.join(export.FORMATS)}"]})
+        try:
+            return export_answer(export.begin(wanted, name, _actor(request)), wanted, name)
+        except export.TooManyExports as busy:
+            raise Busy(str(busy)) from None
+
+
+class ErasureBody(serializers.Serializer[Any]):
+    execution = serializers.UUIDField(required=False)
+    agent = serializers.CharField(required=False, max_length=200)
+    all = serializers.BooleanField(required=False)
+    before = serializers.DateTimeField(required=False)
+    reason = serializers.CharField(max_length=500)
+
+    def validate(self, attrs: Any) -> Any:
+        if sum(bool(attrs.get(name)) for name in ("execution", "agent", "all")) != 1:
+            raise ValidationError("Name exactly one of execution, agent and all (true).")
+        return attrs
+
+
+class ErasureAnswer(serializers.Serializer[Any]):
+    erased = serializers.IntegerField()
+
+
+class Erasures(EvidenceView):
+    permission = erasure.MAY_ERASE
+
+    @extend_schema(
+        operation_id="erase_audit_payloads",
+        summary="Erase audit payloads",
+        request=ErasureBody,
+        responses={
+            200: ErasureAnswer,
+            400: OpenApiResponse(_ERROR, "The body is not an erasure."),
+            **REFUSALS,
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Erase for good what went into or came out of calls. The records stay and still verify."""
+        organization = self.organization()
+        body = ErasureBody(data=request.data)
+        body.is_valid(raise_exception=True)
+        asked = body.validated_data
+        scope = erasure.Scope(
+            organization, asked.get("execution"), asked.get("agent", ""), asked.get("before")
+        )
+        done = erasure.erase(scope, by=_actor(request), reason=asked["reason"])
+        return Response({"erased": done})
 
 
 class AlertAnswer(serializers.ModelSerializer[Alert]):
@@ -165,20 +302,54 @@ class AlertAcknowledgement(EvidenceView):
         found = alerts.alerts_of(self.organization()).filter(pk=alert_id).first()
         if found is None:
             raise Http404
-        caller: Any = request.auth
-        by = Actor(str(caller.kind), caller.name, caller.organization, source_ip=caller.source_ip)
-        alerts.acknowledge(alert=found, by=by)
+        alerts.acknowledge(alert=found, by=_actor(request))
         found.refresh_from_db()
         return Response(AlertAnswer(found).data)
 
 
-def _moment(text: str | None) -> Any:
-    if not text:
+def _actor(request: Request) -> Actor:
+    caller: Any = request.auth
+    return Actor(
+        kind=str(caller.kind),
+        name=caller.name,
+        organization=caller.organization,
+        id=str(caller.agent_id or caller.user_id),
+        token_id=str(caller.token_id or ""),
+        source_ip=caller.source_ip,
+        request_id=str(getattr(request, "name", "")),
+    )
+
+
+def export_answer(stream: export.Stream, wanted: search.Search, name: str) -> StreamingHttpResponse:
+    """What a browser saves as a file."""
+    kind = export.FORMATS[name]
+    answer = StreamingHttpResponse(stream, content_type=kind.content_type)
+    file = f"audit-{wanted.organization}-{timezone.now():%Y-%m-%d-%H%M%S}.{kind.suffix}"
+    answer["Content-Disposition"] = f'attachment; filename="{file}"'
+    answer["Cache-Control"] = "no-store"
+    answer["X-Accel-Buffering"] = "no"
+    return answer
+
+
+def _wanted(view: EvidenceView) -> search.Search:
+    opened = view.request.user.has_perm(reading.MAY_OPEN)
+    wanted = search.read(view.organization(), view.request.query_params, opened=opened)
+    if wanted.flaws:
+        raise ValidationError({name: [flaw] for name, flaw in wanted.flaws.items()})
+    return wanted
+
+
+def _position(request: Request) -> search.Position | None:
+    cursor = request.query_params.get("cursor")
+    if not cursor:
         return None
     try:
-        moment = parse_datetime(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ValidationError({"since": ["must be a time such as 2026-01-31T12:00:00Z"]})
-    return moment
+        return search.Position.read(cursor)
+    except search.BadPosition:
+        raise ValidationError({"cursor": ["is not one this list gave out"]}) from None
+
+
+def _address(request: Request, position: search.Position | None) -> str | None:
+    if position is None:
+        return None
+    return replace_query_param(request.build_absolute_uri(), "cursor", position.cursor)

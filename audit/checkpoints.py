@@ -1,15 +1,17 @@
 """Signed statements of a log's size and root, in the forms of C2SP. Pure.
 
-A checkpoint is `origin, size, root` and a line of ours with the time, as a signed note:
+A checkpoint is `origin, size, root` and lines of ours, as a signed note: the time, and where a
+person let the log go on over a break, who and why.
 https://c2sp.org/tlog-checkpoint, https://c2sp.org/signed-note. Several signatures may stand below
 one text: that is how keys are rotated and witnesses join.
 """
 
 import base64
 import hashlib
+import json
 from binascii import Error as BadBase64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from cryptography.exceptions import InvalidSignature
@@ -17,10 +19,24 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 _ED25519 = b"\x01"
 _DASH = "\u2014"
+_MOST_DIGITS = 18
 
 
 class BadNote(Exception):
     """Not a checkpoint; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """That a person let a log go on although it was not what was published of it."""
+
+    by: str
+    reason: str
+    problem: str
+
+    @property
+    def line(self) -> str:
+        return f"accepted {json.dumps(asdict(self))}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +45,14 @@ class Statement:
     size: int
     root: bytes
     at: datetime
+    accepted: Acceptance | None = None
 
     @property
     def text(self) -> str:
         root = base64.b64encode(self.root).decode()
         moment = self.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        return f"{self.origin}\n{self.size}\n{root}\ntime {moment}\n"
+        said = f"{self.origin}\n{self.size}\n{root}\ntime {moment}\n"
+        return said + (self.accepted.line if self.accepted else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +95,21 @@ def read(note: str) -> Statement:
     """What a note states, whoever signed it. Raises `BadNote`."""
     text, mark, _ = note.partition("\n\n")
     lines = text.split("\n")
-    if not mark or len(lines) != 4 or not lines[3].startswith("time "):
+    if not mark or len(lines) not in (4, 5) or not lines[3].startswith("time "):
         raise BadNote("it does not have the lines of a checkpoint")
+    if not lines[1].isdecimal() or len(lines[1]) > _MOST_DIGITS:
+        raise BadNote("its size is no number")
     try:
-        if not lines[1].isdecimal() or (lines[1] != "0" and lines[1].startswith("0")):
-            raise BadNote("its size is no number")
         root = base64.b64decode(lines[2], validate=True)
         moment = datetime.strptime(lines[3][5:], "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
     except (BadBase64, ValueError):
         raise BadNote("its root or its time cannot be read") from None
     if len(root) != 32:
         raise BadNote("its root is not 32 bytes")
-    return Statement(lines[0], int(lines[1]), root, moment)
+    statement = Statement(lines[0], int(lines[1]), root, moment, _acceptance(lines[4:]))
+    if statement.text != text + "\n":
+        raise BadNote("it is written in another way than Toolcrib writes")
+    return statement
 
 
 def signed_by(note: str, keys: Mapping[str, bytes]) -> list[str]:
@@ -102,9 +123,9 @@ def signed_by(note: str, keys: Mapping[str, bytes]) -> list[str]:
     signed = (text + "\n").encode()
     good = []
     for line in below.splitlines():
-        key, signature = _signature(line)
+        name, key, signature = _signature(line)
         public = keys.get(key)
-        if public is None:
+        if public is None or key_id(name, public) != key:
             continue
         try:
             Ed25519PublicKey.from_public_bytes(public).verify(signature, signed)
@@ -114,7 +135,17 @@ def signed_by(note: str, keys: Mapping[str, bytes]) -> list[str]:
     return good
 
 
-def _signature(line: str) -> tuple[str, bytes]:
+def _acceptance(lines: list[str]) -> Acceptance | None:
+    if not lines:
+        return None
+    try:
+        return Acceptance(**json.loads(lines[0].removeprefix("accepted ")))
+    except (ValueError, TypeError, RecursionError):
+        raise BadNote("what it says of a break cannot be read") from None
+
+
+def _signature(line: str) -> tuple[str, str, bytes]:
+    """Whose it says it is, by name and by key, and the signature."""
     parts = line.split(" ")
     if len(parts) != 3 or parts[0] != _DASH:
         raise BadNote("a line below the text is no signature")
@@ -122,4 +153,4 @@ def _signature(line: str) -> tuple[str, bytes]:
         raw = base64.b64decode(parts[2], validate=True)
     except (BadBase64, ValueError):
         raise BadNote("a signature is not base64") from None
-    return raw[:4].hex(), raw[4:]
+    return parts[1], raw[:4].hex(), raw[4:]

@@ -6,7 +6,8 @@ Whoever can write to the database alone can then make neither a record nor a che
 import hashlib
 import hmac
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,9 +16,13 @@ from django.conf import settings
 RECORDS = "audit-records.key"
 
 
+class BadKey(ValueError):
+    """A key file does not hold what it should; the message says which and what to do."""
+
+
 def read_or_make(name: str, make: Callable[[], bytes]) -> bytes:
     """What the file in `KEYS_DIR` holds; written on first use, by the first of several writers."""
-    path = Path(settings.KEYS_DIR) / name
+    path = path_of(name)
     if not path.exists():
         _write(path, make())
     return path.read_bytes()
@@ -25,10 +30,10 @@ def read_or_make(name: str, make: Callable[[], bytes]) -> bytes:
 
 @lru_cache(maxsize=1)
 def root_key() -> bytes:
-    """32 bytes that every process of one installation shares."""
+    """32 bytes that every process of one installation shares. Raises `BadKey`, OSError."""
     key = read_or_make(RECORDS, lambda: os.urandom(32))
     if len(key) != 32:
-        raise ValueError(f"{RECORDS} does not hold 32 bytes: restore it from a backup.")
+        raise BadKey(f"{RECORDS} does not hold 32 bytes: restore it from a backup.")
     return key
 
 
@@ -38,8 +43,35 @@ def derived(purpose: str, organization: str) -> bytes:
     return hmac.digest(root_key(), f"{purpose}:{organization}".encode(), hashlib.sha256)
 
 
+def path_of(name: str) -> Path:
+    return Path(settings.KEYS_DIR) / name
+
+
+def replace(name: str, content: bytes) -> None:
+    """The file as it was or as it is to be, whenever the power goes."""
+    with _draft(path_of(name), content) as draft:
+        draft.replace(path_of(name))
+
+
+def flush(directory: Path) -> None:
+    """So that a name that was given or changed stays so after a loss of power."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    flush(path.parent.parent)
+    with _draft(path, content) as draft, suppress(FileExistsError):
+        os.link(draft, path)  # of several writers the first one's key is the one
+
+
+@contextmanager
+def _draft(path: Path, content: bytes) -> Iterator[Path]:
+    """The content on the disk, to be given its name, which is on the disk afterwards."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -47,8 +79,7 @@ def _write(path: Path, content: bytes) -> None:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
-        os.link(draft, path)
-    except FileExistsError:
-        pass  # another process was first; its key is the one
+        yield draft
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
+    flush(path.parent)

@@ -9,6 +9,8 @@ import hmac
 import os
 import re
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +21,6 @@ from django.db import transaction
 
 from audit import canonical, keyfile
 from audit.models import AuditKey, AuditPayload
-from audit.rows import insert
 
 _NONCE_BYTES = 12
 _SALT_BYTES = 16
@@ -28,11 +29,33 @@ _MARK_BYTES = 8
 _MOST_WORDS = 64
 _LONGEST_WORD = 64
 _KEPT_S = 5.0
-_keys: dict[str, tuple[float, bytes]] = {}
+_PLAIN = re.compile(r"[a-z0-9-]{1,63}")
 
 
 class Erased(Exception):
     """The payload is no longer there, or no longer opens."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """An organization's: what seals its payloads, and what hides the words to be searched for."""
+
+    cipher: AESGCM
+    words: bytes
+
+    @classmethod
+    def of(cls, secret: bytes) -> "_Key":
+        return cls(AESGCM(secret), hmac.digest(secret, b"words", hashlib.sha256))
+
+    def seal(self, record_id: UUID, plain: bytes) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self.cipher.encrypt(nonce, plain, record_id.bytes)
+
+    def mark(self, word: str) -> bytes:
+        return hmac.digest(self.words, word.lower().encode(), hashlib.sha256)[:_MARK_BYTES]
+
+
+_keys: dict[str, tuple[float, _Key]] = {}
 
 
 def commit(payload: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
@@ -44,18 +67,18 @@ def commit(payload: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
     }
 
 
-def keep(record_id: UUID, organization: str, salt: bytes, redacted: dict[str, Any]) -> None:
-    """In the transaction of the record."""
+def row_of(
+    record_id: UUID, organization: str, salt: bytes, redacted: dict[str, Any]
+) -> dict[str, Any]:
+    """What is written of it with its record, in the same transaction."""
+    key = _key_to_keep(organization)
     plain = canonical.dumps({"salt": salt.hex(), "payload": redacted})
-    insert(
-        AuditPayload,
-        {
-            "record_id": record_id,
-            "organization": organization,
-            "sealed": _seal(_key(organization), record_id, plain),
-            "words": list(_marks(organization, redacted)),
-        },
-    )
+    return {
+        "record_id": record_id,
+        "organization": organization,
+        "sealed": key.seal(record_id, plain),
+        "words": [*{key.mark(word) for word in _words(redacted)}],
+    }
 
 
 def opened(record_id: UUID) -> dict[str, Any]:
@@ -65,10 +88,11 @@ def opened(record_id: UUID) -> dict[str, Any]:
         raise LookupError("the record has no payload")
     if row.sealed is None:
         raise Erased(f"erased on {row.erased_at:%Y-%m-%d} by {row.erased_by}")
-    sealed = bytes(row.sealed)
-    cipher = AESGCM(_key(row.organization))
+    sealed, key = bytes(row.sealed), _known_key(row.organization)
+    if key is None:
+        raise Erased("the organization's key was erased")
     try:
-        plain = cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], record_id.bytes)
+        plain = key.cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], record_id.bytes)
     except InvalidTag:
         raise Erased("it was sealed under another key, or changed since") from None
     opened: dict[str, Any] = orjson.loads(plain)
@@ -76,15 +100,25 @@ def opened(record_id: UUID) -> dict[str, Any]:
 
 
 def mark(organization: str, word: str) -> bytes:
-    """What stands in the index for a word: to be searched for by whoever knows the word."""
-    key = keyfile.derived("words", organization)
-    return hmac.digest(key, word.lower().encode(), hashlib.sha256)[:_MARK_BYTES]
+    """What stands in the index for a word: to be searched for by whoever knows the word. Nothing
+    stands there of an organization without a key."""
+    key = _known_key(organization)
+    return key.mark(word) if key else b""
 
 
-def _marks(organization: str, value: Any) -> set[bytes]:
+def forget_key(organization: str) -> None:
+    """Nothing that was sealed until now opens again, whatever is put back into the database."""
+    file = _file(organization)
+    file.unlink(missing_ok=True)
+    keyfile.flush(file.parent)
+    AuditKey.objects.filter(pk=organization).delete()
+    _keys.pop(organization, None)
+
+
+def _words(value: Any) -> set[str]:
     words: set[str] = set()
     _collect(value, words)
-    return {mark(organization, word) for word in words}
+    return words
 
 
 def _collect(value: Any, words: set[str]) -> None:
@@ -105,45 +139,63 @@ def _collect(value: Any, words: set[str]) -> None:
         words.add(str(value))
 
 
-def _seal(key: bytes, record_id: UUID, plain: bytes) -> bytes:
-    nonce = os.urandom(_NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, plain, record_id.bytes)
-
-
-def _key(organization: str) -> bytes:
-    """The organization's key; one that was replaced is used for `_KEPT_S` more at most."""
+def _known_key(organization: str) -> _Key | None:
+    """None where it was erased, or there never was one; one that was replaced is used for
+    `_KEPT_S` more at most."""
     known = _keys.get(organization)
     if known is not None and known[0] > time.monotonic():
         return known[1]
-    key = _read_key(organization) or _new_key(organization)
-    until = time.monotonic() + _KEPT_S
+    secret = _unwrapped(organization)
+    return _remembered(organization, secret) if secret else None
+
+
+def _key_to_keep(organization: str) -> _Key:
+    return _known_key(organization) or _remembered(organization, _new_secret(organization))
+
+
+def _remembered(organization: str, secret: bytes) -> _Key:
+    key, until = _Key.of(secret), time.monotonic() + _KEPT_S
     # Not before: a key whose transaction is undone was never there.
     transaction.on_commit(lambda: _keys.update({organization: (until, key)}))
     return key
 
 
-def _read_key(organization: str) -> bytes | None:
+def _unwrapped(organization: str) -> bytes | None:
+    """None also for a row of a backup, whose file was erased since."""
     row = AuditKey.objects.filter(pk=organization).first()
-    if row is None:
+    file = _file(organization)
+    if row is None or not file.exists():
         return None
     wrapped = bytes(row.wrapped)
-    return _wrapping(organization).decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], None)
+    try:
+        return AESGCM(file.read_bytes()).decrypt(
+            wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], organization.encode()
+        )
+    except InvalidTag:
+        return None
 
 
-def _new_key(organization: str) -> bytes:
-    """Two at once make one: the first one's stands."""
+def _new_secret(organization: str) -> bytes:
+    """In place of a row that does not open. Two at once make one: the first one's stands."""
+    useless = AuditKey.objects.filter(pk=organization).first()
+    if useless is not None:
+        AuditKey.objects.filter(pk=organization, wrapped=useless.wrapped).delete()
     made = AuditKey(organization=organization, wrapped=_wrapped(organization))
     AuditKey.objects.bulk_create([made], ignore_conflicts=True)
-    key = _read_key(organization)
-    if key is None:
+    secret = _unwrapped(organization)
+    if secret is None:
         raise LookupError(f"the key of {organization} was made and is not there")
-    return key
+    return secret
 
 
 def _wrapped(organization: str) -> bytes:
     nonce = os.urandom(_NONCE_BYTES)
-    return nonce + _wrapping(organization).encrypt(nonce, AESGCM.generate_key(256), None)
+    outer = keyfile.read_or_make(_file(organization).name, lambda: AESGCM.generate_key(256))
+    return nonce + AESGCM(outer).encrypt(nonce, AESGCM.generate_key(256), organization.encode())
 
 
-def _wrapping(organization: str) -> AESGCM:
-    return AESGCM(keyfile.derived("payload key", organization))
+def _file(organization: str) -> Path:
+    """Outside the database, so that erasing it erases what backups of the database hold."""
+    plain = _PLAIN.fullmatch(organization) is not None
+    name = organization if plain else hashlib.sha256(organization.encode()).hexdigest()
+    return keyfile.path_of(f"payload-{name}.key")

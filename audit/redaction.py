@@ -6,60 +6,144 @@ suspected value can test whether it was the one, and nobody else learns anything
 
 import hashlib
 import hmac
+import json
 import re
+from itertools import islice
 from typing import Any
 
 _SECRET_KEY = re.compile(
-    r"pass(word|wd|phrase)?$|secret|token$|api_?key|access_?key|private_?key|authorization"
-    r"|cookie|credential|bearer|session_?id$|^pin$|^otp$",
+    r"pass(word|wd|phrase|code)?s?_?\d*$|secret|tokens?$|api_?key|access_?key|private_?key|account_?key"
+    r"|encryption_?key|signing_?key|authorization|cookie|credential|bearer|session_?id$|^pin$"
+    r"|^otp$|^cvv2?$|^ssn$|connection_?string|^dsn$",
     re.IGNORECASE,
 )
+_COUNTED = re.compile(r"tokens$", re.IGNORECASE)  # of a language model: a number is no secret
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_SECRET_VALUE = re.compile(
+_SECRET = re.compile(
     r"\btcr_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}"  # our own tokens
     r"|\b(?:ghp|gho|ghs|ghu|github_pat|glpat|xox[abprs])[_-][A-Za-z0-9_-]{16,}"
     r"|\bsk-[A-Za-z0-9_-]{16,}"
     r"|\bAKIA[0-9A-Z]{16}\b"
-    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*)?"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"
     r"|(?i:\bbearer\s+)[A-Za-z0-9._~+/-]{16,}=*"
+    r"|(?i:\bbasic\s+)[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/])"
+    r"|\bAIza[A-Za-z0-9_-]{35}"  # Google
+    r"|\b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}"  # Stripe
+    r"|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"  # SendGrid
+    r"|\bnpm_[A-Za-z0-9]{30,}|\bhf_[A-Za-z0-9]{30,}|\bpypi-[A-Za-z0-9_-]{16,}"
+    r"|\bhooks\.slack\.com/services/[A-Za-z0-9/]{20,}"
+    r"|(?<=://)[^\s/:@]{0,100}:[^\s/@]{1,200}(?=@)"  # of an address
+    r"|(?i:(?<![a-z])(?:pass(?:word|wd|phrase)\d*|secret|api[_-]?key|token)[\"']?\s*[=:]\s*[\"']?)"
+    r"[^\s\"'&,;]{6,200}"
+    r"|(?P<card>(?<![\da-fA-F.])\d(?:[ -]?\d){12,18}(?![\da-fA-F.]))"  # not within a hash
 )
+_ISSUED = re.compile(r"[3-6]|2[2-7]")  # as cards begin; times of this century do not
+_LEAST_CARD, _MOST_CARD = 10**12, 10**19 - 1
 MAX_TEXT = 2_000
 MAX_ITEMS = 100
+_LONGEST_SECRET = 512  # of those that are known by how they end
+
+
+def _is_card(digits: str) -> bool:
+    return bool(_ISSUED.match(digits)) and _luhn(digits)
+
+
+def _luhn(digits: str) -> bool:
+    """Whether the check digit of a payment card's number is right."""
+    doubled = (sum(divmod(int(digit) * 2, 10)) for digit in digits[-2::-2])
+    plain = (int(digit) for digit in digits[-1::-2])
+    return (sum(doubled) + sum(plain)) % 10 == 0
 
 
 class Redactor:
     """`key` belongs to one organization, so the same secret of two cannot be matched."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, most_text: int = MAX_TEXT, most_items: int = MAX_ITEMS) -> None:
         self._key = key
+        self._most_text = most_text
+        self._most_items = most_items
 
-    def clean(self, value: Any) -> Any:
-        """A copy of a JSON value without secrets, long texts and lists cut with a marker."""
-        if isinstance(value, dict):
-            cleaned = {
-                self._text(str(key)): self._member(str(key), item)
-                for key, item in list(value.items())[:MAX_ITEMS]
-            }
-            more = len(value) - MAX_ITEMS
-            return cleaned | {"…": f"{more} more"} if more > 0 else cleaned
+    def with_room(self, most_text: int, most_items: int) -> "Redactor":
+        """The same, that cuts elsewhere."""
+        return Redactor(self._key, most_text, most_items)
+
+    def clean(self, value: Any, sensitive: frozenset[str] = frozenset()) -> Any:
+        """A copy of a JSON value without secrets, long texts and lists cut with a marker.
+
+        A marker carries a keyed hash of the whole, so two values that differ where they were cut
+        look different. `sensitive` are names of members that are secret whatever they look like.
+        """
+        return self._clean(value, sensitive, hashed=False)
+
+    def mark(self, secret: str) -> str:
+        """What stands where a secret was: the same for the same secret of one organization."""
+        return f"[redacted {self._hash(secret)}]"
+
+    def _clean(self, value: Any, sensitive: frozenset[str], *, hashed: bool) -> Any:
+        """`hashed` where a marker further out speaks for this too: each byte is hashed once."""
+        if isinstance(value, str):
+            return self._text(value, hashed=hashed)
+        if type(value) is int:
+            return self._number(value)
+        if not isinstance(value, dict | list):
+            return value
+        more = len(value) - self._most_items
+        marker = f"{more} more" + ("" if hashed else self._whole(value)) if more > 0 else ""
+        within = hashed or bool(marker)
         if isinstance(value, list):
-            cut = [f"… {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else []
-            return [self.clean(item) for item in value[:MAX_ITEMS]] + cut
-        return self._text(value) if isinstance(value, str) else value
+            first = value[: self._most_items]
+            shown = [self._clean(item, sensitive, hashed=within) for item in first]
+            return shown + ([f"… {marker}"] if marker else [])
+        cleaned = {
+            self._text(str(key), hashed=within): self._member(
+                str(key), item, sensitive, hashed=within
+            )
+            for key, item in islice(value.items(), self._most_items)
+        }
+        return cleaned | ({"…": marker} if marker else {})
 
-    def _member(self, key: str, value: Any) -> Any:
+    def _member(self, key: str, value: Any, sensitive: frozenset[str], *, hashed: bool) -> Any:
         snake = _HUMP.sub("_", key).replace("-", "_")
-        if _SECRET_KEY.search(snake) and value not in (None, "", [], {}):
-            return self._mark(str(value))
-        return self.clean(value)
+        counted = isinstance(value, int | float) and _COUNTED.search(snake)
+        secret = key in sensitive or (_SECRET_KEY.search(snake) and not counted)
+        if secret and value not in (None, "", [], {}):
+            return self.mark(value if isinstance(value, str) else _json(value))
+        return self._clean(value, sensitive, hashed=hashed)
 
-    def _text(self, text: str) -> str:
-        if len(text) > MAX_TEXT:
-            # Cut first: a detector must not spend its time on megabytes. What stays is searched.
-            text = f"{text[:MAX_TEXT]}… {len(text) - MAX_TEXT} more characters"
-        return _SECRET_VALUE.sub(lambda found: self._mark(found.group()), text)
+    def _text(self, text: str, *, hashed: bool) -> str:
+        """Only its beginning is searched: a detector must not spend its time on megabytes."""
+        shown, at = list[str](), 0
+        for found in _SECRET.finditer(text[: self._most_text + _LONGEST_SECRET]):
+            if found.start() >= self._most_text:
+                break
+            shown += [text[at : found.start()], self._found(found)]
+            at = found.end()
+        end = max(at, min(len(text), self._most_text))
+        if more := len(text) - end:
+            marker = f"… {more} more characters" + ("" if hashed else self._whole(text))
+            return "".join((*shown, text[at:end], marker))
+        return "".join((*shown, text[at:]))
 
-    def _mark(self, secret: str) -> str:
-        digest = hmac.new(self._key, secret.encode("utf-8", "replace"), hashlib.sha256)
-        return f"[redacted {digest.hexdigest()[:12]}]"
+    def _found(self, found: re.Match[str]) -> str:
+        if not found["card"]:
+            return self.mark(found.group())
+        digits = re.sub(r"\D", "", found.group())
+        return self.mark(digits) if _is_card(digits) else found.group()
+
+    def _number(self, number: int) -> Any:
+        if not _LEAST_CARD <= number <= _MOST_CARD:
+            return number
+        digits = str(number)
+        return self.mark(digits) if _is_card(digits) else number
+
+    def _whole(self, value: Any) -> str:
+        return f" [whole {self._hash(value if isinstance(value, str) else _json(value))}]"
+
+    def _hash(self, text: str) -> str:
+        digest = hmac.new(self._key, text.encode("utf-8", "replace"), hashlib.sha256)
+        return digest.hexdigest()[:12]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

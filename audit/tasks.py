@@ -1,10 +1,33 @@
 """What Celery beat calls."""
 
 from celery import shared_task
+from django.conf import settings
 
-from audit import alerts
+from audit import alerts, deliveries, retention, selfcheck, silence
 
 
-@shared_task(name="audit.tasks.raise_alerts", time_limit=60)
+@shared_task(name="audit.tasks.raise_alerts")
 def raise_alerts() -> None:
     alerts.raise_all()
+
+
+@shared_task(name="audit.tasks.deliver_alerts")
+def deliver_alerts() -> None:
+    deliveries.send_due()
+
+
+@shared_task(name="audit.tasks.keep_evidence")
+def keep_evidence() -> None:
+    retention.keep(
+        records_days=settings.AUDIT_RETENTION_DAYS, payload_days=settings.AUDIT_PAYLOAD_DAYS
+    )
+
+
+@shared_task(name="audit.tasks.watch_sealer")
+def watch_sealer() -> None:
+    silence.tell()
+
+
+@shared_task(name="audit.tasks.verify_logs")
+def verify_logs() -> None:
+    selfcheck.verify_all()

@@ -2,31 +2,28 @@
 
 import json
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required, permission_required
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import get_object_or_404, redirect, render
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
-from audit import alerts
+from audit import alerts, export, reading, search
 from audit.actions import Actor
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
-from audit.search import search
+from audit.search import Position
 
 PERMISSION = "audit.view_auditrecord"
-CHANGE = "audit.change_alert"
 PAGE_SIZE = 50
-MOST_ALERTS = 200
-EXACT = ("actor", "tool", "execution", "outcome")
-FIELDS = (*EXACT, "code", "since", "q")
+LABELS = {"q": "Words", "request": "Request", "execution": "Execution", "since": "Since",
+          "until": "Until"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,22 +38,26 @@ class Shown:
 @permission_required(PERMISSION, raise_exception=True)
 def record_list(request: HttpRequest) -> HttpResponse:
     """Records of the reader's organization, the newest first."""
-    asked = {name: _plain(request.GET, name) for name in FIELDS}
-    asked["actor"] = asked["actor"] or _plain(request.GET, "agent")
-    records, flaws = _found(_organization(request), asked)
-    before = _identifier(_plain(request.GET, "before"))
-    page = list((records.filter(pk__lt=before) if before else records)[: PAGE_SIZE + 1])
-    more = len(page) > PAGE_SIZE
+    asked = {name: _plain(request, name) for name in search.FIELDS}
+    asked["actor"] = asked["actor"] or asked.pop("agent")
+    opened = request.user.has_perm(reading.MAY_OPEN)
+    by = actor_of(request)
+    wanted = search.read(by.organization, asked, opened=opened, zone=UTC)
+    page = reading.read_page(wanted, PAGE_SIZE, _position(request), by=by)
     context = {
         "asked": asked,
-        "flaws": flaws,
+        "opened": opened,
+        "flaws": [f"{LABELS.get(name, name)} {flaw}." for name, flaw in wanted.flaws.items()],
         "codes": _codes(),
         "outcomes": [*Outcome],
-        "records": [_shown(record) for record in page[:PAGE_SIZE]],
-        "alerts": alerts.alerts_of(_organization(request)).open().count(),
+        "records": [_shown(record) for record in page.records],
+        "alerts": alerts.alerts_of(by.organization).open().count(),
         "filtered": any(asked.values()),
-        "older": _address(asked, before=str(page[PAGE_SIZE - 1].pk)) if more else "",
-        "start": _address(asked) if before else "",
+        "more": any(asked[name] for name in ("execution", "reason", "request", "until")),
+        "older": _address(asked, page.older) if page.older else "",
+        "newer": _address(asked, page.newer) if page.newer else "",
+        "start": _address(asked) if page.newer else "",
+        "exports": [(name, _export(wanted, name)) for name in export.FORMATS],
     }
     return render(request, "audit/records.html", context)
 
@@ -65,46 +66,47 @@ def record_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 @login_required
 @permission_required(PERMISSION, raise_exception=True)
-def alert_list(request: HttpRequest) -> HttpResponse:
-    """Open alerts first, then those somebody has looked at, of the reader's organization."""
-    found = alerts.alerts_of(_organization(request))
+def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
+    """One record, its place in the log and, for who may see it, what went in or came out."""
+    may_open = request.user.has_perm(reading.MAY_OPEN)
+    opened = reading.open_record(record_id, by=actor_of(request), may_open=may_open)
+    if opened is None:
+        raise Http404
     context = {
-        "open": found.open()[:MOST_ALERTS],
-        "closed": found.filter(acknowledged_at__isnull=False)[:PAGE_SIZE],
-        "may_acknowledge": request.user.has_perm(CHANGE),
+        "shown": _shown(opened.record),
+        "sealed": opened.sealed,
+        "payload": opened.payload,
+        "parts": _parts(opened.payload.content or {}),
+        "alerts": alerts.alerts_of(opened.record.organization).open().count(),
     }
-    return render(request, "audit/alerts.html", context)
+    return render(request, "audit/record.html", context)
 
 
-@require_POST
-@login_required
-@permission_required(CHANGE, raise_exception=True)
-def alert_acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
-    found = get_object_or_404(alerts.alerts_of(_organization(request)), pk=alert_id)
-    by = Actor("person", request.user.get_username(), _organization(request))
-    alerts.acknowledge(alert=found, by=by)
-    return redirect("alerts")
-
-
-def _organization(request: HttpRequest) -> str:
-    return str(request.user.organization.slug)  # type: ignore[union-attr]
-
-
-def _found(organization: str, asked: dict[str, str]) -> tuple[Any, list[str]]:
-    """What was asked for, and a sentence about each filter that cannot be read."""
-    flaws, exact = [], {name: asked[name] for name in EXACT if asked[name]}
-    if asked["execution"] and _identifier(asked["execution"]) is None:
-        flaws.append("The execution is not an identifier; copy it from the execution's page.")
-        exact.pop("execution")
-    since = _moment(asked["since"])
-    if asked["since"] and since is None:
-        flaws.append("Since is not a time such as 2026-01-31T12:00.")
-    found = search(organization, exact=exact, code=asked["code"], since=since, text=asked["q"])
-    return found.order_by("-pk"), flaws
+def actor_of(request: HttpRequest) -> Actor:
+    """Who reads a page of evidence."""
+    user: Any = request.user
+    return Actor(
+        kind="person",
+        name=user.get_username(),
+        organization=str(user.organization.slug),
+        id=str(user.pk),
+        source_ip=str(request.META.get("REMOTE_ADDR", ""))[:45],
+        request_id=str(getattr(request, "name", "")),
+    )
 
 
 def _shown(record: AuditRecord) -> Shown:
-    return Shown(record, json.dumps(record.details, indent=2, ensure_ascii=False))
+    return Shown(record, _json(record.details))
+
+
+def _parts(content: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (name, part if isinstance(part, str) else _json(part)) for name, part in content.items()
+    ]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _codes() -> list[tuple[str, list[str]]]:
@@ -115,28 +117,24 @@ def _codes() -> list[tuple[str, list[str]]]:
     return list(families.items())
 
 
-def _plain(query: QueryDict, name: str) -> str:
-    return query.get(name, "").strip().replace("\x00", "")[:200]
+def _plain(request: HttpRequest, name: str) -> str:
+    return request.GET.get(name, "").strip().replace("\x00", "")[:200]
 
 
-def _identifier(text: str) -> UUID | None:
+def _position(request: HttpRequest) -> Position | None:
+    """Where the page begins; a place that cannot be read is the newest."""
     try:
-        return UUID(text)
-    except ValueError:
+        return Position.read(_plain(request, "cursor"))
+    except search.BadPosition:
         return None
 
 
-def _moment(text: str) -> Any:
-    """A time as a browser's field or RFC 3339 writes it; UTC where it names no zone."""
-    try:
-        moment = parse_datetime(text)
-    except ValueError:
-        return None
-    if moment is not None and timezone.is_naive(moment):
-        return timezone.make_aware(moment)
-    return moment
-
-
-def _address(asked: dict[str, str], **more: str) -> str:
-    query = {name: value for name, value in (asked | more).items() if value}
+def _address(asked: dict[str, str], position: Position | None = None) -> str:
+    query = {name: value for name, value in asked.items() if value}
+    if position:
+        query["cursor"] = position.cursor
     return reverse("audit") + (f"?{urlencode(query)}" if query else "")
+
+
+def _export(wanted: search.Search, name: str) -> str:
+    return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.asked)}"

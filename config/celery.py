@@ -4,12 +4,21 @@ import os
 
 from celery import Celery
 from celery.signals import setup_logging
+from kombu.transport.redis import Transport
+from redis.exceptions import ResponseError
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+# On a full disk Valkey answers that it may not write. To Celery that would be the end of a worker;
+# it is a broker that is away, and the worker's own looking goes on meanwhile.
+Transport.connection_errors = (*Transport.connection_errors, ResponseError)
 
 app = Celery("toolcrib")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["audit", "tools.execution"])
+# Not tasks: what a worker does beside them, by Celery's signals.
+app.autodiscover_tasks(["tools.execution"], related_name="heartbeat")
+app.autodiscover_tasks(["tools.execution"], related_name="worker")
 
 
 @setup_logging.connect

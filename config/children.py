@@ -61,7 +61,7 @@ class Child:
         self.process: subprocess.Popen[bytes] | None = None
 
     def spawn(self) -> None:
-        """Starts the process at the head of a session of its own.
+        """Starts the process at the head of a session of its own. Raises OSError, and nothing runs.
 
         Call it from the main thread: the kernel ends a child when the *thread* that made it ends.
         """

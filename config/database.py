@@ -1,9 +1,12 @@
 """What to do when PostgreSQL went away: its pooled connections are all dead, not just one."""
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, OperationalError, connection, connections
+from django.db.backends.postgresql.base import DatabaseWrapper
 from psycopg_pool import PoolTimeout
 
-GONE = (OperationalError, InterfaceError, PoolTimeout)
+from audit.errors import Unwritable
+
+GONE = (OperationalError, InterfaceError, PoolTimeout, Unwritable)
 
 
 def replace_dead_connections() -> None:
@@ -12,3 +15,12 @@ def replace_dead_connections() -> None:
     pool = getattr(connection, "pool", None)
     if pool is not None:
         pool.check()
+
+
+def forget_connections() -> None:
+    """Of a process that has no more to ask for now, or will fork: a pool does not come along, and
+    one that waits would only complain of every restart."""
+    for wrapper in connections.all(initialized_only=True):
+        if isinstance(wrapper, DatabaseWrapper):
+            wrapper.close()
+            wrapper.close_pool()

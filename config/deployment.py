@@ -12,16 +12,18 @@ import psycopg
 import redis
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection, connections
-from django.db.backends.postgresql.base import DatabaseWrapper
+from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from audit import keyfile, publishing
 from config import (
     accounts,
     address,
+    database,
     datadir,
     embedded,
     kernel,
+    ladder,
     postgres,
     processes,
     supervisor,
@@ -37,8 +39,10 @@ CANNOT_START = (
     CannotReach,
     accounts.NoAccount,
     address.CannotListen,
+    ladder.Disordered,
     datadir.Unusable,
     embedded.UnsafeDirectory,
+    keyfile.BadKey,
     postgres.CannotPrepare,
     supervisor.StartFailed,
 )
@@ -77,6 +81,7 @@ def run(wish: Wish) -> None:
 
 
 def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
+    ladder.assert_order()
     wish.address.check_free()
     for sentence in kernel.missing_features(processes.interpreter()):
         wish.say(sentence)
@@ -85,13 +90,15 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
     crib.start_soon(processes.egress(data))
     crib.start_soon(sandboxd)
     migrate()
+    publishing.watch()  # before anybody takes a call: a database that was put back holds old ones
     password = wish.first_administrator()
-    forget_connections()
+    database.forget_connections()
     if password:
         wish.say(f"Administrator: admin\nPassword:      {password}   (shown this once)")
     crib.start(
         processes.worker(data, threads=settings.WORKER_THREADS),
         processes.beat(data),
+        processes.sealer(data),
         processes.web(data, wish.address, threads=settings.WEB_THREADS),
     )
     crib.wait_until(sandboxd.ready, by="sandboxd")
@@ -101,14 +108,14 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
 
 
 def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
-    database, broker = env_text("DATABASE_URL"), env_text("REDIS_URL")
-    if not database:
+    server, broker = env_text("DATABASE_URL"), env_text("REDIS_URL")
+    if not server:
         crib.start_soon(embedded.database_server(data))
     if not broker:
         crib.start_soon(embedded.broker_server(data))
     crib.wait_until(crib.all_ready, by="PostgreSQL or Valkey")
-    if database:
-        check_database(database)
+    if server:
+        check_database(server)
     if broker:
         check_broker(broker)
 
@@ -134,13 +141,6 @@ def migrate() -> None:
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", verbosity=0, interactive=False)
-
-
-def forget_connections() -> None:
-    """The supervisor has no more to ask, and its pool would only complain of every restart."""
-    for wrapper in connections.all(initialized_only=True):
-        if isinstance(wrapper, DatabaseWrapper):
-            wrapper.close_pool()
 
 
 def wait_ready(crib: supervisor.Supervisor, place: address.Address) -> None:

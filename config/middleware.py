@@ -7,11 +7,19 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 from uuid_utils.compat import uuid7
 
+from audit import source
 from config import database, errors
 from config.logs import request_id
 
 log = logging.getLogger(__name__)
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+_DOORS = {"api": "rest", "mcp": "mcp", "admin": "admin"}
+
+
+def _door(path: str) -> str:
+    return _DOORS.get(path.split("/", 2)[1], "ui")
 
 
 class DatabaseAnswers:
@@ -45,9 +53,11 @@ class RequestId:
         name = given if _ACCEPTABLE.fullmatch(given) else str(uuid7())
         request.name = name  # type: ignore[attr-defined]
         mark = request_id.set(name)
+        source.came_by(_door(request.path), request.headers.get("User-Agent", ""))
         try:
             response = self.get_response(request)
         finally:
             request_id.reset(mark)
+            source.forget()
         response["X-Request-Id"] = name
         return response

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.multiprocess import MultiProcessCollector
 from psycopg_pool import PoolTimeout
 
+from audit.standing import sealer_silent_s
 from sandbox.daemon.capability import Capability
 from sandbox.spec import IsolationLevel
 from sandbox.state import State, ask
@@ -21,6 +22,7 @@ from tools.execution.heartbeat import workers_alive
 from tools.execution.isolation import watch
 
 _PATIENCE_S = 2.0
+_SEALER_PATIENCE_S = 10.0
 _MODES = ("v2", "hybrid", "v1", "none")
 
 
@@ -79,6 +81,17 @@ def _workers() -> str:
     return "ok" if workers_alive() else "no worker has said that it is alive"
 
 
+def _sealing() -> str:
+    """By the sealer's own heartbeat: that a record waits may be for somebody's open transaction."""
+    try:
+        silent_s = sealer_silent_s()
+    except (DatabaseError, PoolTimeout):
+        return "whether records are sealed is not known: PostgreSQL does not answer"
+    if silent_s is None or silent_s < _SEALER_PATIENCE_S:
+        return "ok"
+    return "the sealer of the audit log has not said of late that it works"
+
+
 def _state() -> State | None:
     try:
         return ask(settings.SANDBOX_SOCKET, _PATIENCE_S)
@@ -119,4 +132,5 @@ CHECKS: dict[str, Callable[[], str]] = {
     "database": _database,
     "broker": _broker,
     "workers": _workers,
+    "sealing": _sealing,
 }

@@ -5,11 +5,13 @@ import os
 import socket
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from django.conf import settings
 
+from config import ladder
 from config.accounts import egress_account, ourselves, sandbox_account
 from config.address import Address
 from config.children import ProcessSpec
@@ -109,17 +111,22 @@ def web(data: Path, address: Address, *, threads: int) -> ProcessSpec:
 
 def worker(data: Path, *, threads: int) -> ProcessSpec:
     options = {"pool": "threads", "concurrency": str(threads), "loglevel": "INFO"}
-    return _django(
+    spec = _django(
         data,
         "worker",
         *("celery", "-A", "config", "worker", *_options(options)),
         *("--without-gossip", "--without-mingle"),
     )
+    return replace(spec, grace_s=ladder.worker_grace_s())
 
 
 def beat(data: Path) -> ProcessSpec:
     options = {"schedule": str(data / "beat-schedule"), "loglevel": "INFO"}
     return _django(data, "beat", "celery", "-A", "config", "beat", *_options(options))
+
+
+def sealer(data: Path) -> ProcessSpec:
+    return _django(data, "sealer", "django", "seal_audit")
 
 
 def _options(options: dict[str, str]) -> list[str]:

@@ -23,11 +23,14 @@ from config.env import (
     secret_from_file,
 )
 from config.logs import logging_config
+from config.mail import mail_options
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_text("TOOLCRIB_DATA") or BASE_DIR / "var").resolve()
 WORKSPACES_DIR = DATA_DIR / "workspaces"
 KEYS_DIR = DATA_DIR / "keys"
+# What was published of the audit log. On another disk it also outlives this one.
+ANCHORS_DIR = Path(env_text("AUDIT_ANCHORS_DIR") or DATA_DIR / "anchors").resolve()
 
 SECRET_KEY = env_text("SECRET_KEY") or secret_from_file(DATA_DIR / "secret_key")
 DEBUG = False
@@ -36,6 +39,7 @@ HTTPS = env_bool("HTTPS", False)
 CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
+    "tools",  # first: its changepassword and createsuperuser stand before Django's
     "tools.admin.apps.ToolcribAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -51,7 +55,6 @@ INSTALLED_APPS = [
     "django_htmx",
     "sandbox",
     "audit",
-    "tools",
 ]
 
 MIDDLEWARE = [
@@ -102,6 +105,17 @@ DATABASES["default"]["OPTIONS"] = {
     "server_side_binding": True,
     "prepare_threshold": env_int("DATABASE_PREPARE", 3) or None,
     "pool": {"min_size": 1, "max_size": env_int("DATABASE_POOL", 20, least=2), "timeout": 10},
+}
+# Whoever waits for a lock, forgot an open transaction, or runs a statement without end, holds up
+# evidence and calls of others; so does a network that is silent. A rung each of config/ladder.py.
+DATABASE_LOCK_S, DATABASE_SILENT_S, DATABASE_IDLE_S, DATABASE_STATEMENT_S = 10, 20, 60, 300
+DATABASES["default"]["OPTIONS"] = {
+    "options": f"-c lock_timeout={DATABASE_LOCK_S}s -c statement_timeout={DATABASE_STATEMENT_S}s"
+    f" -c idle_in_transaction_session_timeout={DATABASE_IDLE_S}s",
+    "tcp_user_timeout": DATABASE_SILENT_S * 1000,
+    "keepalives_idle": DATABASE_SILENT_S // 2,
+    "keepalives_interval": DATABASE_SILENT_S // 4,
+    **DATABASES["default"]["OPTIONS"],  # type: ignore[dict-item]
 }
 ATOMIC_REQUESTS = False  # denials are recorded in a transaction of their own
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -189,7 +203,11 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
     "SORT_OPERATIONS": False,
-    "ENUM_NAME_OVERRIDES": {"AllowanceKindEnum": ["calls", "cost"]},
+    "ENUM_NAME_OVERRIDES": {
+        "AllowanceKindEnum": ["calls", "cost"],
+        "ResolutionEnum": "tools.models.execution.Resolution",
+        "AuditOutcomeEnum": ["started", "success", "failure", "denied", "changed"],
+    },
 }
 
 # Several processes count; each writes a file of its own here and /metrics adds them up.
@@ -206,14 +224,35 @@ EGRESS_ALLOW_PRIVATE = env_networks("EGRESS_ALLOW_PRIVATE")
 EGRESS_CA_FILE = env_text("EGRESS_CA_FILE")
 EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
 EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)
+# How long a worker that was told to stop lets its calls run before it hands them back.
+EXECUTION_GRACE_S = env_int("EXECUTION_GRACE_S", 20, least=0, most=600)
+# A call that has waited so long for a worker never begins.
+EXECUTION_QUEUE_S = env_int("EXECUTION_QUEUE_S", 600, least=10, most=86_400)
+# When the first in line has waited so long, further calls are turned away.
+QUEUE_AGE_S = env_int("QUEUE_AGE_S", 30, least=1, most=3600)
 # How long a held call waits for a person.
 CONFIRMATION_MINUTES = env_int("CONFIRMATION_MINUTES", 15, least=1, most=10_080)
+# How long an idempotency key stands for the call it was first sent with.
+IDEMPOTENCY_HOURS = env_int("IDEMPOTENCY_HOURS", 24, least=1, most=8760)
 EVENT_STREAMS = env_int("EVENT_STREAMS", WEB_THREADS // 2, least=1)
 SESSION_IDLE_HOURS = env_int("SESSION_IDLE_HOURS", 24, least=1, most=8760)
 METRICS_TOKEN = env_text("METRICS_TOKEN")
 # Raw Ed25519 public keys of whoever issues licences, in base64; without one none is installed.
 LICENSE_KEYS = env_keys("LICENSE_KEYS")
+# Records older are moved to files below DATA_DIR/audit-archive; what went in or came out of a call
+# is erased. 0 is for ever.
+AUDIT_RETENTION_DAYS = env_int("AUDIT_RETENTION_DAYS", 400, most=36_500)
+AUDIT_PAYLOAD_DAYS = env_int("AUDIT_PAYLOAD_DAYS", 90, most=36_500)
+# Where checkpoints of the audit log are left besides: POST to a webhook, PUT below a store's URL.
+AUDIT_ANCHOR_URL = env_text("AUDIT_ANCHOR_URL")
+AUDIT_ANCHOR_PUT_URL = env_text("AUDIT_ANCHOR_PUT_URL")
+AUDIT_ANCHOR_TOKEN = env_text("AUDIT_ANCHOR_TOKEN")
 TOKEN_DAYS = env_int("TOKEN_DAYS", 90, least=1, most=365)
+
+# --- alerts -------------------------------------------------------------------------------------
+EMAIL_OPTIONS = mail_options(env_text("EMAIL_URL"))
+EMAIL_FROM = env_text("EMAIL_FROM", "toolcrib@localhost")
+ALERT_POST = "config.outbound.post"
 
 CELERY_BROKER_URL = broker_url(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
@@ -226,7 +265,8 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "ack_emulation": False,  # a hint that is lost is given again; keeping copies is for others
-    "socket_timeout": 10,
+    "socket_timeout": 3,  # a Redis that hangs holds up no call for longer
+    "socket_connect_timeout": 2,
     "socket_keepalive": True,
     "health_check_interval": 25,
     "global_keyprefix": "toolcrib:celery:",
@@ -239,10 +279,15 @@ _BEATS = {
     "tools.execution.tasks.watch_confirmations": 10,
     "tools.execution.tasks.record_isolation": 15,
     "audit.tasks.raise_alerts": 15,
+    "audit.tasks.watch_sealer": 15,
+    "audit.tasks.deliver_alerts": 10,
     "tools.execution.tasks.forget_expired": 60,
     "tools.execution.tasks.forget_rate_hits": 60,
     "tools.execution.tasks.keep_sessions": 60,
+    "tools.execution.tasks.forget_idempotency_keys": 600,
     "tools.execution.tasks.apply_license_expiry": 3600,
+    "audit.tasks.keep_evidence": 86_400,
+    "audit.tasks.verify_logs": 86_400,
 }
 CELERY_BEAT_SCHEDULE = {
     task: {"task": task, "schedule": float(every_s), "options": {"expires": every_s}}

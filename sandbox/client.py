@@ -1,4 +1,8 @@
-"""What a worker calls. A run either has a result or a SANDBOX_ERROR; nothing is raised for it."""
+"""What a worker calls. A run either has a result or a SANDBOX_ERROR; nothing is raised for it.
+
+Whether anything of the tool ran can be told from the code: with one of `errors.NEVER_RAN` nothing
+did, and with LOST nobody knows.
+"""
 
 import json
 import os
@@ -6,66 +10,117 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 from sandbox import wire
-from sandbox.egress.client import EgressClient, Ticket
+from sandbox.egress.client import EgressClient
 from sandbox.egress.policy import Tally
 from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.spec import Mount, Network, Outcome, SandboxResult, SandboxSpec
 
 _CONNECT_TIMEOUT_S = 5.0
+_REACH_S = 10.0  # a sandboxd that was killed is back in one or two; in several on a busy machine
+_PAUSES_S = (0.05, 0.1, 0.2, 0.4)
 _SPARE_TIME_S = 30.0  # beyond the run's wall limit: waiting for a slot, a loaded machine
 _LOOK_AT_EVENT_S = 0.05
+_SPEAK_S = 1.0
 _CANCEL_TIMEOUT_S = 1.0
+
+Until = Callable[[], float]  # a time of the monotonic clock; later each time a lease is renewed
 
 
 class SandboxClient:
-    """Thread-safe; keeps connections for further runs and none across a fork."""
+    """Thread-safe; keeps connections for further runs and none across a fork.
 
-    def __init__(self, socket_path: str, egress_path: str = "") -> None:
-        self._path = socket_path
+    `reach_s` is how long a sandboxd that is away is waited for, and `spare_s` how long it may take
+    for a run beyond the run's own time.
+    """
+
+    def __init__(
+        self,
+        socket_path: str,
+        egress_path: str = "",
+        *,
+        reach_s: float = _REACH_S,
+        spare_s: float = _SPARE_TIME_S,
+    ) -> None:
+        self._path, self._reach_s, self._spare_s = socket_path, reach_s, spare_s
         self._egress = EgressClient(egress_path) if egress_path else None
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def run(self, spec: SandboxSpec, *, cancelled: threading.Event | None = None) -> SandboxResult:
+    def run(
+        self,
+        spec: SandboxSpec,
+        *,
+        cancelled: threading.Event | None = None,
+        until: Until | None = None,
+    ) -> SandboxResult:
         """Blocks until the run has ended; setting `cancelled` ends it within a second.
 
-        Not repeated when the connection breaks: the job may have begun.
+        `until` says for how long this process may let it run; sandboxd is told, and ends the run
+        then, also when this process was stopped or hangs. A sandboxd that is away is waited for;
+        the run is not repeated when the connection breaks, for it may have begun.
         """
+        watch = Watch(cancelled or threading.Event(), until)
         if spec.profile.network == Network.NONE:
-            return self._run(spec, None, cancelled)
+            return self._run(spec, None, watch)
+        if self._egress is None:
+            return _without_egress("no egress broker was named")
+        # The broker hears from us alone what this run may reach.
+        open_ticket = partial(self._egress.open, spec.egress)
         try:
-            ticket = self._ticket(spec)
+            ticket = self._reached(open_ticket, watch)
         except (OSError, SpecInvalid) as error:
-            return _without_egress(error)
-        result = self._run(spec, ticket.name, cancelled)
+            return _without_egress(f"it took no ticket: {error}")
+        if ticket is None:
+            return _not_begun()
+        result = self._run(spec, ticket.name, watch)
         try:
             return _with_tally(result, ticket.close())
         except OSError:  # the broker died, and with it what it had counted
             return replace(result, usage=replace(result.usage, network_requests=None))
 
-    def _ticket(self, spec: SandboxSpec) -> Ticket:
-        """The broker hears from us alone what this run may reach. Raises OSError."""
-        if self._egress is None:
-            raise ConnectionRefusedError("no egress broker was named")
-        return self._egress.open(spec.egress)
-
-    def _run(
-        self, spec: SandboxSpec, ticket: str | None, cancelled: threading.Event | None
-    ) -> SandboxResult:
+    def _run(self, spec: SandboxSpec, ticket: str | None, watch: "Watch") -> SandboxResult:
         try:
-            connection = self._connection()
-            result = connection.run(spec, ticket, cancelled)
-        except (OSError, wire.ConnectionEnded, wire.FrameTooLarge) as error:
+            connection = self._reached(partial(self._submitted, spec, ticket, watch), watch)
+        except OSError as error:
             return _unreachable(error)
+        if connection is None:
+            return _not_begun()
+        try:
+            result = connection.result(spec.limits.wall_s + self._spare_s, watch)
+        except (OSError, wire.ConnectionEnded, wire.FrameTooLarge) as error:
+            return _lost(error)
         self._keep(connection)
         return result
+
+    def _submitted(self, spec: SandboxSpec, ticket: str | None, watch: "Watch") -> "Connection":
+        """One that took the whole request. Raises OSError."""
+        connection = self._connection()
+        connection.submit(spec, ticket, watch)
+        return connection
+
+    def _reached[Got](self, work: Callable[[], Got], watch: "Watch") -> Got | None:
+        """What a process gives that may be away for a moment; None when the run was given up
+        meanwhile. Raises OSError when it stays away."""
+        deadline = time.monotonic() + self._reach_s
+        for pause_s in chain(_PAUSES_S, repeat(_PAUSES_S[-1])):
+            if watch.over():
+                return None
+            try:
+                return work()
+            except OSError:
+                if time.monotonic() + pause_s > deadline:
+                    raise
+            watch.cancelled.wait(pause_s)
+        return None
 
     def ping(self) -> dict[str, Any]:
         """What this sandboxd can do and how many slots it has. Raises OSError."""
@@ -76,11 +131,8 @@ class SandboxClient:
         return self._ask({"type": "examine", "mounts": [asdict(mount) for mount in mounts]})
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        try:
-            connection = self._connection()
-            answer = connection.ask(question)
-        except wire.ConnectionEnded:
-            raise ConnectionResetError("sandboxd closed the connection") from None
+        connection = self._connection()
+        answer = connection.ask(question)
         self._keep(connection)
         return answer
 
@@ -91,12 +143,17 @@ class SandboxClient:
             self._egress.close()
 
     def _connection(self) -> "Connection":
-        """A kept one that still lives, else a new one. Raises OSError."""
+        """A kept one that still lives, else a new one that was answered on. Raises OSError.
+
+        A sandboxd that hangs, or lets us not in, is found out before anything is asked of it.
+        """
         while (kept := self._pop()) is not None:
             if kept.fresh():
                 return kept
             kept.close()
-        return Connection(self._path)
+        made = Connection(self._path)
+        made.ask({"type": "ping"})
+        return made
 
     def _pop(self) -> "Connection | None":
         with self._lock:
@@ -141,17 +198,24 @@ class Connection:
         return not self._readable(0)
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        with self._closed_by_failure():
-            wire.send(self._socket, wire.encode(question))
-            return dict(json.loads(self._reader.read()))
+        """Raises OSError."""
+        try:
+            with self._closed_by_failure():
+                wire.send(self._socket, wire.encode(question))
+                return dict(json.loads(self._reader.read()))
+        except wire.ConnectionEnded:
+            raise ConnectionResetError("sandboxd closed the connection") from None
 
-    def run(
-        self, spec: SandboxSpec, ticket: str | None, cancelled: threading.Event | None
-    ) -> SandboxResult:
+    def submit(self, spec: SandboxSpec, ticket: str | None, watch: "Watch") -> None:
+        """Raises OSError, and then sandboxd has not the whole of it: nothing can have begun."""
+        with self._closed_by_failure():
+            wire.send(self._socket, *self._frames(spec, ticket, watch))
+
+    def result(self, patience_s: float, watch: "Watch") -> SandboxResult:
+        """Of what was submitted. Raises OSError, ConnectionEnded and FrameTooLarge."""
         try:
             with self._closed_by_failure():  # which ends the run, if it has begun
-                wire.send(self._socket, *self._frames(spec, ticket))
-                header = self._await(spec.limits.wall_s + _SPARE_TIME_S, cancelled)
+                header = self._await(patience_s, watch)
                 return _result(header, self._reader.read())
         except Cancelled:
             message = "the caller ended the run"
@@ -165,8 +229,8 @@ class Connection:
             yield
             undo.pop_all()
 
-    def _frames(self, spec: SandboxSpec, ticket: str | None) -> list[bytes]:
-        frames = list(wire.run_frames(spec, ticket))
+    def _frames(self, spec: SandboxSpec, ticket: str | None, watch: "Watch") -> list[bytes]:
+        frames = list(wire.run_frames(spec, ticket, watch.told))
         if spec.profile.digest not in self._sent_profiles:
             if len(self._sent_profiles) >= wire.PROFILES_PER_CONNECTION:
                 self._sent_profiles.clear()  # as the other side does at this point
@@ -174,18 +238,19 @@ class Connection:
             self._sent_profiles.add(spec.profile.digest)
         return frames
 
-    def _await(self, patience_s: float, cancelled: threading.Event | None) -> bytes:
-        """The header of the answer. Raises Cancelled, ConnectionEnded, TimeoutError."""
+    def _await(self, patience_s: float, watch: "Watch") -> bytes:
+        """The header of the answer. Raises Cancelled, ConnectionEnded, OSError."""
         deadline = time.monotonic() + patience_s
         while (header := self._reader.next_whole()) is None:
-            if cancelled is not None and cancelled.is_set() and self.usable:
+            if self.usable and watch.over():
                 self._hang_up()
                 deadline = time.monotonic() + _CANCEL_TIMEOUT_S
             left = deadline - time.monotonic()
             if left <= 0:
                 raise (TimeoutError("sandboxd did not answer") if self.usable else Cancelled)
-            wait_s = left if cancelled is None else min(left, _LOOK_AT_EVENT_S)
-            if self._readable(wait_s) and not self._reader.feed():
+            if self.usable and (until := watch.news()) is not None:
+                wire.send(self._socket, wire.alive_frame(until))
+            if self._readable(min(left, _LOOK_AT_EVENT_S)) and not self._reader.feed():
                 raise wire.ConnectionEnded
         return header
 
@@ -198,6 +263,31 @@ class Connection:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(timeout_s * 1000))
+
+
+class Watch:
+    """What may end one run from this side: an event, and a time that moves on."""
+
+    def __init__(self, cancelled: threading.Event, until: Until | None) -> None:
+        self.cancelled, self._until = cancelled, until
+        self.told = until() if until is not None else None
+        self._spoke_at = time.monotonic()
+
+    def over(self) -> bool:
+        if self.cancelled.is_set():
+            return True
+        return self._until is not None and self._until() <= time.monotonic()
+
+    def news(self) -> float | None:
+        """A later time than sandboxd was told, about once a second."""
+        now = time.monotonic()
+        if self._until is None or now - self._spoke_at < _SPEAK_S:
+            return None
+        self._spoke_at, until = now, self._until()
+        if until == self.told:
+            return None
+        self.told = until
+        return until
 
 
 class Cancelled(Exception):
@@ -216,11 +306,11 @@ def _with_tally(result: SandboxResult, tally: Tally) -> SandboxResult:
     return replace(result, usage=usage, network=tally.attempts)
 
 
-def _without_egress(error: Exception) -> SandboxResult:
+def _without_egress(why: str) -> SandboxResult:
     return SandboxResult(
         Outcome.SANDBOX_ERROR,
         error_code=ErrorCode.EGRESS_UNAVAILABLE,
-        error_message=f"the egress broker took no ticket: {error}",
+        error_message=f"the egress broker cannot be used: {why}",
     )
 
 
@@ -229,4 +319,17 @@ def _unreachable(error: Exception) -> SandboxResult:
         Outcome.SANDBOX_ERROR,
         error_code=ErrorCode.SANDBOX_UNREACHABLE,
         error_message=f"sandboxd cannot be reached: {type(error).__name__} {error}".strip(),
+    )
+
+
+def _not_begun() -> SandboxResult:
+    message = "the caller ended the run before it began"
+    return SandboxResult(Outcome.CANCELLED, None, ErrorCode.NOT_BEGUN, message)
+
+
+def _lost(error: Exception) -> SandboxResult:
+    return SandboxResult(
+        Outcome.SANDBOX_ERROR,
+        error_code=ErrorCode.LOST,
+        error_message=f"sandboxd was lost during the run: {type(error).__name__} {error}".strip(),
     )

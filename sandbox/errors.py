@@ -21,6 +21,20 @@ class ErrorCode(StrEnum):
     SANDBOX_UNREACHABLE = "SANDBOX_UNREACHABLE"
     LAUNCH_FAILED = "LAUNCH_FAILED"
     EGRESS_UNAVAILABLE = "EGRESS_UNAVAILABLE"
+    NOT_BEGUN = "NOT_BEGUN"  # given up before anything of the tool ran
+    LOST = "LOST"  # it had begun, or may have, and nobody knows how far it came
+
+
+# With these nothing of the tool ran.
+NEVER_RAN = frozenset(
+    {
+        ErrorCode.ISOLATION_UNAVAILABLE,
+        ErrorCode.SANDBOX_UNREACHABLE,
+        ErrorCode.LAUNCH_FAILED,
+        ErrorCode.EGRESS_UNAVAILABLE,
+        ErrorCode.NOT_BEGUN,
+    }
+)
 
 
 class SandboxError(Exception):

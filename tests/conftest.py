@@ -11,6 +11,7 @@ from django.db import connections
 from django.test import Client
 from hypothesis import settings
 
+from audit import source
 from tests import crib as cribs
 from tests import factories
 from tests.api import Api
@@ -52,6 +53,7 @@ def _nothing_remembered() -> None:
     """What a process keeps of the catalog belongs to a test that has been rolled back."""
     registry.forget()
     grants.forget()
+    source.forget()  # a command of the test before
 
 
 @pytest.fixture

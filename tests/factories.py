@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Permission
+from django.utils import timezone
 
 from audit.actions import Actor
 from tests.api import Api
@@ -130,6 +131,13 @@ def claimed(execution: Execution, times: int = 1, worker: str = "gone") -> Execu
         won = Execution.objects.claim(execution.pk, worker=worker, lease_s=60)
         assert won is not None
     return Execution.objects.get(pk=execution.pk)
+
+
+def ended(execution: Execution, **fields: Any) -> None:
+    """Over, as its worker leaves it."""
+    claimed(execution)
+    over = {"status": Status.SUCCESS, "completed_at": timezone.now(), "lease_until": None}
+    Execution.objects.filter(pk=execution.pk).update(**over | fields)
 
 
 def release(execution: Execution) -> None:

@@ -4,11 +4,14 @@ import secrets
 
 from django.db import transaction
 
-from audit.actions import Actor
+from audit.actions import Actor, record
+from audit.changes import difference
+from audit.events import Event, Outcome
 from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import CallerKind
 from tools.models import LicenseTier, Organization, User
 from tools.policy.actions import create_organization
+from tools.policy.installation import record_settings
 
 FIRST_ORGANIZATION = "default"
 FIRST_ADMINISTRATOR = "admin"
@@ -31,12 +34,21 @@ def first_administrator() -> str | None:
         create_organization(slug=FIRST_ORGANIZATION, name="Default", tier=tier, by=by)
     for organization in Organization.objects.all():
         install_builtins(organization=organization, by=system(organization.slug))
+    record_settings()
     if User.objects.filter(is_superuser=True).exists():
         return None
+    return _make_administrator(Organization.objects.earliest("created_at"))
+
+
+def _make_administrator(place: Organization) -> str:
+    """Their password. It is in no record; that there is such an account is."""
     password = secrets.token_urlsafe(12)
-    User.objects.create_superuser(
-        FIRST_ADMINISTRATOR,
-        password=password,
-        organization=Organization.objects.earliest("created_at"),
+    User.objects.create_superuser(FIRST_ADMINISTRATOR, password=password, organization=place)
+    record(
+        Event.ROW_CHANGE,
+        by=system(place.slug),
+        outcome=Outcome.CHANGED,
+        subject=f"user:{FIRST_ADMINISTRATOR}",
+        details=difference(None, {"is_staff": True, "is_superuser": True}),
     )
     return password

@@ -52,6 +52,18 @@ class Mismatch(ToolcribError):
     code, http_status = "idempotency_key_reused", 422
 
 
+class Shed(ToolcribError):
+    """Too much waits or runs already. Counted, and recorded in sums: no row is written of it."""
+
+    code, http_status = "queue_full", 429
+
+
+class Overloaded(Shed):
+    """Calls are not begun in time, whoever sent them."""
+
+    code, http_status, retry_after_s = "overloaded", 503, 5
+
+
 class Unavailable(ToolcribError):
     """We cannot do it now; the same request may succeed later."""
 
@@ -81,6 +93,12 @@ class QuotaExceeded(Refused):
     """A quota or a budget of the caller has no room for the call. Nothing was reserved."""
 
     code, http_status = "quota_exceeded", 429
+
+
+class AuditHalted(Refused):
+    """The log of the caller's organization does not agree with what was published of it."""
+
+    code, http_status, retry_after_s = "audit_halted", 503, 60
 
 
 class InvalidCall(Refused):

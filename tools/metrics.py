@@ -53,6 +53,11 @@ queue_seconds = Histogram(
     "From acceptance to start.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30),
 )
+polled = Counter(
+    "toolcrib_polled_total",
+    "Calls a worker found by looking, because its hint was late or Redis silent.",
+    ["reason"],
+)
 sandbox_ends = Counter(
     "toolcrib_sandbox_ends_total", "Sandboxed runs by how they ended; a tool's own codes as tool.",
     ["code"],
@@ -94,6 +99,22 @@ allowance_alerts = Counter(
     "toolcrib_allowance_alerts_total",
     "Quotas (calls) and budgets (cost) that are used to 80 or 100 percent.",
     ["kind", "percent"],
+)
+shed = Counter(
+    "toolcrib_shed_total", "Calls turned away because too much waited or ran, by code.", ["code"]
+)
+queue_age = Gauge(
+    "toolcrib_queue_age_seconds",
+    "How long the first in line has waited that may begin, as of the last second with a call.",
+    multiprocess_mode="mostrecent",
+)
+queue_depth = Gauge(
+    "toolcrib_queue_depth",
+    "Calls that wait for a worker, as of the last second with a call.",
+    multiprocess_mode="mostrecent",
+)
+expired_calls = Counter(
+    "toolcrib_expired_calls_total", "Calls that were dropped: none of them had begun in time."
 )
 denials = Counter("toolcrib_denials_total", "Refused calls by reason.", ["reason"])
 unknown_names = Counter(

@@ -47,6 +47,7 @@ def tool_shape(tool: CatalogTool) -> dict[str, Any]:
         "status": tool.status,
         "status_reason": tool.status_reason,
         "critical": tool.critical,
+        "max_concurrency": tool.max_concurrency,
         "digest": tool.digest,
         "signature": {"key_id": tool.key_id, "value": tool.signature},
         "origin": tool.origin,
@@ -82,6 +83,7 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
         "observation": execution.observation,
         "error_code": execution.error_code or None,
         "error_message": execution.error_message or None,
+        "error_details": execution.error_details,
         "cached": execution.cached,
         "cost": money(execution.cost),
         "metadata": {
@@ -100,8 +102,20 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
             "state_after": execution.state_after or execution.state,
         },
         "confirmation": held_shape(held) if held else None,
+        "resolution": resolution_shape(execution),
         "warnings": execution.warnings,
         **({"rate": execution.rate.as_dict()} if execution.rate else {}),
+    }
+
+
+def resolution_shape(execution: Execution) -> dict[str, Any] | None:
+    if not execution.resolved_as:
+        return None
+    return {
+        "outcome": execution.resolved_as,
+        "at": moment(execution.resolved_at),
+        "by": execution.resolved_by,
+        "reason": execution.resolution_reason,
     }
 
 
@@ -247,6 +261,7 @@ def agent_shape(agent: Agent, tools: list[str]) -> dict[str, Any]:
         "description": agent.description,
         "active": agent.active,
         "strict": agent.strict,
+        "max_in_flight": agent.max_in_flight,
         "groups": account.granted_groups,
         "tools": tools,
         "permissions": account.granted_permissions,
@@ -278,6 +293,8 @@ def organization_shape(organization: Organization) -> dict[str, Any]:
         "minimum_isolation": organization.minimum_isolation,
         "allowed_hosts": organization.allowed_hosts,
         "time_zone": organization.time_zone,
+        "max_concurrency": organization.max_concurrency,
+        "max_queue_depth": organization.max_queue_depth,
         "created_at": moment(organization.created_at),
     }
 

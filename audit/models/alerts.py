@@ -1,16 +1,25 @@
 """What is watched for in the records, what was found, and whom it is told."""
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, IntegerField, Q, When
 from django.db.models.functions import Now
 from uuid_utils.compat import uuid7
 
 from audit.events import Severity
 
 
+def worst_first(field: str = "severity") -> Case:
+    """To order by."""
+    whens = [When(Q((field, severity)), then=-severity.rank) for severity in Severity]
+    return Case(*whens, output_field=IntegerField())
+
+
 class AlertQuerySet(models.QuerySet["Alert"]):
     def open(self) -> "AlertQuerySet":
         return self.filter(acknowledged_at__isnull=True)
+
+    def worst_first(self) -> "AlertQuerySet":
+        return self.order_by(worst_first(), "-last_at", "-id")
 
 
 class Alert(models.Model):
@@ -66,6 +75,7 @@ class AlertRule(models.Model):
     least = models.PositiveIntegerField(default=1, help_text="Findings before it is an alert.")
     values = models.JSONField(default=dict, blank=True, help_text="Codes, reasons: as kind needs.")
     enabled = models.BooleanField(default=True)
+    looked_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ["name"]

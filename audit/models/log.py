@@ -22,6 +22,9 @@ class AuditLog(models.Model):
         default=bytes, help_text="32 bytes for each complete subtree, the largest first."
     )
     horizon = TransactionIdField(null=True)
+    anchored = models.BooleanField(
+        db_default=False, help_text="Whether something that was published of it was seen since."
+    )
     sealed_at = models.DateTimeField(null=True)
     halted_at = models.DateTimeField(null=True)
     halted_reason = models.CharField(max_length=300, blank=True)

@@ -49,6 +49,11 @@ class AuditRecord(models.Model):
             ),
             models.Index(fields=["execution_id"], name="audit_of_execution"),
             models.Index(fields=["transaction"], name="audit_by_transaction"),
+            models.Index(
+                fields=["organization", "actor", "subject", "occurred_at"],
+                name="audit_starts",
+                condition=Q(code="TOOL.START"),
+            ),
             BrinIndex(fields=["occurred_at"], name="audit_by_time"),
         ]
         constraints = [
@@ -93,8 +98,8 @@ class AuditPayload(models.Model):
 
 
 class AuditKey(models.Model):
-    """An organization's key for payloads, itself encrypted. A new one in its place erases every
-    payload that was sealed before."""
+    """An organization's key for payloads, encrypted under one in a file outside the database: a
+    row without its file opens nothing, and a new one takes its place."""
 
     organization = models.CharField(max_length=63, primary_key=True)
     wrapped = models.BinaryField()

@@ -4,23 +4,27 @@ import json
 import os
 import select
 import socket
+import struct
 from collections.abc import Callable
 
 from sandbox.daemon.answers import End, read_answer
 from sandbox.daemon.children import threads_of_user
+from sandbox.daemon.ending import was_killed
 from sandbox.daemon.meter import KeptText, Meter
 from sandbox.daemon.slot import Slot
-from sandbox.errors import ErrorCode
+from sandbox.daemon.worker import Worker
+from sandbox.errors import ErrorCode, Refused
 from sandbox.inside import frames
 from sandbox.spec import Limits, Outcome, SandboxResult
 
 _CHUNK = 1 << 16
+_AT_ONCE = struct.pack("ll", 1, 0)  # a timeval: a slot that waits for its job reads it at once
 _SHORT_RUN_MS = 4.0  # a run that is over by then has the processors to itself
 _SPARE_PROCESSES = 16  # with a cgroup the rlimit stands behind it: the cgroup counts refusals
-_GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _OUTCOMES: dict[str, Outcome] = {
     ErrorCode.TIMEOUT: Outcome.TIMEOUT,
     ErrorCode.CANCELLED: Outcome.CANCELLED,
+    ErrorCode.LOST: Outcome.SANDBOX_ERROR,
 }
 _UNLIMITED = 1 << 16
 _MAYBE_REFUSED = (ErrorCode.TOOL_ERROR, ErrorCode.EXITED)
@@ -36,21 +40,27 @@ _MESSAGES = {
     ErrorCode.OPERATIONS_LIMIT: "the tool did more than {limits.filesystem_operations} operations"
     " on files",
     ErrorCode.EXITED: "the tool's process ended without a result",
+    ErrorCode.LOST: "the tool's process was killed by somebody else",
 }
+_SILENT = "the worker said nothing for so long that its lease must be running out"
+
+
+class SlotEnded(Exception):
+    """The slot died, or did not take its job, before it had all of it: nothing of the tool ran."""
 
 
 class Run:
     """Single use, like the slot it drives."""
 
-    def __init__(self, slot: Slot, limits: Limits, worker: socket.socket) -> None:
-        self._slot, self._limits = slot, limits
+    def __init__(self, slot: Slot, limits: Limits, worker: Worker) -> None:
+        self._slot, self._limits, self._worker = slot, limits, worker
         self._meter = Meter(limits, slot.leaf, slot.operations)
         self._reader = frames.FrameReader(slot.channel, limits.output_bytes + 1)
         self._streams = {slot.stdout: KeptText(), slot.stderr: KeptText()}
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], End | None]] = {}
         self._watch(slot.channel.fileno(), self._hear)
-        self._watch(worker.fileno(), lambda: self._over(ErrorCode.CANCELLED), _GONE)
+        self._watch(worker.fileno(), self._listen)
         for stream in self._streams:
             self._watch(stream, lambda stream=stream: self._drain(stream))  # type: ignore[misc]
         if slot.scratch is not None:  # no namespace ends the others, who hold the channel as well
@@ -62,7 +72,10 @@ class Run:
             self._watch(slot.leaf.alarm, lambda: self._over(ErrorCode.MEMORY_LIMIT))
 
     def perform(self, body: bytes, start_s: float, sandbox_id: str) -> tuple[SandboxResult, bytes]:
-        """The result, and the output as JSON text that was found to be clean."""
+        """The result, and the output as JSON text that was found to be clean.
+
+        Raises SlotEnded, and Refused with NOT_BEGUN when nobody waits for it any more.
+        """
         self._slot.leaf.limit(self._limits.memory_bytes, self._limits.processes)
         if self._slot.operations is not None:
             self._slot.operations.reset(self._limits.filesystem_operations)
@@ -82,10 +95,7 @@ class Run:
         return result, end.output
 
     def _converse(self, body: bytes) -> End:
-        try:
-            frames.send(self._slot.channel, self._slot_limits(), body)
-        except OSError:
-            return self._correct(self._over(ErrorCode.EXITED))
+        self._begin(body)
         while True:
             ready = self._poll.poll(self._patience_ms())
             for descriptor, _ in ready:
@@ -95,10 +105,21 @@ class Run:
             exceeded = self._meter.exceeded()
             if exceeded is not None:
                 return self._over(exceeded)
+            if self._worker.left_s() <= 0:
+                return End(code=ErrorCode.LOST, message=_SILENT)
             self._slot.refill()
 
+    def _begin(self, body: bytes) -> None:
+        if not self._worker.waits():
+            raise Refused(ErrorCode.NOT_BEGUN, "nobody waited for the run when it could begin")
+        try:
+            self._slot.channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _AT_ONCE)
+            frames.send(self._slot.channel, self._slot_limits(), body)
+        except OSError:  # it is gone, or reads nothing: meanwhile nobody would look at the clock
+            raise SlotEnded from None
+
     def _patience_ms(self) -> float:
-        watch_ms = max(0, self._meter.watch_s() * 1000)
+        watch_ms = max(0, min(self._meter.watch_s(), self._worker.left_s()) * 1000)
         return watch_ms if self._slot.ordered else min(watch_ms, _SHORT_RUN_MS)
 
     def _slot_limits(self) -> bytes:
@@ -123,8 +144,16 @@ class Run:
     def _over(self, code: ErrorCode) -> End:
         return End(code=code, message=_MESSAGES[code].format(limits=self._limits))
 
+    def _listen(self) -> End | None:
+        return None if self._worker.hear() else self._over(ErrorCode.CANCELLED)
+
     def _hear(self) -> End | None:
-        """The tool's side said something, or closed."""
+        """The tool's side said something, or closed. Raises SlotEnded.
+
+        The kernel tells an end that left some of what we sent unread from any other.
+        """
+        if self._slot.channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise SlotEnded
         open_still = self._reader.feed()
         try:
             frame = self._reader.next_whole()
@@ -174,8 +203,13 @@ class Run:
             return self._over(ErrorCode.DISK_LIMIT)
         if end.code is None and self._meter.late():  # an answer counts until the deadline
             return self._over(ErrorCode.TIMEOUT)
-        exceeded = self._meter.exceeded() if end.code == ErrorCode.EXITED else None
-        return self._over(exceeded) if exceeded else end
+        return self._of_exit(end) if end.code == ErrorCode.EXITED else end
+
+    def _of_exit(self, end: End) -> End:
+        """A process that is gone went over a limit, was killed by somebody, or ended itself."""
+        if exceeded := self._meter.exceeded():
+            return self._over(exceeded)
+        return self._over(ErrorCode.LOST) if was_killed(self._slot.pidfd) else end
 
 
 def _outcome(end: End) -> Outcome:

@@ -7,7 +7,9 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +20,10 @@ from sandbox.daemon.doors import Doors
 from sandbox.daemon.logs import log
 from sandbox.daemon.paths import flaw_of
 from sandbox.daemon.reap import Janitor
-from sandbox.daemon.run import Run
+from sandbox.daemon.run import Run, SlotEnded
+from sandbox.daemon.slot import Slot
 from sandbox.daemon.slots import Slots
+from sandbox.daemon.worker import Worker
 from sandbox.errors import ErrorCode, Refused, SpecInvalid
 from sandbox.fields import Fields
 from sandbox.levels import within
@@ -37,6 +41,7 @@ from sandbox.spec import (
 
 _PEER = struct.Struct("3i")
 _BACKLOG = 128
+_MOST_DEAD_SLOTS = 16
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,9 @@ class Service:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             order = Order(doctor.ORGANIZATION, profile, limits, json.dumps(body).encode())
-            return self.run(order, ours)
+            return self.run(order, Worker(ours))
 
-    def serve(self, order: Order, worker: socket.socket) -> tuple[SandboxResult, bytes]:
+    def serve(self, order: Order, worker: Worker) -> tuple[SandboxResult, bytes]:
         profile = self.capability.placed(order.profile)
         refusal = self.capability.refusal(profile.level, profile)
         if refusal is None:
@@ -96,30 +101,49 @@ class Service:
             return None
         return "without control groups Strict has one process, and this runtime needs more"
 
-    def run(self, order: Order, worker: socket.socket) -> tuple[SandboxResult, bytes]:
+    def run(self, order: Order, worker: Worker) -> tuple[SandboxResult, bytes]:
         asked = time.monotonic()
-        sandbox_id = f"{os.getpid()}-{next(self._numbers)}"
         limits = within(order.profile.level, order.limits, self.capability.counted)
+        order = replace(order, limits=limits)
         try:
-            with self._slots.taken(order.organization, order.profile, limits) as slot:
-                try:
-                    with self._doors.opened(slot, order.ticket):
-                        run = Run(slot, limits, worker)
-                        return run.perform(order.body, time.monotonic() - asked, sandbox_id)
-                finally:
-                    slot.kill()
-                    slot.refill()
-                    self._janitor.clear(slot)
+            for _ in range(_MOST_DEAD_SLOTS):
+                with self._living(order) as slot, suppress(SlotEnded):
+                    return self._perform(order, slot, worker, asked)
+            raise Refused(ErrorCode.LAUNCH_FAILED, "every slot died before it had its job")
         except Refused as reason:
             log("run_refused", code=reason.code, reason=str(reason))
             return refused(reason.code, str(reason)), b""
+
+    @contextmanager
+    def _living(self, order: Order) -> Iterator[Slot]:
+        """A slot for one run, cleared away afterwards. Raises Refused with LAUNCH_FAILED."""
+        with self._slots.taken(order.organization, order.profile, order.limits) as slot:
+            try:
+                yield slot
+            finally:
+                slot.kill()
+                slot.refill()
+                self._janitor.clear(slot)
+
+    def _perform(
+        self, order: Order, slot: Slot, worker: Worker, asked: float
+    ) -> tuple[SandboxResult, bytes]:
+        """Raises SlotEnded, before the doors are opened where that can be seen: they open once."""
+        if slot.ended:
+            raise SlotEnded
+        sandbox_id = f"{os.getpid()}-{next(self._numbers)}"
+        with self._doors.opened(slot, order.ticket):
+            run = Run(slot, order.limits, worker)
+            return run.perform(order.body, time.monotonic() - asked, sandbox_id)
 
     def describe(self) -> dict[str, Any]:
         return {**self.capability.to_wire(), **self._slots.counts(), "pid": os.getpid()}
 
 
 def refused(code: ErrorCode, reason: str) -> SandboxResult:
-    return SandboxResult(Outcome.SANDBOX_ERROR, error_code=code, error_message=reason)
+    given_up = code == ErrorCode.NOT_BEGUN
+    outcome = Outcome.CANCELLED if given_up else Outcome.SANDBOX_ERROR
+    return SandboxResult(outcome, error_code=code, error_message=reason)
 
 
 class Conversation:
@@ -152,6 +176,8 @@ class Conversation:
                 self._learn(Profile.from_wire(request.value("profile")))
             case "run":
                 self._run(request)
+            case "alive":
+                return  # of a run that was over when it came
             case other:
                 raise SpecInvalid(f"unknown request {other[:40]!r}")
 
@@ -163,12 +189,13 @@ class Conversation:
     def _run(self, request: Fields) -> None:
         organization, digest = request.text("organization"), request.text("profile")
         ticket = request.optional_text("ticket")
+        worker = Worker(self._worker, self._reader, wire.read_until(request))
         limits = request.done(Limits.from_wire(request.value("limits")))
         if digest not in self._profiles:
             raise SpecInvalid("the profile was not sent on this connection")
         body = self._reader.read()
         order = Order(organization, self._profiles[digest], limits, body, ticket)
-        result, output = self._service.serve(order, self._worker)
+        result, output = self._service.serve(order, worker)
         wire.send(self._worker, *wire.result_frames(result, output))
 
 

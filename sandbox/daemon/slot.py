@@ -1,6 +1,7 @@
 """A warm slot as sandboxd holds it: a confined process that waits for its only job."""
 
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable
@@ -46,6 +47,13 @@ class Slot:
     scratch: int | None = None
     ordered: bool = False
     killed: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Its process is gone, before anybody here killed it."""
+        look = select.poll()
+        look.register(self.pidfd, select.POLLIN)
+        return bool(look.poll(0))
 
     def refill(self) -> None:
         """Have the next slot made; later is better, for the making competes with this run."""

@@ -27,7 +27,7 @@ from tools.models import (
     User,
 )
 
-EVIDENCE = (ToolVersion, Execution, ExecutionEvent, Session, StateTransition, AuditRecord)
+EVIDENCE = (ToolVersion, Execution, ExecutionEvent, Session, StateTransition)
 CHANGEABLE = (Agent, LicenseTier, Organization, Tool, ToolGroup, User)
 
 
@@ -127,6 +127,21 @@ def test_staff_without_a_permission_are_refused(staff_client) -> None:
     client = staff_client("view_agent")
     assert client.get(place(Tool, "changelist")).status_code == 403
     assert client.get(place(Agent, "add")).status_code == 403
+
+
+def test_records_are_read_where_reading_is_recorded_and_not_here(admin_client: Client) -> None:
+    assert AuditRecord not in admin.site._registry
+    assert admin_client.get("/admin/audit/auditrecord/").status_code == 404
+
+
+def test_an_execution_is_shown_without_its_secrets(
+    admin_client: Client, organization: Organization, agent: Agent
+) -> None:
+    factories.tool(organization)
+    made = admit(factories.caller(agent), factories.call("echo", {"text": "token=c4nary-9137"}))
+    page = text(admin_client.get(place(Execution, "change", made.pk)))
+    assert "[redacted" in page
+    assert "c4nary" not in page
 
 
 def test_an_identifier_that_is_none_is_no_fault_of_ours(admin_client: Client) -> None:

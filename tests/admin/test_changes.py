@@ -3,19 +3,23 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Group
 from django.test import Client
+from guardian.shortcuts import assign_perm
 
 from audit.models import AuditRecord
 from tests import factories
 from tests.admin.test_admin import place
+from tests.tools import database
 from tests.ui.pages import text
 from tools.models import Agent, LicenseTier, Organization, Token, Tool, ToolGroup, User
 from tools.policy.grant_actions import granted_tools
 
 Count = Callable[[], int]
+NEW = "a good long one 7"
 
 
 def recorded(organization: Organization, code: str) -> AuditRecord:
@@ -112,8 +116,9 @@ def test_an_object_permission_counts_and_is_recorded(
     record = recorded(organization, "ADMIN.GRANT_CHANGE")
     assert record.details == {
         "whom": user.username,
-        "permissions": ["execute_tool"],
-        "before": [],
+        "before": {"permissions": []},
+        "after": {"permissions": ["execute_tool"]},
+        "source": {"transport": "admin"},
     }
 
 
@@ -241,7 +246,27 @@ def test_a_person_is_made_and_changed(
     assert revision() == 2
     record = recorded(organization, "ADMIN.ROW_CHANGE")
     assert record.subject == "user:ada"
+    assert {"before", "after"} <= record.details.keys()
     assert "a good long one" not in json.dumps(record.details)
+
+
+def test_what_a_person_was_granted_is_told_by_what_was_added_and_removed(
+    admin_client: Client, organization: Organization
+) -> None:
+    many = [f"group{n:03}" for n in range(300)]
+    person = factories.person(organization, granted_groups=many)
+    data = {
+        "username": person.username, "is_active": "on", "granted_permissions": "",
+        "granted_groups": "\n".join([*many[1:], "z"]),
+        "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00",
+    }  # fmt: skip
+    admin_client.post(place(User, "change", person.pk), data)
+    told = recorded(organization, "ADMIN.GRANT_CHANGE").details
+    assert (told["added"], told["removed"]) == (
+        {"granted_groups": ["z"]},
+        {"granted_groups": ["group000"]},
+    )
+    assert told["before"] != told["after"]
 
 
 def test_staff_hand_out_no_power(staff_client, staff: User, organization: Organization) -> None:
@@ -274,3 +299,35 @@ def test_a_group_of_people_tells_its_members_organizations(
     admin_client.post(place(Group, "change", group.pk), {"name": "Keepers of tools"})
     assert revision() == 1
     assert recorded(organization, "ADMIN.ROW_CHANGE").subject == "group:Keepers of tools"
+
+
+def test_a_group_of_people_that_is_deleted_is_told_with_all_that_goes_with_it(
+    admin_client: Client, organization: Organization
+) -> None:
+    other, group = factories.organization(f"org-{uuid4().hex[:12]}"), Group.objects.create(name="K")
+    members = [factories.person(home) for home in (organization, other)]
+    group.user_set.set(members)
+    tools = [factories.tool(home, "shiny") for home in (organization, other)]
+    for tool in tools:
+        assign_perm("tools.execute_tool", group, tool)
+    admin_client.post(place(Group, "delete", group.pk), {"post": "yes"})
+    assert not Group.objects.filter(pk=group.pk).exists()
+    for home, member, tool in zip((organization, other), members, tools, strict=True):
+        before = recorded(home, "ADMIN.ROW_CHANGE").details["before"]
+        assert before["members"] == [member.username]
+        assert before["granted"] == [f"execute_tool tool:{tool}"]
+
+
+def test_ones_own_password_is_changed_on_record_or_not_at_all(
+    committed: None, admin_client: Client, admin_user: User, organization: Organization
+) -> None:
+    typed = {"old_password": "correct horse", "new_password1": NEW, "new_password2": NEW}
+    admin_client.raise_request_exception = False
+    with database.no_evidence_for(organization):
+        assert admin_client.post("/admin/password_change/", typed).status_code >= 500
+    admin_user.refresh_from_db()
+    assert admin_user.check_password("correct horse")
+    assert admin_client.post("/admin/password_change/", typed).status_code == 302
+    admin_user.refresh_from_db()
+    assert admin_user.check_password(NEW)
+    assert recorded(organization, "ADMIN.ROW_CHANGE").details["change"] == "own password"

@@ -164,7 +164,7 @@ def ends_by_the_signal_of_the_processor_limit(p: Parameters) -> object:
     os._exit(128 + signal.SIGXCPU)
 
 
-@attack(levels=ALL, seen=(blamed_memory, was_believed), ends=("EXITED", "TOOL_ERROR"))
+@attack(levels=ALL, seen=(blamed_memory, was_believed), ends=("EXITED", "TOOL_ERROR", "LOST"))
 def ends_as_if_the_kernel_had_killed_it(p: Parameters) -> object:
     os.kill(os.getpid(), signal.SIGKILL)
     os._exit(137)

@@ -209,7 +209,7 @@ def said_by(result: SandboxResult) -> str:
 
 def _oddities(attack: Attack, result: SandboxResult) -> Iterator[str]:
     code, message = result.error_code or "", result.error_message or ""
-    if result.outcome == Outcome.SANDBOX_ERROR:
+    if result.outcome == Outcome.SANDBOX_ERROR and code not in attack.ends:
         yield f"there was no run: {code} {message}"
     elif attack.ends and code not in attack.ends:
         yield f"it ended {code or 'well'}, not {' or '.join(sorted(attack.ends))}: {message[:200]}"

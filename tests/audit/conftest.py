@@ -1,6 +1,7 @@
 """Evidence of its own, in a schema of its own, where transactions really commit."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -10,14 +11,21 @@ from django.db.migrations.executor import MigrationExecutor
 
 
 @pytest.fixture
-def ledger(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+def anchored(tmp_path: Path, settings: Any) -> Path:
+    """Where anchors are kept, empty: those of an earlier test would speak of another log."""
+    settings.ANCHORS_DIR = tmp_path / "anchors"
+    return tmp_path / "anchors"
+
+
+@pytest.fixture
+def ledger(anchored: Path, django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
     """The tables of `audit` alone, empty; the running product does not see them. Its schema."""
     schema = f"ledger_{uuid4().hex[:12]}"
     options = connection.settings_dict["OPTIONS"]
     with django_db_blocker.unblock():
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE SCHEMA {schema}")
-        _reconnect(options | {"options": f"-c search_path={schema}"})
+        _reconnect(options | {"options": f"-c search_path={schema}", "application_name": schema})
         executor = MigrationExecutor(connection)
         executor.migrate(executor.loader.graph.leaf_nodes("audit"))
         try:

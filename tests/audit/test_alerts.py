@@ -5,12 +5,13 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.utils import timezone
 
-from audit import alerts
+from audit import alerts, fixed_rules
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.models import Alert, AuditRecord
+from audit.models import Alert, AlertRule, AuditLog, AuditRecord
 
 pytestmark = pytest.mark.django_db
 
@@ -47,6 +48,8 @@ def backdate(place, actor, ago):
 
 
 def raised(place):
+    """Also by rules that were asked a moment ago."""
+    AlertRule.objects.update(looked_at=None)
     alerts.raise_all()
     return list(Alert.objects.filter(organization=place).order_by("rule"))
 
@@ -106,12 +109,126 @@ def test_a_yes_without_reading_is_told(place, displayed_s, told):
     assert [alert.rule for alert in raised(place)] == (["hasty_approval"] if told else [])
 
 
+@pytest.mark.parametrize(
+    ("event", "outcome", "rule"),
+    [
+        ("AUDIT.UNSEALED", Outcome.FAILURE, "unsealed"),
+        ("AUDIT.VERIFY", Outcome.FAILURE, "verification_failed"),
+        ("AUDIT.VERIFY", Outcome.SUCCESS, None),
+        ("AUDIT.FORGED", Outcome.FAILURE, "forged"),
+        ("AUDIT.HALTED", Outcome.FAILURE, "halted"),
+        (Event.TOKEN_REFUSED, Outcome.DENIED, "dead_token"),
+    ],
+)
+def test_what_is_wrong_with_the_evidence_or_a_token_is_told_at_once(place, event, outcome, rule):
+    record(event, by=Actor("system", "sealer", place), outcome=outcome)
+    assert [alert.rule for alert in raised(place)] == ([rule] if rule else [])
+
+
+def test_a_definition_that_was_not_signed_is_told(place):
+    happened(place, Event.TOOL_END, reason="signature_invalid", subject="pay")
+    (alert,) = raised(place)
+    assert (alert.rule, alert.severity) == ("altered_definition", "critical")
+    assert alert.message == "pay has a definition that is not the one that was signed."
+
+
+def test_somebody_who_agrees_to_twenty_calls_a_minute_is_told(place):
+    happened(place, Event.CONFIRM_APPROVE, times=20, details={"displayed_s": 30})
+    assert [alert.rule for alert in raised(place)] == ["busy_approver"]
+
+
+def test_a_tool_an_agent_with_a_history_never_ran_is_told(place):
+    happened(place, Event.TOOL_START, times=20, subject="read", ago=timedelta(hours=2))
+    happened(place, Event.TOOL_START, subject="read")
+    happened(place, Event.TOOL_START, subject="write")
+    (alert,) = raised(place)
+    assert (alert.rule, alert.subject) == ("first_use", "write")
+
+
+def test_the_first_tools_of_a_new_agent_are_not(place):
+    happened(place, Event.TOOL_START, times=3, subject="read")
+    assert raised(place) == []
+
+
 def test_more_of_the_same_counts_on_in_the_open_alert(place):
     refused(place, times=3)
     raised(place)
     refused(place, times=2)
     (alert,) = raised(place)
     assert alert.count == 5
+
+
+def test_it_counts_on_past_its_window_each_record_once(place):
+    refused(place, times=3, ago=timedelta(minutes=4))
+    raised(place)
+    backdate(place, "ada", timedelta(minutes=8))
+    Alert.objects.filter(organization=place).update(
+        first_at=timezone.now() - timedelta(minutes=8),
+        last_at=timezone.now() - timedelta(minutes=8),
+    )
+    refused(place, times=3)
+    raised(place)
+    refused(place, times=2)
+    (alert,) = raised(place)
+    assert alert.count == 8
+
+
+def test_a_flood_of_one_organization_hides_nobody_elses(place, caplog):
+    for number in range(alerts._MOST_FINDINGS + 5):
+        happened(f"{place}-flood", Event.TOKEN_REFUSED, actor=f"agent-{number}")
+    happened(place, Event.TOKEN_REFUSED, ago=timedelta(minutes=1))
+    assert [alert.rule for alert in raised(place)] == ["dead_token"]
+    flood = Alert.objects.filter(organization=f"{place}-flood", rule="dead_token")
+    assert flood.count() == alerts._MOST_FINDINGS
+    assert f"205 findings in {place}-flood" in caplog.text
+
+
+def test_an_effect_that_may_have_happened_all_the_same_is_told_of(place):
+    happened(place, Event.TOOL_END, reason="TIMEOUT", details={"effect_possible": True})
+    happened(place, Event.TOOL_END, reason="TIMEOUT", actor="bob")
+    (alert,) = raised(place)
+    assert (alert.rule, alert.severity, alert.actor) == ("possible_effect", "warning", "ada")
+
+
+def test_a_clock_that_is_a_day_off_changes_nothing(place, monkeypatch):
+    yesterday = timezone.now() - timedelta(days=1)
+    monkeypatch.setattr(timezone, "now", lambda: yesterday)
+    happened(place, Event.TOOL_LOST, reason="OUTCOME_UNKNOWN")
+    AlertRule.objects.update(looked_at=Now() - timedelta(seconds=30))
+    alerts.raise_all()
+    assert Alert.objects.get(organization=place).rule == "outcome_unknown"
+
+
+def checked(place, ago):
+    record("AUDIT.VERIFY", by=Actor("system", "selfcheck", place), outcome=Outcome.SUCCESS)
+    backdate(place, "selfcheck", ago)
+
+
+def test_a_log_nobody_verified_for_26_hours_is_told_once(place):
+    AuditLog.objects.create(name=place)
+    checked(place, timedelta(hours=27))
+    (alert,) = raised(place)
+    assert alert.rule == "unchecked" and "nobody has verified" in alert.message
+    alerts.acknowledge(alert=alert, by=Actor("person", "eve", place))
+    assert len(raised(place)) == 1
+
+
+def test_one_that_never_was_is_too(place):
+    AuditLog.objects.create(name=place)
+    happened(place, Event.TOOL_START, ago=timedelta(hours=27))
+    assert [alert.rule for alert in raised(place)] == ["unchecked"]
+
+
+def test_one_that_was_lately_is_not(place):
+    AuditLog.objects.create(name=place)
+    happened(place, Event.TOOL_START, ago=timedelta(days=3))
+    checked(place, timedelta(hours=25))
+    assert raised(place) == []
+
+
+def test_what_is_always_watched_for_can_be_said(place):
+    for rule in fixed_rules.ALL:
+        rule.full_clean()
 
 
 def test_looking_twice_raises_nothing_twice(place):
@@ -200,3 +317,33 @@ def test_the_page_shows_them_and_takes_the_acknowledgement(organization, admin_c
     assert admin_client.post(f"/audit/alerts/{alert.pk}/acknowledge/").status_code == 302
     alert.refresh_from_db()
     assert alert.acknowledged_at is not None
+
+
+def test_what_happened_while_nobody_looked_is_not_missed(place):
+    AlertRule.objects.update(looked_at=timezone.now() - timedelta(hours=1))
+    happened(place, Event.TOOL_LOST, reason="OUTCOME_UNKNOWN", ago=timedelta(minutes=50))
+    alerts.raise_all()
+    assert Alert.objects.get(organization=place).rule == "outcome_unknown"
+
+
+def test_a_rule_over_an_hour_is_not_asked_every_few_seconds(place):
+    rule = AlertRule.objects.get(name="unusual_usage")
+    alerts.raise_for(rule)
+    rule.refresh_from_db()
+    looked_at = rule.looked_at
+    alerts.raise_for(rule)
+    rule.refresh_from_db()
+    assert rule.looked_at == looked_at
+
+
+def test_a_rule_that_is_off_finds_nothing(place):
+    AlertRule.objects.filter(name="outcome_unknown").update(enabled=False)
+    happened(place, Event.TOOL_LOST, reason="OUTCOME_UNKNOWN")
+    assert raised(place) == []
+
+
+def test_a_rule_that_cannot_be_asked_keeps_no_other_from_being_asked(place):
+    AlertRule.objects.filter(name="refused_groups").update(kind="nonsense")
+    AlertRule.objects.filter(name="hasty_approval").update(values={"seconds": "many"})
+    happened(place, Event.TOOL_LOST, reason="OUTCOME_UNKNOWN")
+    assert [alert.rule for alert in raised(place)] == ["outcome_unknown"]

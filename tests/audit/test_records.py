@@ -109,8 +109,9 @@ def test_long_values_are_cut_with_a_marker():
         {"text": "x" * 50_000, "list": [1] * 500, "object": {str(n): n for n in range(500)}}
     )
     assert len(cleaned["text"]) < MAX_TEXT + 50
-    assert cleaned["list"][-1] == "… 400 more"
-    assert (len(cleaned["object"]), cleaned["object"]["…"]) == (MAX_ITEMS + 1, "400 more")
+    assert cleaned["list"][-1].startswith("… 400 more [whole ")
+    assert len(cleaned["object"]) == MAX_ITEMS + 1
+    assert cleaned["object"]["…"].startswith("400 more [whole ")
 
 
 def test_what_is_written_is_redacted(db):

@@ -18,7 +18,7 @@ from config.address import Address
 from tests.config.waiting import alive, eventually, using
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PROCESSES = ("postgres", "valkey", "egress", "sandboxd", "worker", "beat", "web")
+PROCESSES = ("postgres", "valkey", "egress", "sandboxd", "worker", "beat", "sealer", "web")
 
 
 class Crib:

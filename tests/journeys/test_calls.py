@@ -201,7 +201,7 @@ def test_a_request_keeps_its_name_through_every_layer(http, organization):
     answer = http("POST", "/api/v1/tools/echo/execute", body, **{"X-Request-Id": "journey-1"})
     records = AuditRecord.objects.filter(execution_id=answer.json()["execution_id"])
     assert answer.headers["X-Request-Id"] == "journey-1"
-    assert [record.request_id for record in records] == ["journey-1"] * 2
+    assert [record.request_id for record in records] == ["journey-1"] * 3
 
 
 def test_a_body_of_13_megabytes_is_refused(http, organization):

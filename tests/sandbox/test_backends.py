@@ -26,6 +26,7 @@ from sandbox.daemon.cgroups import NoDriver
 from sandbox.daemon.reap import clear_away
 from sandbox.daemon.run import Run
 from sandbox.daemon.slot import Disk
+from sandbox.daemon.worker import Worker
 from sandbox.errors import Refused
 from sandbox.inside import calls, syscalls
 from sandbox.inside.arguments import NO
@@ -94,7 +95,7 @@ def perform(containers: Containers, source: str, limits: Limits) -> SandboxResul
     worker, far = socket.socketpair()
     with worker, far:
         try:
-            result, output = Run(slot, limits, far).perform(body, 0, "test")
+            result, output = Run(slot, limits, Worker(far)).perform(body, 0, "test")
         finally:
             slot.kill()
             clear_away(slot)

@@ -103,7 +103,7 @@ def test_killing_sandboxd_ends_everything_below_and_a_restart_clears_up(own_daem
     daemon.stop(signal.SIGKILL)
     assert len(pidfds) >= 3 and all_end_within(pidfds, 1)
     thread.join(5)
-    assert results[0].error_code == "SANDBOX_UNREACHABLE"
+    assert results[0].error_code == "LOST"
     again = own_daemon()
     assert again.facts["cgroups"]["leftovers_removed"] > 0
     assert not [

@@ -73,7 +73,7 @@ def test_a_preloaded_module_that_fails_is_a_failed_launch_with_a_reason(daemon):
 
 
 def test_no_daemon_is_an_answer_not_an_exception(tmp_path):
-    result = SandboxClient(str(tmp_path / "none")).run(SPEC)
+    result = SandboxClient(str(tmp_path / "none"), reach_s=0.3).run(SPEC)
     assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "SANDBOX_UNREACHABLE")
 
 
@@ -86,13 +86,15 @@ def test_a_daemon_that_hangs_up_is_asked_once_only(short_directory):
         if pid == 0:
             peer, _ = listener.accept()
             peer.recv(1 << 20)
+            wire.send(peer, b"{}")
+            peer.recv(1 << 20)
             os._exit(0)
         result = SandboxClient(f"{short_directory}/rude").run(SPEC)
         os.waitpid(pid, 0)
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):
             listener.accept()
-    assert result.error_code == "SANDBOX_UNREACHABLE"
+    assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "LOST")
 
 
 def test_a_user_who_is_not_allowed_is_turned_away(daemon):

@@ -41,20 +41,20 @@ def no_lease_for(organization: Organization) -> Iterator[None]:
 
 @contextmanager
 def no_transition_for(organization: Organization) -> Iterator[None]:
-    """While it lasts, no state transition of the organization can be written."""
+    """While it lasts, each state transition of the organization is a fault of ours."""
     whose = f"NEW.organization_id = '{organization.pk}'"
-    with _refusing("INSERT ON tools_statetransition", whose):
+    with _refusing("INSERT ON tools_statetransition", whose, "restrict_violation"):
         yield
 
 
 @contextmanager
-def _refusing(deed: str, condition: str) -> Iterator[None]:
+def _refusing(deed: str, condition: str, code: str = "disk_full") -> Iterator[None]:
     name = f"refuse_{uuid4().hex[:12]}"
     table = deed.rpartition(" ")[2]
     _do(
         f"""
         CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = 'disk_full'; END $$;
+        $$ BEGIN RAISE EXCEPTION 'refused for a test' USING ERRCODE = '{code}'; END $$;
         CREATE TRIGGER {name} BEFORE {deed} FOR EACH ROW WHEN ({condition})
         EXECUTE FUNCTION {name}();
         """

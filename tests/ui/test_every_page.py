@@ -1,15 +1,18 @@
 """What holds for each page, whatever it shows."""
 
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.test import Client
 
+from audit.models import AuditRecord
 from tests import factories
 from tests.ui.pages import POLICY, inline_code, text
+from tools.execution.pipeline import admit
 from tools.models import Organization
 
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
+RECORD = "019d0000-0000-7000-8000-000000000000"  # stands for the hostile one's
 PAGES = [
     "/",
     "/?q=%3Cscript%3E&status=active",
@@ -23,6 +26,7 @@ PAGES = [
     "/executions/?tool=%22%3E%3Cscript%3E",
     "/audit/",
     "/audit/?q=%22%3E%3Cscript%3E&since=x&execution=y",
+    f"/audit/records/{RECORD}/",
 ]
 
 
@@ -42,9 +46,18 @@ def hostile(organization: Organization) -> None:
     )
 
 
+@pytest.fixture
+def record(hostile: None, organization: Organization) -> UUID:
+    """Of a call of it, with what went in."""
+    agent = factories.agent(organization, groups=["*"])
+    admit(factories.caller(agent), factories.call("hostile", {"text": HOSTILE}, group=["*"]))
+    found = AuditRecord.objects.filter(organization=organization.slug, subject="hostile")
+    return found.filter(code="TOOL.ACCEPT").latest("id").pk
+
+
 @pytest.mark.parametrize("address", PAGES)
-def test_a_page_runs_no_code_of_others(admin_client: Client, hostile: None, address: str) -> None:
-    response = admin_client.get(address)
+def test_a_page_runs_no_code_of_others(admin_client: Client, record: UUID, address: str) -> None:
+    response = admin_client.get(address.replace(RECORD, str(record)))
     assert response.status_code == 200
     assert inline_code(response) == []
     assert "<script>alert" not in text(response)
@@ -52,7 +65,8 @@ def test_a_page_runs_no_code_of_others(admin_client: Client, hostile: None, addr
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_a_page_is_kept_nowhere(admin_client: Client, hostile: None, address: str) -> None:
+def test_a_page_is_kept_nowhere(admin_client: Client, record: UUID, address: str) -> None:
+    address = address.replace(RECORD, str(record))
     assert "no-store" in admin_client.get(address)["Cache-Control"]
 
 

@@ -1,6 +1,7 @@
 from uuid import uuid4
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 
 from tests import factories
@@ -40,9 +41,9 @@ def test_the_list_tells_htmx_when_nothing_changed(admin_client: Client, waiting:
     page = text(admin_client.get("/executions/"))
     address = page.split('data-live hx-get="')[1].split('"')[0]
     assert admin_client.get(address, headers=htmx("results")).status_code == 204
-    Execution.objects.filter(pk=waiting.pk).update(status="RequiresConfirmation")
+    Execution.objects.filter(pk=waiting.pk).update(status="Cancelled", completed_at=Now())
     part = admin_client.get(address, headers=htmx("results"))
-    assert 'data-status="RequiresConfirmation"' in text(part)
+    assert 'data-status="Cancelled"' in text(part)
 
 
 def test_older_pages_follow_the_last_row(
@@ -86,7 +87,7 @@ def test_it_is_cancelled_with_a_button(admin_client: Client, waiting: Execution)
     assert response["Location"] == f"/executions/{waiting.pk}/"
     waiting.refresh_from_db()
     assert waiting.status == "Cancelled"
-    assert admin_client.post(f"/executions/{waiting.pk}/cancel").status_code == 409
+    assert admin_client.post(f"/executions/{waiting.pk}/cancel").status_code == 302
 
 
 def test_its_page_leads_to_its_evidence(admin_client: Client, waiting: Execution) -> None:
@@ -132,3 +133,23 @@ def test_a_call_of_a_session_shows_where_its_workflow_stands(
 
 def test_a_call_without_a_session_shows_none(admin_client: Client, waiting: Execution) -> None:
     assert 'id="session"' not in text(admin_client.get(f"/executions/{waiting.pk}/"))
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "asked"),
+    [
+        ("OUTCOME_UNKNOWN", {}, True),
+        ("TIMEOUT", {"effect_possible": True}, True),
+        ("TIMEOUT", {}, False),
+    ],
+)
+def test_where_an_effect_may_have_happened_a_person_is_asked_to_say_so(
+    admin_client: Client, waiting: Execution, code: str, details: dict[str, bool], asked: bool
+) -> None:
+    Execution.objects.filter(pk=waiting.pk).update(
+        status="Failed", completed_at=Now(), error_code=code, error_details=details
+    )
+    page = text(admin_client.get(f"/executions/{waiting.pk}/"))
+    assert (f"/executions/{waiting.pk}/resolve" in page) is asked
+    found = Execution.objects.unresolved().filter(pk=waiting.pk).exists()
+    assert (found, Execution.objects.get(pk=waiting.pk).unresolved) == (asked, asked)

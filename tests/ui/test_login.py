@@ -3,9 +3,10 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from audit.models import AuditRecord
+from audit import alerts
+from audit.models import Alert, AlertRule, AuditRecord
 from tests.ui.pages import text
-from tools.models import User
+from tools.models import Organization, User
 
 GOOD = "correct horse"
 
@@ -33,6 +34,23 @@ def test_a_wrong_password_is_told_and_recorded(client: Client, person: User) -> 
 def test_an_unknown_name_is_told_the_same(client: Client, person: User) -> None:
     unknown = text(enter(client, f"nobody-{uuid4().hex}", "wrong"))
     assert "do not belong together" in unknown
+
+
+def test_what_an_unknown_name_was_stands_nowhere_and_its_guesses_are_one_alert(
+    client: Client, person: User
+) -> None:
+    first = Organization.objects.earliest("created_at").slug
+    for name in ("hunter2-canary", "hunter3-canary"):
+        for _ in range(11):
+            enter(client, name, "wrong")
+    records = AuditRecord.objects.filter(code="AUTH.LOGIN_FAILED", actor="An unknown name")
+    assert {record.organization for record in records} == {first}
+    assert "canary" not in str([vars(record) for record in records])
+    assert len({record.details["typed"] for record in records}) == 2
+    AlertRule.objects.update(looked_at=None)
+    alerts.raise_all()
+    found = Alert.objects.filter(organization=first, rule="password_guessing")
+    assert [alert.actor for alert in found] == ["An unknown name"]
 
 
 def test_the_eleventh_try_is_refused_in_words(client: Client, person: User) -> None:

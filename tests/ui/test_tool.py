@@ -91,7 +91,7 @@ def test_a_try_runs_on_the_road_and_shows_everything(
     assert "&lt;script&gt;alert(1)" in text(page)
     assert inline_code(page) == []
     codes = AuditRecord.objects.filter(execution_id=execution.pk).values_list("code", flat=True)
-    assert set(codes) == {"TOOL.START", "TOOL.END"}
+    assert set(codes) == {"TOOL.ACCEPT", "TOOL.START", "TOOL.END"}
 
 
 @pytest.mark.usefixtures("committed")

@@ -13,7 +13,7 @@ from tools.policy import actions
 from tools.policy.grant_actions import grant, granted_tool_groups, granted_tools
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
-PLAIN = ("description", "strict", "active")
+PLAIN = ("description", "strict", "active", "max_in_flight")
 
 
 class AgentForm(ActionForm):
@@ -68,7 +68,13 @@ class AgentAdmin(Guarded):
     actions = ("suspend", "resume")
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("slug", "description", *(("active",) if obj else ()), "strict", *GRANTS)
+        return (
+            "slug",
+            "description",
+            *(("active", "max_in_flight") if obj else ()),
+            "strict",
+            *GRANTS,
+        )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("slug",) if obj else ()

@@ -15,6 +15,7 @@ from guardian.admin import GuardedModelAdminMixin, UserManage
 from guardian.shortcuts import get_group_perms, get_user_perms
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.definitions import strict_json
 from tools.definitions.callers import Caller
@@ -284,7 +285,10 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
             by=actor(request, organization),
             outcome=Outcome.CHANGED,
             subject=f"{row._meta.model_name}:{row}",
-            details={"whom": whom, "permissions": chosen, "before": before},
+            details={
+                "whom": whom,
+                **difference({"permissions": before}, {"permissions": sorted(chosen)}),
+            },
         )
 
 

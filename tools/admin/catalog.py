@@ -52,6 +52,11 @@ class ToolForm(ActionForm):
         widget=forms.Textarea(attrs={"rows": 30, "spellcheck": "false", "class": "json"}),
         help_text="The tool as JSON. Saving a changed one writes a new, signed version.",
     )
+    max_concurrency = forms.IntegerField(
+        required=False,
+        min_value=1,
+        help_text="How many of its calls run at once; empty: no limit.",
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -67,8 +72,12 @@ class ToolForm(ActionForm):
     def act(self, data: dict[str, Any]) -> Tool:
         definition = data["definition"]
         if self.instance._state.adding:
-            return actions.register_tool(organization=self.home, definition=definition, by=self.by)
-        return actions.update_tool(tool=self.instance, definition=definition, by=self.by)
+            tool = actions.register_tool(organization=self.home, definition=definition, by=self.by)
+        else:
+            tool = actions.update_tool(tool=self.instance, definition=definition, by=self.by)
+        if "max_concurrency" in self.changed_data:
+            tool = actions.set_concurrency(tool=tool, most=data["max_concurrency"], by=self.by)
+        return tool
 
 
 def _editable(definition: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +137,7 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
         return tool.version.label if tool.version else ""
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("definition", "findings") if obj else ("definition",)
+        return ("definition", "max_concurrency", *(("findings",) if obj else ()))
 
     @admin.display(description="what is odd")
     def findings(self, tool: Tool) -> SafeString:

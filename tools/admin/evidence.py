@@ -6,6 +6,7 @@ from typing import Any
 from django.contrib import admin
 
 from tools.admin.base import ReadOnly
+from tools.execution.redacted import FIELDS, redacted, redacted_message
 from tools.models import Execution, ExecutionEvent, Session, StateTransition
 
 
@@ -18,23 +19,28 @@ class ExecutionAdmin(ReadOnly):
     date_hierarchy = "created_at"
     show_full_result_count = False
 
-    @admin.display(description="output")
-    def shown_output(self, row: Any) -> str:
-        return json.dumps(row.output, indent=2, ensure_ascii=False)[:20_000]
+    @admin.display(description="what went in and came out")
+    def said(self, row: Any) -> str:
+        return json.dumps(redacted(row), indent=2, ensure_ascii=False)[:20_000]
 
     def get_fields(self, request: Any, obj: Any = None) -> Any:
+        """Secrets of a call are for nobody who only looks."""
         names = [field.name for field in Execution._meta.concrete_fields]
-        return ["shown_output" if name == "output" else name for name in names]
+        return [*(name for name in names if name not in FIELDS), "said"]
 
 
 @admin.register(ExecutionEvent)
 class ExecutionEventAdmin(ReadOnly):
     place = "execution__organization"
-    list_display = ("execution", "sequence", "type", "message", "created_at")
+    fields = list_display = ("execution", "sequence", "type", "said", "created_at")
     list_filter = ("type",)
-    list_select_related = ("execution",)
+    list_select_related = ("execution__organization",)
     ordering = ("-id",)
     show_full_result_count = False
+
+    @admin.display(description="message")
+    def said(self, row: Any) -> str:
+        return redacted_message(row)
 
 
 @admin.register(Session)

@@ -17,6 +17,7 @@ from tools.policy.licenses import Change
 from tools.policy.licensing import standing_of
 
 _NAMED = 20
+LIMITS = ("max_concurrency", "max_queue_depth")
 
 
 class OrganizationForm(ActionForm):
@@ -27,6 +28,8 @@ class OrganizationForm(ActionForm):
         super().__init__(*args, **kwargs)
         if "minimum_isolation" in self.fields:
             self.fields["minimum_isolation"].required = False  # left out, it stays as it is
+        if "max_queue_depth" in self.fields:
+            self.fields["max_queue_depth"].required = False  # likewise
 
     def act(self, data: dict[str, Any]) -> Organization:
         if self.instance._state.adding:
@@ -37,6 +40,7 @@ class OrganizationForm(ActionForm):
             made = self.instance
             self._rename(data)
         self._wall_off(made, data)
+        self._limit(made, data)
         return Organization.objects.get(pk=made.pk)
 
     def _rename(self, data: dict[str, Any]) -> None:
@@ -45,6 +49,13 @@ class OrganizationForm(ActionForm):
             self.follows = actions.set_tier(organization=place, tier=data["tier"], by=self.by)
         if "name" in self.changed_data:
             actions.rename_organization(organization=self.instance, name=data["name"], by=self.by)
+
+    def _limit(self, place: Organization, data: dict[str, Any]) -> None:
+        limits = {name: data[name] for name in LIMITS if name in self.changed_data}
+        if limits.get("max_queue_depth", 0) is None:
+            del limits["max_queue_depth"]
+        if limits:
+            actions.set_limits(organization=place, by=self.by, **limits)
 
     def _wall_off(self, place: Organization, data: dict[str, Any]) -> None:
         minimum, hosts = data["minimum_isolation"], data["allowed_hosts"]
@@ -111,7 +122,9 @@ class ForSuperusers(ActionAdmin):
 class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
     place = ""
     form = OrganizationForm
-    fields = ("slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts")
+    fields = (
+        "slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts", *LIMITS,
+    )  # fmt: skip
     list_display = ("slug", "name", "tier", "created_at")
     list_select_related = ("tier",)
     search_fields = ("slug", "name")

@@ -3,24 +3,40 @@
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
 from django.contrib.auth.models import Group
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from audit.actions import record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.admin.base import LinesField, OwnOrganization, actor, giver
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden
-from tools.models import User
+from tools.models import (
+    AgentGroupObjectPermission,
+    Organization,
+    OrganizationGroupObjectPermission,
+    ToolGroupGroupObjectPermission,
+    ToolGroupObjectPermission,
+    User,
+)
 from tools.policy.grant_actions import check_held
 from tools.policy.people import count_up
 
 POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")
 GRANTS = frozenset({*POWERS, "granted_groups", "granted_permissions", "permissions"})
+SECRET = frozenset({"password", "password1", "password2", "usable_password"})
+GRANTED_ROWS = {
+    ToolGroupObjectPermission: "content_object__organization",
+    ToolGroupGroupObjectPermission: "content_object__organization",
+    AgentGroupObjectPermission: "content_object__organization",
+    OrganizationGroupObjectPermission: "content_object",
+}
 TOOLS = {"groups": "granted_groups", "permissions": "granted_permissions"}
 
 
@@ -109,22 +125,19 @@ class PersonAdmin(OwnOrganization, UserAdmin):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         if change:
-            _note_grants(request, form, f"user:{form.instance.username}")
+            person = form.instance
+            _note_grants(request, form, f"user:{person.username}", person.organization)
+        _note(request, form.instance, **_changed(form, change))
 
     @transaction.atomic
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
     ) -> HttpResponse:
-        return super().user_change_password(request, id, form_url)
-
-    def log_addition(self, request: HttpRequest, obj: User, message: Any) -> Any:
-        _note(request, obj, message)
-        return super().log_addition(request, obj, message)
-
-    def log_change(self, request: HttpRequest, obj: User, message: Any) -> Any:
-        """Every change comes by here, the password's too, once everything is saved."""
-        _note(request, obj, message)
-        return super().log_change(request, obj, message)
+        response = super().user_change_password(request, id, form_url)
+        user = self.get_object(request, unquote(id))
+        if request.method == "POST" and response.status_code == 302 and user is not None:
+            _note(request, user, change="password", **difference({}, {}))
+        return response
 
 
 admin.site.unregister(Group)
@@ -151,18 +164,19 @@ class PeopleGroupAdmin(GroupAdmin):
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
-        _note_grants(request, form, f"group:{form.instance.name}")
-
-    def log_addition(self, request: HttpRequest, obj: Group, message: Any) -> Any:
-        _note_group(request, obj, message)
-        return super().log_addition(request, obj, message)
-
-    def log_change(self, request: HttpRequest, obj: Group, message: Any) -> Any:
-        _note_group(request, obj, message)
-        return super().log_change(request, obj, message)
+        places = _concerned(form.instance, request)
+        count_up(User.objects.filter(groups=form.instance))
+        _note_grants(request, form, f"group:{form.instance.name}", *places)
+        for place in places:
+            _note_group(request, form.instance, place, **_changed(form, change))
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
-        _note_group(request, obj, "deleted")
+        """Each organization is told of its own: whom it had in the group, and what it granted."""
+        count_up(User.objects.filter(groups=obj))
+        held = {"name": obj.name, "permissions": _shown(obj.permissions.all())}
+        for place in _concerned(obj, request):
+            own = held | {"members": _members(obj, place), "granted": _granted(obj, place)}
+            _note_group(request, obj, place, **difference(own, None))
         super().delete_model(request, obj)
 
 
@@ -170,22 +184,29 @@ def _superuser(request: HttpRequest) -> bool:
     return bool(request.user.is_superuser)
 
 
-def _note_grants(request: HttpRequest, form: Any, subject: str) -> None:
-    """Before and after, of what was granted."""
+def _note_grants(request: HttpRequest, form: Any, subject: str, *places: Organization) -> None:
+    """Before and after of what was granted, and what the difference is, which is short."""
     changed = [name for name in form.changed_data if name in GRANTS]
-    if not changed:
-        return
-    place = getattr(form.instance, "organization", None)
-    record(
-        Event.GRANT_CHANGE,
-        by=actor(request, place),
-        outcome=Outcome.CHANGED,
-        subject=subject,
-        details={
-            "before": {name: _shown(form.initial.get(name)) for name in changed},
-            "after": {name: _shown(form.cleaned_data[name]) for name in changed},
-        },
-    )
+    before = {name: _shown(form.initial.get(name)) for name in changed}
+    after = {name: _shown(form.cleaned_data[name]) for name in changed}
+    said = {
+        "before": before,
+        "after": after,
+        "added": _beyond(after, before),
+        "removed": _beyond(before, after),
+    }
+    for place in places if changed else ():
+        by = actor(request, place)
+        record(Event.GRANT_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=said)
+
+
+def _beyond(some: dict[str, Any], others: dict[str, Any]) -> dict[str, list[str]]:
+    """Of the lists among the values: what is in these and not in the others."""
+    return {
+        name: more
+        for name, value in some.items()
+        if isinstance(value, list) and (more := sorted({*value}.difference(others[name])))
+    }
 
 
 def _shown(value: Any) -> Any:
@@ -193,7 +214,16 @@ def _shown(value: Any) -> Any:
     return value if isinstance(value, bool) else sorted(str(item) for item in value or ())
 
 
-def _note(request: HttpRequest, user: User, message: Any) -> None:
+def _changed(form: Any, change: bool) -> dict[str, Any]:
+    """What a person wrote into a form, beside grants, which have a record of their own."""
+    names = [name for name in form.changed_data if name not in GRANTS | SECRET]
+    before = {name: form.initial.get(name) for name in names} if change else None
+    after = {name: form.cleaned_data.get(name) for name in names}
+    secret = {"change": "password"} if SECRET.intersection(form.changed_data) else {}
+    return {**secret, **difference(before, after)}
+
+
+def _note(request: HttpRequest, user: User, **details: Any) -> None:
     """What a person may do can have changed: count the revision and record it."""
     count_up(User.objects.filter(pk=user.pk), user.organization)
     record(
@@ -201,17 +231,44 @@ def _note(request: HttpRequest, user: User, message: Any) -> None:
         by=actor(request, user.organization),
         outcome=Outcome.CHANGED,
         subject=f"user:{user.username}",
-        details={"change": message},
+        details=details,
     )
 
 
-def _note_group(request: HttpRequest, group: Group, message: Any) -> None:
-    """Its members may be anywhere: each of their organizations is told."""
-    count_up(User.objects.filter(groups=group))
+def _concerned(group: Group, request: HttpRequest) -> list[Organization]:
+    """Where the group's members are, where it was granted something, and the superuser's own."""
+    home = request.user.organization_id  # type: ignore[union-attr]
+    granted = [
+        model.objects.filter(group=group).values(place) for model, place in GRANTED_ROWS.items()
+    ]
+    wanted = Q(pk=home) | Q(users__groups=group)
+    for places in granted:
+        wanted |= Q(pk__in=places)
+    return [*Organization.objects.filter(wanted).distinct().order_by("pk")]
+
+
+def _members(group: Group, place: Organization) -> list[str]:
+    return sorted(
+        User.objects.filter(groups=group, organization=place).values_list("username", flat=True)
+    )
+
+
+def _granted(group: Group, place: Organization) -> list[str]:
+    """Each permission on a row of the organization, such as `execute_tool tool:echo`."""
+    found = list[str]()
+    for model, home in GRANTED_ROWS.items():
+        rows: Any = model.objects.filter(group=group, **{home: place})
+        for row in rows.select_related("permission", "content_object"):
+            on = row.content_object
+            found.append(f"{row.permission.codename} {on._meta.model_name}:{on}")
+    return sorted(found)
+
+
+def _note_group(request: HttpRequest, group: Group, place: Organization, **details: Any) -> None:
     record(
         Event.ROW_CHANGE,
-        by=actor(request),
+        by=actor(request, place),
         outcome=Outcome.CHANGED,
         subject=f"group:{group.name}",
-        details={"change": message},
+        details=details,
     )

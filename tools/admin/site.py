@@ -3,10 +3,12 @@ from typing import Any
 from django.contrib.admin import AdminSite
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from audit.actions import record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.admin.base import actor
 
@@ -31,6 +33,7 @@ class ToolcribAdminSite(AdminSite):
             raise PermissionDenied
         return redirect_to_login(request.GET.get("next") or "/admin/")
 
+    @transaction.atomic
     def password_change(  # type: ignore[override]
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -38,7 +41,7 @@ class ToolcribAdminSite(AdminSite):
         if request.method == "POST" and response.status_code == 302:
             by = actor(request)
             subject = f"user:{by.name}"
-            details = {"change": "own password"}
+            details = {"change": "own password", **difference({}, {})}
             record(
                 Event.ROW_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=details
             )

@@ -13,10 +13,12 @@ from tools.api.allowance_bodies import (
     QuotaBody,
 )
 from tools.api.fields import Duration, Flag, Seconds, Strict, Text, Whole, texts
+from tools.catalog.bounds import MOST
 from tools.catalog.hosts import MOST_RULES
 from tools.definitions.callers import Scope
 from tools.definitions.licenses import LicenseState
 from tools.definitions.results import Status
+from tools.models import Resolution
 
 LEVELS = [str(level) for level in IsolationLevel]
 
@@ -45,6 +47,11 @@ class ToolCallBody(Strict):
 
 class CallBody(ToolCallBody):
     tool_name = Text(max_length=128)
+
+
+class ResolutionBody(serializers.Serializer[Any]):
+    outcome = serializers.ChoiceField(choices=Resolution.choices)
+    reason = Text(max_length=500, help_text="How you know.")
 
 
 class ErrorAnswer(serializers.Serializer[Any]):
@@ -89,11 +96,17 @@ class ExecutionAnswer(serializers.Serializer[Any]):
     observation = serializers.CharField()
     error_code = serializers.CharField(allow_null=True)
     error_message = serializers.CharField(allow_null=True)
+    error_details = serializers.DictField(
+        help_text="`effect_possible` where an effect may have happened all the same."
+    )
     cached = serializers.BooleanField()
     cost = serializers.CharField()
     metadata = MetadataAnswer()
     session = serializers.DictField(allow_null=True)
     confirmation = serializers.DictField(allow_null=True)
+    resolution = serializers.DictField(
+        allow_null=True, help_text="A person's word on an outcome that was not known."
+    )
     warnings = serializers.ListField(child=serializers.CharField())
     rate = RateAnswer(
         required=False, help_text="To who made the call, where the tool has a limit per minute."
@@ -157,6 +170,11 @@ class DefinitionBody(serializers.Serializer[Any]):
     version = serializers.CharField(required=False)
     metadata = serializers.DictField(required=False)
     enabled = serializers.BooleanField(required=False)
+    max_concurrency = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        help_text="How many of its calls run at once; null is no limit. Set by PUT and PATCH.",
+    )
     critical = serializers.BooleanField(
         required=False, help_text="Every call needs the consent of two people."
     )
@@ -209,6 +227,13 @@ class AgentChange(Strict):
     permissions = texts(required=False)
     strict = Flag(required=False)
     active = Flag(required=False)
+    max_in_flight = Whole(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=MOST,
+        help_text="How many of its calls may be open at once; null is no limit.",
+    )
     budget = BudgetBody(
         required=False, allow_null=True, help_text="The cost of all tools; null removes it."
     )
@@ -225,6 +250,7 @@ class AgentAnswer(serializers.Serializer[Any]):
     description = serializers.CharField()
     active = serializers.BooleanField()
     strict = serializers.BooleanField()
+    max_in_flight = serializers.IntegerField(allow_null=True)
     groups = serializers.ListField(child=serializers.CharField())
     tools = serializers.ListField(child=serializers.CharField())
     tool_groups = serializers.ListField(child=serializers.CharField())
@@ -308,6 +334,19 @@ class OrganizationChange(Strict):
         required=False,
         help_text="Such as Europe/Berlin, in which windows of groups and days of quotas are meant.",
     )
+    max_concurrency = Whole(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=MOST,
+        help_text="How many of its calls run at once; null is no limit.",
+    )
+    max_queue_depth = Whole(
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        help_text="How many of its calls may wait for a worker; one more is refused.",
+    )
 
 
 class LicenseAnswer(serializers.Serializer[Any]):
@@ -328,6 +367,8 @@ class OrganizationAnswer(serializers.Serializer[Any]):
     minimum_isolation = serializers.ChoiceField(choices=LEVELS)
     allowed_hosts = serializers.ListField(child=serializers.JSONField())
     time_zone = serializers.CharField()
+    max_concurrency = serializers.IntegerField(allow_null=True)
+    max_queue_depth = serializers.IntegerField()
     created_at = serializers.DateTimeField()
 
 

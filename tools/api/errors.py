@@ -11,6 +11,7 @@ from django.http import Http404, HttpResponse
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
+from audit.errors import Unwritable
 from config.database import replace_dead_connections
 from config.errors import CODES, NOT_FOUND, body
 from tools.errors import Conflict, ToolcribError, Unavailable
@@ -26,6 +27,16 @@ def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
         return _response(400, "malformed", "A value of the request cannot be used.", {})
     if isinstance(error, IntegrityError):
         return _of_ours(Conflict("Somebody changed the same thing at this moment. Try again."))
+    if isinstance(error, Unwritable):
+        log.exception("nothing may happen that cannot be put on record")
+        replace_dead_connections()
+        return _of_ours(
+            Unavailable(
+                "The audit record cannot be written now, so nothing was done. Try again in a "
+                "moment; if it stays so, tell the operators.",
+                code="audit_unavailable",
+            )
+        )
     if isinstance(error, DatabaseError | PoolTimeout):
         log.exception("the database could not be used")
         replace_dead_connections()

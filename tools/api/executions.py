@@ -15,16 +15,23 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.base import CallerView
-from tools.api.bodies import CallBody, ErrorAnswer, ExecutionAnswer, ExecutionPage, ToolCallBody
+from tools.api.bodies import (
+    CallBody,
+    ErrorAnswer,
+    ExecutionAnswer,
+    ExecutionPage,
+    ResolutionBody,
+    ToolCallBody,
+)
 from tools.api.pagination import CursorPages
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.schema import CALL, CALL_OF_TOOL, PAGING, REFUSAL, RESULT
 from tools.definitions.callers import Scope
 from tools.definitions.results import REFUSED, Status
-from tools.errors import Malformed, Refused, Unavailable
+from tools.errors import AuditHalted, Malformed, Refused, Unavailable
 from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
-from tools.models import Execution, ExecutionEvent
+from tools.models import Execution, ExecutionEvent, Resolution
 from tools.shapes import execution_shape
 
 KEY = OpenApiParameter(
@@ -40,6 +47,7 @@ ANSWERS = {
     429: ErrorAnswer,
 }
 MOST_WAIT_S = 60
+_LATE_REFUSALS = {AuditHalted.code: AuditHalted}  # answered as at the door; all others as usual
 WAIT = OpenApiParameter(
     "wait_s", OpenApiTypes.INT, description="Answer when it is over, after 60 seconds at most."
 )
@@ -136,6 +144,27 @@ class ExecutionCancel(CallerView):
         return _answer(actions.cancel(caller=self.caller, execution=execution))
 
 
+class ExecutionResolve(CallerView):
+    scope = Scope.MANAGE
+
+    @extend_schema(
+        operation_id="resolve_execution",
+        request=ResolutionBody,
+        responses={200: ExecutionAnswer, 403: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request, execution_id: UUID) -> Response:
+        """Say what became of an effect whose outcome was not known. Only people may, and once."""
+        word = self.body(ResolutionBody)
+        execution = actions.one_of(self.caller, execution_id)
+        execution = actions.resolve(
+            caller=self.caller,
+            execution=execution,
+            outcome=Resolution(word["outcome"]),
+            reason=word["reason"],
+        )
+        return _answer(execution, held=True)
+
+
 class ExecutionEvents(CallerView):
     renderer_classes = [EventStreamRenderer, JSONRenderer]
 
@@ -184,11 +213,13 @@ def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
     execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
     if execution.status in REFUSED:  # when it was claimed: the gates were asked again
-        raise Refused(
+        refused = _LATE_REFUSALS.get(execution.error_code, Refused)
+        raise refused(
             execution.error_message,
             code=execution.error_code,
             status=execution.status,
             execution_id=str(execution.pk),
+            **execution.error_details,
         )
     return _answer(execution)
 

@@ -28,6 +28,8 @@ from tools.policy import actions
 from tools.policy.licenses import preview
 from tools.shapes import organization_shape, tier_shape
 
+LIMITS = ("max_concurrency", "max_queue_depth")
+
 
 class PlatformView(CallerView):
     def require_superuser(self) -> None:
@@ -111,6 +113,8 @@ class OrganizationDetail(PlatformView):
         if "time_zone" in wanted:
             name = wanted["time_zone"]
             actions.set_time_zone(organization=organization, name=name, by=self.actor)
+        if limits := {name: wanted[name] for name in LIMITS if name in wanted}:
+            actions.set_limits(organization=organization, by=self.actor, **limits)
         shape = organization_shape(self.row(slug))
         return Response(shape | ({"tier_change": change.as_dict()} if change else {}))
 

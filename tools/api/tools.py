@@ -148,6 +148,9 @@ class ToolDetail(CallerView):
         critical = definition.get("critical")
         if isinstance(critical, bool) and critical != tool.critical:
             actions.set_critical(tool=tool, critical=critical, by=self.actor)
+        if "max_concurrency" in definition:
+            most = definition["max_concurrency"]
+            actions.set_concurrency(tool=tool, most=most, by=self.actor)
         return Response(shown_now(self, name))
 
 

@@ -1,6 +1,14 @@
 from django.urls import URLPattern, path
 
-from audit.api import AlertAcknowledgement, AlertList, RecordDetail, RecordList
+from audit.api import (
+    AlertAcknowledgement,
+    AlertList,
+    Erasures,
+    RecordDetail,
+    RecordExport,
+    RecordList,
+)
+from audit.log_api import CheckpointList, RecordProof
 from tools.api import (
     agents,
     cache,
@@ -41,6 +49,7 @@ urlpatterns: list[URLPattern] = [
     path("executions", executions.ExecutionList.as_view(), name="api-executions"),
     path(EXECUTION, executions.ExecutionDetail.as_view(), name="api-execution"),
     path(f"{EXECUTION}/cancel", executions.ExecutionCancel.as_view(), name="api-cancel"),
+    path(f"{EXECUTION}/resolve", executions.ExecutionResolve.as_view(), name="api-resolve"),
     path(f"{EXECUTION}/events", executions.ExecutionEvents.as_view(), name="api-events"),
     path("sessions", sessions.SessionList.as_view(), name="api-sessions"),
     path(SESSION, sessions.SessionDetail.as_view(), name="api-session"),
@@ -118,6 +127,8 @@ urlpatterns: list[URLPattern] = [
     path("tiers", organizations.TierList.as_view(), name="api-tiers"),
     path("tiers/<str:name>", organizations.TierDetail.as_view(), name="api-tier"),
     path("audit/records", RecordList.as_view(), name="api-audit"),
+    path("audit/export", RecordExport.as_view(), name="api-audit-export"),
+    path("audit/erasures", Erasures.as_view(), name="api-audit-erasures"),
     path("audit/alerts", AlertList.as_view(), name="api-alerts"),
     path(
         "audit/alerts/<uuid:alert_id>/acknowledge",
@@ -125,4 +136,6 @@ urlpatterns: list[URLPattern] = [
         name="api-alert-acknowledge",
     ),
     path("audit/records/<uuid:record_id>", RecordDetail.as_view(), name="api-audit-record"),
+    path("audit/records/<uuid:record_id>/proof", RecordProof.as_view(), name="api-audit-proof"),
+    path("audit/checkpoints", CheckpointList.as_view(), name="api-audit-checkpoints"),
 ]

@@ -8,8 +8,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
+from tools.catalog.bounds import read_bound
 from tools.catalog.groups import (
     KEPT,
     Kept,
@@ -51,7 +53,7 @@ def register_tool(
     tool = _new_row(organization, canonical, revision)
     _add_version(tool, canonical, label=_label(definition), by=by)
     _note_groups(organization, canonical)
-    _record(Event.TOOL_CREATE, tool, by)
+    _record(Event.TOOL_CREATE, tool, by, None, canonical)
     return tool
 
 
@@ -65,9 +67,10 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor) -> Tool:
     assert tool.version is not None
     if digest(canonical) == tool.version.digest:
         return tool
+    before = tool.version.definition
     _add_version(tool, canonical, label=_label(definition), by=by)
     _note_groups(tool.organization, canonical)
-    _record(Event.TOOL_UPDATE, tool, by)
+    _record(Event.TOOL_UPDATE, tool, by, before, canonical)
     return tool
 
 
@@ -93,8 +96,9 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
     if version.digest == tool.version.digest:
         return tool
     check_reference(tool.organization, version.definition)
+    before = tool.version.definition
     _add_version(tool, version.definition, label=None, by=by)
-    _record(Event.TOOL_RESTORE, tool, by, restored=label)
+    _record(Event.TOOL_RESTORE, tool, by, before, version.definition, restored=label)
     return tool
 
 
@@ -110,9 +114,11 @@ def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> To
     if tool.status != wanted:
         if enabled and tool.type != ToolType.BUILTIN:
             check_room(tool.organization_id, beside=tool)
+        before = {"status": tool.status}
         tool.status, tool.status_reason = wanted, ""
         tool.save(update_fields=["status", "status_reason", "updated_at"])
-        _record(Event.TOOL_ENABLE if enabled else Event.TOOL_DISABLE, tool, by, reason=reason)
+        event = Event.TOOL_ENABLE if enabled else Event.TOOL_DISABLE
+        _record(event, tool, by, before, {"status": wanted}, reason=reason)
     return tool
 
 
@@ -123,7 +129,20 @@ def set_critical(*, tool: Tool, critical: bool, by: Actor) -> Tool:
     if tool.critical != critical:
         tool.critical = critical
         tool.save(update_fields=["critical", "updated_at"])
-        _record(Event.TOOL_CRITICAL, tool, by, critical=critical)
+        _record(Event.TOOL_CRITICAL, tool, by, {"critical": not critical}, {"critical": critical})
+    return tool
+
+
+@transaction.atomic
+def set_concurrency(*, tool: Tool, most: Any, by: Actor) -> Tool:
+    """How many of its calls run at once, from the next claim on; None is no limit."""
+    most = read_bound("max_concurrency", most)
+    tool = _changing(tool)
+    if tool.max_concurrency != most:
+        before = {"max_concurrency": tool.max_concurrency}
+        tool.max_concurrency = most
+        tool.save(update_fields=["max_concurrency", "updated_at"])
+        _record(Event.TOOL_UPDATE, tool, by, before, {"max_concurrency": most})
     return tool
 
 
@@ -135,9 +154,11 @@ def delete_tool(*, tool: Tool, by: Actor) -> None:
         raise Conflict(
             "A built-in tool cannot be deleted; disable it instead.", code="tool_is_builtin"
         )
+    before = {"status": tool.status, "deleted_at": None}
     tool.status, tool.deleted_at = ToolStatus.DISABLED, timezone.now()
     tool.save(update_fields=["status", "deleted_at", "updated_at"])
-    _record(Event.TOOL_DELETE, tool, by)
+    after = {"status": tool.status, "deleted_at": tool.deleted_at}
+    _record(Event.TOOL_DELETE, tool, by, before, after)
 
 
 @transaction.atomic
@@ -158,7 +179,8 @@ def save_group(
     check_names(name, permissions or ())
     columns = read_opening(opening)
     Organization.objects.next_revision(organization.pk)
-    group, _ = ToolGroup.objects.get_or_create(organization=organization, name=name)
+    group, created = ToolGroup.objects.get_or_create(organization=organization, name=name)
+    before = None if created else written(group)
     if description is not None:
         group.description = description
     if permissions is not None:
@@ -173,7 +195,7 @@ def save_group(
         by=by,
         outcome=Outcome.CHANGED,
         subject=name,
-        details=written(group),
+        details=dict(difference(before, written(group))),
     )
     return group
 
@@ -189,9 +211,9 @@ def delete_group(*, group: ToolGroup, by: Actor) -> None:
             code="has_dependants",
             dependants=names,
         )
-    name = group.name
+    name, said = group.name, difference(written(group), None)
     group.delete()
-    record(Event.GROUP_DELETE, by=by, outcome=Outcome.CHANGED, subject=name)
+    record(Event.GROUP_DELETE, by=by, outcome=Outcome.CHANGED, subject=name, details=dict(said))
 
 
 def find_tool(organization: Organization, name: str) -> Tool:
@@ -335,7 +357,14 @@ def _note_groups(organization: Organization, canonical: Definition) -> None:
     note_groups(organization, [DEFAULT_GROUP] if named is None else named)
 
 
-def _record(event: Event, tool: Tool, by: Actor, **details: Any) -> None:
+def _record(
+    event: Event,
+    tool: Tool,
+    by: Actor,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+    **more: Any,
+) -> None:
     version = tool.version
     record(
         event,
@@ -346,6 +375,7 @@ def _record(event: Event, tool: Tool, by: Actor, **details: Any) -> None:
         details={
             "version": version.label if version else None,
             "origin": version.origin if version else None,
-            **details,
+            **difference(before, after),
+            **more,
         },
     )

@@ -1,5 +1,7 @@
 """Bringing an organization up to the product's own tools and groups, and to a workspace."""
 
+from dataclasses import replace
+
 from django.db import transaction
 
 from audit.actions import Actor
@@ -13,6 +15,7 @@ from tools.models import Organization, Tool, ToolGroup
 def install_builtins(*, organization: Organization, by: Actor) -> list[str]:
     """Add what is missing; what an administrator changed stays. The names that were added."""
     workspace_of(organization.slug)
+    by = replace(by, organization=organization.slug)
     added = []
     for name, description, permissions in GROUPS:
         if not ToolGroup.objects.filter(organization=organization, name=name).exists():

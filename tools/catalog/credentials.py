@@ -6,6 +6,7 @@ from typing import Any
 from django.db import transaction
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.egress.policy import HostRule
 from sandbox.egress.rules import read_rule
@@ -32,7 +33,7 @@ def create_credential(
     row = EgressCredential(organization=organization, name=name, header=header)
     row.sealed = sealing.seal(value, organization=organization.pk, row=row.pk)
     row.save()
-    _record(Event.CREDENTIAL_CREATE, row, by)
+    _record(Event.CREDENTIAL_CREATE, row, by, None, _written(row))
     return row
 
 
@@ -44,11 +45,13 @@ def replace_credential(*, row: EgressCredential, credential: Any, by: Actor) -> 
     if name != row.name:
         raise _invalid([{"field": "name", "message": "cannot be changed; lists of hosts name it"}])
     Organization.objects.next_revision(row.organization_id)
-    row.header = header
+    row.refresh_from_db()
+    before, row.header = _written(row), header
     if not kept:
         row.sealed = sealing.seal(value, organization=row.organization_id, row=row.pk)
     row.save(update_fields=["header", "sealed", "updated_at"])
-    _record(Event.CREDENTIAL_CHANGE, row, by, value="kept" if kept else "replaced")
+    said = "kept" if kept else "replaced"
+    _record(Event.CREDENTIAL_CHANGE, row, by, before, _written(row), value=said)
     return row
 
 
@@ -63,7 +66,7 @@ def delete_credential(*, row: EgressCredential, by: Actor) -> None:
             code="has_dependants",
             dependants=dependants,
         )
-    _record(Event.CREDENTIAL_DELETE, row, by)
+    _record(Event.CREDENTIAL_DELETE, row, by, _written(row), None)
     row.delete()
 
 
@@ -141,6 +144,18 @@ def _invalid(errors: list[dict[str, str]]) -> Malformed:
     return Malformed(message, code="invalid_credential", errors=errors)
 
 
-def _record(event: Event, row: EgressCredential, by: Actor, **details: str) -> None:
-    said = {"header": row.header, **details}
+def _written(row: EgressCredential) -> dict[str, str]:
+    """As evidence says it: never what it is worth."""
+    return {"name": row.name, "header": row.header}
+
+
+def _record(
+    event: Event,
+    row: EgressCredential,
+    by: Actor,
+    before: dict[str, str] | None,
+    after: dict[str, str] | None,
+    **more: str,
+) -> None:
+    said = {"id": str(row.pk), **difference(before, after), **more}
     record(event, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)

@@ -87,6 +87,7 @@ def note_groups(organization: Organization, named: Iterable[str]) -> None:
 def written(group: ToolGroup) -> dict[str, Any]:
     """What a group says beside its name, for evidence."""
     return {
+        "description": group.description,
         "permissions": group.permissions,
         "parent": group.parent.name if group.parent else None,
         "schedule": group.schedule,

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.levels import at_least
 from sandbox.spec import MIB, Backend, IsolationLevel, Language, Limits
@@ -66,7 +67,7 @@ def create_profile(
                 f"There is a sandbox profile {columns['name']} already.", code="profile_exists"
             )
         row = SandboxProfile.objects.create(organization=organization, **columns)
-        _record(Event.PROFILE_CREATE, row, by)
+        _record(Event.PROFILE_CREATE, row, by, None, written(row))
     return row
 
 
@@ -85,10 +86,12 @@ def replace_profile(
         Organization.objects.next_revision(organization.pk)
         credentials.check_named(organization, "allowed_hosts", columns["allowed_hosts"])
         _check_tools(row, Backend(columns["backend"]))
+        row.refresh_from_db()
+        before = written(row)
         for column, value in columns.items():
             setattr(row, column, value)
         row.save(update_fields=[*columns, "updated_at"])
-        _record(Event.PROFILE_CHANGE, row, by)
+        _record(Event.PROFILE_CHANGE, row, by, before, written(row))
     return row
 
 
@@ -103,7 +106,7 @@ def delete_profile(*, row: SandboxProfile, by: Actor) -> None:
             code="has_dependants",
             dependants=names,
         )
-    record(Event.PROFILE_DELETE, by=by, outcome=Outcome.CHANGED, subject=row.name)
+    _record(Event.PROFILE_DELETE, row, by, written(row), None)
     row.delete()
 
 
@@ -283,6 +286,8 @@ def _invalid(flaws: Iterable[dict[str, str]]) -> Malformed:
     )
 
 
-def _record(event: Event, row: SandboxProfile, by: Actor) -> None:
-    said = {name: value for name, value in written(row).items() if name != "name"}
-    record(event, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)
+def _record(
+    event: Event, row: SandboxProfile, by: Actor, before: Body | None, after: Body | None
+) -> None:
+    said = difference(before, after)
+    record(event, by=by, outcome=Outcome.CHANGED, subject=row.name, details=dict(said))

@@ -66,6 +66,7 @@ class CatalogTool:
     origin: str = ""  # who is not named is not known
     critical: bool = False
     status_reason: str = ""
+    max_concurrency: int | None = None
 
     @property
     def enabled(self) -> bool:
@@ -410,6 +411,7 @@ def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
         origin=version.origin,
         critical=row.critical,
         status_reason=row.status_reason,
+        max_concurrency=row.max_concurrency,
     )
 
 

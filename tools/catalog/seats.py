@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.registry import Snapshot
 from tools.catalog.tiers import tier_of
@@ -110,13 +111,13 @@ def carry_out(wanted: Moves, tier: LicenseTier, revision: int, by: Actor) -> Non
         in_use = tool.status == ToolStatus.ACTIVE
         _write(tool, ToolStatus.DISABLED if in_use else None, reason_for(tool, tier), revision)
         if in_use:
-            _record(Event.TOOL_DISABLE, tool, by, tier)
+            _record(Event.TOOL_DISABLE, tool, by, tier, ToolStatus.ACTIVE)
     for tool in wanted.back:
         was_in_use = returns_to_use(tool)
         before = tool.status_reason.partition(_BEFORE)[2]
         _write(tool, ToolStatus.ACTIVE if was_in_use else None, before, revision)
         if was_in_use:
-            _record(Event.TOOL_ENABLE, tool, by, tier)
+            _record(Event.TOOL_ENABLE, tool, by, tier, ToolStatus.DISABLED)
 
 
 def returns_to_use(tool: Tool) -> bool:
@@ -137,12 +138,16 @@ def _write(tool: Tool, status: ToolStatus | None, reason: str, revision: int) ->
     tool.save(update_fields=["status", "status_reason", "revision", "updated_at"])
 
 
-def _record(event: Event, tool: Tool, by: Actor, tier: LicenseTier) -> None:
+def _record(event: Event, tool: Tool, by: Actor, tier: LicenseTier, before: ToolStatus) -> None:
     record(
         event,
         by=by,
         outcome=Outcome.CHANGED,
         subject=tool.name,
         reason="license",
-        details={"tier": tier.name, "max_custom_tools": tier.max_custom_tools},
+        details={
+            "tier": tier.name,
+            "max_custom_tools": tier.max_custom_tools,
+            **difference({"status": before}, {"status": tool.status}),
+        },
     )

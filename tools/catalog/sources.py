@@ -3,6 +3,7 @@
 from django.db import transaction
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.groups import note_groups
 from tools.catalog.listed import Listed
@@ -27,7 +28,8 @@ def save_source[Kind: (ToolService, McpServer)](
     """
     _check(name, default_groups)
     Organization.objects.next_revision(organization.pk)
-    source, _ = kind.objects.get_or_create(organization=organization, name=name)
+    source, created = kind.objects.get_or_create(organization=organization, name=name)
+    before = None if created else {"default_groups": source.default_groups}
     source.default_groups = default_groups
     source.save(update_fields=["default_groups"])
     note_groups(organization, default_groups or ())
@@ -36,7 +38,10 @@ def save_source[Kind: (ToolService, McpServer)](
         by=by,
         outcome=Outcome.CHANGED,
         subject=name,
-        details={"kind": kind._meta.model_name, "default_groups": default_groups},
+        details={
+            "kind": kind._meta.model_name,
+            **difference(before, {"default_groups": default_groups}),
+        },
     )
     return source
 

@@ -8,6 +8,7 @@ import ast
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -19,6 +20,7 @@ from sandbox.spec import Language
 from tools.definitions import descriptors, durations, names, schemas, strict_json
 from tools.definitions.fields import Fields
 from tools.definitions.vocabulary import (
+    TRANSACTIONAL_TYPES,
     ArgumentValidation,
     Category,
     Delivery,
@@ -39,7 +41,7 @@ PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 SHOWN = frozenset(
     {
         "enabled", "status", "status_reason", "digest", "signature", "version", "origin",
-        "critical", "effective_isolation", "findings",
+        "critical", "effective_isolation", "findings", "max_concurrency",
     }
 )  # fmt: skip
 # In the order in which a definition is shown.
@@ -174,6 +176,24 @@ class ToolDefinition:
             for name, schema in properties.items()
             if isinstance(schema, dict) and "default" in schema
         }
+
+    @cached_property
+    def sensitive(self) -> frozenset[str]:
+        """Names of members whose schema says `"x-sensitive": true`: evidence keeps none of them."""
+        return frozenset(_sensitive([self.raw["input_schema"], self.raw["output_schema"]]))
+
+
+def _sensitive(part: Any) -> Iterator[str]:
+    if isinstance(part, list):
+        for item in part:
+            yield from _sensitive(item)
+    if isinstance(part, dict):
+        properties = part.get("properties")
+        for name, schema in properties.items() if isinstance(properties, dict) else ():
+            if isinstance(schema, dict) and schema.get("x-sensitive") is True:
+                yield name
+        for item in part.values():
+            yield from _sensitive(item)
 
 
 def _identity(fields: Fields) -> Definition:
@@ -430,6 +450,13 @@ def _check_together(fields: Fields, definition: Definition) -> None:
     pure = definition["delivery"] == Delivery.PURE
     if pure and definition["constraints"]["allow_side_effects"]:
         fields.wrong("delivery", "pure needs constraints.allow_side_effects to be false")
+    transactional = definition["delivery"] == Delivery.TRANSACTIONAL
+    if transactional and definition["type"] not in TRANSACTIONAL_TYPES:
+        fields.wrong(
+            "delivery",
+            "transactional is only for tools whose effect is in Toolcrib's own database; this one "
+            "runs outside it: choose idempotent if it may be repeated, else external",
+        )
     isolation = definition["constraints"]["required_isolation"]
     if definition["type"] != ToolType.BUILTIN and isolation == Isolation.NONE:
         fields.wrong("constraints.required_isolation", "only a built-in tool may run outside")

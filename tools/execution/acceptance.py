@@ -5,17 +5,22 @@ a person is held here, any other waits for a worker. Whether a person is needed 
 the price, for a held call is never answered from the cache; it is asked for after the budget.
 """
 
+import hashlib
 from collections.abc import Callable
 
 from django.db import transaction
 
+from audit.actions import record
+from audit.events import Event, Outcome
 from tools.definitions.results import Status
 from tools.execution import cache, confirmations
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
 from tools.models import Execution
 from tools.policy import budgets, ratelimits, requests
+from tools.policy.callers import actor_of
 from tools.policy.confirmations import needed
+from tools.policy.licensing import tier_now
 
 
 @transaction.atomic
@@ -40,6 +45,8 @@ def find_price(admission: Admission) -> None:
     """What it costs at most; a hit costs what the tool declares for one (ruling 17)."""
     if admission.need is None:
         admission.hit = cache.find(admission)
+    if admission.shed is not None and admission.hit is None:
+        raise admission.shed
     definition = admission.resolved.definition
     admission.cost = definition.cost_per_hit if admission.hit else definition.cost
 
@@ -62,6 +69,39 @@ def write(admission: Admission) -> None:
         return
     status = Status.PENDING if admission.need is None else Status.REQUIRES_CONFIRMATION
     admission.execution = write_row(admission, status)
+
+
+def put_on_record(admission: Admission) -> None:
+    """Before anybody can take it: what cannot be put on record is not accepted. What is held or
+    answered at once is told by a record of its own."""
+    if admission.need is not None or admission.hit is not None:
+        return
+    execution, caller, tool = admission.accepted, admission.caller, admission.resolved
+    record(
+        Event.TOOL_ACCEPT,
+        by=actor_of(caller),
+        outcome=Outcome.STARTED,
+        subject=tool.name,
+        digest=tool.digest,
+        execution_id=execution.pk,
+        payload={"parameters": execution.parameters},
+        sensitive=tool.definition.sensitive,
+        details={
+            "requested_groups": execution.requested_groups,
+            "granted_groups": sorted(caller.granted_groups),
+            "state": execution.state,
+            "session": str(execution.session_id) if execution.session_id else None,
+            "license_tier": tier_now(admission.snapshot).name,
+            "version": tool.version,
+            "timeout_s": execution.timeout_s,
+            "cost": str(execution.cost),
+            "idempotency_key_sha256": _digest(execution.idempotency_key),
+        },
+    )
+
+
+def _digest(key: str | None) -> str | None:
+    return None if key is None else hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
 def hold(admission: Admission) -> None:
@@ -92,6 +132,7 @@ ACCEPTANCE: tuple[Step, ...] = (
     find_price,
     reserve_budget,
     write,
+    put_on_record,
     note,
     hold,
     serve,

@@ -1,30 +1,28 @@
 """What the doors call: ask for an execution, wait for it, cancel it."""
 
-import logging
 import time
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models.functions import Now
-from kombu.exceptions import OperationalError
+from django.db.models.functions import Coalesce, Now
 
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.definitions.callers import Caller
-from tools.definitions.results import OPEN, EventType, Status
+from tools.definitions.results import FINAL, OPEN, Status
 from tools.errors import Conflict, Mismatch, NotFound
-from tools.execution import bell, confirmations, events, sessions
+from tools.execution import bell, confirmations, sessions
 from tools.execution.call import Call
 from tools.execution.pipeline import admit
-from tools.execution.tasks import run_execution
+from tools.execution.returning import CANCELLED, again, end_waiting
+from tools.execution.tasks import tell
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
-from tools.policy import budgets
+from tools.models.execution import ExecutionQuerySet, Resolution
 from tools.policy.callers import actor_of
 from tools.policy.people import may, require
 
-log = logging.getLogger(__name__)
 NOT_BEGUN = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
+_SEEN = ("status", "fence", "cost", "error_details")
 ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
 WAITED_FOR = (Status.PENDING, Status.RUNNING)  # for a person nobody holds a connection open
 
@@ -53,26 +51,67 @@ def cancel(*, caller: Caller, execution: Execution) -> Execution:
         require(caller, "change_execution")
     with transaction.atomic():
         row = Execution.objects.filter(pk=execution.pk)
-        if row.filter(status__in=NOT_BEGUN).update(
-            status=Status.CANCELLED,
-            completed_at=Now(),
-            cost=0,
-            error_code="CANCELLED",
-            error_message="Cancelled before it began.",
-        ):
-            events.append(execution.pk, EventType.FAILED, "Cancelled before it began.")
-            budgets.release(execution.pk)
+        # Locked before it is looked at: it may be on its way back to the queue at this moment.
+        found = row.select_for_update(no_key=True).only(*_SEEN).get()
+        if found.status in FINAL:
+            return _cancelled_already(found)
+        if found.status in NOT_BEGUN:
+            message = f"Cancelled before it began{again(found)}."
+            end_waiting(found, status=Status.CANCELLED, code=CANCELLED, message=message)
             confirmations.withdraw(execution.pk, by=actor_of(caller))
-        elif not row.filter(status=Status.RUNNING).update(cancel_requested_at=Now()):
-            raise Conflict("The execution is over already.", code="execution_over")
+        else:  # its worker is to see it; asking twice moves the first moment no further
+            row.update(cancel_requested_at=Coalesce("cancel_requested_at", Now()))
         record(
             Event.TOOL_CANCEL,
             by=actor_of(caller),
             outcome=Outcome.CHANGED,
             subject=execution.tool_name,
             execution_id=execution.pk,
+            details=found.error_details,
         )
     bell.ring(execution.pk)
+    return Execution.objects.answer(execution.pk)
+
+
+def _cancelled_already(execution: Execution) -> Execution:
+    """Raises `Conflict` where it ended in another way."""
+    if execution.status != Status.CANCELLED:
+        raise Conflict("The execution is over already.", code="execution_over")
+    return Execution.objects.answer(execution.pk)
+
+
+@transaction.atomic
+def resolve(*, caller: Caller, execution: Execution, outcome: Resolution, reason: str) -> Execution:
+    """A person's word on an effect whose outcome nobody knew (ruling 16). It is said once.
+
+    What the call cost stays with the caller either way: it was tried. Raises `Forbidden`, and
+    `Conflict` where the outcome is known or somebody has said it.
+    """
+    require(caller, "change_execution")
+    resolved = (
+        Execution.objects.unresolved()
+        .filter(pk=execution.pk)
+        .update(
+            resolved_as=outcome,
+            resolved_at=Now(),
+            resolved_by=caller.name,
+            resolution_reason=reason,
+        )
+    )
+    if not resolved:
+        raise Conflict(
+            "Only an execution whose effect may have happened unseen is resolved, and only once.",
+            code="nothing_to_resolve",
+        )
+    record(
+        Event.TOOL_RESOLVE,
+        by=actor_of(caller),
+        outcome=Outcome.CHANGED,
+        subject=execution.tool_name,
+        reason=outcome,
+        execution_id=execution.pk,
+        details={"before": "unknown", "after": outcome, "reason": reason},
+    )
     return Execution.objects.answer(execution.pk)
 
 
@@ -136,11 +175,8 @@ def _request(caller: Caller, call: Call) -> Execution:
 
 
 def hint(execution: Execution) -> None:
-    """Tell a worker. A hint that cannot be given is given again by the reaper."""
-    try:
-        run_execution.apply_async((str(execution.pk),), ignore_result=True, retry=False)
-    except OperationalError as error:
-        log.warning("no worker was told: %s", type(error).__name__)
+    """Tell a worker. One that cannot be told is not missed: workers look by themselves."""
+    tell([execution.pk])
 
 
 def _good_for(caller: Caller, tool: str) -> bool:

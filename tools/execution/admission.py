@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 from tools.definitions import strict_json
 from tools.definitions.vocabulary import ArgumentValidation
-from tools.errors import InvalidCall, Malformed, NotFound
+from tools.errors import InvalidCall, Malformed, NotFound, Shed
 from tools.execution import sessions
 from tools.execution.context import Admission
-from tools.policy import authorization, licensing, ratelimits, requests
+from tools.execution.running import check_delivery
+from tools.policy import accountability, authorization, licensing, pressure, ratelimits, requests
 from tools.policy.availability import AVAILABILITY
 from tools.policy.licensing import LICENSE
 from tools.policy.permissions import PERMISSION
@@ -25,6 +26,20 @@ def resolve(admission: Admission) -> None:
             f"There is no tool {admission.call.tool_name[:128]!r}. GET /api/v1/tools lists yours.",
             code="tool_not_found",
         )
+
+
+def shed_load(admission: Admission) -> None:
+    """Before anything is asked of the database. An answer that is known takes nobody's place."""
+    try:
+        admission.arrival = pressure.HERE.enter(admission.caller)
+    except Shed as refusal:
+        if admission.resolved.definition.cache_ttl_s is None:
+            raise
+        admission.shed = refusal
+
+
+def accountable(admission: Admission) -> None:
+    accountability.check_lately(admission.caller.organization)
 
 
 def enter_session(admission: Admission) -> None:
@@ -40,6 +55,7 @@ def available(admission: Admission) -> None:
         admission.caller, admission.asked, admission.snapshot
     )
     authorization.authorize(admission.question, AVAILABILITY)
+    check_delivery(admission.resolved.definition)
 
 
 def permitted(admission: Admission) -> None:
@@ -84,6 +100,8 @@ def _check_json(parameters: object) -> None:
 Step = Callable[[Admission], None]
 ADMISSION: tuple[Step, ...] = (
     resolve,
+    accountable,
+    shed_load,
     enter_session,
     available,
     permitted,

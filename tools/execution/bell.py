@@ -11,9 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
 import redis
 from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 log = logging.getLogger(__name__)
 CHANNEL = "toolcrib:executions"
@@ -22,15 +25,53 @@ GLANCE_S = 1.0
 
 @lru_cache(maxsize=1)
 def connection() -> redis.Redis:
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, health_check_interval=25)
+    return _client(socket_timeout=5, health_check_interval=25)
+
+
+@lru_cache(maxsize=1)
+def _quick() -> redis.Redis:
+    """For what must not wait for a Redis that hangs. One retry: a kept connection may be dead."""
+    once = Retry(NoBackoff(), 1)
+    return _client(socket_timeout=0.5, socket_connect_timeout=0.5, retry=once)
+
+
+def _client(**options: Any) -> redis.Redis:
+    return redis.Redis.from_url(settings.REDIS_URL, **options)
+
+
+class _Pause:
+    """After a word that failed nobody tries for a moment: a hung Redis would hold up every call."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def begin(self) -> None:
+        self._until = time.monotonic() + GLANCE_S
+
+    def __bool__(self) -> bool:
+        return time.monotonic() < self._until
+
+
+pause = _Pause()  # of hints to workers as well
 
 
 def ring(execution_id: object) -> None:
     """Say that an execution is over, or must be looked at. Call it after the commit."""
+    if pause:
+        return
     try:
-        connection().publish(CHANNEL, str(execution_id))
+        _quick().publish(CHANNEL, str(execution_id))
     except redis.RedisError as error:
+        pause.begin()
         log.warning("nobody was woken: %s", type(error).__name__)
+
+
+def answers() -> bool:
+    """Whether Redis is there, within a second or so."""
+    try:
+        return bool(_quick().ping())
+    except redis.RedisError:
+        return False
 
 
 class Listener:
@@ -82,7 +123,7 @@ class _Switchboard:
                 time.sleep(GLANCE_S)
 
     def _relay(self) -> None:
-        with redis.Redis.from_url(settings.REDIS_URL, health_check_interval=25) as own:
+        with _client(health_check_interval=25) as own:
             pubsub = own.pubsub(ignore_subscribe_messages=True)
             pubsub.subscribe(CHANNEL)
             for message in pubsub.listen():

@@ -83,7 +83,9 @@ def serve(admission: Admission, hit: Hit) -> None:
         digest=admission.resolved.digest,
         execution_id=execution.pk,
         payload={"parameters": execution.parameters, "output": hit.output},
+        sensitive=admission.resolved.definition.sensitive,
         details={
+            "granted_groups": sorted(admission.caller.granted_groups),
             "requested_groups": execution.requested_groups,
             "state": execution.state,
             "cached_from": str(hit.execution_id),

@@ -57,8 +57,10 @@ def hold(admission: Admission, need: Need) -> None:
         digest=tool.digest,
         execution_id=execution.pk,
         payload={"parameters": execution.parameters},
+        sensitive=tool.definition.sensitive,
         details={
             "confirmation": _evidence(confirmation),
+            "granted_groups": sorted(admission.caller.granted_groups),
             "requested_groups": execution.requested_groups,
             "state": execution.state,
             "expires_at": expires_at.isoformat(),
@@ -152,11 +154,11 @@ def void(confirmation: Confirmation, *, by: Actor, reason: str) -> None:
         )
 
 
-def withdraw(execution_id: UUID, *, by: Actor) -> None:
-    """The call was cancelled before it began."""
+def withdraw(execution_id: UUID, *, by: Actor, reason: str = "cancelled") -> None:
+    """The call ended before it began."""
     confirmation = _of(execution_id)
     if confirmation is not None:
-        void(confirmation, by=by, reason="cancelled")
+        void(confirmation, by=by, reason=reason)
 
 
 def agreed(confirmation: Confirmation) -> int:

@@ -13,12 +13,14 @@ from tools.definitions.callers import Caller
 from tools.definitions.rates import Rate
 from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
+from tools.errors import Shed
 from tools.execution.call import Call
 from tools.models import Execution, Session
 from tools.policy import isolation
 from tools.policy.callers import actor_of
 from tools.policy.confirmations import Need
 from tools.policy.decision import Asked, Question
+from tools.policy.pressure import Arrival
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Admission:
     hit: Hit | None = None
     cache_key: str = ""
     cost: Decimal = Decimal(0)
+    shed: Shed | None = None  # there is no room, unless the answer is known already
+    arrival: Arrival | None = None
     execution: Execution | None = None
     began: float = field(default_factory=time.perf_counter)
 
@@ -114,6 +118,8 @@ class Performance:
     began: float = field(default_factory=time.perf_counter)
     result: Result | None = None
     leads: str = ""  # the cache's key that waits for this one's answer
+    claimed_at: float = field(default_factory=time.monotonic)  # asked for: the lease runs since
+    returned: bool = False  # given back: nothing more of it is written
 
     @property
     def definition(self) -> ToolDefinition:

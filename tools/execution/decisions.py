@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Prefetch, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.actions import record
@@ -20,6 +21,7 @@ from audit.events import Event, Outcome
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import EventType, Status
+from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, Refused, ToolcribError
 from tools.execution import bell, confirmations, events, expiry, sessions
 from tools.execution.actions import hint
@@ -109,7 +111,7 @@ def readable(caller: Caller) -> QuerySet[Confirmation]:
 
 def pending(caller: Caller) -> QuerySet[Confirmation]:
     """What waits for a person; what is overdue waits no more."""
-    return readable(caller).filter(status=ConfirmationStatus.PENDING, expires_at__gt=timezone.now())
+    return readable(caller).filter(status=ConfirmationStatus.PENDING, expires_at__gt=Now())
 
 
 def one_of(caller: Caller, identifier: UUID) -> Confirmation:
@@ -258,8 +260,10 @@ def _approve(caller: Caller, confirmation: Confirmation, word: Word) -> None:
         message = "People agreed to the call." if agreed > 1 else "A person agreed to the call."
         confirmations.close(confirmation, ConfirmationStatus.APPROVED)
         confirmation.execution.status = Status.PENDING
-        confirmation.execution.queued_at = timezone.now()
-        confirmation.execution.save(update_fields=["status", "queued_at"])
+        # By the clock that says for how long it has waited: the database's.
+        Execution.objects.filter(pk=confirmation.execution_id).update(
+            status=Status.PENDING, queued_at=Now()
+        )
     events.append(confirmation.execution_id, EventType.IN_PROGRESS, message)
     _record(Event.CONFIRM_APPROVE, caller, confirmation, word)
 
@@ -294,6 +298,7 @@ def _record(event: Event, caller: Caller, confirmation: Confirmation, word: Word
         digest=execution.tool_version.digest,
         execution_id=execution.pk,
         payload={"parameters": execution.parameters},
+        sensitive=ToolDefinition(execution.tool_version.definition).sensitive,
         details=details,
     )
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
@@ -21,11 +21,11 @@ MESSAGE = "Nobody decided in time whether this call may run. Call again, or ask 
 def watch() -> None:
     """End what nobody has decided in time, and remind of what is about to."""
     pending = Confirmation.objects.filter(status=ConfirmationStatus.PENDING)
-    overdue = pending.filter(expires_at__lte=timezone.now()).order_by("expires_at")
+    overdue = pending.filter(expires_at__lte=Now()).order_by("expires_at")
     for row in overdue.values("pk", "execution_id")[:BATCH]:
         if _expire_one(row["pk"], row["execution_id"]):
             bell.ring(row["execution_id"])
-    soon = timezone.now() + timedelta(minutes=settings.CONFIRMATION_MINUTES) / 3
+    soon = Now() + timedelta(minutes=settings.CONFIRMATION_MINUTES) / 3
     silent = pending.filter(reminded_at__isnull=True, expires_at__lte=soon)
     for confirmation in silent.select_related("execution", "organization")[:BATCH]:
         _remind(confirmation)
@@ -61,7 +61,7 @@ def _remind(confirmation: Confirmation) -> None:
     unsaid = Confirmation.objects.filter(
         pk=confirmation.pk, status=ConfirmationStatus.PENDING, reminded_at__isnull=True
     )
-    if unsaid.update(reminded_at=timezone.now()):
+    if unsaid.update(reminded_at=Now()):
         metrics.confirmation_reminders.inc()
         _record(Event.CONFIRM_REMIND, confirmation, Outcome.CHANGED)
 

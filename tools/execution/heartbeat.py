@@ -1,4 +1,7 @@
-"""Whether somebody takes executions: each worker says so, and that it did is kept a moment."""
+"""Whether somebody takes executions: each worker says so, and that it did is kept a moment.
+
+A worker whose poller has not looked into the database lately does not say so, though it lives.
+"""
 
 import logging
 import threading
@@ -8,13 +11,14 @@ from typing import Any
 import redis
 from celery.signals import worker_ready, worker_shutting_down
 
-from tools.execution import bell
+from tools.execution import bell, capacity
 from tools.execution.pipeline import worker_name
 
 log = logging.getLogger(__name__)
 KEYS = "toolcrib:worker:"
 BEAT_S = 2.0
 KEPT_S = 7
+STALE_S = 10.0  # after which a poller counts as hung
 _stopping = threading.Event()
 
 
@@ -41,7 +45,8 @@ def _beat() -> None:
     key = f"{KEYS}{worker_name().rpartition(':')[0]}"
     while not _stopping.is_set():
         try:
-            bell.connection().set(key, int(time.time()), ex=KEPT_S)
+            if capacity.polled.age_s < STALE_S:
+                bell.connection().set(key, int(time.time()), ex=KEPT_S)
         except redis.RedisError as error:
             log.warning("no heartbeat was kept: %s", type(error).__name__)
         _stopping.wait(BEAT_S)

@@ -1,25 +1,50 @@
 """Leases: a worker that cannot say it is alive must stop, before another may begin.
 
-One thread per process renews the lease of every run of this process and does nothing else, so that
-a busy run cannot starve it. A run whose lease cannot be renewed in time, or whose cancellation was
-asked for, is told to stop; the database's clock decides what is in time.
+Two threads per process. One asks the database about all runs of the process at once: who was
+cancelled, whose fence is no longer ours, and it renews what is due; the database's clock decides.
+The other looks at the clock alone and stops every run that was not renewed for two thirds of its
+lease, whatever the first one is waiting for: a hung database must not keep a run going.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
 
-from tools.models import Execution
+from config import ladder
+from tools.definitions.results import Status
+from tools.execution.returning import HANDED_BACK, LEASE_LOST
 
 log = logging.getLogger(__name__)
-LOOK_S = 0.5  # how soon a cancellation is seen
+CANCELLED = "cancelled"
+type Held = tuple[UUID, int]  # an execution and the fence it was claimed with
+_LOOK = """
+    SELECT e.id, e.fence, e.cancel_requested_at IS NOT NULL
+    FROM tools_execution e
+    JOIN unnest(%(ids)s::uuid[], %(fences)s::int[]) AS held (id, fence)
+        ON held.id = e.id AND held.fence = e.fence
+    WHERE e.status = %(running)s
+"""
+# A row that somebody has locked just now waits for the next look and holds up no other.
+_RENEW = """
+    WITH ours AS (
+        SELECT e.id FROM tools_execution e
+        JOIN unnest(%(ids)s::uuid[], %(fences)s::int[]) AS held (id, fence)
+            ON held.id = e.id AND held.fence = e.fence
+        WHERE e.status = %(running)s
+        ORDER BY e.id FOR NO KEY UPDATE OF e SKIP LOCKED
+    )
+    UPDATE tools_execution e SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+    FROM ours WHERE e.id = ours.id RETURNING e.id, e.fence
+"""
 
 
 @dataclass(eq=False)
@@ -28,67 +53,157 @@ class Lease:
 
     execution_id: UUID
     fence: int
-    stop: threading.Event = field(default_factory=threading.Event)
-    cancelled: bool = False
     renewed_at: float = field(default_factory=time.monotonic)
+    stop: threading.Event = field(default_factory=threading.Event)
+    reason: str = ""  # why it was stopped: the first word stands
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked for it; a worker that gives a run up was not asked."""
+        return self.reason == CANCELLED
+
+    @property
+    def key(self) -> Held:
+        return self.execution_id, self.fence
+
+    @property
+    def age_s(self) -> float:
+        """Since the last renewal that succeeded was asked for."""
+        return time.monotonic() - self.renewed_at
+
+    def end(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        self.stop.set()
 
 
-class _Keeper:
+class Keeper:
+    """The leases of this process."""
+
     def __init__(self) -> None:
         self._held: set[Lease] = set()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._busy = threading.Event()
+        self._threads: dict[str, threading.Thread] = {}
+        self._closing = False
 
     @contextmanager
-    def held(self, execution_id: UUID, fence: int) -> Iterator[Lease]:
-        lease = Lease(execution_id, fence)
+    def held(
+        self, execution_id: UUID, fence: int, *, since: float | None = None
+    ) -> Iterator[Lease]:
+        """`since`, on the monotonic clock, is when the claim was asked for: its lease runs."""
+        lease = Lease(execution_id, fence, time.monotonic() if since is None else since)
         with self._lock:
             self._held.add(lease)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
-                self._thread.start()
+            self._busy.set()
+            self._start("fencing", self._fence)
+            self._start("leases", self._keep)
+        if self._closing:
+            lease.end(HANDED_BACK)
         try:
             yield lease
         finally:
             with self._lock:
                 self._held.discard(lease)
+                if not self._held:
+                    self._busy.clear()
+
+    def hand_back(self) -> int:
+        """Stop every run, those that begin from now on too; how many ran. For a worker's end."""
+        self._closing = True
+        leases = self._leases()
+        for lease in leases:
+            lease.end(HANDED_BACK)
+        return len(leases)
+
+    def _start(self, name: str, work: Callable[[], None]) -> None:
+        thread = self._threads.get(name)
+        if thread is None or not thread.is_alive():
+            self._threads[name] = threading.Thread(target=work, name=name, daemon=True)
+            self._threads[name].start()
+
+    def _leases(self) -> tuple[Lease, ...]:
+        with self._lock:
+            return tuple(self._held)
+
+    def _fence(self) -> None:
+        """Nothing here may wait for anything but the clock."""
+        while self._busy.wait():
+            time.sleep(ladder.LOOK_S)
+            for lease in self._leases():
+                if lease.age_s > ladder.fence_s(settings.EXECUTION_LEASE_S):
+                    lease.end(LEASE_LOST)
 
     def _keep(self) -> None:
+        own = _own_connection()
         while True:
-            time.sleep(LOOK_S)
-            with self._lock:
-                leases = tuple(self._held)
-            for lease in leases:
-                self._look_after(lease)
-            connection.close()
-
-    def _look_after(self, lease: Lease) -> None:
-        """Self-fence after two thirds of the lease: well before the row counts as abandoned."""
-        age_s = time.monotonic() - lease.renewed_at
-        try:
-            if _cancel_requested(lease):
-                lease.cancelled = True
-                lease.stop.set()
-            if age_s > settings.EXECUTION_LEASE_S / 4:
-                self._renew(lease)
-        except DatabaseError as error:
-            log.warning("a lease was not renewed: %s", type(error).__name__)
-            if age_s > settings.EXECUTION_LEASE_S * 2 / 3:
-                lease.stop.set()
-
-    def _renew(self, lease: Lease) -> None:
-        asked_at = time.monotonic()
-        if Execution.objects.renew(
-            lease.execution_id, lease.fence, lease_s=settings.EXECUTION_LEASE_S
-        ):
-            lease.renewed_at = asked_at
-        else:
-            lease.stop.set()
+            if not self._busy.is_set():
+                own.close()
+            self._busy.wait()
+            time.sleep(ladder.LOOK_S)
+            try:
+                look_after(self._leases(), own)
+            except (DatabaseError, InterfaceError) as error:
+                log.warning("no lease was renewed: %s", type(error).__name__)
+                own.close()
 
 
-def _cancel_requested(lease: Lease) -> bool:
-    row = Execution.objects.held(lease.execution_id, lease.fence)
-    return row.filter(cancel_requested_at__isnull=False).exists()
+def look_after(leases: Iterable[Lease], database: BaseDatabaseWrapper) -> None:
+    """Renew what is due; stop what was cancelled or is no longer ours. Two statements at most."""
+    known = {lease.key: lease for lease in leases}
+    lease_s = settings.EXECUTION_LEASE_S
+    due = [key for key, lease in known.items() if lease.age_s > ladder.renew_s(lease_s)]
+    asked_at = time.monotonic()
+    for key in _renewed(due, lease_s, database):
+        known[key].renewed_at = asked_at
+    ours = _looked_at(list(known), database)
+    for key, lease in known.items():
+        if key not in ours:
+            lease.end(LEASE_LOST)
+        elif ours[key]:
+            lease.end(CANCELLED)
 
 
-held = _Keeper().held
+def _renewed(due: list[Held], lease_s: int, database: BaseDatabaseWrapper) -> list[Held]:
+    if not due:
+        return []
+    with database.cursor() as cursor:
+        cursor.execute(_RENEW, {**_named(due), "lease": lease_s})
+        return [(pk, fence) for pk, fence in cursor.fetchall()]
+
+
+def _looked_at(held: list[Held], database: BaseDatabaseWrapper) -> dict[Held, bool]:
+    """Those that are still ours, and whether somebody asked to cancel them."""
+    if not held:
+        return {}
+    with database.cursor() as cursor:
+        cursor.execute(_LOOK, _named(held))
+        return {(pk, fence): cancelled for pk, fence, cancelled in cursor.fetchall()}
+
+
+def _named(held: list[Held]) -> dict[str, Any]:
+    return {
+        "ids": [pk for pk, _ in held],
+        "fences": [fence for _, fence in held],
+        "running": Status.RUNNING,
+    }
+
+
+def _own_connection() -> BaseDatabaseWrapper:
+    """Not of the pool, which busy runs may have emptied. A dead network is noticed in seconds.
+
+    Nothing here waits for a lock, so no statement needs a time limit of the server's.
+    """
+    own = connection.copy()  # under its own name: signal handlers look it up by that
+    own.settings_dict["OPTIONS"] = {
+        **{key: value for key, value in own.settings_dict["OPTIONS"].items() if key != "pool"},
+        "connect_timeout": 2,
+        "keepalives_idle": 2,
+        "keepalives_interval": 1,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 4_000,
+    }
+    return own
+
+
+KEEPER = Keeper()
+held = KEEPER.held

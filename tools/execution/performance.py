@@ -4,60 +4,37 @@ Read `PERFORMANCE` from left to right and you have read the second half of the r
 a `Performance`; the first that decides the result sets it, and `finish` always writes it down.
 """
 
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from audit.actions import record
 from audit.events import Event
 from audit.events import Outcome as Evidence
 from config.logs import request_id
-from sandbox.egress.denials import Code
-from sandbox.egress.policy import Attempt
-from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome, SandboxResult
 from tools import metrics
 from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
-from tools.definitions import strict_json
 from tools.definitions.results import EventType, Status
+from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed, Refused
-from tools.execution import cache, confirmations, events, leases, sessions
+from tools.execution import bell, cache, confirmations, events, sessions
 from tools.execution.context import Performance, Result
+from tools.execution.returning import EFFECT, record_late
+from tools.execution.running import check_delivery, run, run_here, validate_output
 from tools.execution.transforms import observation_of, size_of
 from tools.models import Execution
-from tools.models.execution import Ending
-from tools.policy import authorization, budgets
+from tools.models.execution import EFFECT_POSSIBLE, Ending
+from tools.policy import accountability, authorization, budgets
 from tools.policy.callers import caller_of_execution
 from tools.policy.decision import Asked, Question
 from tools.policy.labels import group_label
-from tools.runners.base import Run
-from tools.runners.registry import RUNNERS
-
-log = logging.getLogger(__name__)
-_STATUS = {
-    Outcome.SUCCESS: Status.SUCCESS,
-    Outcome.FAILED: Status.FAILED,
-    Outcome.TIMEOUT: Status.TIMEOUT,
-    Outcome.CANCELLED: Status.CANCELLED,
-    Outcome.SANDBOX_ERROR: Status.SANDBOX_ERROR,
-}
-_MOST_ATTEMPTS = 50  # of a run's requests are written down; all are counted
-_OUR_CODES = frozenset(ErrorCode)
-_REFUSALS = frozenset(Code)
-_MESSAGES: dict[str, str] = {
-    ErrorCode.ISOLATION_UNAVAILABLE: "This installation cannot give the isolation the tool needs. "
-    "An administrator finds the reason with manage.py sandbox_doctor.",
-    ErrorCode.EGRESS_UNAVAILABLE: "The network could not be made ready for the tool; it was not "
-    "run. Its operators have a record of it.",
-}
 
 
 def ask_again(performance: Performance) -> None:
@@ -65,11 +42,13 @@ def ask_again(performance: Performance) -> None:
     execution, caller = performance.execution, performance.caller
     snapshot = performance.snapshot
     try:
+        accountability.check(caller.organization)
         authorization.check_standing(caller)
         tool = _same_version(performance)
         asked = Asked.of(execution.requested_groups, execution.state)
         authorization.check_groups(caller, asked, snapshot)
         authorization.authorize(Question(caller, tool, asked, snapshot))
+        check_delivery(tool.definition)
     except (Refused, Malformed) as refusal:
         performance.result = Result(
             Status.PERMISSION_DENIED, error_code=refusal.code, error_message=refusal.message
@@ -109,7 +88,10 @@ def check_signature(performance: Performance) -> None:
 
 
 def record_start(performance: Performance) -> None:
-    """No record, no run: this stands in the claim's transaction."""
+    """No record, no run: this stands in the claim's transaction.
+
+    Its payload is small, and shows before the run that the result's will find room.
+    """
     execution = performance.execution
     if performance.result is not None:
         return
@@ -121,10 +103,11 @@ def record_start(performance: Performance) -> None:
         subject=execution.tool_name,
         digest=performance.tool.digest,
         execution_id=execution.pk,
-        payload={"parameters": execution.parameters},
+        payload={"options": execution.options},
         details={
             "session": str(execution.session_id) if execution.session_id else None,
             "requested_groups": execution.requested_groups,
+            "granted_groups": sorted(performance.caller.granted_groups),
             "state": execution.state,
             "version": performance.tool.version,
             "isolation": performance.level,
@@ -136,150 +119,74 @@ def record_start(performance: Performance) -> None:
     )
 
 
-def run(performance: Performance) -> None:
-    """Hand the run to its runner. No transaction and no database connection is held meanwhile."""
-    execution = performance.execution
-    connection.close()
-    with leases.held(execution.pk, execution.fence) as lease:
-        job = Run(
-            organization=performance.caller.organization,
-            definition=performance.definition,
-            parameters=execution.parameters,
-            timeout_s=execution.timeout_s,
-            stop=lease.stop,
-            level=performance.level,
-            snapshot=performance.snapshot,
-        )
-        outcome = RUNNERS[performance.definition.type](job)
-    _count(outcome)
-    if outcome.outcome == Outcome.CANCELLED and not lease.cancelled:
-        performance.result = _given_up(outcome)  # nobody asked: the lease could not be kept
-    else:
-        performance.result = _result_of(outcome)
-
-
-def _given_up(outcome: SandboxResult) -> Result:
-    return Result(
-        Status.FAILED,
-        error_code="OUTCOME_UNKNOWN",
-        error_message="The call was stopped midway; whether its effect happened is not known.",
-        network=_network(outcome),
-    )
-
-
-def _result_of(outcome: SandboxResult) -> Result:
-    usage = outcome.usage
-    return Result(
-        _STATUS[outcome.outcome],
-        output=outcome.output,
-        error_code=_plain(outcome.error_code)[:60],
-        error_message=_message(outcome),
-        sandbox_id=outcome.sandbox_id,
-        network=_network(outcome),
-        metrics={
-            "peak_memory_bytes": usage.peak_memory_bytes,
-            "cpu_time_ms": round(usage.cpu_time_ms, 3),
-            "filesystem_operations": usage.filesystem_operations,
-            "network_requests": usage.network_requests,
-            "sandbox_start_ms": round(usage.sandbox_start_ms, 3),
-        },
-    )
-
-
-def _network(outcome: SandboxResult) -> list[dict[str, Any]]:
-    """What the run asked of the egress broker, as evidence keeps it; refused requests too."""
-    return [_attempt(one) for one in outcome.network[:_MOST_ATTEMPTS]]
-
-
-def _attempt(attempt: Attempt) -> dict[str, Any]:
-    return {
-        "door": _plain(attempt.door)[:20],
-        "method": _plain(attempt.method)[:20],
-        "host": _plain(attempt.host)[:255],
-        "port": attempt.port,
-        "address": _plain(attempt.address)[:45],
-        "code": _plain(attempt.code)[:40],
-        "status": attempt.status,
-        "bytes_sent": attempt.bytes_sent,
-        "bytes": attempt.bytes_sent + attempt.bytes_received,
-    }
-
-
-def _count(outcome: SandboxResult) -> None:
-    """Labels are words of our own; a tool's own error code is counted under `tool`."""
-    code = outcome.error_code or "OK"
-    ours = code == "OK" or code in _OUR_CODES
-    metrics.sandbox_ends.labels(code if ours else "tool").inc()
-    for attempt in outcome.network:
-        word = attempt.code if attempt.code in _REFUSALS else "other"
-        metrics.egress_attempts.labels(word.lower() if attempt.code else "allowed").inc()
-    beyond = (outcome.usage.network_requests or 0) - len(outcome.network)
-    if beyond > 0:
-        metrics.egress_attempts.labels("not_described").inc(beyond)
-
-
-def _message(outcome: SandboxResult) -> str:
-    """What a tool says of its error is for the caller; what sandboxd says is for operators."""
-    if outcome.outcome == Outcome.SANDBOX_ERROR:
-        log.error("the sandbox failed: %s %s", outcome.error_code, outcome.error_message)
-        usual = "The sandbox could not run the tool. Its operators have a record of it."
-        return _MESSAGES.get(outcome.error_code or "", usual)
-    return _plain(outcome.error_message)
-
-
-def _plain(text: str | None) -> str:
-    """Without what the database or a reader could not take: NUL and lone surrogates."""
-    return (text or "").replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-
-
-def validate_output(performance: Performance) -> None:
-    """Invalid output is never returned, not even next to the error (ruling 10)."""
-    result, validator = performance.result, performance.tool.output_validator
-    if result is None or result.status != Status.SUCCESS:
-        return
-    try:
-        strict_json.check(result.output)
-    except strict_json.BadJson as error:
-        _reject(result, f"The tool returned something that cannot be passed on: {error}.")
-        return
-    flaws = validator.flaws(result.output) if validator else []
-    if flaws:
-        _reject(result, "The tool returned something its output schema does not allow.")
-        result.error_details = {"places": sorted({flaw.place for flaw in flaws})}
-
-
-def _reject(result: Result, message: str) -> None:
-    result.status, result.output = Status.FAILED, None
-    result.error_code, result.error_message = "OUTPUT_INVALID", message
-
-
 def finish(performance: Performance) -> None:
-    """The result, its event and its END record, together and only for the holder of the fence."""
-    execution, result = performance.execution, performance.result
-    if result is None:
-        raise LookupError("no step decided the result")
-    shown = result.status == Status.SUCCESS
-    size = size_of(result.output) if shown else None
+    """The result, its event and its END record, together and only for the holder of the fence.
+
+    With them what a transactional tool does, which is run here.
+    """
+    if performance.returned:
+        return
     with transaction.atomic():
-        held = Execution.objects.finish(
-            execution.pk, execution.fence, _ending(performance, result, size)
-        )
-        if held:
-            for step in SETTLEMENT:
-                step(performance, result)
-            _record_end(performance, result, size)
-        else:
-            _record_late(performance, result)
+        _write_down(performance, performance.result or run_here(performance))
+
+
+def _write_down(performance: Performance, result: Result) -> None:
+    _own_up(performance, result)
+    if _ended(performance, result):
+        return
+    record_late(performance, result.status, network=result.network)
+    if result.status == Status.SUCCESS:  # it may be ours still, and cancelled meanwhile
+        performance.result = _discarded(performance)
+        _ended(performance, performance.result)
+
+
+def _ended(performance: Performance, result: Result) -> bool:
+    """False when the fence was lost, or the success of a cancelled call came too late."""
+    execution, success = performance.execution, result.status == Status.SUCCESS
+    size = size_of(result.output) if success else None
+    ending = _ending(performance, result, size)
+    if not Execution.objects.finish(execution.pk, execution.fence, ending):
+        return False
+    for step in SETTLEMENT:
+        step(performance, result)
+    _record_end(performance, result, size)
+    return True
+
+
+def _own_up(performance: Performance, result: Result) -> None:
+    """However this attempt ended: an earlier one may have had its effect, and nobody saw it."""
+    if performance.execution.effect_possible and result.status != Status.SUCCESS:
+        result.error_details = result.error_details | EFFECT_POSSIBLE
+        if EFFECT not in result.error_message:
+            result.error_message = f"{result.error_message} {EFFECT}".lstrip()
+
+
+def _discarded(performance: Performance) -> Result:
+    """Of a call that succeeded after it was cancelled: what it gave back reaches nobody."""
+    pure = performance.definition.raw["delivery"] == Delivery.PURE
+    return Result(
+        Status.CANCELLED,
+        error_code="CANCELLED",
+        error_message="The call was cancelled while it ran; its result came too late.",
+        error_details={} if pure else dict(EFFECT_POSSIBLE),
+        metrics=performance.result.metrics if performance.result else {},
+    )
 
 
 def settle_budget(performance: Performance, result: Result) -> None:
     """A run that succeeded or may have had its effect is paid for; one that was refused is not."""
     if not performance.execution.reserved:
         return
-    if result.status == Status.PERMISSION_DENIED:
+    if _refused(performance, result):
         budgets.release(performance.execution.pk)
     else:
         budgets.settle(performance.execution.pk, spent=_spent(performance, result))
+
+
+def _refused(performance: Performance, result: Result) -> bool:
+    """Before anything of it could have had an effect."""
+    refused = result.status == Status.PERMISSION_DENIED
+    return refused and not performance.execution.effect_possible
 
 
 def _spent(performance: Performance, result: Result) -> Decimal:
@@ -288,7 +195,6 @@ def _spent(performance: Performance, result: Result) -> Decimal:
 
 def _ending(performance: Performance, result: Result, size: int | None) -> Ending:
     shown = result.status == Status.SUCCESS
-    refused = result.status == Status.PERMISSION_DENIED
     return Ending(
         status=result.status,
         output=result.output if shown else None,
@@ -300,7 +206,7 @@ def _ending(performance: Performance, result: Result, size: int | None) -> Endin
         output_bytes=size,
         sandbox_id=result.sandbox_id,
         metrics=result.metrics | {"queue_ms": _queue_ms(performance.execution)},
-        cost=Decimal(0) if refused else _spent(performance, result),
+        cost=Decimal(0) if _refused(performance, result) else _spent(performance, result),
         cached_from=result.cached_from,
         state_after=_state_after(performance, result),
     )
@@ -327,11 +233,17 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
         reason=result.error_code,
         execution_id=execution.pk,
         payload={"output": result.output} if success else None,
+        sensitive=performance.definition.sensitive,
         details={
             "status": result.status,
             **({"cached_from": str(result.cached_from)} if result.cached_from else {}),
             "output_bytes": size,
+            "cost": str(_spent(performance, result)),
+            "session": str(execution.session_id) if execution.session_id else None,
+            "state_before": execution.state,
+            "state_after": _state_after(performance, result),
             "fence": execution.fence,
+            **({} if success else _effect(result)),
             "resources": result.metrics,
             **({"network": result.network} if result.network else {}),
         },
@@ -346,27 +258,13 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
     metrics.queue_seconds.observe(_queue_ms(execution) / 1000)
 
 
+def _effect(result: Result) -> dict[str, bool]:
+    return EFFECT_POSSIBLE if result.error_details.get("effect_possible") else {}
+
+
 def _group_labels(performance: Performance) -> set[str]:
     asked = Asked.of(performance.execution.requested_groups, performance.execution.state)
     return {group_label(name, performance.snapshot) for name in asked.groups}
-
-
-def _record_late(performance: Performance, result: Result) -> None:
-    execution = performance.execution
-    log.warning("a result came after the execution was taken away")
-    record(
-        Event.TOOL_LATE,
-        by=performance.actor,
-        outcome=Evidence.FAILURE,
-        subject=execution.tool_name,
-        digest=performance.tool.digest,
-        execution_id=execution.pk,
-        details={
-            "status": result.status,
-            "fence": execution.fence,
-            **({"network": result.network} if result.network else {}),
-        },
-    )
 
 
 def _queue_ms(execution: Execution) -> float:
@@ -382,20 +280,25 @@ def _admitted(execution: Execution, snapshot: Snapshot) -> CatalogTool:
     return catalog_tool(execution.tool_version.tool, execution.tool_version)
 
 
-def claim(execution_id: UUID, worker: str) -> Performance | None:
+def claim(
+    execution_id: UUID, worker: str, younger_than: timedelta | None = None
+) -> Performance | None:
     """Take the execution, ask every gate again and record the start, in one transaction.
 
     None when another worker has it, or when it is over: refused now, for instance. Also while
     another execution works its answer out: the claim is undone then, and the row waits on.
     """
     with suppress(cache.Parked), transaction.atomic():
-        return _claimed(execution_id, worker)
+        return _claimed(execution_id, worker, younger_than)
     return None
 
 
-def _claimed(execution_id: UUID, worker: str) -> Performance | None:
+def _claimed(execution_id: UUID, worker: str, younger_than: timedelta | None) -> Performance | None:
     execution = Execution.objects.claim(
-        execution_id, worker=worker, lease_s=settings.EXECUTION_LEASE_S
+        execution_id,
+        worker=worker,
+        lease_s=settings.EXECUTION_LEASE_S,
+        younger_than=younger_than,
     )
     if execution is None:
         return None
@@ -408,6 +311,7 @@ def _claimed(execution_id: UUID, worker: str) -> Performance | None:
         step(performance)
     if performance.result is not None:
         finish(performance)
+        transaction.on_commit(lambda: bell.ring(execution_id))
     return performance if performance.result is None else None
 
 

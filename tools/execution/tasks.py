@@ -1,52 +1,100 @@
 """What Celery calls. A message carries an execution's id and nothing else."""
 
+import logging
+import threading
+from collections.abc import Iterable
+from datetime import timedelta
 from uuid import UUID
 
 from celery import shared_task
+from django.conf import settings
+from kombu.exceptions import OperationalError
 
-from tools.execution import cache, expiry, isolation, reaper, session_keeping
-from tools.execution.pipeline import perform
+from config.database import GONE, replace_dead_connections
+from tools.execution import bell, cache, capacity, expiry, isolation, reaper, session_keeping
+from tools.execution.pipeline import perform_next
+from tools.models import Execution
 from tools.policy import licenses, ratelimits
 
+log = logging.getLogger(__name__)
+_places, _PLACE_S = threading.BoundedSemaphore(4), 0.05
 
-@shared_task(name="tools.execution.tasks.run_execution", time_limit=3_700)
+
+@shared_task(name="tools.execution.tasks.run_execution")
 def run_execution(execution_id: str) -> None:
-    for waiting in perform(UUID(execution_id)):
-        run_execution.apply_async((str(waiting),))
+    """A hint that finds the worker stopping, or no database, is dropped; its row waits on."""
+    capacity.hinted.beat()
+    if not capacity.take(wait=True):
+        return
+    try:
+        waiting = perform_next(UUID(execution_id))
+    except GONE as error:
+        log.warning("an execution was not begun: %s", type(error).__name__)
+        replace_dead_connections()
+        return
+    finally:
+        capacity.give()
+    tell(waiting)
 
 
-@shared_task(name="tools.execution.tasks.reap", time_limit=60)
+def tell(execution_ids: Iterable[UUID]) -> None:
+    """Hints, as long as they can be given. Whoever is not told of finds a poller.
+
+    A Redis that hangs holds up as many callers as there are places, and then none for a moment.
+    """
+    if bell.pause or not _places.acquire(timeout=_PLACE_S):
+        return
+    try:
+        for execution_id in execution_ids:
+            run_execution.apply_async((str(execution_id),), ignore_result=True, retry=False)
+    except OperationalError as error:
+        bell.pause.begin()
+        log.warning("no worker was told: %s", type(error).__name__)
+    finally:
+        _places.release()
+
+
+@shared_task(name="tools.execution.tasks.reap")
 def reap() -> None:
-    for execution_id in reaper.reap():
-        run_execution.apply_async((str(execution_id),))
+    """Without a database, or while another round is long, the next one is soon enough."""
+    try:
+        tell(reaper.reap())
+    except GONE as error:
+        log.warning("nothing was reaped: %s", type(error).__name__)
+        replace_dead_connections()
 
 
-@shared_task(name="tools.execution.tasks.forget_expired", time_limit=60)
+@shared_task(name="tools.execution.tasks.forget_expired")
 def forget_expired() -> None:
     cache.forget_expired()
 
 
-@shared_task(name="tools.execution.tasks.forget_rate_hits", time_limit=60)
+@shared_task(name="tools.execution.tasks.forget_rate_hits")
 def forget_rate_hits() -> None:
     ratelimits.forget_hits()
 
 
-@shared_task(name="tools.execution.tasks.watch_confirmations", time_limit=60)
+@shared_task(name="tools.execution.tasks.watch_confirmations")
 def watch_confirmations() -> None:
     expiry.watch()
 
 
-@shared_task(name="tools.execution.tasks.apply_license_expiry", time_limit=600)
+@shared_task(name="tools.execution.tasks.forget_idempotency_keys")
+def forget_idempotency_keys() -> None:
+    Execution.objects.forget_keys(timedelta(hours=settings.IDEMPOTENCY_HOURS))
+
+
+@shared_task(name="tools.execution.tasks.apply_license_expiry")
 def apply_license_expiry() -> None:
     licenses.apply_expiry()
 
 
-@shared_task(name="tools.execution.tasks.record_isolation", time_limit=60)
+@shared_task(name="tools.execution.tasks.record_isolation")
 def record_isolation() -> None:
     isolation.record_changes()
 
 
-@shared_task(name="tools.execution.tasks.keep_sessions", time_limit=60)
+@shared_task(name="tools.execution.tasks.keep_sessions")
 def keep_sessions() -> None:
     session_keeping.close_idle()
     session_keeping.count_stuck()

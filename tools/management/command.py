@@ -7,7 +7,6 @@ command line alone shows to be wrong. With `--json`, results and errors are JSON
 import json
 import logging
 import os
-import pwd
 import sys
 from abc import abstractmethod
 from typing import Any
@@ -18,9 +17,10 @@ from django.db import DatabaseError, connection
 from psycopg_pool import PoolTimeout
 from uuid_utils.compat import uuid7
 
+from audit import source
 from audit.actions import Actor
+from audit.management import operators
 from config.logs import request_id
-from tools.definitions.callers import CallerKind
 from tools.errors import ToolcribError, Unavailable
 
 DONE, FAILED = 0, 1
@@ -40,6 +40,7 @@ class ToolcribCommand(BaseCommand):
     def handle(self, *args: str, **options: Any) -> None:
         logging.disable(logging.WARNING)  # whoever types reads sentences; the services keep logs
         mark = request_id.set(f"command-{uuid7()}")
+        source.came_by("command")
         try:
             check_database()
             code = self.perform(options)
@@ -53,6 +54,7 @@ class ToolcribCommand(BaseCommand):
             code = INTERRUPTED
         finally:
             request_id.reset(mark)
+            source.forget()
             logging.disable(logging.NOTSET)
         if code != DONE:
             sys.exit(code)
@@ -106,23 +108,11 @@ def check_database() -> None:
 
 def operator(organization: str) -> Actor:
     """Whoever typed the command, as evidence names them."""
-    return Actor(
-        CallerKind.SYSTEM,
-        f"command:{_login()}",
-        organization,
-        request_id=request_id.get(),
-    )
+    return operators.operator(organization, request_id.get())
 
 
 def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-def _login() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _flaws(error: ToolcribError) -> list[str]:

@@ -10,7 +10,7 @@ from tools.models.confirmation import (
     ConfirmationStatus,
 )
 from tools.models.egress_credential import EgressCredential
-from tools.models.execution import Execution, ExecutionEvent
+from tools.models.execution import Execution, ExecutionEvent, Resolution
 from tools.models.group import ToolGroup
 from tools.models.organization import Organization
 from tools.models.permission import (
@@ -57,6 +57,7 @@ __all__ = [
     "RateHit",
     "RequestRecord",
     "Reservation",
+    "Resolution",
     "SandboxProfile",
     "Session",
     "StateTransition",

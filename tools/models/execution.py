@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import connection, models
 from django.db.models import F, Q
@@ -47,18 +48,49 @@ class Ending:
     state_after: str
 
 
+EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
+# Ends that leave open whether the effect happened: a person may find out, and say so once.
+UNSURE = Q(error_code="OUTCOME_UNKNOWN") | Q(error_details__contains=EFFECT_POSSIBLE)
 _DATABASE_FILLS = frozenset({"created_at", "queued_at"})
 _CLAIM = """
     UPDATE tools_execution
     SET status = %(running)s, fence = fence + 1, attempt = attempt + 1, worker = %(worker)s,
         started_at = clock_timestamp(), lease_until = clock_timestamp() + %(lease)s
-    WHERE id = %(pk)s AND status = %(pending)s
+    WHERE status = %(pending)s AND id = (
+        SELECT w.id FROM tools_execution w
+        WHERE w.id = %(pk)s AND w.status = %(pending)s
+            AND w.queued_at > clock_timestamp() - %(age)s AND {room}
+        FOR NO KEY UPDATE SKIP LOCKED
+    )
     RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
         parameters, requested_groups, state, session_id, options, cache_key, cost, timeout_s,
-        request_id, source_ip, status, fence, attempt, worker, queued_at, started_at,
+        request_id, source_ip, status, fence, attempt, worker, queued_at, started_at, error_details,
         EXISTS (SELECT FROM tools_confirmation c WHERE c.execution_id = tools_execution.id) AS held,
         EXISTS (SELECT FROM tools_reservation r WHERE r.execution_id = tools_execution.id)
-            AS reserved
+            AS reserved, %(limited)s::boolean AS limited
+"""
+_UNLIMITED = """
+    NOT EXISTS (SELECT FROM tools_organization o
+        WHERE o.id = w.organization_id AND o.max_concurrency IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM tools_toolversion v JOIN tools_tool t ON t.id = v.tool_id
+        WHERE v.id = w.tool_version_id AND t.max_concurrency IS NOT NULL)
+"""
+_LIMITS = """
+    SELECT e.organization_id, e.tool_name, o.max_concurrency, t.max_concurrency
+    FROM tools_execution e
+    JOIN tools_organization o ON o.id = e.organization_id
+    JOIN tools_toolversion v ON v.id = e.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
+    WHERE e.id = %(pk)s AND e.status = %(pending)s
+        AND e.queued_at > clock_timestamp() - %(age)s
+"""
+_ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+# Asked with the locks held, in a statement of its own: what others have claimed it sees committed.
+_ROOM = """
+    (%(here)s::bigint IS NULL OR %(here)s > (SELECT count(*) FROM tools_execution r
+        WHERE r.organization_id = w.organization_id AND r.status = 'Running'))
+    AND (%(tool)s::bigint IS NULL OR %(tool)s > (SELECT count(*) FROM tools_execution r
+        WHERE r.organization_id = w.organization_id AND r.status = 'Running'
+            AND r.tool_name = w.tool_name))
 """
 _FINISH = """
     WITH ended AS (
@@ -72,6 +104,7 @@ _FINISH = """
         completed_at = clock_timestamp(), lease_until = NULL,
         idempotency_key = CASE WHEN %(kept)s THEN idempotency_key END
     WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s
+        AND (cancel_requested_at IS NULL OR %(status)s <> %(success)s)
     RETURNING id)
     INSERT INTO tools_executionevent (execution_id, sequence, type, message)
     SELECT ended.id, 1 + (
@@ -80,11 +113,25 @@ _FINISH = """
     FROM ended
 """
 
+_HINT_AGAIN = """
+    WITH due AS (
+        SELECT id FROM tools_execution
+        WHERE status = %(pending)s AND coalesce(hinted_at, queued_at)
+            < clock_timestamp() - least(60, 5 * power(2, least(hints, 4))) * interval '1 second'
+        ORDER BY queued_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE tools_execution e
+    SET hints = least(e.hints + 1, 1000), hinted_at = clock_timestamp()
+    FROM due WHERE e.id = due.id RETURNING e.id
+"""
+
 _ANSWER = """
     SELECT e.id, e.status, e.tool_name, e.parameters, e.output, e.observation, e.error_code,
-        e.error_message, e.started_at, e.completed_at, e.duration_ms, e.output_bytes,
+        e.error_message, e.error_details, e.started_at, e.completed_at, e.duration_ms,
+        e.output_bytes,
         e.sandbox_id, e.metrics, e.warnings, e.session_id, e.state, e.state_after, e.cached,
-        e.cached_from, e.cost, v.label AS version_label
+        e.cached_from, e.cost, e.resolved_as, e.resolved_at, e.resolved_by,
+        e.resolution_reason, v.label AS version_label
     FROM tools_execution e JOIN tools_toolversion v ON v.id = e.tool_version_id WHERE e.id = %s
 """
 
@@ -101,30 +148,50 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
                 row[field.attname] = as_json(value) if is_json else value
         insert(Execution, row)
 
-    def claim(self, pk: UUID, *, worker: str, lease_s: int) -> "Execution | None":
+    def claim(
+        self, pk: UUID, *, worker: str, lease_s: int, younger_than: timedelta | None = None
+    ) -> "Execution | None":
         """The row, for the one worker that moved it from pending to running; else None.
 
-        Compare and swap in one statement, which also brings back what the gates ask about.
+        Compare and swap in one statement, which also brings back what the gates ask about. A row
+        that waited too long, or that has no room beside what runs (`max_concurrency` of its
+        organization and tool), stays as it is. Call it in the transaction of the claim: where
+        there is a limit, claims wait for each other until the end of theirs.
         """
-        won = list(
-            self.raw(
-                _CLAIM,
-                {"running": Status.RUNNING, "pending": Status.PENDING, "pk": pk, "worker": worker,
-                 "lease": timedelta(seconds=lease_s)},
-            )
-        )  # fmt: skip
-        return won[0] if won else None
+        age = timedelta(seconds=settings.EXECUTION_QUEUE_S)
+        values = {
+            "pk": pk,
+            "pending": Status.PENDING,
+            "running": Status.RUNNING,
+            "worker": worker,
+            "lease": timedelta(seconds=lease_s),
+            "age": min(age, younger_than or age),
+        }
+        return self._claimed(_UNLIMITED, values | {"limited": False}) or self._squeezed(values)
+
+    def _squeezed(self, values: dict[str, Any]) -> "Execution | None":
+        """The same where a limit says how many may run at once."""
+        with connection.cursor() as cursor:
+            cursor.execute(_LIMITS, values)
+            found = cursor.fetchone()
+            if found is None or found[2:] == (None, None):
+                return None
+            organization, name, here, tool = found
+            place = f"toolcrib:running:{organization}"  # its lock always before the tool's
+            for key in [place] * (here is not None) + [f"{place}:{name}"] * (tool is not None):
+                cursor.execute(_ONE_BY_ONE, [key])
+        return self._claimed(_ROOM, values | {"limited": True, "here": here, "tool": tool})
+
+    def _claimed(self, room: str, values: dict[str, Any]) -> "Execution | None":
+        return next(iter(self.raw(_CLAIM.replace("{room}", room), values)), None)
 
     def held(self, pk: UUID, fence: int) -> "ExecutionQuerySet":
         """The row, as long as the holder of this fence still owns it."""
         return self.filter(pk=pk, fence=fence, status=Status.RUNNING)
 
-    def renew(self, pk: UUID, fence: int, *, lease_s: int) -> bool:
-        lease = Now() + timedelta(seconds=lease_s)
-        return self.held(pk, fence).update(lease_until=lease) == 1
-
     def finish(self, pk: UUID, fence: int, result: "Ending") -> bool:
-        """True when the holder of the fence ended it; False when it had lost it meanwhile.
+        """True when the holder of the fence ended it; False when it had lost it meanwhile, or when
+        it succeeded after somebody had cancelled it.
 
         The one terminal event is written by the same statement.
         """
@@ -133,6 +200,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             values[column] = None if values[column] is None else as_json(values[column])
         with connection.cursor() as cursor:
             values |= {"pk": pk, "fence": fence, "running": Status.RUNNING}
+            values |= {"success": Status.SUCCESS}
             values |= {"event": event_for(result.status), "message": result.error_message[:1000]}
             # A refusal is not kept under its key: what was wrong may be put right.
             cursor.execute(_FINISH, values | {"kept": result.status not in REFUSED})
@@ -150,8 +218,27 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """Running rows whose worker has not renewed its lease in time."""
         return self.filter(status=Status.RUNNING, lease_until__lt=Now())
 
+    def unresolved(self) -> "ExecutionQuerySet":
+        """What is over, and of whose effect nobody has said whether it happened."""
+        return self.filter(UNSURE, status__in=FINAL, resolved_as="")
+
+    def forget_keys(self, age: timedelta) -> int:
+        """Let keys be used anew whose calls ended so long ago; how many."""
+        return self.filter(idempotency_key__isnull=False, completed_at__lt=Now() - age).update(
+            idempotency_key=None
+        )
+
     def waiting_longer_than(self, age: timedelta) -> "ExecutionQuerySet":
         return self.filter(status=Status.PENDING, queued_at__lt=Now() - age)
+
+    def hint_again(self, limit: int) -> list[UUID]:
+        """Waiting rows of which workers are to be told once more, the oldest first.
+
+        Each is due 5 seconds after it began to wait, then after 10, 20, 40 and each 60 more.
+        """
+        with connection.cursor() as cursor:
+            cursor.execute(_HINT_AGAIN, {"pending": Status.PENDING, "limit": limit})
+            return [row[0] for row in cursor.fetchall()]
 
 
 class Resolution(models.TextChoices):
@@ -245,6 +332,7 @@ class Execution(models.Model):
     version_label: str  # where a query or the road has put it
     held: bool = True  # whether a confirmation was asked for; the claim knows
     reserved: bool = True  # whether it holds some of an allowance; the claim knows
+    limited: bool = True  # whether others may wait for its place; the claim knows
     rate: Rate | None = None  # of the request that made it; not stored
     objects = ExecutionQuerySet.as_manager()
 
@@ -280,6 +368,11 @@ class Execution(models.Model):
                 fields=["user", "tool_name", "-created_at"],
                 name="execution_rated",
                 condition=~Q(rated_by=""),
+            ),
+            models.Index(
+                fields=["completed_at"],
+                name="execution_keyed",
+                condition=Q(idempotency_key__isnull=False),
             ),
             models.Index(
                 fields=["cache_key"],
@@ -328,7 +421,7 @@ class Execution(models.Model):
                 condition=Q(resolved_as="", resolved_at__isnull=True, resolved_by="")
                 | (
                     Q(resolved_as__in=Resolution.values, resolved_at__isnull=False)
-                    & Q(error_code="OUTCOME_UNKNOWN")
+                    & UNSURE
                     & ~Q(resolved_by="")
                 ),
             ),
@@ -345,6 +438,17 @@ class Execution(models.Model):
     @property
     def over(self) -> bool:
         return self.status in FINAL
+
+    @property
+    def effect_possible(self) -> bool:
+        """Whether it, or an earlier attempt of it, may have had an effect nobody saw end."""
+        return self.error_details.get("effect_possible") is True
+
+    @property
+    def unresolved(self) -> bool:
+        """One of those that the query of this name finds."""
+        unsure = self.error_code == "OUTCOME_UNKNOWN" or self.effect_possible
+        return self.over and unsure and not self.resolved_as
 
 
 _APPEND = """

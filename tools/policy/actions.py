@@ -1,7 +1,11 @@
 """Organizations, agents, their grants and tokens. Every change of a grant counts the organization's
-revision up, so that a revocation holds from the next request on, in every process."""
+revision up, so that a revocation holds from the next request on, in every process.
 
-from collections.abc import Iterable
+What is done to an organization is evidence of its own, also where a superuser of another did it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from zoneinfo import available_timezones
@@ -12,8 +16,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
+from tools.catalog.bounds import read_bound
 from tools.catalog.credentials import check_named
 from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
@@ -38,7 +44,8 @@ def create_organization(*, slug: str, name: str, tier: LicenseTier, by: Actor) -
     if Organization.objects.filter(slug=slug).exists():
         raise Conflict(f"There is an organization {slug} already.", code="organization_exists")
     organization = Organization.objects.create(slug=slug, name=name, tier=tier)
-    _record(Event.ORGANIZATION_CREATE, by, slug, tier=tier.name)
+    by, said = replace(by, organization=slug), {"name": name, "tier": tier.name}
+    _record(Event.ORGANIZATION_CREATE, by, slug, None, said)
     return organization
 
 
@@ -54,18 +61,18 @@ def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Cha
             "one, or remove it first.",
             code="tier_is_licensed",
         )
+    by, before = replace(by, organization=place.slug), {"tier": place.tier.name}
     place.tier = tier
     place.save(update_fields=["tier"])
     change = licenses.hold(held, by)
-    _record(Event.TIER_CHANGE, by, organization.slug, **change.named())
+    _record(Event.TIER_CHANGE, by, organization.slug, before, {"tier": tier.name}, **change.named())
     return change
 
 
 @transaction.atomic
 def rename_organization(*, organization: Organization, name: str, by: Actor) -> None:
     """Its slug stays: evidence and workspaces are named by it."""
-    Organization.objects.filter(pk=organization.pk).update(name=name)
-    _record(Event.ORGANIZATION_CHANGE, by, organization.slug, name=name)
+    _set(organization, by, name=name)
 
 
 @transaction.atomic
@@ -73,8 +80,7 @@ def set_isolation(*, organization: Organization, minimum: IsolationLevel, by: Ac
     """No tool of the organization runs at a lower level from its next call on."""
     Organization.objects.next_revision(organization.pk)
     require_level(organization.pk, minimum)
-    Organization.objects.filter(pk=organization.pk).update(minimum_isolation=minimum)
-    _record(Event.ORGANIZATION_CHANGE, by, organization.slug, minimum_isolation=minimum)
+    _set(organization, by, minimum_isolation=minimum)
 
 
 @transaction.atomic
@@ -90,8 +96,7 @@ def set_allowed_hosts(*, organization: Organization, hosts: list[Any], by: Actor
         )
     Organization.objects.next_revision(organization.pk)
     check_named(organization, "allowed_hosts", items)
-    Organization.objects.filter(pk=organization.pk).update(allowed_hosts=items)
-    _record(Event.ORGANIZATION_CHANGE, by, organization.slug, allowed_hosts=items)
+    _set(organization, by, allowed_hosts=items)
 
 
 @transaction.atomic
@@ -103,8 +108,24 @@ def set_time_zone(*, organization: Organization, name: str, by: Actor) -> None:
             code="time_zone_unknown",
         )
     Organization.objects.next_revision(organization.pk)
-    Organization.objects.filter(pk=organization.pk).update(time_zone=name)
-    _record(Event.ORGANIZATION_CHANGE, by, organization.slug, time_zone=name)
+    _set(organization, by, time_zone=name)
+
+
+@transaction.atomic
+def set_limits(*, organization: Organization, by: Actor, **limits: int | None) -> None:
+    """`max_concurrency` and `max_queue_depth`. What runs or waits already goes on."""
+    if limits.get("max_queue_depth", 0) is None:
+        raise Malformed("max_queue_depth needs a number.", code="invalid_limit")
+    _set(organization, by, **{name: read_bound(name, limits[name]) for name in limits})
+
+
+def _set(organization: Organization, by: Actor, **columns: Any) -> None:
+    """On record with what stood there until now."""
+    row = Organization.objects.select_for_update().filter(pk=organization.pk)
+    before = row.values(*columns).get()
+    row.update(**columns)
+    by = replace(by, organization=organization.slug)
+    _record(Event.ORGANIZATION_CHANGE, by, organization.slug, before, columns)
 
 
 @transaction.atomic
@@ -116,13 +137,17 @@ def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Ch
     licenses.locked_tier(tier)
     tier.refresh_from_db()
     places = licenses.locked_places(tier)
+    before = {field: getattr(tier, field) for field in changes}
     for field, value in changes.items():
         setattr(tier, field, value)
     _save_tier(tier)
     every = {held.place.slug: licenses.hold(held, by) for held in places}
     follows = {slug: change for slug, change in every.items() if change.any}
     named = {slug: change.named() for slug, change in follows.items()}
-    _record(Event.TIER_CHANGE, by, tier.name, **changes, organizations=named)
+    _record(Event.TIER_CHANGE, by, tier.name, before, changes, organizations=named)
+    for slug in follows.keys() - {by.organization}:
+        own = replace(by, organization=slug)
+        _record(Event.TIER_CHANGE, own, tier.name, before, changes, **named[slug])
     return follows
 
 
@@ -134,7 +159,7 @@ def create_tier(*, by: Actor, **fields: Any) -> LicenseTier:
     _save_tier(tier)
     for held in places:
         licenses.hold(held, by)
-    _record(Event.TIER_CHANGE, by, tier.name, **fields)
+    _record(Event.TIER_CHANGE, by, tier.name, None, fields)
     return tier
 
 
@@ -187,7 +212,7 @@ def create_agent(
         service_account=account,
         strict=strict,
     )
-    _record(Event.AGENT_CREATE, by, slug)
+    _record(Event.AGENT_CREATE, by, slug, None, {"description": description, "strict": strict})
     every = tools is None and tool_groups is None
     grant(
         agent=agent,
@@ -203,13 +228,18 @@ def create_agent(
 
 @transaction.atomic
 def change_agent(*, agent: Agent, by: Actor, **changes: Any) -> Agent:
-    """Set `description`, `strict` or `active`. A suspended agent is refused at once."""
+    """Set `description`, `strict`, `max_in_flight` or `active`. One that is suspended is refused
+    at once."""
+    if "max_in_flight" in changes:
+        read_bound("max_in_flight", changes["max_in_flight"])
     Organization.objects.next_revision(agent.organization_id)
+    before = Agent.objects.values(*changes).get(pk=agent.pk)
     for field, value in changes.items():
         setattr(agent, field, value)
     agent.save(update_fields=list(changes))
     suspended = changes.get("active") is False
-    _record(Event.AGENT_SUSPEND if suspended else Event.AGENT_CHANGE, by, agent.slug, **changes)
+    event = Event.AGENT_SUSPEND if suspended else Event.AGENT_CHANGE
+    _record(event, by, agent.slug, before, changes)
     return agent
 
 
@@ -242,8 +272,14 @@ def create_token(
         created_by=f"{by.kind}:{by.name}",
         expires_at=timezone.now() + timedelta(days=days or settings.TOKEN_DAYS),
     )
-    given = {"scopes": token.scopes, "groups": groups, "tools": tools}
-    _record(Event.TOKEN_CREATE, by, user.username, token_id=str(token.pk), **given)
+    given = {
+        "label": label,
+        "scopes": token.scopes,
+        "groups": groups,
+        "tools": tools,
+        "expires_at": token.expires_at,
+    }
+    _record(Event.TOKEN_CREATE, by, user.username, None, given, token_id=str(token.pk))
     return token, text
 
 
@@ -253,8 +289,18 @@ def revoke_token(*, token: Token, by: Actor) -> None:
     if token.revoked_at is None:
         token.revoked_at = timezone.now()
         token.save(update_fields=["revoked_at"])
-        _record(Event.TOKEN_REVOKE, by, token.user.username, token_id=str(token.pk))
+        after = {"revoked_at": token.revoked_at}
+        named = {"token_id": str(token.pk)}
+        _record(Event.TOKEN_REVOKE, by, token.user.username, {"revoked_at": None}, after, **named)
 
 
-def _record(event: Event, by: Actor, subject: str, **details: Any) -> None:
+def _record(
+    event: Event,
+    by: Actor,
+    subject: str,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    **more: Any,
+) -> None:
+    details = difference(before, after) | more
     record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.errors import Malformed, NotFound
 from tools.models import Agent, Allowance, AllowanceUse, Organization, Tool
@@ -71,7 +72,8 @@ def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> No
     """
     Organization.objects.next_revision(agent.organization_id)
     rows = {_key(row): row for row in _locked(agent)}
-    wanted = _wanted({key: row.amount for key, row in rows.items()}, changes)
+    held = {key: row.amount for key, row in rows.items()}
+    wanted = _wanted(held, changes)
     _check_tools(agent, {key[0] for key in wanted.keys() - rows.keys()} - {""})
     _remove([row for key, row in rows.items() if key not in wanted])
     for key, amount in wanted.items():
@@ -81,8 +83,12 @@ def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> No
         by=by,
         outcome=Outcome.CHANGED,
         subject=agent.slug,
-        details={"allowances": [_told(key, amount) for key, amount in sorted(wanted.items())]},
+        details=dict(difference(_every(held), _every(wanted))),
     )
+
+
+def _every(amounts: Mapping[Key, Decimal]) -> dict[str, Any]:
+    return {"allowances": [_told(key, amount) for key, amount in sorted(amounts.items())]}
 
 
 def _locked(agent: Agent) -> list[Allowance]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import redis
 from django.conf import settings
 
-from audit.actions import Actor, record
+from audit.actions import Actor, record, redactor_of
 from audit.events import Event, Outcome
 from config.logs import request_id
 from tools.definitions.callers import CallerKind
@@ -21,6 +21,7 @@ from tools.models import Organization, User
 
 MOST = 10
 WINDOW_S = 300
+UNKNOWN = "An unknown name"
 _AUDITED = MOST + 1  # refusals beyond the bound are counted, not recorded one by one
 
 
@@ -80,14 +81,16 @@ def _connection() -> redis.Redis:
 
 
 def _record_failure(username: str, source_ip: str, reason: str) -> None:
-    """In the log of whoever was meant; an unknown name in the first organization's."""
+    """In the log of whoever was meant; an unknown name in the first organization's, and only by a
+    mark: it may be a password that was typed into the wrong field."""
     user = User.objects.select_related("organization").filter(username=username[:150]).first()
     organization = user.organization if user else Organization.objects.earliest("created_at")
     actor = Actor(
         CallerKind.PERSON,
-        username[:150] or "?",
+        user.username if user else UNKNOWN,
         organization.slug,
         source_ip=source_ip,
         request_id=request_id.get(),
     )
-    record(Event.LOGIN_FAILED, by=actor, outcome=Outcome.DENIED, reason=reason)
+    typed = {} if user else {"typed": redactor_of(organization.slug).mark(username)}
+    record(Event.LOGIN_FAILED, by=actor, outcome=Outcome.DENIED, reason=reason, details=typed)

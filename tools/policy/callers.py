@@ -2,7 +2,7 @@
 the organization's revision, by which the caller's process knows whether its catalog is current."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.utils import timezone
@@ -13,7 +13,14 @@ from tools.definitions.callers import Caller, CallerKind, Scope
 from tools.definitions.names import WILDCARD
 from tools.errors import Unauthenticated
 from tools.models import Agent, Execution, Organization, Token, User
-from tools.models.callers import Holder, TokenLimits, holder_of_account, holder_of_token
+from tools.models.callers import (
+    Holder,
+    TokenLimits,
+    TokenRow,
+    holder_of_account,
+    holder_of_token,
+)
+from tools.policy import dead_tokens
 from tools.policy.tokens import Presented, hashed, matches, read_token
 
 LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
@@ -33,10 +40,13 @@ def caller_of_token(text: str, *, source_ip: str = "") -> Caller:
         raise Unauthenticated(REFUSAL)
     holder, token = found
     now = timezone.now()
-    good = matches(presented, token.secret_hash) and holder.user_active
-    if not good or token.revoked_at or token.expires_at <= now:
+    if not matches(presented, token.secret_hash):
+        raise Unauthenticated(REFUSAL)
+    if ended := _ended(holder, token, now):
+        dead_tokens.note(holder, token.id, reason=ended, source_ip=source_ip)
         raise Unauthenticated(REFUSAL)
     if not holder.active:
+        dead_tokens.note(holder, token.id, reason="agent_suspended", source_ip=source_ip)
         raise Unauthenticated("The agent is suspended.", code="agent_suspended")
     if token.last_used_at is None or now - token.last_used_at > LAST_USED_STEP:
         Token.objects.filter(pk=token.id).update(last_used_at=now)
@@ -106,6 +116,15 @@ def actor_of(caller: Caller) -> Actor:
         source_ip=caller.source_ip,
         request_id=request_id.get(),
     )
+
+
+def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:
+    """Why a token with the right secret is good no more; empty where it is good."""
+    if token.revoked_at:
+        return "token_revoked"
+    if token.expires_at <= now:
+        return "token_expired"
+    return "" if holder.user_active else "holder_inactive"
 
 
 def _is_at_home(holder: Holder) -> bool:

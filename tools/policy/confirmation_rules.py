@@ -12,6 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.registry import CatalogConfirmationRule, Snapshot
 from tools.definitions import names
@@ -102,14 +103,14 @@ def amended(row: ConfirmationRule, changes: Mapping[str, Any]) -> dict[str, Any]
 def delete_rule(*, row: ConfirmationRule, by: Actor) -> None:
     """Calls that are held already stay held."""
     Organization.objects.next_revision(row.organization_id)
-    said = _plain(written(row))
+    said = difference(_plain(written(row)), None)
     row.delete()
     record(
         Event.CONFIRMATION_RULE_DELETE,
         by=by,
         outcome=Outcome.CHANGED,
         subject=row.name,
-        details=said,
+        details=dict(said),
     )
 
 
@@ -143,6 +144,7 @@ def reach_of(row: ConfirmationRule, snapshot: Snapshot) -> Reach:
 
 def _write(row: ConfirmationRule, wanted: dict[str, Any], by: Actor) -> ConfirmationRule:
     _check(wanted)
+    before = None if row._state.adding else _plain(written(row))
     row.enabled = wanted["enabled"]
     row.tool_name = wanted["tool"] or ""
     row.group_name = wanted["group"] or ""
@@ -157,7 +159,7 @@ def _write(row: ConfirmationRule, wanted: dict[str, Any], by: Actor) -> Confirma
         by=by,
         outcome=Outcome.CHANGED,
         subject=row.name,
-        details=_plain(written(row)),
+        details=dict(difference(before, _plain(written(row)))),
     )
     return row
 

@@ -13,7 +13,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, NotFound, Refused, ToolcribError
 from tools.models import Agent
-from tools.policy import authorization, budgets, confirmations, ratelimits
+from tools.policy import authorization, budgets, confirmations, pressure, ratelimits
 from tools.policy.callers import caller_of_agent
 from tools.policy.changes import Grant, Tier
 from tools.policy.decision import Asked, Question, Verdict
@@ -202,7 +202,12 @@ def _rate(question: Question) -> Verdict:
 
 
 # What is looked at without being spent, at its place behind the gates.
-LOOKS: tuple[Callable[[Question], Verdict], ...] = (_rate, budgets.peek, _confirmation)
+LOOKS: tuple[Callable[[Question], Verdict], ...] = (
+    pressure.peek,
+    _rate,
+    budgets.peek,
+    _confirmation,
+)
 
 
 def _fit_to_be_seen(verdict: Verdict, question: Question | None, reader: Reader) -> Verdict:

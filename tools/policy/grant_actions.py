@@ -261,10 +261,17 @@ def _change(
         subject=subject.evidence,
         details={
             "before": {what: sorted(held[what]) for what in {**more, **less}},
+            "after": {what: _after(held[what], more, less, what) for what in {**more, **less}},
             "added": more,
             "removed": less,
         },
     )
+
+
+def _after(
+    held: set[str], more: dict[str, list[str]], less: dict[str, list[str]], what: str
+) -> list[str]:
+    return sorted(held.difference(less.get(what, ())).union(more.get(what, ())))
 
 
 def _lock(holder: User | Group) -> None:

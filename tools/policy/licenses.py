@@ -18,6 +18,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from sandbox.spec import IsolationLevel
@@ -165,12 +166,15 @@ def locked(organization_id: UUID) -> Held:
 
 
 def hold(held: Held, by: Actor, *, before: LicenseTier | None = None) -> Change:
-    """Make an organization's tools fit the tier that counts now. What changed is saved before."""
+    """Make an organization's tools fit the tier that counts now. What changed is saved before.
+
+    What follows for its tools is evidence of the organization's, whoever changed what for all.
+    """
     place = Organization.objects.select_related("tier").get(pk=held.place.pk)
     tools, tier = Tools.of(place), effective_tier(place)
     moved = tools.moves(tier)
     change = _difference(tools, before or held.before, tier, moved)
-    seats.carry_out(moved, tier, held.revision, by)
+    seats.carry_out(moved, tier, held.revision, replace(by, organization=place.slug))
     return change
 
 
@@ -192,6 +196,7 @@ def install_license(*, organization: Organization, file: bytes, by: Actor) -> Ch
     held = locked(organization.pk)
     place = held.place
     _check(license, place)
+    before = _written(place)
     place.tier = tier
     place.license_id, place.license_document = license.id, document
     place.license_expires_at = license.expires_at
@@ -200,7 +205,7 @@ def install_license(*, organization: Organization, file: bytes, by: Actor) -> Ch
     change = hold(held, by)
     said = {"issued_at": _text(license.issued_at), "expires_at": _text(license.expires_at)}
     details = {**said, "grace_days": license.grace_days, **change.named()}
-    _record(Event.LICENSE_INSTALL, license.id, by, details)
+    _record(Event.LICENSE_INSTALL, license.id, by, details | difference(before, _written(place)))
     transaction.on_commit(lambda: _show(place.slug, license.expires_at))
     return change
 
@@ -215,11 +220,13 @@ def remove_license(*, organization: Organization, by: Actor) -> Change:
     place, removed = held.place, held.place.license_id
     if not removed:
         raise NotFound(f"{place.slug} has no installed licence.", code="license_not_found")
+    before = _written(place)
     place.tier = lowest_tier() or place.tier
     place.license_id, place.license_expires_at = "", None
     place.save(update_fields=["tier", "license_id", "license_expires_at"])
     change = hold(held, by)
-    _record(Event.LICENSE_REMOVE, removed, by, change.named())
+    said = change.named() | difference(before, _written(place))
+    _record(Event.LICENSE_REMOVE, removed, by, said)
     transaction.on_commit(lambda: _show(place.slug, None))
     return change
 
@@ -248,7 +255,8 @@ def _expire(organization_id: UUID) -> bool:
         return False
     by = Actor(CallerKind.SYSTEM, BEAT, place.slug)
     change = hold(held, by, before=place.tier)
-    details = {"expires_at": _text(place.license_expires_at), **change.named()}
+    tiers = difference({"tier": change.tier_before}, {"tier": change.tier})
+    details = {"expires_at": _text(place.license_expires_at), **change.named(), **tiers}
     _record(Event.LICENSE_EXPIRE, _expired_subject(place), by, details)
     return True
 
@@ -333,6 +341,15 @@ def _tier(license: License) -> LicenseTier:
             code="tier_not_found",
         )
     return found
+
+
+def _written(place: Organization) -> dict[str, Any]:
+    return {
+        "tier": place.tier.name,
+        "license": place.license_id,
+        "expires_at": place.license_expires_at,
+        "grace_days": place.license_grace_days,
+    }
 
 
 def _record(event: Event, subject: str, by: Actor, details: dict[str, Any]) -> None:

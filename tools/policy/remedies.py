@@ -294,6 +294,18 @@ def _raise_allowance(case: Case) -> str:
     return f"Wait for the next period, or {_lower(_do(case, f'raise what {case.who} may use'))}"
 
 
+def _wait_in_line(case: Case) -> str:
+    return f"Wait, or {_lower(_do(case, 'raise how many calls of the organization may wait'))}"
+
+
+def _finish_calls(case: Case) -> str:
+    return f"Wait, or {_lower(_do(case, f'raise how many calls of {case.who} may be open'))}"
+
+
+def _start_workers(case: Case) -> str:
+    return f"Wait, or {_lower(_do(case, 'start more workers'))}"
+
+
 REMEDIES: dict[str, Callable[[Case], str]] = {
     "agent_suspended": _activate,
     "group_not_granted": _grant_groups,
@@ -314,6 +326,9 @@ REMEDIES: dict[str, Callable[[Case], str]] = {
     "license_excludes_profiles": _tier_with_profiles,
     "sandbox_profile_missing": _make_profile,
     "network_refused_when_restricted": _permit_network,
+    "queue_full": _wait_in_line,
+    "too_many_in_flight": _finish_calls,
+    "overloaded": _start_workers,
     "rate_limited": _wait_a_moment,
     "quota_exceeded": _raise_allowance,
     "budget_exceeded": _raise_allowance,

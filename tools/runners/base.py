@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sandbox.client import Until
 from sandbox.spec import IsolationLevel, SandboxResult
 from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.wall import sandbox
@@ -15,7 +16,7 @@ __all__ = ["Run", "Runner", "sandbox"]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one tool version. `stop` ends it when it is set.
+    """One run of one tool version. `stop` ends it when it is set, and so does the time `until`.
 
     `level` is what policy made of all demands; `snapshot` is the catalog the run was claimed in.
     """
@@ -27,6 +28,7 @@ class Run:
     stop: threading.Event
     level: IsolationLevel
     snapshot: Snapshot
+    until: Until | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -40,4 +42,13 @@ class Run:
         return None if name is None else self.snapshot.profiles[name]
 
 
-Runner = Callable[[Run], SandboxResult]
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """How one type of tool is run.
+
+    A transactional one has no effect but rows of our own database, which it writes in the
+    transaction it is called in: they come to stay with the call's end, or not at all.
+    """
+
+    run: Callable[[Run], SandboxResult]
+    transactional: bool = False

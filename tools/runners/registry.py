@@ -4,4 +4,8 @@ from tools.definitions.vocabulary import ToolType
 from tools.runners import builtin, code
 from tools.runners.base import Runner
 
-RUNNERS: dict[ToolType, Runner] = {ToolType.BUILTIN: builtin.run, ToolType.CODE: code.run}
+# Those that are transactional are named by `vocabulary.TRANSACTIONAL_TYPES` as well.
+RUNNERS: dict[ToolType, Runner] = {
+    ToolType.BUILTIN: Runner(builtin.run),
+    ToolType.CODE: Runner(code.run),
+}

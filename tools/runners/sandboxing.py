@@ -73,7 +73,7 @@ def perform(run: Run, program: Program, around: Surroundings) -> SandboxResult:
         parameters=run.arguments,
         egress=egress,
     )
-    return sandbox().run(spec, cancelled=run.stop)
+    return sandbox().run(spec, cancelled=run.stop, until=run.until)
 
 
 def policy_of(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:

@@ -14,8 +14,10 @@ from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import push_url, replace_url
 
 from tools.definitions.results import Status
+from tools.errors import Malformed
 from tools.execution import actions, session_actions
-from tools.models import Execution
+from tools.execution.redacted import redacted, redacted_message
+from tools.models import Execution, Resolution
 from tools.policy.people import may
 from tools.ui.access import PageRequest, page
 from tools.ui.shown import cut, milliseconds, output_of, pretty
@@ -78,20 +80,38 @@ def cancel(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     return render(request, f"{PAGE}#moving", {"shown": shown_execution(execution)})
 
 
+@require_POST
+@page
+def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
+    execution = actions.one_of(request.caller, execution_id)
+    outcome, reason = request.POST.get("outcome", ""), request.POST.get("reason", "")
+    if outcome not in Resolution.values:
+        raise Malformed("Say whether the effect happened or did not happen.")
+    actions.resolve(
+        caller=request.caller,
+        execution=execution,
+        outcome=Resolution(outcome),
+        reason=reason.replace("\x00", "").strip()[:500],
+    )
+    return redirect("execution", execution_id=execution_id)
+
+
 def shown_execution(execution: Execution) -> dict[str, Any]:
-    """One execution with everything a page shows of it."""
-    metrics, timeline = execution.metrics, _timeline(execution)
+    """One execution with everything a page shows of it: many may look, so without secrets."""
+    metrics, timeline, said = execution.metrics, _timeline(execution), redacted(execution)
     cancelling = execution.cancel_requested_at is not None
     return {
         "execution": execution,
         "seen": f"{execution.status}-{len(timeline)}-{cancelling}",
         "who": execution.agent.slug if execution.agent else execution.user.username,
         "kind": "agent" if execution.agent else "person",
-        "parameters": cut(pretty(execution.parameters)),
-        "output": output_of(execution),
+        "parameters": cut(pretty(said["parameters"])),
+        "output": output_of(execution.status, said["output"]),
         "text": isinstance(execution.output, str),
-        "observation": execution.observation,
-        "details": cut(pretty(execution.error_details)) if execution.error_details else "",
+        "observation": said["observation"],
+        "error": said["error_message"],
+        "details": cut(pretty(said["error_details"])) if said["error_details"] else "",
+        "warnings": said["warnings"],
         "duration": milliseconds(execution.duration_ms),
         "peak_memory_bytes": metrics.get("peak_memory_bytes"),
         "cpu": milliseconds(metrics.get("cpu_time_ms")),
@@ -116,7 +136,7 @@ def _timeline(execution: Execution) -> list[dict[str, Any]]:
     followed = [
         {
             "type": event.type,
-            "message": event.message,
+            "message": redacted_message(event),
             "at": event.created_at,
             "after": milliseconds((event.created_at - begun).total_seconds() * 1000),
         }

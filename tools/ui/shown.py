@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.definitions.results import Status
-from tools.models import Execution
 
 MOST_CHARACTERS = 20_000
 MOST_LINES = 4_000
@@ -40,11 +39,10 @@ def milliseconds(length_ms: float | None) -> str:
     return f"{length_ms:.1f} ms" if length_ms < 100 else f"{length_ms:.0f} ms"
 
 
-def output_of(execution: Execution) -> str:
+def output_of(status: str, output: Any) -> str:
     """A text as it is, anything else as JSON, and nothing where nothing came back."""
-    if execution.status != Status.SUCCESS:
+    if status != Status.SUCCESS:
         return ""
-    output = execution.output
     return cut(output if isinstance(output, str) else pretty(output))
 
 

@@ -35,4 +35,5 @@ urlpatterns: list[URLPattern] = [
     path("executions/", executions.execution_list, name="executions"),
     path(EXECUTION, executions.execution_page, name="execution"),
     path(f"{EXECUTION}cancel", executions.cancel, name="execution-cancel"),
+    path(f"{EXECUTION}resolve", executions.resolve, name="execution-resolve"),
 ]

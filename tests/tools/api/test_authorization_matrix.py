@@ -18,7 +18,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from audit.models import Alert, AuditRecord
+from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
 from tools.catalog import credentials, profiles
 from tools.catalog.registry import registry
@@ -49,6 +49,7 @@ class Needs:
     session: bool = False  # a browser's: no token will do
     everywhere: bool = False  # organizations and tiers: whose they are makes no difference
     anybody: bool = False  # also who is unknown
+    people: bool = False  # no agent may, though it sees what is its own
     manages: bool = False  # for what is another's, the token must manage
     refuses: bool = False  # a password that is wrong, whoever sends it
     body: Any = field(default_factory=lambda: NONSENSE, hash=False)
@@ -120,6 +121,14 @@ EXPECTED: dict[str, dict[str, Needs]] = {
             manages=True,
         )
     },
+    "api-resolve": {
+        "post": manages(
+            "tools.change_execution",
+            sees="tools.view_execution",
+            people=True,
+            body={"outcome": "happened", "reason": "The recipient has it."},
+        )
+    },
     "api-sessions": {"get": reads(), "post": Needs(EXECUTE)},
     "api-session": {
         "get": OWN_SESSION,
@@ -175,6 +184,10 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     },
     "api-audit": {"get": Needs(READ, "audit.view_auditrecord")},
     "api-audit-record": {"get": Needs(READ, "audit.view_auditrecord")},
+    "api-audit-proof": {"get": Needs(READ, "audit.view_auditrecord")},
+    "api-audit-checkpoints": {"get": Needs(READ, "audit.view_auditrecord")},
+    "api-audit-export": {"get": Needs(READ, "audit.view_auditrecord")},
+    "api-audit-erasures": {"post": manages("audit.delete_auditpayload")},
     "api-alerts": {"get": Needs(READ, "audit.view_auditrecord")},
     "api-alert-acknowledge": {"post": Needs(MANAGE, "audit.change_alert")},
 }
@@ -206,9 +219,18 @@ PAGES: dict[str, dict[str, Needs]] = {
     "execution-cancel": {
         "post": Needs(permission="tools.change_execution", sees="tools.view_execution")
     },
+    "execution-resolve": {
+        "post": Needs(
+            permission="tools.change_execution",
+            sees="tools.view_execution",
+            body={"outcome": "happened", "reason": "The recipient has it."},
+        )
+    },
     "audit": {"get": Needs(permission="audit.view_auditrecord")},
+    "audit-record": {"get": Needs(permission="audit.view_auditrecord")},
     "alerts": {"get": Needs(permission="audit.view_auditrecord")},
     "alert-acknowledge": {"post": Needs(permission="audit.change_alert")},
+    "channel-test": {"post": Needs(permission="audit.change_alertchannel")},
 }
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
 
@@ -276,6 +298,10 @@ class Side:
             organization=organization.slug, rule="r", severity="info", actor="a", message="m",
             count=1, first_at=timezone.now(), last_at=timezone.now(),
         )  # fmt: skip
+        self.channel = AlertChannel.objects.create(
+            organization=organization.slug, name=f"channel-{label}", kind="email",
+            target=f"{label}@example.com",
+        )  # fmt: skip
 
     @cached_property
     def execution(self) -> Execution:
@@ -308,6 +334,7 @@ class Side:
             "confirmation_id": lambda: self.confirmation.pk,
             "token_id": lambda: holder.tokens.earliest("pk").pk,
             "alert_id": lambda: self.alert.pk,
+            "channel_id": lambda: self.channel.pk,
             "record_id": lambda: self._records().earliest("pk").pk,
             "grant": lambda: grant_id(GrantRow("agent", self.agent.slug, "permission", "p")),
         }
@@ -468,6 +495,8 @@ def expected(needs: Needs, kind: Kind, *, whose: str, page: bool, names_row: boo
     if (needs.superuser and not kind.superuser) or (needs.session and not kind.session):
         return 403
     absent = names_row and not needs.everywhere and whose != kind.home
+    if needs.people and kind.agent and not absent:
+        return 403
     if needs.sees and (absent or not kind.holds(needs.sees, needs)):
         return 404
     theirs = needs.manages and not kind.agent and not kind.scopes >= MANAGE

@@ -1,6 +1,7 @@
 """POST /tools/{name}/execute and /executions, answered by the running crib's worker."""
 
 import threading
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -79,6 +80,12 @@ def test_a_running_call_is_cancelled_over_the_api(api, organization):
         lambda: (r := api.get(f"/executions/{identifier}")).status_code == 200 and r.json()
     )
     check_execution(ended, "Cancelled")
+    check_execution(api.post(f"/executions/{identifier}/cancel").json(), "Cancelled")
+
+
+def test_what_is_over_is_not_cancelled(api, organization):
+    factories.tool(organization)
+    identifier = api.execute("echo", {"text": "x"}).json()["execution_id"]
     check_error(api.post(f"/executions/{identifier}/cancel"), 409, "execution_over")
 
 
@@ -170,6 +177,18 @@ def test_a_key_with_another_body_is_422(api, organization, other):
     again = api.post("/tools/echo/execute", {"parameters": {"text": "x"}, **other}, **key)
     check_error(again, 422, "idempotency_key_reused")
     assert Execution.objects.filter(organization=organization).count() == 1
+
+
+def test_a_key_is_let_go_a_day_after_its_call_ended(api, organization):
+    factories.tool(organization)
+    body, key = {"parameters": {"text": "x"}}, {"Idempotency-Key": "k"}
+    first = api.post("/tools/echo/execute", body, **key).json()
+    Execution.objects.forget_keys(timedelta(hours=1))
+    again = api.post("/tools/echo/execute", body, **key).json()
+    assert again["execution_id"] == first["execution_id"]
+    Execution.objects.forget_keys(timedelta())
+    later = api.post("/tools/echo/execute", body, **key).json()
+    assert later["execution_id"] != first["execution_id"]
 
 
 def test_one_key_at_the_same_moment_is_one_execution(organization, agent):

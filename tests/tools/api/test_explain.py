@@ -37,7 +37,7 @@ def test_every_gate_stands_in_its_order_with_a_remedy(api, organization):
 
 ORDER = [
     "status", "group", "state", "object_permission", "required_permissions", "license",
-    "rate", "budget", "confirmation",
+    "load", "rate", "budget", "confirmation",
 ]  # fmt: skip
 
 

@@ -33,7 +33,7 @@ KEYS = [
     "version", "delivery", "cache_ttl", "required_permissions", "rate_limit_per_minute",
     "allowed_paths", "allowed_hosts", "allow_network", "backend", "minimum_isolation", "header",
     "value", "max_cpu_time", "isolation_levels", "change", "since",
-    "budget", "quotas",
+    "budget", "quotas", "max_concurrency", "max_queue_depth", "max_in_flight",
     "bound_hash", "approve", "decisions", "every_call", "min_cost", "first_use", "reason",
 ]  # fmt: skip
 NAMES = [

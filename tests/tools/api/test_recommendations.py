@@ -6,8 +6,6 @@ from django.test.utils import CaptureQueriesContext
 
 from tests import factories
 from tests.api import Api
-from tools.definitions.results import Status
-from tools.models import Execution
 
 
 @pytest.fixture
@@ -40,9 +38,7 @@ def groups(response):
 
 def succeed(agent, name, times=1, **fields):
     for _ in range(times):
-        pk = factories.execution(agent, name, text="x", **fields).pk
-        now = Execution.objects.get(pk=pk).created_at
-        Execution.objects.filter(pk=pk).update(status=Status.SUCCESS, completed_at=now)
+        factories.ended(factories.execution(agent, name, text="x", **fields))
 
 
 def test_the_group_whose_tools_fit_best_stands_first_with_its_reason(reader_api):

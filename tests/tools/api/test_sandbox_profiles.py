@@ -176,8 +176,17 @@ def test_an_organization_says_what_web_fetch_reaches_and_how_strong_the_wall_is(
         organization=organization.slug, code="ADMIN.ORGANIZATION_CHANGE"
     )
     assert [record.details for record in records.order_by("id")] == [
-        {"minimum_isolation": "Strict"}, {"allowed_hosts": ["*.example.com"]},
-    ]  # fmt: skip
+        {
+            "before": {"minimum_isolation": "Standard"},
+            "after": {"minimum_isolation": "Strict"},
+            "source": {"transport": "rest"},
+        },
+        {
+            "before": {"allowed_hosts": []},
+            "after": {"allowed_hosts": ["*.example.com"]},
+            "source": {"transport": "rest"},
+        },
+    ]
 
 
 @pytest.mark.parametrize(

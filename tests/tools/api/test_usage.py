@@ -12,9 +12,13 @@ from django.utils import timezone
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
+from tools.errors import InvalidCall
 from tools.models import Execution, Organization
 
 FIGURES = ("calls", "failures", "denials", "cached", "cost")
+
+
+NEVER_RAN = {"Pending", "Cancelled", "PermissionDenied"}
 
 
 @pytest.fixture
@@ -25,9 +29,18 @@ def echo(organization):
 def made(agent, name="echo", **fields):
     """An execution that ended as the fields say."""
     execution = factories.execution(agent, name)
-    ended = {"status": "Success", "completed_at": timezone.now(), "cost": Decimal(1)}
-    Execution.objects.filter(pk=execution.pk).update(**ended | fields)
+    fields = {"status": "Success", "completed_at": timezone.now(), "cost": Decimal(1)} | fields
+    if fields["status"] in NEVER_RAN and "started_at" not in fields:
+        Execution.objects.filter(pk=execution.pk).update(**fields)
+    else:
+        factories.ended(execution, **fields)
     return execution
+
+
+def misspelt(agent):
+    """A call that was refused for what it says."""
+    with pytest.raises(InvalidCall):
+        factories.execution(agent, txet="x")
 
 
 def rows(api, query=""):
@@ -45,7 +58,7 @@ def test_every_kind_of_end_is_counted_once_and_paid_for_or_not(admin_api, agent)
     made(agent), made(agent, cached=True, cached_from=uuid4(), cost=Decimal("0.25"))
     made(agent, status="Failed"), made(agent, status="Timeout"), made(agent, status="SandboxError")
     made(agent, status="Cancelled"), made(agent, status="Cancelled", started_at=timezone.now())
-    made(agent, status="PermissionDenied"), made(agent, status="ValidationError")
+    made(agent, status="PermissionDenied"), misspelt(agent)
     made(agent, status="Pending", completed_at=None)
     assert [figures(row) for row in rows(admin_api)] == [(10, 3, 2, 1, "5.25")]
 

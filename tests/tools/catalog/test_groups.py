@@ -74,9 +74,10 @@ def test_a_change_is_on_record(save, organization, revision):
     save("read", parent="knowledge", schedule=[OFFICE])
     record = AuditRecord.objects.filter(organization=organization.slug).latest("id")
     assert (record.code, record.subject, revision()) == ("REG.GROUP_CHANGE", "read", before + 1)
-    assert record.details == {
-        "permissions": [], "parent": "knowledge", "schedule": [OFFICE], "max_queue_age_s": None,
-        "max_cpu_percent": None,
+    assert record.details["before"] == {}
+    assert record.details["after"] == {
+        "description": "", "permissions": [], "parent": "knowledge", "schedule": [OFFICE],
+        "max_queue_age_s": None, "max_cpu_percent": None,
     }  # fmt: skip
 
 
@@ -215,7 +216,11 @@ def test_a_source_is_saved_with_its_groups(organization, revision, kind):
     assert ToolGroup.objects.filter(organization=organization, name="new").exists()
     record = AuditRecord.objects.filter(organization=organization.slug).latest("id")
     assert (record.code, record.subject) == ("REG.SOURCE_CHANGE", "jokes")
-    assert record.details == {"kind": kind._meta.model_name, "default_groups": None}
+    assert record.details == {
+        "kind": kind._meta.model_name,
+        "before": {"default_groups": []},
+        "after": {"default_groups": None},
+    }
 
 
 def test_what_a_source_carries_is_in_the_next_snapshot(organization, revision):

@@ -24,8 +24,8 @@ def nothing_ran(organization):
 
 def test_the_gates_stand_in_the_order_of_the_specification():
     assert [step.__name__ for step in ADMISSION] == [
-        "resolve", "enter_session", "available", "permitted", "licensed", "limit_rate",
-        "validate_arguments",
+        "resolve", "accountable", "shed_load", "enter_session", "available", "permitted",
+        "licensed", "limit_rate", "validate_arguments",
     ]  # fmt: skip
 
 
@@ -128,6 +128,7 @@ def test_an_unknown_tool_is_on_record_too(agent, organization):
         admit(factories.caller(agent), factories.call("ghost"))
     record = records(organization).get()
     assert (record.code, record.subject, record.reason) == ("TOOL.DENY", "ghost", "tool_not_found")
+    assert record.details["granted_groups"] == ["default", "read-only", "write"]
     assert not Execution.objects.filter(organization=organization).exists()
 
 

@@ -20,9 +20,10 @@ from tests.tools.held import (
 )
 from tests.tools.waiting import until
 from tools.errors import Conflict, TooManyHeld
-from tools.execution import actions, decisions, expiry
+from tools.execution import actions, claiming, decisions, expiry, reaper
 from tools.execution.confirmations import MOST_HELD
 from tools.execution.pipeline import perform
+from tools.execution.polling import Poller
 from tools.models import Confirmation, Execution
 
 
@@ -197,3 +198,21 @@ def test_how_long_it_was_displayed_is_on_record_where_it_is_known(agent, asks, p
     decisions.decide(caller=at_the_browser(person), word=said)
     record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
     assert record.details["displayed_s"] == 2.5
+
+
+def test_an_approved_call_waits_by_the_databases_clock(agent, asks, person, settings, monkeypatch):
+    waiting = held(agent)
+    slow = timezone.now() - timedelta(seconds=settings.EXECUTION_QUEUE_S + 60)
+    monkeypatch.setattr(timezone, "now", lambda: slow)
+    approve(waiting, person)
+    claiming.drop_expired()
+    assert Execution.objects.get(pk=waiting.execution_id).status == "Pending"
+
+
+def test_held_calls_end_in_time_where_beat_is_silent(agent, asks, monkeypatch):
+    waiting = held(agent)
+    age(waiting, minutes=1)
+    monkeypatch.setattr(reaper._rounds, "last", float("-inf"))
+    Poller().look()
+    row = Execution.objects.get(pk=waiting.execution_id)
+    assert row.error_code == "confirmation_expired"

@@ -31,7 +31,9 @@ def performed(execution):
 
 
 def codes(execution):
+    """What was recorded since the call was accepted."""
     found = AuditRecord.objects.filter(execution_id=execution.pk).order_by("id")
+    found = found.exclude(code="TOOL.ACCEPT")
     return list(found.values_list("code", flat=True))
 
 
@@ -70,10 +72,15 @@ def test_a_call_runs_and_leaves_a_result_its_events_and_its_records(agent, organ
 def test_the_records_say_what_ran_and_for_whom(agent, organization):
     tool = factories.tool(organization)
     done = performed(factories.execution(agent))
-    start, end = AuditRecord.objects.filter(execution_id=done.pk).order_by("id")
+    accept, start, end = AuditRecord.objects.filter(execution_id=done.pk).order_by("id")
     assert start.subject_digest == end.subject_digest == tool.version.digest
     assert (start.actor, start.outcome, end.outcome) == (agent.slug, "started", "success")
-    assert payloads.opened(start.pk)["payload"] == {"parameters": {"text": "x"}}
+    assert (accept.code, accept.details["granted_groups"]) == (
+        "TOOL.ACCEPT",
+        ["default", "read-only", "write"],
+    )
+    assert start.details["granted_groups"] == accept.details["granted_groups"]
+    assert payloads.opened(accept.pk)["payload"] == {"parameters": {"text": "x"}}
     assert payloads.opened(end.pk)["payload"] == {"output": {"echo": {"text": "x"}}}
 
 

@@ -16,7 +16,7 @@ from tests import factories
 from tools import metrics
 from tools.catalog import credentials, profiles
 from tools.catalog.registry import registry
-from tools.execution import performance
+from tools.execution import outcomes, performance
 from tools.execution.pipeline import perform
 from tools.models import EgressCredential, Execution
 
@@ -53,7 +53,7 @@ def ended(agent, outcome):
     """The execution of a claimed call that ended so behind the wall."""
     execution = factories.execution(agent)
     claimed = performance.claim(execution.pk, "test")
-    claimed.result = performance._result_of(outcome)
+    claimed.result = outcomes.result_of(outcome)
     performance.finish(claimed)
     return Execution.objects.get(pk=execution.pk)
 
@@ -206,7 +206,7 @@ def test_a_late_result_still_says_what_was_asked_of_the_network(agent, organizat
     factories.release(execution)
     factories.claimed(execution)
     outcome = SandboxResult(Outcome.SUCCESS, "x", network=(ALLOWED,))
-    claimed.result = performance._result_of(outcome)
+    claimed.result = outcomes.result_of(outcome)
     performance.finish(claimed)
     late = record_of(execution, "TOOL.LATE_COMPLETION_REJECTED")
     assert [attempt["host"] for attempt in late["network"]] == ["a.example"]
@@ -239,7 +239,7 @@ ENDS = [(None, "OK"), *((code, code) for code in ErrorCode), ("MINE", "tool"), (
 @pytest.mark.parametrize(("code", "label"), ENDS)
 def test_ends_are_counted_under_words_of_ours(code, label):
     before = counted(metrics.sandbox_ends, label)
-    performance._count(SandboxResult(Outcome.FAILED, error_code=code))
+    outcomes.count(SandboxResult(Outcome.FAILED, error_code=code))
     assert counted(metrics.sandbox_ends, label) == before + 1
 
 
@@ -249,6 +249,6 @@ def test_attempts_are_counted_under_words_of_ours():
     strange = Attempt("helper", "GET", "a.example", 443, code="a-label-of-the-tools")
     usage = ResourceUsage(network_requests=7)
     attempts = (ALLOWED, REFUSED, strange)
-    performance._count(SandboxResult(Outcome.SUCCESS, usage=usage, network=attempts))
+    outcomes.count(SandboxResult(Outcome.SUCCESS, usage=usage, network=attempts))
     after = [counted(metrics.egress_attempts, label) for label in labels]
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 1, 4]

@@ -23,7 +23,7 @@ def test_every_gate_answers_when_all_say_yes(explained):
         *("standing", "granted_groups", "status", "group", "group_open", "state"),
         *("object_permission", "required_permissions", "license"),
         *("sandbox_profile", "isolation_license", "isolation", "network"),
-        *("rate", "budget", "confirmation"),
+        *("load", "rate", "budget", "confirmation"),
     ]
     assert (ran.code, ran.json["available"]) == (0, True)
 

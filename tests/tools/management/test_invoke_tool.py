@@ -27,7 +27,7 @@ def test_a_call_goes_down_the_whole_road(invoked, organization):
     assert (ran.code, ran.err) == (0, "")
     assert ran.json["output"] == {"echo": {"text": "hi"}}
     records = AuditRecord.objects.filter(execution_id=ran.json["execution_id"])
-    assert {record.code for record in records} == {"TOOL.START", "TOOL.END"}
+    assert {record.code for record in records} == {"TOOL.ACCEPT", "TOOL.START", "TOOL.END"}
 
 
 def test_the_json_is_what_the_api_answers(invoked, organization, agent):

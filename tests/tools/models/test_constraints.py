@@ -76,6 +76,9 @@ TOOLS = [
 
 @pytest.mark.parametrize(("fields", "constraint"), EXECUTIONS)
 def test_a_contradictory_execution_is_refused(execution, fields, constraint):
+    with connection.cursor() as cursor:  # the trigger for moves is not who refuses here
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("ALTER TABLE tools_execution DISABLE TRIGGER execution_moves_legally")
     with refused(constraint):
         Execution.objects.filter(pk=execution.pk).update(**fields)
 

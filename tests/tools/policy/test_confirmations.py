@@ -199,8 +199,10 @@ def test_every_change_of_a_rule_is_on_record(organization):
         "ADMIN.CONFIRMATION_RULE_CHANGE",
         "ADMIN.CONFIRMATION_RULE_DELETE",
     ]
-    assert [one.details["enabled"] for one in found] == [True, False, False]
-    assert found[0].details["min_cost"] == "1.5"
+    made, changed, removed = (one.details for one in found)
+    assert (made["before"], made["after"]["min_cost"]) == ({}, "1.5")
+    assert changed == {"before": {"enabled": True}, "after": {"enabled": False}}
+    assert (removed["before"]["min_cost"], removed["after"]) == ("1.5", {})
 
 
 def test_a_rule_tells_which_tools_it_touches(organization):

@@ -261,6 +261,7 @@ def test_what_is_given_is_added_recorded_and_counted(organization):
     assert (record.code, record.subject) == ("ADMIN.GRANT_CHANGE", agent.slug)
     assert record.details == {
         "before": {"tools": [], "tool_groups": [], "groups": ["default"]},
+        "after": {"tools": ["one"], "tool_groups": ["desk"], "groups": ["default", "desk"]},
         "added": {"tools": ["one"], "tool_groups": ["desk"], "groups": ["desk"]},
         "removed": {},
     }

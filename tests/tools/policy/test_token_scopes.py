@@ -246,4 +246,4 @@ def test_the_record_of_a_token_says_what_it_is_good_for(admin_api, agent, organi
     admin_api.post(f"/agents/{agent.slug}/tokens", {"tools": ["read_file"]})
     record = AuditRecord.objects.get(organization=organization.slug, code="TOKEN.CREATE",
                                      subject=agent.service_account.username)  # fmt: skip
-    assert record.details["tools"] == ["read_file"]
+    assert record.details["after"]["tools"] == ["read_file"]

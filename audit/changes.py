@@ -1,0 +1,33 @@
+"""What a change was, for whoever reads of it later."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_ABSENT = object()
+_PLAIN = frozenset({type(None), bool, int, float, str})
+
+
+def difference(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    """`{"before": …, "after": …}` of the values that differ, as plain JSON. None is for what was
+    not there before, or is not there any more."""
+    was, now = dict(before or {}), dict(after or {})
+    changed = [name for name in was | now if was.get(name, _ABSENT) != now.get(name, _ABSENT)]
+    return {
+        "before": {name: plain(was[name]) for name in changed if name in was},
+        "after": {name: plain(now[name]) for name in changed if name in now},
+    }
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it: sets are sorted, and what JSON does not know is said in words."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(str(item) for item in value)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value)

@@ -1,0 +1,34 @@
+"""`manage.py audit_retain`: what beat does once a day, now."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from audit import retention
+
+_OPTIONS = (("--days", "AUDIT_RETENTION_DAYS"), ("--payload-days", "AUDIT_PAYLOAD_DAYS"))
+
+
+class Command(BaseCommand):
+    help = (
+        "Erases payloads and moves sealed records to files below DATA_DIR/audit-archive once they "
+        "are older than the settings say. Goes on where an earlier run was interrupted."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        for option, setting in _OPTIONS:
+            usual = getattr(settings, setting)
+            what = f"instead of {setting} ({usual}); 0 is for ever"
+            parser.add_argument(option, type=int, default=usual, metavar="N", help=what)
+
+    def handle(self, *args: Any, days: int, payload_days: int, **options: Any) -> None:
+        if days < 0 or payload_days < 0:
+            raise CommandError("A number of days is not negative; 0 is for ever.")
+        try:
+            done = retention.keep(records_days=days, payload_days=payload_days)
+        except retention.NotKept as problem:
+            raise CommandError(str(problem)) from None
+        self.stdout.write(
+            f"{done['erased']} payloads erased, {done['archived']} records moved to files."
+        )

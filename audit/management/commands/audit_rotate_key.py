@@ -1,0 +1,22 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from audit.management.operators import operator
+from audit.publishing import public_keys, rotate_key
+from audit.signing import RotationUnderWay
+
+
+class Command(BaseCommand):
+    help = (
+        "Sign checkpoints with a new key. The next one of every log carries both signatures, those "
+        "after it the new one alone. Prints the public keys, to be kept outside of this machine."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            rotate_key(by=operator)
+        except RotationUnderWay as error:
+            raise CommandError(str(error)) from None
+        for line in public_keys():
+            self.stdout.write(line)

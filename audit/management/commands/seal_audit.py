@@ -1,0 +1,29 @@
+import logging
+import signal
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from audit.remotes import BadAddress, couriers
+from audit.sealer import Sealer
+
+
+class Command(BaseCommand):
+    help = "Seal the audit log until stopped: places, checkpoints, anchors. `up` starts it."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        stop = threading.Event()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(one, lambda *_: stop.set())
+        try:
+            helpers = couriers()
+        except BadAddress as error:
+            raise CommandError(f"A place to leave checkpoints at cannot be used: {error}") from None
+        for courier in helpers:
+            courier.start()
+        logging.getLogger(__name__).info("the sealer has begun")
+        Sealer(stop, helpers).run()
+        for courier in helpers:
+            courier.stop()

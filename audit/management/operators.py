@@ -1,0 +1,24 @@
+"""Whoever typed a command, as evidence names them, and through which door they came."""
+
+import os
+import pwd
+
+from uuid_utils.compat import uuid7
+
+from audit import source
+from audit.actions import Actor
+
+
+def operator(organization: str, request_id: str = "") -> Actor:
+    """Whatever is recorded from now on came by a command; the mark of one run is in all of it."""
+    source.came_by("command")
+    return Actor(
+        "system", f"command:{login()}", organization, request_id=request_id or f"command-{uuid7()}"
+    )
+
+
+def login() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # an account without a name, as containers have
+        return str(os.getuid())

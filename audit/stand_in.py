@@ -1,0 +1,24 @@
+"""Beat's place is taken where beat is silent: alerts are raised and told of without it.
+
+Beat and its messages need Redis; what an alert is about may be the very reason that Redis is away.
+"""
+
+from datetime import timedelta
+
+from django.db.models.functions import Now
+
+from audit import alerts, deliveries, silence
+from audit.models import AlertRule
+
+LOOK_S = 15.0
+_SILENT = timedelta(seconds=30)
+
+
+def look() -> bool:
+    """Whether beat was silent, and its place was taken. Many may do so at once."""
+    if AlertRule.objects.filter(looked_at__gt=Now() - _SILENT).exists():
+        return False
+    silence.tell()
+    alerts.raise_all()
+    deliveries.send_due()
+    return True

@@ -1,0 +1,82 @@
+"""Whether a log may be relied upon: asked before anything is executed for its organization."""
+
+import time
+
+from django.db import connection
+
+REMEMBERED_S = 1.0
+_HALTED = """
+SELECT name, halted_reason FROM audit_auditlog
+WHERE halted_at IS NOT NULL
+    AND (cardinality(%(names)s::text[]) = 0 OR name = ANY(%(names)s::text[]))
+"""
+_SILENCE = """
+SELECT extract(epoch FROM clock_timestamp() - max(sealed_at))::float8,
+    EXISTS (SELECT FROM audit_auditrecord)
+FROM audit_auditlog
+"""
+
+
+class LogHalted(Exception):
+    """The organization's log is behind what was published of it; nothing may be executed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Memory:
+    """Which logs were halted a moment ago. Two threads that ask at once both read; it is short."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self._halted: dict[str, str] = {}
+
+    def halted(self) -> dict[str, str]:
+        now = time.monotonic()
+        if now >= self.until:
+            self._halted, self.until = _halted(), now + REMEMBERED_S
+        return self._halted
+
+
+_memory = _Memory()
+
+
+def check(organization: str) -> None:
+    """As it is now, in the transaction that is open. Raises `LogHalted`."""
+    _raise_for(_halted(organization).get(organization))
+
+
+def check_lately(organization: str) -> None:
+    """As it was within the last second, without a query each time. Raises `LogHalted`."""
+    _raise_for(_memory.halted().get(organization))
+
+
+def forget() -> None:
+    """What this process remembers."""
+    _memory.until = 0.0
+
+
+def sealer_silent_s() -> float | None:
+    """Seconds since a sealer last said that it works; None where there is nothing to seal yet.
+
+    Infinity where records wait and none ever spoke.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_SILENCE)
+        age_s, anything = cursor.fetchone()
+    if age_s is None:
+        return float("inf") if anything else None
+    return max(0.0, float(age_s))
+
+
+def _halted(*organizations: str) -> dict[str, str]:
+    """Asked by each call, so it is not compiled each time. Of these, or of all."""
+    with connection.cursor() as cursor:
+        cursor.execute(_HALTED, {"names": list(organizations)})
+        return dict(cursor.fetchall())
+
+
+def _raise_for(reason: str | None) -> None:
+    if reason is not None:
+        raise LogHalted(reason)

@@ -1,0 +1,73 @@
+"""What the database's clock showed while a log grew, as signed checkpoints say it.
+
+A record's time is that of the same clock. Where it lies far from both checkpoints it was sealed
+between, it is not what that clock showed: nobody who has the database alone can sign others. A
+clock that was set forward or back was so for the checkpoints of that time too.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from audit.verification.statements import Signed
+
+CLOCKS_AGREE_WITHIN = timedelta(minutes=10)
+_US = timedelta(microseconds=1)
+_SLACK_US = CLOCKS_AGREE_WITHIN // _US
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_EPOCH_MS = int(_EPOCH.timestamp() * 1000)
+_EVER_US = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The times, in microseconds since 2000, that records before the index `until` may have."""
+
+    low: int
+    high: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Sizes that were signed, sorted, each with the first and the last time it was signed at."""
+
+    signed: Sequence[tuple[int, int, int]]
+
+    def around(self, first: int, end: int) -> "Clock":
+        """What is to be known of records from `first` on up to `end`."""
+        begin, over = self._after(first), self._after(end)
+        return Clock(self.signed[max(0, begin - 1) : over + 1])
+
+    def span(self, index: int) -> Span:
+        """Of records sealed together with that one. Anything, where no checkpoint tells."""
+        place = self._after(index)
+        if place == len(self.signed):
+            return Span(-_EVER_US, _EVER_US, _EVER_US)
+        until, sealed_at, _ = self.signed[place]
+        if place == 0:
+            return Span(-_EVER_US, sealed_at + _SLACK_US, until)
+        before = self.signed[place - 1][2]
+        return Span(min(before, sealed_at) - _SLACK_US, max(before, sealed_at) + _SLACK_US, until)
+
+    def _after(self, index: int) -> int:
+        return bisect_right(self.signed, index, key=lambda one: one[0])
+
+
+def clock_of(signed: Iterable[Signed]) -> Clock:
+    known: dict[int, tuple[int, int]] = {}
+    for one in signed:
+        at = (one.at - _EPOCH) // _US
+        first, last = known.get(one.size, (at, at))
+        known[one.size] = min(first, at), max(last, at)
+    return Clock([(size, *known[size]) for size in sorted(known)])
+
+
+def contradicts(record_id: bytes, at: int) -> bool:
+    """Whether a record's time is not that which its id, a UUID of version 7, was made at.
+
+    By itself it is no evidence: the clock of the process that made the id may be wrong.
+    """
+    made = (int.from_bytes(record_id[:6]) - _EPOCH_MS) * 1000
+    return not -_SLACK_US <= made - at <= _SLACK_US

@@ -1,0 +1,203 @@
+"""A log as it stands in the database."""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+import orjson
+import psycopg
+from django.db import connection, transaction
+from psycopg.rows import tuple_row
+
+from audit import leaves, manifests, retention
+from audit.events import Event
+from audit.models import AuditLog, AuditNode, AuditRecord, AuditSegment, Checkpoint
+from audit.retention import NotKept, Range
+from audit.verification import payloads
+from audit.verification.chunks import mac_with
+from audit.verification.findings import Finding, Kind
+from audit.verification.rows import HEAD, TAIL, Exported, LogRow, Noted, Raw, Stray
+
+UNSEALED_AT_MOST_S = 60
+ENDED_WITHIN_S = 2 * 3600  # twice what a call may take at most
+_MOST = 1000
+_ENDS = (Event.TOOL_END, Event.TOOL_LOST, Event.TOOL_DENY)
+
+
+def _joined(names: tuple[str, ...], before: str, after: str) -> str:
+    """An SQL expression of fields as a body says them when none needs escaping."""
+    members = (f'\'"{name}":"\', r.{name}' for name in names)
+    return f"concat('{before}', {", '\",', ".join(members)}, '\"{after}')"
+
+
+_EXECUTION = "coalesce('\"' || r.execution_id || '\"', 'null')"
+_HEAD = _joined(HEAD, "{", ',"details":')
+_TAIL = f"""concat(',"execution_id":', {_EXECUTION}, {_joined(TAIL[1:], ",", "}")})"""
+_RECORD = f"""
+timestamptz_send(r.occurred_at), r.mac, CASE WHEN r.id IS NOT NULL THEN {_HEAD} END,
+r.details::text, CASE WHEN r.id IS NOT NULL THEN {_TAIL} END
+"""
+_ROWS = f"""
+SELECT l.index, uuid_send(l.record_id), l.hash, l.mac, {_RECORD}
+FROM audit_auditleaf l LEFT JOIN audit_auditrecord r ON r.id = l.record_id
+WHERE l.log_id = %s AND l.index >= %s AND l.index <= %s ORDER BY l.index LIMIT %s
+"""  # noqa: S608
+# A record that is seen is committed. It is due when no transaction is left that began before its
+# own, or when its number is from another server.
+_STRAYS = f"""
+SELECT uuid_send(r.id), timestamptz_send(r.occurred_at), r.mac,
+    now() - r.occurred_at > make_interval(secs => {UNSEALED_AT_MOST_S})
+        AND (r.transaction < pg_snapshot_xmin(pg_current_snapshot())
+            OR r.transaction >= pg_snapshot_xmax(pg_current_snapshot()))
+FROM audit_auditrecord r
+WHERE r.organization = %s
+    AND NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
+ORDER BY r.occurred_at, r.id LIMIT {_MOST}
+"""  # noqa: S608
+# Of one attempt: each has a fence of its own. Clocks are not asked, for they are set back.
+_UNFINISHED = f"""
+SELECT s.id, l.index
+FROM audit_auditrecord s LEFT JOIN audit_auditleaf l ON l.record_id = s.id
+WHERE s.organization = %s AND s.code = '{Event.TOOL_START}' AND s.execution_id IS NOT NULL
+    AND s.occurred_at < now() - make_interval(secs => {ENDED_WITHIN_S})
+    AND NOT EXISTS (
+        SELECT FROM audit_auditrecord e
+        WHERE e.execution_id = s.execution_id AND e.code = ANY(%s)
+            AND e.details ->> 'fence' IS NOT DISTINCT FROM s.details ->> 'fence'
+    )
+ORDER BY s.occurred_at LIMIT {_MOST}
+"""  # noqa: S608
+_BODY = f"SELECT {leaves.body_sql('r')} FROM audit_auditrecord r WHERE r.id = %s"  # noqa: S608
+_EXPORTED = f"""
+SELECT convert_to({leaves.body_sql("r")}, 'UTF8'), r.mac FROM audit_auditrecord r
+WHERE r.organization = %s AND r.code = '{Event.AUDIT_RETENTION}' AND r.subject = 'records'
+"""  # noqa: S608
+
+
+class DatabaseSource:
+    """As it is while it grows, unless one looks at a `snapshot`. `elsewhere`: files of records that
+    left are kept in another place, and not missed here."""
+
+    def __init__(self, name: str, record_key: bytes | None, *, elsewhere: bool = False) -> None:
+        self.name = name
+        self._record_key = record_key
+        self._elsewhere = elsewhere
+
+    def log(self) -> LogRow | None:
+        row = AuditLog.objects.filter(name=self.name).first()
+        return LogRow(row.size, bytes(row.frontier)) if row is not None else None
+
+    def count(self) -> int:
+        found: int = self._all(
+            "SELECT count(*) FROM audit_auditleaf WHERE log_id = %s", self._log_id
+        )[0][0]
+        return found
+
+    def rows(self, first: int, end: int) -> list[Raw]:
+        return self._all(_ROWS, self._log_id, first, end - 1, end - first)
+
+    def beyond(self, end: int) -> list[Raw]:
+        return self._all(_ROWS, self._log_id, end, (1 << 63) - 1, _MOST)
+
+    def exact_body(self, record_id: bytes) -> bytes:
+        found: str = self._all(_BODY, UUID(bytes=record_id))[0][0]
+        return found.encode()
+
+    def nodes(self) -> dict[tuple[int, int], bytes]:
+        rows = AuditNode.objects.filter(log=self._log_id).values_list("level", "index", "hash")
+        return {(level, index): bytes(made) for level, index, made in rows.iterator()}
+
+    def checkpoints(self) -> list[Noted]:
+        rows = Checkpoint.objects.filter(log=self._log_id).order_by("id")
+        return [
+            Noted(size, bytes(root), note)
+            for size, root, note in rows.values_list("size", "root", "note").iterator()
+        ]
+
+    def exported(self) -> Exported:
+        """Only what a genuine record, or the very lines in the file, say of: a row alone proves
+        nothing. The record may have been exported itself."""
+        said = self._said_exported()
+        rows = AuditSegment.objects.filter(log=self._log_id).select_related("log").order_by("first")
+        told = [row for row in rows if _key(row) in said]
+        left = [row for row in rows if _key(row) in said or _archived(row)]
+        return Exported(
+            [(row.first, row.end) for row in left],
+            [found for row in told if (found := self._spoiled(row)) is not None],
+        )
+
+    def _said_exported(self) -> set[tuple[Any, Any, str]]:
+        """By records that this installation wrote; none where nobody can tell that."""
+        if self._record_key is None:
+            return set()
+        mac = mac_with(self._record_key)
+        told = [orjson.loads(b) for b, made in self._all(_EXPORTED, self.name) if mac(b) == made]
+        places = [(one["details"], one["subject_digest"]) for one in told]
+        return {(place.get("first"), place.get("end"), digest) for place, digest in places}
+
+    def _spoiled(self, row: AuditSegment) -> Finding | None:
+        file = Range(row.log, row.first, row.end)
+        try:
+            same = manifests.sha256_of(file.path) == row.sha256
+        except OSError as error:
+            if self._elsewhere and isinstance(error, FileNotFoundError):
+                return None
+            says = f"the file {file.file} cannot be read: {error.strerror}"
+            return Finding(Kind.MISSING, row.first, says)
+        if same:
+            return None
+        says = f"the file {file.file} is not the one that was written"
+        return Finding(Kind.MUTATED, row.first, says)
+
+    def strays(self) -> list[Stray]:
+        return [Stray(*row) for row in self._all(_STRAYS, self.name)]
+
+    def payloads_gone(self) -> list[tuple[int | None, str]]:
+        mac = mac_with(self._record_key) if self._record_key is not None else None
+        return [*payloads.gone(self._all, self.name, mac)]
+
+    def unfinished(self) -> list[tuple[UUID, int | None]]:
+        return self._all(_UNFINISHED, self.name, list(_ENDS))
+
+    @cached_property
+    def _log_id(self) -> int:
+        return AuditLog.objects.filter(name=self.name).values_list("pk", flat=True).first() or 0
+
+    def _all(self, statement: str, *values: Any) -> list[Any]:
+        """In binary, which spares both sides the writing and reading of text."""
+        connection.ensure_connection()
+        raw = connection.connection
+        with psycopg.Cursor(raw, row_factory=tuple_row) as cursor:
+            cursor.execute(statement.encode(), values, binary=True)
+            return cursor.fetchall()
+
+
+def _key(row: AuditSegment) -> tuple[int, int, str]:
+    return row.first, row.end, f"sha256:{row.sha256}"
+
+
+def _archived(row: AuditSegment) -> bool:
+    """Whether the file of that very range holds, line by line, what its leaves were made of."""
+    try:
+        retention.check_file(Range(row.log, row.first, row.end))
+    except (OSError, EOFError, zlib.error, NotKept):
+        return False
+    return True
+
+
+def names() -> list[str]:
+    """Every log there is, and every organization that has records and should have one."""
+    written = AuditRecord.objects.order_by("organization").values_list("organization", flat=True)
+    return sorted({*AuditLog.objects.values_list("name", flat=True), *written.distinct()})
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """All that is read within is of one moment, however long it takes."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield

@@ -1,0 +1,71 @@
+"""What verification may find, named so that a person knows what was done to the log."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    MUTATED = "mutated"
+    MISSING = "missing"
+    INSERTED = "inserted"
+    REORDERED = "reordered"
+    TRUNCATED = "truncated"
+    ROLLED_BACK = "rolled_back"
+    FORKED = "forked"
+    BAD_SIGNATURE = "bad_signature"
+    WRONG_KEY = "wrong_key"
+    BACKDATED = "backdated"
+    UNSEALED = "unsealed_too_old"
+    UNFINISHED = "start_without_end"
+    NOT_VERIFIED = "not_verified"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`index` is the first bad one; there is none for a record that has no place."""
+
+    kind: Kind
+    index: int | None
+    says: str
+    accepted: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "kind": str(self.kind),
+            "index": self.index,
+            "says": self.says,
+            "accepted": self.accepted,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of one log. `size` leaves were looked at, `checkpoints` and `anchors` compared with them."""
+
+    log: str
+    size: int
+    checkpoints: int
+    anchors: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def damaged(self) -> bool:
+        """Whether there is damage that nobody has answered for."""
+        return any(not finding.accepted for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "log": self.log,
+            "size": self.size,
+            "checkpoints": self.checkpoints,
+            "anchors": self.anchors,
+            "damaged": self.damaged,
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The first bad index first; what has none comes last."""
+    return tuple(sorted(set(findings), key=lambda one: (one.index is None, one.index or 0)))

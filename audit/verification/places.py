@@ -1,0 +1,224 @@
+"""What was done to leaves with which something is wrong, told by macs that fit other places.
+
+Somebody who writes to the database can move rows about, and can make neither the mac of a record
+nor that of a place. So a leaf's mac says where it stood, whatever its row says now.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain, islice, product
+from uuid import UUID
+
+from audit.verification.chunks import Suspect, mac_with
+from audit.verification.clocks import contradicts
+from audit.verification.findings import Finding, Kind
+from audit.verification.rows import (
+    Source,
+    Stray,
+    leaf_of,
+    micros_of,
+    shown_time,
+    within,
+)
+
+_MOST_COMPARED = 200  # leaves whose macs are tried at each other's places
+Told = tuple[Kind, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All that is known of a damaged part. `end`: one past the last sound leaf; `signed`: the size
+    of the largest tree that somebody with the key has vouched for."""
+
+    source: Source
+    suspects: list[Suspect]
+    gaps: list[tuple[int, int]]
+    exported: list[tuple[int, int]]
+    strays: list[Stray]
+    place_key: bytes | None
+    end: int
+    signed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """`reach`: one past the last place something was sealed at. Up to `broken_from` the leaves'
+    hashes are those that were sealed, as far as they alone can tell."""
+
+    findings: list[Finding]
+    reach: int
+    broken_from: int | None
+    explained: frozenset[bytes]
+
+
+def explain(scene: Scene) -> Damage:
+    fits = _Fits(scene.place_key)
+    placed = [one for one in scene.suspects if fits(one.row.number, one.row.hash, one.row.mac)]
+    there = {one.row.number for one in placed}
+    misplaced = [one for one in scene.suspects if one.row.number not in there]
+    origins = _origins(scene, misplaced, fits)
+    sound = [scene.end, *(one.row.number + 1 for one in placed), *(o + 1 for o in origins.values())]
+    reach = max(sound)
+    changed = [one.row.number for one in misplaced if one.row.number < scene.signed]
+    reach = max([reach, *(index + 1 for index in changed)])
+    explained: set[bytes] = set()
+    gaps = [gap for gap in scene.gaps if gap[0] < reach]
+    told = [
+        *_records(scene, placed, explained),
+        *_leaves(scene, misplaced, origins, reach, fits),
+        *((Kind.MISSING, index, "the leaf was taken out") for index in _lost(gaps, origins, reach)),
+    ]
+    broken = [first for first, _ in gaps] + [one.row.number for one in misplaced]
+    if scene.place_key is None:  # which of the two was changed, record or leaf, only a root tells
+        broken += [one.row.number for one in placed if one.hash is not None]
+    if origins and not any(kind in (Kind.INSERTED, Kind.MISSING) for kind, _, _ in told):
+        names = ", ".join(str(index) for index in sorted(origins)[:8])
+        first = min([*origins, *origins.values()])
+        told.append((Kind.REORDERED, first, f"leaves stand elsewhere: {names}"))
+    return Damage(gathered(told), reach, min(broken, default=None), frozenset(explained))
+
+
+class _Fits:
+    """Whether a place's mac was made for that leaf at that place; without the key, it always is."""
+
+    def __init__(self, key: bytes | None) -> None:
+        self.mac = mac_with(key) if key is not None else None
+
+    def __call__(self, index: int, leaf_hash: bytes, mac: bytes) -> bool:
+        return self.mac is None or (index >= 0 and self.mac(index.to_bytes(8) + leaf_hash) == mac)
+
+
+def _origins(scene: Scene, misplaced: list[Suspect], fits: _Fits) -> dict[int, int]:
+    """Where leaves stood that stand elsewhere now: place now → place then."""
+    origins: dict[int, int] = {}
+    shift = 0
+    for one in misplaced:
+        now = one.row.number
+        for then in (now - shift, now - 1, now + 1):
+            if then != now and fits(then, one.row.hash, one.row.mac):
+                origins[now], shift = then, now - then
+                break
+    return origins | _far(scene, misplaced, origins, fits)
+
+
+def _far(
+    scene: Scene, misplaced: list[Suspect], origins: dict[int, int], fits: _Fits
+) -> dict[int, int]:
+    """Of those that did not move with their neighbours, with their macs or without."""
+    claimed = set(origins.values())
+    unknown = [one for one in misplaced if one.row.number not in origins][:_MOST_COMPARED]
+    left = chain.from_iterable(range(first, end) for first, end in scene.gaps)
+    places = dict.fromkeys(islice(left, _MOST_COMPARED), b"")
+    nowhere = [one for one in misplaced if one.row.number not in claimed]
+    places |= {one.row.number: one.row.mac for one in nowhere[:_MOST_COMPARED]}
+    found = {}
+    for one, (then, mac) in product(unknown, places.items()):
+        macs = (one.row.mac, mac)
+        if then != one.row.number and any(fits(then, one.row.hash, made) for made in macs):
+            found[one.row.number] = then
+    return found
+
+
+def _leaves(
+    scene: Scene, misplaced: list[Suspect], origins: dict[int, int], reach: int, fits: _Fits
+) -> Iterator[Told]:
+    """Who takes a place that another was sealed at was put there; who was sealed at its place and
+    differs was changed; a place that nobody has any more is missing."""
+    claimed = set(origins.values())
+    for one in misplaced:
+        index = one.row.number
+        if index in origins:
+            continue
+        if one.hash is not None and fits(index, one.hash, one.row.mac):
+            yield Kind.MUTATED, index, "its leaf's hash was changed, its record was not"
+        elif index in claimed or index >= max(reach, scene.signed):
+            yield Kind.INSERTED, index, "a leaf that nobody sealed was put there"
+        elif one.hash is None and not within(index, scene.exported):
+            yield Kind.MISSING, index, "the record is gone, and its leaf was changed"
+        else:
+            yield Kind.MUTATED, index, "what stands there is not what was sealed"
+
+
+def _lost(gaps: list[tuple[int, int]], origins: dict[int, int], reach: int) -> list[int]:
+    """Places that nobody has any more: where a leaf moved away, or in a gap of which no leaf is
+    found elsewhere, its first."""
+    claimed = set(origins.values())
+    left = [index for index in origins if index not in claimed and index < reach]
+    for first, end in gaps:
+        found = next((index for index in range(first, end) if index not in claimed), None)
+        if found is not None:
+            left.append(found)
+    return sorted(left)
+
+
+def _records(scene: Scene, placed: list[Suspect], explained: set[bytes]) -> Iterator[Told]:
+    hashes = {one.row.hash for one in placed}
+    swapped = [one for one in placed if one.hash != one.row.hash and one.hash in hashes]
+    if swapped:
+        names = ", ".join(str(one.row.number) for one in swapped[:8])
+        yield (
+            Kind.REORDERED,
+            swapped[0].row.number,
+            f"leaves point at each other's records: {names}",
+        )
+    for one in placed:
+        if one in swapped:
+            continue
+        told = _absent(scene, one, explained) if one.hash is None else _present(one)
+        if told is not None:
+            yield told[0], one.row.number, told[1]
+
+
+def _absent(scene: Scene, one: Suspect, explained: set[bytes]) -> tuple[Kind, str] | None:
+    stray = _astray(scene, one)
+    if stray is not None:
+        explained.add(stray.record_id)
+        found = UUID(bytes=stray.record_id)
+        return Kind.MUTATED, f"its record or its leaf was given another id: the record is {found}"
+    if within(one.row.number, scene.exported):
+        return None
+    return Kind.MISSING, f"the record {UUID(bytes=one.row.record_id)} is gone"
+
+
+def _astray(scene: Scene, one: Suspect) -> Stray | None:
+    """The record that was sealed there, where it only has another id now."""
+    wanted = str(UUID(bytes=one.row.record_id)).encode()
+    for stray in scene.strays:
+        body = scene.source.exact_body(stray.record_id)
+        own = str(UUID(bytes=stray.record_id)).encode()
+        # What comes after an id holds no quotation mark that is not escaped.
+        before, mark, after = body.rpartition(b'"id":"' + own)
+        renamed = before + mark.replace(own, wanted) + after
+        for said in (body, renamed):
+            leaf = leaf_of(said, stray.record_mac, micros_of(stray.at))
+            if sha256(leaf).digest() == one.row.hash:
+                return stray
+    return None
+
+
+def _present(one: Suspect) -> tuple[Kind, str]:
+    row = one.row
+    at = micros_of(row.at or b"")
+    if one.hash == row.hash and not one.genuine:
+        return Kind.INSERTED, "the record was sealed, and Toolcrib did not write it"
+    # What a mac vouches for is all but the time.
+    if one.vouched or (one.genuine and contradicts(row.record_id, at)):
+        return Kind.BACKDATED, f"its time, {shown_time(at)}, is not when it was written"
+    return Kind.MUTATED, f"the record {UUID(bytes=row.record_id)} is not what was sealed"
+
+
+def gathered(told: Iterable[Told]) -> list[Finding]:
+    """One finding for a run of neighbours to whom the same was done."""
+    found: list[Finding] = []
+    last: dict[Kind, int] = {}
+    runs: dict[Kind, int] = {}
+    for kind, index, says in sorted(told, key=lambda one: one[1]):
+        if last.get(kind) == index - 1:
+            first = found[runs[kind]].index
+            found[runs[kind]] = Finding(kind, first, f"{first} to {index}: {says}")
+        else:
+            runs[kind] = len(found)
+            found.append(Finding(kind, index, says))
+        last[kind] = index
+    return found

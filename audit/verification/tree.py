@@ -1,0 +1,87 @@
+"""The tree over all chunks: its roots at the sizes that were signed, and its stored nodes."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from audit import merkle
+from audit.merkle import Frontier
+from audit.verification.chunks import CHUNK, CHUNK_LEVEL, Chunk, Suspect
+from audit.verification.findings import Finding, Kind
+
+Nodes = dict[tuple[int, int], bytes]
+_STEP = 8  # a node is stored for every level that is a multiple of it
+
+
+@dataclass(slots=True)
+class Tree:
+    """What the chunks make together. It ends at the first gap, and so do its roots."""
+
+    first: int
+    frontier: Frontier
+    marks: Sequence[int]
+    frontiers: dict[int, Frontier] = field(default_factory=dict)
+    nodes: Nodes = field(default_factory=dict)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    suspects: list[Suspect] = field(default_factory=list)
+    odd: list[tuple[int, int]] = field(default_factory=list)
+    sound: int = 0
+
+    def add(self, chunk: Chunk) -> None:
+        whole = not self.gaps
+        self.gaps += chunk.gaps
+        self.suspects += chunk.suspects
+        self.odd += chunk.odd
+        self.sound = max(self.sound, chunk.sound)
+        if not whole:
+            return
+        for mark, own in chunk.frontiers.items():
+            self.frontiers[mark] = [*self.frontier, *own]
+        self.nodes |= chunk.nodes
+        made = chunk.nodes.get((CHUNK_LEVEL, chunk.first >> CHUNK_LEVEL))
+        if made is not None:
+            merkle.extend(self.frontier, chunk.first >> CHUNK_LEVEL, [made], self._completed)
+            self.frontiers[chunk.first + CHUNK] = list(self.frontier)
+
+    def root(self, size: int) -> bytes | None:
+        if size == 0:
+            return merkle.EMPTY
+        frontier = self.frontiers.get(size)
+        return merkle.root_of(frontier) if frontier is not None else None
+
+    def _completed(self, level: int, index: int, made: bytes) -> None:
+        if level % _STEP == 0:
+            self.nodes[level + CHUNK_LEVEL, index] = made
+
+
+def begun(first: int, stored: Nodes, marks: Sequence[int]) -> Tree:
+    """The tree of what comes before `first`, a multiple of `CHUNK`, as its nodes say.
+
+    Whether they say the truth, every root that is signed later tells. Raises LookupError where one
+    is missing.
+    """
+    frontier: Frontier = []
+    for number in range(first >> CHUNK_LEVEL):
+        merkle.extend(frontier, number, [stored[CHUNK_LEVEL, number]])
+    return Tree(first, frontier, marks[bisect_right(marks, first) :])
+
+
+def differing(tree: Tree, stored: Nodes) -> list[Finding]:
+    """Stored nodes that are not those of the leaves."""
+    found = []
+    for key in sorted(stored.keys() | tree.nodes.keys()):
+        (level, index), made = key, tree.nodes.get(key)
+        first = index << level
+        if first < tree.first or made == stored.get(key):
+            continue
+        if made is None:
+            found.append(Finding(Kind.INSERTED, first, f"{_name(key)} belongs to nothing"))
+        elif key not in stored:
+            found.append(Finding(Kind.MISSING, first, f"{_name(key)} is gone"))
+        else:
+            found.append(Finding(Kind.MUTATED, first, f"{_name(key)} is not that of its leaves"))
+    return found
+
+
+def _name(key: tuple[int, int]) -> str:
+    return f"the tree's node {key[1]} at level {key[0]}"

@@ -1,0 +1,80 @@
+"""Calling an address that a tenant chose, from a process of ours.
+
+By the rules that runs of tools obey: the name is asked for once, an address that is not public is
+refused, the connection goes to exactly that address, no redirect is followed. In the clear only
+into networks that the operator opened.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import lru_cache
+
+from django.conf import settings
+
+from audit.senders import NotTold
+from sandbox.egress.addresses import Gate, read_network
+from sandbox.egress.denials import Denied
+from sandbox.egress.dial import Dialer
+from sandbox.egress.grammar import Address, Malformed, Url
+from sandbox.egress.messages import Asked
+from sandbox.egress.policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.reach import HELPER, Reach
+from sandbox.egress.resolve import Resolver
+from sandbox.egress.trust import client_context
+from sandbox.errors import SpecInvalid
+
+_MOST_BYTES = 65_536
+
+
+class Opened(Gate):
+    """Lets through nothing but the networks that the operator opened."""
+
+    def refusal(self, address: Address) -> str:
+        return "" if self.is_opened(address) else "a network that takes https alone"
+
+
+def post(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> int:
+    """The status of the answer, whatever it is. Raises `NotTold`."""
+    try:
+        target = Url.parse(url)
+        policy = _policy(target, timeout_s)
+        dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
+        return asyncio.run(_posted(policy, dialer, _asked(url, headers, body, timeout_s)))
+    except Denied as refusal:
+        raise NotTold(f"{refusal.code}: {refusal}.") from None
+    except (Malformed, SpecInvalid) as flaw:
+        raise NotTold(f"The address cannot be called: {flaw}.") from None
+    except OSError as problem:
+        raise NotTold(f"The receiver could not be reached ({type(problem).__name__}).") from None
+
+
+async def _posted(policy: EgressPolicy, dialer: Dialer, asked: Asked) -> int:
+    async with Reach(policy, dialer).request(HELPER, asked) as answer:
+        return answer.status
+
+
+def _policy(target: Url, timeout_s: float) -> EgressPolicy:
+    rule = HostRule(host=str(target.host), ports=(target.port,), methods=("POST",))
+    limits = EgressLimits(
+        requests=1,
+        connections=1,
+        request_bytes=_MOST_BYTES,
+        response_bytes=_MOST_BYTES,
+        request_s=timeout_s,
+    )
+    return EgressPolicy((rule,), limits)
+
+
+def _asked(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> Asked:
+    return Asked("POST", url, headers, len(body), _whole(body), timeout_s)
+
+
+async def _whole(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+@lru_cache(maxsize=4)
+def _dialer(scheme: str, opened: tuple[str, ...]) -> Dialer:
+    networks = [read_network(text) for text in opened]
+    gate = Gate(networks) if scheme == "https" else Opened(networks)
+    return Dialer(Resolver(), gate, client_context(settings.EGRESS_CA_FILE))

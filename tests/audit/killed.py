@@ -1,0 +1,38 @@
+"""Sealers that are killed one after another: `python -m tests.audit.killed TIMES SEED`.
+
+Each is a fork of this process, which has no connection and no thread, so that it begins at once.
+"""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+import django
+
+django.setup()
+
+from audit import sealer, sealing  # noqa: E402 - there are no models before
+
+
+def one(lives_s: float) -> None:
+    pid = os.fork()
+    if not pid:
+        sealer.Sealer(threading.Event()).run()
+        os._exit(1)
+    time.sleep(lives_s)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def main() -> None:
+    times, seed = map(int, sys.argv[1:])
+    sealer.TICK_S, sealer.ACTIVE_S, sealing.BATCH = 0.02, 0.05, 20
+    chance = random.Random(seed)
+    for _ in range(times):
+        one(chance.uniform(0.05, 0.8))
+
+
+main()

@@ -1,0 +1,119 @@
+"""What an administrator changes is on record as it was before and as it is after."""
+
+from decimal import Decimal
+from uuid import uuid4
+
+import pytest
+
+from audit.actions import redactor_of
+from audit.changes import difference
+from audit.events import Event
+from audit.models import AuditRecord
+from tests import factories
+from tools.catalog import actions as catalog
+from tools.catalog import credentials, profiles
+from tools.catalog.sources import save_source
+from tools.models import LicenseTier, McpServer, Token
+from tools.policy import actions, allowances, confirmation_rules
+from tools.policy.grant_actions import grant
+from tools.policy.installation import record_settings
+
+pytestmark = pytest.mark.django_db
+# They say what is about nothing that was there before: a login, a key that was forgotten.
+NO_CHANGE = {Event.TOKEN_REFUSED, Event.CACHE_INVALIDATE}
+ELSEWHERE = {
+    # Their own tests: what it takes is more than one line.
+    Event.LICENSE_INSTALL, Event.LICENSE_REMOVE, Event.LICENSE_EXPIRE, Event.ROW_CHANGE,
+    Event.ALERT_RULE_CHANGE, Event.ALERT_CHANNEL_CHANGE, Event.ALERT_CHANNEL_DELETE,
+}  # fmt: skip
+PROFILE = {"name": "small", "max_files": 10}
+
+
+def test_only_what_differs_is_told():
+    told = difference({"a": 1, "b": 2, "gone": 3}, {"a": 1, "b": 5, "new": Decimal("1.5")})
+    assert told == {"before": {"b": 2, "gone": 3}, "after": {"b": 5, "new": "1.5"}}
+
+
+def test_what_was_made_has_no_before_and_what_was_removed_no_after():
+    assert difference(None, {"a": {2, 1}}) == {"before": {}, "after": {"a": ["1", "2"]}}
+    assert difference({"a": None}, None) == {"before": {"a": None}, "after": {}}
+
+
+def administered(organization):
+    """One of every change that an administrator can make to an organization."""
+    by = factories.by(organization)
+    _tools(organization, by)
+    _places(organization, by)
+    _agents(organization, by)
+    _rules(organization, by)
+    record_settings()
+
+
+def _tools(organization, by):
+    tool = factories.tool(organization)
+    catalog.update_tool(tool=tool, definition=factories.definition(description="Other."), by=by)
+    tool = catalog.restore_version(tool=tool, label=tool.versions.earliest("number").label, by=by)
+    for enabled in (False, True):
+        catalog.set_enabled(tool=tool, enabled=enabled, by=by)
+    catalog.set_critical(tool=tool, critical=True, by=by)
+    catalog.delete_tool(tool=tool, by=by)
+    group = catalog.save_group(organization=organization, name="desk", by=by, description="d")
+    catalog.delete_group(group=group, by=by)
+    save_source(kind=McpServer, organization=organization, name="m", by=by, default_groups=["desk"])
+
+
+def _places(organization, by):
+    actions.set_tier(organization=organization, tier=LicenseTier.objects.get(name="Teams"), by=by)
+    actions.set_tier(
+        organization=organization, tier=LicenseTier.objects.get(name="Enterprise"), by=by
+    )
+    actions.rename_organization(organization=organization, name="New", by=by)
+    row = profiles.create_profile(organization=organization, profile=PROFILE, by=by)
+    profiles.replace_profile(row=row, profile=PROFILE | {"max_files": 20}, by=by)
+    profiles.delete_profile(row=row, by=by)
+    said = {"name": "key", "header": "Authorization", "value": "Bearer swordfish"}
+    credential = credentials.create_credential(organization=organization, credential=said, by=by)
+    credentials.replace_credential(row=credential, credential=said | {"header": "X-Key"}, by=by)
+    credentials.delete_credential(row=credential, by=by)
+
+
+def _agents(organization, by):
+    agent = factories.agent(organization, "magpie")
+    actions.change_agent(agent=agent, by=by, description="d")
+    actions.change_agent(agent=agent, by=by, active=False)
+    grant(agent=agent, by=by, groups=["write"])
+    quota = {"tool": None, "kind": "calls", "period": "day", "amount": Decimal(5)}
+    allowances.set_allowances(agent=agent, by=by, changes={"quotas": [quota]})
+    factories.token(agent.service_account)
+    actions.revoke_token(token=Token.objects.get(user=agent.service_account), by=by)
+
+
+def _rules(organization, by):
+    row = confirmation_rules.create_rule(
+        organization=organization, name="r", wanted={"tool": "echo"}, by=by
+    )
+    confirmation_rules.delete_rule(row=row, by=by)
+
+
+def test_every_administrative_change_says_before_and_after():
+    organization = factories.organization(f"org-{uuid4().hex[:12]}")
+    administered(organization)
+    wanted = {
+        event for event in Event if event.startswith(("ADMIN.", "REG.", "TOKEN.", "LICENSE."))
+    }
+    records = AuditRecord.objects.filter(organization=organization.slug, code__in=wanted)
+    silent = [one.code for one in records if not {"before", "after"} <= one.details.keys()]
+    assert silent == []
+    assert wanted - {one.code for one in records} == NO_CHANGE | ELSEWHERE
+    assert all(one.actor and one.actor_kind for one in records)
+    assert "swordfish" not in str(list(records.values_list("details")))
+
+
+@pytest.mark.parametrize("kind", [list, lambda items: dict.fromkeys(items, 1), " ".join], ids=str)
+def test_what_differs_beyond_the_cut_looks_different_on_record(kind):
+    many = [f"word{n}" for n in range(500)]
+    said = difference({"held": kind(many)}, {"held": kind([*many[:-1], "other"])})
+    cleaned = redactor_of("here").clean(said)
+    assert cleaned["before"] != cleaned["after"]
+    assert cleaned == redactor_of("here").clean(said)
+    assert cleaned != redactor_of("there").clean(said)

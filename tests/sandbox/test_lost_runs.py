@@ -1,0 +1,250 @@
+"""A run whose worker, slot or sandboxd is lost: what ends it, and what can be said of it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from sandbox import wire
+from sandbox.client import SandboxClient
+from sandbox.spec import IsolationLevel, Limits, Mount, Outcome, Profile, SandboxSpec, Source
+from tests.sandbox.conftest import GROUPS, ROOT, STANDARD
+from tests.sandbox.test_endings import leaves, settles
+from tests.sandbox.watching import SPAWN_AND_TELL, STUBBORN, all_end_within, arrange, pidfds_of
+
+OWN = f"{GROUPS}-own"
+ONE = "def main(p):\n    return 1"
+TELLS_AND_SLEEPS = (
+    "import time\ndef main(p):\n    open('/meet/fifo', 'w').write('x')\n    time.sleep(60)"
+)
+ENDS_ITSELF = "import os\ndef main(p):\n    os._exit(9)"
+WORKER = """
+import sys, time
+from sandbox.client import SandboxClient
+from sandbox.spec import *
+profile = Profile(IsolationLevel.STANDARD, (Mount(sys.argv[2], "/meet", True),))
+spec = SandboxSpec("acme", profile, Limits(), Source(sys.argv[4]), {"marker": sys.argv[3]})
+SandboxClient(sys.argv[1]).run(spec, until=lambda: time.monotonic() + 2)
+"""
+
+
+class Begun:
+    """A run in a thread of its own that was heard of."""
+
+    def __init__(self, daemon, directory, source=TELLS_AND_SLEEPS, **options):
+        self.meeting = arrange(directory)
+        options = {"profile": self.meeting.profile, **options}
+        self.results = []
+        self._thread = threading.Thread(
+            target=lambda: self.results.append(daemon.run(source, **options))
+        )
+        self._thread.start()
+        self.meeting.hear()
+
+    @property
+    def result(self):
+        self._thread.join(10)
+        return self.results[0]
+
+
+def processes(root):
+    """Of all runs and ready slots of a sandboxd."""
+    found = set()
+    for leaf in leaves(root):
+        found |= set(map(int, (leaf / "cgroup.procs").read_text().split()))
+    return found
+
+
+def started(daemon, tmp_path, source):
+    meeting, marker = arrange(tmp_path), uuid.uuid4().hex
+    command = [sys.executable, "-c", WORKER, daemon.path, str(tmp_path), marker, source]
+    worker = subprocess.Popen(command, cwd=ROOT)
+    meeting.hear()
+    return worker, pidfds_of(marker, besides=worker.pid)
+
+
+def test_a_stopped_workers_run_is_gone_before_the_time_it_named(daemon, tmp_path):
+    """It keeps its socket open, and its lease runs out."""
+    worker, members = started(daemon, tmp_path, SPAWN_AND_TELL)
+    os.kill(worker.pid, signal.SIGSTOP)
+    assert len(members) >= 3 and all_end_within(members, 3)
+    worker.kill()
+    worker.wait()
+
+
+def test_a_run_goes_on_as_long_as_its_worker_names_later_times(daemon):
+    spec = SandboxSpec("acme", STANDARD, Limits(), Source(_sleeping(3.5)), {})
+    result = daemon.client.run(spec, until=lambda: time.monotonic() + 2)
+    assert (result.outcome, result.output) == (Outcome.SUCCESS, "slept")
+
+
+def test_a_run_whose_time_is_not_moved_is_ended_then(daemon):
+    spec = SandboxSpec("acme", STANDARD, Limits(), Source(_sleeping(60)), {})
+    until = time.monotonic() + 0.5
+    result = daemon.client.run(spec, until=lambda: until)
+    assert result.outcome == Outcome.CANCELLED or result.error_code == "LOST"
+    assert 400 < result.usage.wall_ms < 5_000
+
+
+def test_a_run_that_is_asked_for_too_late_does_not_begin(daemon, tmp_path):
+    """As when a sandboxd that was stopped finds the request of a worker that is gone."""
+    profile = Profile(IsolationLevel.STANDARD, (Mount(str(tmp_path), "/meet", True),))
+    tmp_path.chmod(0o777)
+    source = Source("def main(p):\n    open('/meet/ran', 'w')")
+    spec = SandboxSpec("acme", profile, Limits(), source, {})
+    answer = _asked(daemon, spec, time.monotonic() - 1)
+    assert (answer["outcome"], answer["error_code"]) == ("CANCELLED", "NOT_BEGUN")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_run_that_was_given_up_is_not_even_asked_for(tmp_path):
+    cancelled = threading.Event()
+    cancelled.set()
+    spec = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {})
+    result = SandboxClient(str(tmp_path / "none")).run(spec, cancelled=cancelled)
+    assert (result.outcome, result.error_code) == (Outcome.CANCELLED, "NOT_BEGUN")
+
+
+def test_waiting_for_a_sandboxd_that_is_away_ends_when_the_run_is_given_up(tmp_path):
+    cancelled = threading.Event()
+    threading.Timer(0.3, cancelled.set).start()
+    spec, began = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {}), time.monotonic()
+    result = SandboxClient(str(tmp_path / "none")).run(spec, cancelled=cancelled)
+    assert result.error_code == "NOT_BEGUN" and time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        b'{"type":"ping"}', b"[]", b"not json", b'{"type":"alive","until":NaN}',
+        b'{"type":"alive","until":1e999}', b'{"type":"alive","until":"x"}',
+        b'{"type":"alive","until":1,"more":1}', b'{"type":"alive"}' + b" " * 300,
+    ],
+)  # fmt: skip
+def test_a_worker_that_says_anything_else_during_a_run_loses_it(daemon, tmp_path, word):
+    meeting = arrange(tmp_path)
+    spec = SandboxSpec("acme", meeting.profile, Limits(), Source(TELLS_AND_SLEEPS), {})
+    with socket.socket(socket.AF_UNIX) as worker:
+        worker.connect(daemon.path)
+        wire.send(worker, wire.profile_frame(spec), *wire.run_frames(spec, None))
+        meeting.hear()
+        wire.send(worker, word)
+        worker.settimeout(5)
+        assert worker.recv(1) == b""
+    assert daemon.run(ONE).output == 1
+
+
+def test_a_word_that_comes_when_the_run_is_over_disturbs_nobody(daemon):
+    spec = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {})
+    with socket.socket(socket.AF_UNIX) as worker:
+        worker.connect(daemon.path)
+        reader = wire.FrameReader(worker, wire.FRAME_CAP)
+        for _ in range(2):
+            wire.send(worker, wire.profile_frame(spec), *wire.run_frames(spec, None))
+            assert wire.decode(reader.read()).text("outcome") == "SUCCESS"
+            assert reader.read() == b"1"
+            wire.send(worker, wire.alive_frame(time.monotonic() + 9))
+
+
+def test_a_sandboxd_that_is_away_for_a_moment_is_waited_for(own_daemon):
+    daemon = own_daemon()
+    client: SandboxClient = daemon.client
+    daemon.process.kill()
+    daemon.process.wait()
+    spec, results = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {}), []
+    thread = threading.Thread(target=lambda: results.append(client.run(spec)))
+    thread.start()
+    own_daemon()
+    thread.join(20)
+    assert results[0].output == 1
+
+
+def test_eight_runs_under_a_killed_sandboxd_are_lost_and_gone(own_daemon, tmp_path):
+    daemon, runs = own_daemon(), []
+    for number in range(8):
+        (tmp_path / str(number)).mkdir()
+        runs.append(Begun(daemon, tmp_path / str(number)))
+    inside = [os.pidfd_open(pid) for pid in processes(OWN)]
+    os.kill(daemon.process.pid, signal.SIGKILL)
+    assert len(inside) >= 8 and all_end_within(inside, 2)
+    ends = {(run.result.outcome, run.result.error_code) for run in runs}
+    assert ends == {(Outcome.SANDBOX_ERROR, "LOST")}
+    assert own_daemon().run(ONE).output == 1
+
+
+def test_a_sandboxd_that_hangs_under_a_run_loses_it(own_daemon):
+    daemon = own_daemon()
+    client = SandboxClient(daemon.path, reach_s=0.5, spare_s=0.5)
+    spec = SandboxSpec("acme", STANDARD, Limits(wall_s=0.5), Source(ONE), {})
+    assert client.run(spec).output == 1
+    os.kill(daemon.process.pid, signal.SIGSTOP)
+    assert client.run(spec).error_code == "LOST"
+    assert client.run(spec).error_code == "SANDBOX_UNREACHABLE"  # nobody answered a new one
+    os.kill(daemon.process.pid, signal.SIGCONT)
+    assert client.run(spec).output == 1
+
+
+def test_a_slot_that_somebody_kills_is_lost_and_one_that_ends_itself_is_not(own_daemon, tmp_path):
+    daemon = own_daemon()
+    assert daemon.run(ENDS_ITSELF).error_code == "EXITED"
+    lost = Begun(daemon, tmp_path)
+    for pid in processes(OWN):
+        os.kill(pid, signal.SIGKILL)
+    assert (lost.result.outcome, lost.result.error_code) == (Outcome.SANDBOX_ERROR, "LOST")
+    assert daemon.run(ONE).output == 1
+
+
+def test_a_slot_that_died_before_its_job_is_replaced(own_daemon):
+    daemon = own_daemon()
+    for _ in range(3):
+        daemon.run(ONE)
+        assert settles(lambda: daemon.client.ping()["slots"] >= 4)
+        for pid in processes(OWN):
+            os.kill(pid, signal.SIGKILL)
+    result = daemon.run(ONE)
+    assert (result.error_code, result.output) == (None, 1)
+
+
+def test_cancelling_leaves_nothing_of_grandchildren_that_refuse_to_end(own_daemon, tmp_path):
+    daemon, cancelled, marker = own_daemon(), threading.Event(), uuid.uuid4().hex
+    run = Begun(daemon, tmp_path, STUBBORN, parameters={"marker": marker}, cancelled=cancelled)
+    members, mine = pidfds_of(marker), [leaf for leaf in leaves(OWN) if _holds(leaf, marker)]
+    cancelled.set()
+    assert len(members) >= 4 and mine and all_end_within(members, 1)
+    assert run.result.outcome == Outcome.CANCELLED
+    assert settles(lambda: not any(leaf.exists() for leaf in mine))
+
+
+def _holds(leaf: Path, marker: str) -> bool:
+    pids = (leaf / "cgroup.procs").read_text().split()
+    return any(marker in Path(f"/proc/{pid}/cmdline").read_text() for pid in pids)
+
+
+def _sleeping(seconds: float) -> str:
+    return f"import time\ndef main(p):\n    time.sleep({seconds})\n    return 'slept'"
+
+
+def _asked(daemon, spec: SandboxSpec, until: float) -> dict[str, object]:
+    with socket.socket(socket.AF_UNIX) as worker:
+        worker.connect(daemon.path)
+        wire.send(worker, wire.profile_frame(spec), *wire.run_frames(spec, None, until))
+        answer = wire.decode(wire.FrameReader(worker, wire.FRAME_CAP).read())
+    return {key: answer.value(key) for key in ("outcome", "error_code")}
+
+
+def test_a_slot_that_does_not_take_its_job_is_ended_and_the_next_one_gets_it(own_daemon):
+    daemon, text = own_daemon(), "x" * 1_000_000
+    assert daemon.run(ONE).output == 1
+    stopped = [os.pidfd_open(pid) for pid in processes(OWN)]
+    for pid in processes(OWN):
+        os.kill(pid, signal.SIGSTOP)
+    result = daemon.run("def main(p):\n    return len(p['text'])", {"text": text})
+    assert (result.outcome, result.output) == (Outcome.SUCCESS, len(text))
+    assert stopped

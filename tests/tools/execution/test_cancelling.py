@@ -1,0 +1,254 @@
+"""A cancelled call ends as cancelled, whatever comes later; and a person's word on the unknown."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from django.db.models.functions import Now
+
+from audit.models import AuditRecord
+from sandbox.spec import Outcome, SandboxResult
+from tests import factories
+from tests.tools.held import at_the_browser
+from tests.tools.policy.allowing import bound, budget, standing
+from tests.tools.waiting import until
+from tools.errors import Conflict, Forbidden
+from tools.execution import actions, claiming, outcomes, performance, reaper, returning, stumbling
+from tools.models import Execution, Resolution
+
+
+@pytest.fixture
+def running(agent, organization):
+    factories.tool(organization, delivery="external")
+    claimed = performance.claim(factories.execution(agent).pk, "test")
+    assert claimed is not None
+    return claimed
+
+
+def of(claimed):
+    return Execution.objects.get(pk=claimed.execution.pk)
+
+
+def codes(execution):
+    records = AuditRecord.objects.filter(execution_id=execution.pk).order_by("id")
+    return [record.code for record in records]
+
+
+def finished(claimed, outcome):
+    claimed.result = outcomes.result_of(outcome)
+    performance.finish(claimed)
+    return of(claimed)
+
+
+def test_a_result_that_comes_after_the_cancellation_is_discarded_and_on_record(running, agent):
+    actions.cancel(caller=factories.caller(agent), execution=of(running))
+    done = finished(running, SandboxResult(Outcome.SUCCESS, "what it gave back"))
+    assert (done.status, done.error_code, done.output) == ("Cancelled", "CANCELLED", None)
+    assert codes(done)[-2:] == ["TOOL.LATE_COMPLETION_REJECTED", "TOOL.END"]
+    assert [event.type for event in done.events.all()] == ["Started", "Failed"]
+
+
+def test_a_failure_after_the_cancellation_is_a_failure(running, agent):
+    actions.cancel(caller=factories.caller(agent), execution=of(running))
+    done = finished(running, SandboxResult(Outcome.TIMEOUT, error_code="TIMEOUT"))
+    assert done.status == "Timeout"
+
+
+def test_cancelling_twice_is_cancelling_once(agent, organization):
+    factories.tool(organization)
+    execution = factories.execution(agent)
+    first = actions.cancel(caller=factories.caller(agent), execution=execution)
+    second = actions.cancel(caller=factories.caller(agent), execution=execution)
+    assert (first.status, first.completed_at) == (second.status, second.completed_at)
+    assert codes(execution).count("TOOL.CANCEL") == 1
+
+
+def test_asking_a_worker_twice_to_stop_keeps_the_first_moment(running, agent):
+    caller = factories.caller(agent)
+    asked_at = actions.cancel(caller=caller, execution=of(running)) and of(running)
+    actions.cancel(caller=caller, execution=of(running))
+    assert of(running).cancel_requested_at == asked_at.cancel_requested_at
+
+
+@pytest.fixture
+def unknown(running):
+    Execution.objects.filter(pk=running.execution.pk).update(lease_until=Now())
+    reaper.reap()
+    return of(running)
+
+
+@pytest.fixture
+def operator(organization):
+    user = factories.person(organization)
+    factories.permit(user, "change_execution", "view_execution")
+    return at_the_browser(user)
+
+
+def test_a_person_says_what_became_of_it_once(unknown, operator):
+    said = actions.resolve(
+        caller=operator, execution=unknown, outcome=Resolution.HAPPENED, reason="It arrived."
+    )
+    assert (said.status, said.resolved_as, said.resolved_by) == (
+        "Failed",
+        "happened",
+        operator.name,
+    )
+    with pytest.raises(Conflict):
+        actions.resolve(
+            caller=operator, execution=said, outcome=Resolution.DID_NOT_HAPPEN, reason="No."
+        )
+    assert codes(unknown)[-1] == "TOOL.RESOLVE"
+
+
+def test_what_is_known_is_not_resolved(agent, organization, operator):
+    factories.tool(organization)
+    execution = factories.execution(agent)
+    with pytest.raises(Conflict):
+        actions.resolve(
+            caller=operator, execution=execution, outcome=Resolution.HAPPENED, reason="x"
+        )
+
+
+def test_an_agent_resolves_nothing(unknown, agent):
+    with pytest.raises(Forbidden):
+        actions.resolve(
+            caller=factories.caller(agent),
+            execution=unknown,
+            outcome=Resolution.HAPPENED,
+            reason="x",
+        )
+
+
+def test_what_was_cancelled_midway_may_be_resolved_and_is_marked_in_evidence(
+    running, agent, operator
+):
+    actions.cancel(caller=factories.caller(agent), execution=of(running))
+    done = finished(running, SandboxResult(Outcome.SUCCESS, "too late"))
+    end = AuditRecord.objects.get(execution_id=done.pk, code="TOOL.END")
+    assert (end.reason, end.details["effect_possible"]) == ("CANCELLED", True)
+    assert done.unresolved and Execution.objects.unresolved().filter(pk=done.pk).exists()
+    said = actions.resolve(
+        caller=operator, execution=done, outcome=Resolution.DID_NOT_HAPPEN, reason="Asked them."
+    )
+    assert (said.status, said.resolved_as) == ("Cancelled", "did_not_happen")
+    assert not said.unresolved
+
+
+def test_a_persons_word_is_not_rewritten(unknown, operator):
+    actions.resolve(
+        caller=operator, execution=unknown, outcome=Resolution.HAPPENED, reason="It arrived."
+    )
+    for column in ("resolved_by", "resolution_reason", "resolved_as"):
+        with pytest.raises(DatabaseError, match="is over"), transaction.atomic():
+            Execution.objects.filter(pk=unknown.pk).update(**{column: "did_not_happen"})
+
+
+# A call that was begun, lost, and waits to be begun again.
+
+
+@pytest.fixture
+def again(agent, organization):
+    """Of the delivery, which costs 3 and has an allowance of 10."""
+
+    def lost_once(delivery):
+        bound(agent, budget=budget(10))
+        factories.tool(
+            organization,
+            delivery=delivery,
+            cost_per_invocation=3,
+            constraints={"allow_side_effects": delivery != "pure"},
+        )
+        claimed = performance.claim(factories.execution(agent).pk, "lost")
+        Execution.objects.filter(pk=claimed.execution.pk).update(lease_until=Now())
+        reaper.reap()
+        assert of(claimed).status == "Pending"
+        return of(claimed)
+
+    return lost_once
+
+
+def cancelled(execution, agent):
+    actions.cancel(caller=factories.caller(agent), execution=execution)
+
+
+def expired(execution, agent):
+    Execution.objects.filter(pk=execution.pk).update(queued_at="2020-01-01T00:00Z")
+    claiming.drop_expired()
+
+
+def poisoned(execution, agent):
+    for _ in range(stumbling.MOST_STUMBLES):
+        stumbling.count(execution.pk, ValueError("x"))
+
+
+def refused(execution, agent):
+    type(agent).objects.filter(pk=agent.pk).update(active=False)
+    assert performance.claim(execution.pk, "next") is None
+
+
+ENDS = [cancelled, expired, poisoned, refused]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_ran_before_says_that_its_effect_may_have_happened_and_is_paid_for(again, agent, end):
+    execution = again("idempotent")
+    end(execution, agent)
+    done = Execution.objects.get(pk=execution.pk)
+    assert (done.over, done.error_details, done.cost) == (True, {"effect_possible": True}, 3)
+    assert "may have happened" in done.error_message and "never" not in done.error_message
+    assert standing(agent) == [(3.0, 0.0)]
+    last = AuditRecord.objects.filter(execution_id=done.pk).order_by("id").last()
+    assert last.details["effect_possible"] is True
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_had_no_effect_outside_costs_nothing_when_it_does_not_begin_again(again, agent, end):
+    execution = again("pure")
+    end(execution, agent)
+    done = Execution.objects.get(pk=execution.pk)
+    assert (done.over, done.error_details, done.cost) == (True, {}, 0)
+    assert standing(agent) == [(0.0, 0.0)]
+
+
+def test_a_lost_call_that_was_to_be_cancelled_says_that_its_effect_may_have_happened(
+    agent, organization
+):
+    factories.tool(organization, delivery="idempotent")
+    claimed = performance.claim(factories.execution(agent).pk, "killed")
+    actions.cancel(caller=factories.caller(agent), execution=of(claimed))
+    Execution.objects.filter(pk=claimed.execution.pk).update(lease_until=Now())
+    reaper.reap()
+    assert (of(claimed).status, of(claimed).error_details) == (
+        "Cancelled",
+        {"effect_possible": True},
+    )
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_call_on_its_way_back_to_the_queue_is_cancelled_all_the_same(agent, organization):
+    factories.tool(organization)
+    execution, caller = factories.execution(agent), factories.caller(agent)
+    execution = factories.claimed(execution)
+    with ThreadPoolExecutor(1) as other:
+        with transaction.atomic():
+            row = Execution.objects.held(execution.pk, execution.fence)
+            returning.release(row, execution, reason="requeued", counts=True, begun=True, effect={})
+            asked = other.submit(_cancel, caller, execution)
+            until(_somebody_waits)
+        assert asked.result(20).status == "Cancelled"
+
+
+def _cancel(caller, execution):
+    try:
+        return actions.cancel(caller=caller, execution=execution)
+    finally:
+        connection.close()
+
+
+def _somebody_waits():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pg_backend_pid() = ANY("
+            "pg_blocking_pids(pid)))"
+        )
+        return cursor.fetchone()[0]

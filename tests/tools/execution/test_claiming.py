@@ -1,0 +1,278 @@
+"""Which call a worker takes: within its limits, in fair order, and never one that is too old."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.tools.policy.allowing import bound as bound_allowance
+from tools.definitions.results import Status
+from tools.execution import actions, claiming
+from tools.execution.confirmations import of_executions
+from tools.execution.context import Result
+from tools.execution.performance import claim, finish
+from tools.models import CacheEntry, Execution, Organization, Reservation, Tool
+
+
+@pytest.fixture
+def other(organization):
+    """An agent of another organization, with a tool of its own."""
+    place = factories.organization(f"org-{uuid4().hex[:12]}")
+    factories.tool(place)
+    return factories.agent(place)
+
+
+@pytest.fixture
+def mine(agent, organization):
+    """The calls of one organization: as many as are wanted."""
+    factories.tool(organization)
+    return lambda count: [factories.execution(agent) for _ in range(count)]
+
+
+def bound(organization, most):
+    Organization.objects.filter(pk=organization.pk).update(max_concurrency=most)
+
+
+def aged(execution, seconds):
+    Execution.objects.filter(pk=execution.pk).update(queued_at=Now() - timedelta(seconds=seconds))
+
+
+def claimed(execution, **options):
+    return Execution.objects.claim(execution.pk, worker="test", lease_s=60, **options)
+
+
+def ended(execution):
+    Execution.objects.filter(pk=execution.pk).update(
+        status=Status.FAILED, completed_at=Now(), lease_until=None
+    )
+
+
+def row(execution):
+    return Execution.objects.get(pk=execution.pk)
+
+
+def in_turn(*executions, limit=1000):
+    """Which of these is whose turn, by their place among them; others' calls are not ours."""
+    known = {execution.pk: at for at, execution in enumerate(executions)}
+    return [known[pk] for pk in claiming.next_waiting(limit) if pk in known]
+
+
+def test_an_organization_runs_no_more_than_it_may(mine, organization):
+    first, second, third = mine(3)
+    bound(organization, 2)
+    assert claimed(first) and claimed(second)
+    assert claimed(third) is None
+    waits = row(third)
+    assert (waits.status, waits.attempt, waits.fence) == ("Pending", 0, 0)
+    ended(first)
+    assert claimed(third).limited
+
+
+def test_a_tool_runs_no_more_than_it_may_and_others_go_on(mine, agent, organization):
+    first, second = mine(2)
+    factories.tool(organization, "free")
+    Tool.objects.filter(organization=organization, name="echo").update(max_concurrency=1)
+    assert claimed(first) and claimed(second) is None
+    assert claimed(factories.execution(agent, "free"))
+
+
+def test_without_a_limit_a_claim_is_one_statement(mine, django_assert_num_queries):
+    (execution,) = mine(1)
+    with django_assert_num_queries(1):
+        assert claimed(execution).limited is False
+
+
+def test_what_waited_too_long_is_not_begun(mine, settings):
+    (execution,) = mine(1)
+    aged(execution, settings.EXECUTION_QUEUE_S + 1)
+    assert claimed(execution) is None and in_turn(execution) == []
+
+
+def test_a_call_somebody_has_in_hand_is_not_waited_for(mine, committed):
+    (execution,) = mine(1)
+    with transaction.atomic():
+        Execution.objects.select_for_update().get(pk=execution.pk)
+        with ThreadPoolExecutor(1) as other_worker:
+            assert other_worker.submit(_claim_elsewhere, execution).result(5) is False
+
+
+def test_a_limit_holds_when_sixty_four_claim_at_once(mine, organization, committed):
+    executions = mine(64)
+    bound(organization, 3)
+    with ThreadPoolExecutor(64) as workers:
+        won = sum(workers.map(_claim_elsewhere, executions))
+    running = Execution.objects.filter(organization=organization, status=Status.RUNNING)
+    assert 1 <= won <= 3 and running.count() <= 3
+    waiting = Execution.objects.filter(organization=organization, status=Status.PENDING)
+    assert not waiting.exclude(attempt=0).exists()
+    waiting.update(status=Status.CANCELLED, completed_at=Now())  # nobody else is to run them
+
+
+def _claim_elsewhere(execution):
+    try:
+        with transaction.atomic():
+            return claimed(execution) is not None
+    finally:
+        connection.close()
+
+
+def test_organizations_take_turns(mine, other):
+    flood = mine(4)
+    late = [factories.execution(other) for _ in range(2)]
+    assert in_turn(*flood, *late) == [0, 4, 1, 5, 2, 3]
+
+
+def test_who_runs_the_fewest_is_first(mine, other):
+    first, second, third = mine(3)
+    claimed(first)
+    late = factories.execution(other)
+    assert in_turn(second, third, late) == [2, 0, 1]
+
+
+def test_what_has_no_room_has_no_turn(mine, agent, organization, other):
+    executions = mine(3)
+    bound(organization, 2)
+    claimed(executions[0])
+    late = factories.execution(other)
+    assert in_turn(*executions, late) == [3, 1]
+    Tool.objects.filter(organization=organization).update(max_concurrency=1)
+    assert in_turn(*executions, late) == [3]
+
+
+def test_a_tool_has_as_many_turns_as_it_has_room(mine, agent, organization):
+    executions = mine(3)
+    Tool.objects.filter(organization=organization, name="echo").update(max_concurrency=2)
+    factories.tool(organization, "free")
+    executions.append(factories.execution(agent, "free"))
+    assert in_turn(*executions) == [0, 1, 3]
+    claimed(executions[0])
+    assert in_turn(*executions) == [1, 3]
+
+
+def test_what_waits_for_anothers_answer_has_no_turn(agent, organization):
+    tool = factories.tool(organization, delivery="pure", cache_ttl="PT5M")
+    first, second = factories.execution(agent), factories.execution(agent)
+    assert in_turn(first, second) == [0, 1]
+    key = first.cache_key
+    CacheEntry.objects.lead(key, organization=organization.pk, tool=tool.pk, execution=first.pk)
+    assert in_turn(first, second) == [0]
+
+
+@pytest.fixture(autouse=True)
+def line(monkeypatch):
+    """What no other test has asked for."""
+    monkeypatch.setattr(claiming, "line", claiming._Line())
+
+
+def test_each_thread_of_a_process_tries_another_call(mine):
+    mine(3)
+    claiming.line.ask()
+    hinted = [uuid4() for _ in range(3)]
+    tried = [next(claiming.turns(execution_id)).execution_id for execution_id in hinted]
+    assert len({*tried, *hinted}) == 6
+
+
+def test_where_others_wait_a_hint_is_not_asked_for_by_name_first(mine):
+    (waiting,) = mine(1)
+    hinted = uuid4()
+    assert next(claiming.turns(hinted)).execution_id == hinted
+    claiming.line.ask()
+    assert hinted not in [turn.execution_id for turn in claiming.turns(hinted)]
+    assert claimed(waiting)
+
+
+def test_a_call_that_hardly_waited_is_taken_by_its_name(mine):
+    old, young = mine(2)
+    aged(old, 30)
+    hinted = [next(claiming.turns(execution.pk)) for execution in (old, young)]
+    assert [turn.execution_id for turn in hinted] == [old.pk, young.pk]
+    assert claimed(old, younger_than=hinted[0].younger_than) is None
+    assert claimed(young, younger_than=hinted[1].younger_than)
+
+
+def test_with_a_backlog_a_hint_is_good_for_whose_turn_it_is(mine, other):
+    flood, late = mine(3), factories.execution(other)
+    for execution in flood:
+        aged(execution, 30)
+    claimed(flood[0])
+    turns = [turn.execution_id for turn in claiming.turns(flood[1].pk)]
+    ours = [pk for pk in turns if pk in {late.pk, *(one.pk for one in flood)}]
+    assert ours == [flood[1].pk, late.pk, flood[1].pk, flood[2].pk]
+
+
+def test_an_end_frees_a_place_for_the_oldest_that_waits(mine, organization):
+    first, _, third = mine(3)
+    aged(third, 10)
+    bound(organization, 1)
+    won = claimed(first)
+    assert claiming.freed_by(won) == []
+    ended(first)
+    assert claiming.freed_by(won) == [third.pk]
+
+
+def test_an_end_frees_nothing_where_nothing_is_limited(mine):
+    first, _ = mine(2)
+    assert claiming.freed_by(claimed(first)) == []
+
+
+def test_an_expired_call_ends_without_having_begun(mine, agent, settings):
+    bound_allowance(agent, ("calls", 10))
+    late, good = mine(2)
+    aged(late, settings.EXECUTION_QUEUE_S + 1)
+    claiming.drop_expired()
+    over = row(late)
+    assert (over.status, over.error_code, over.started_at) == ("Cancelled", "EXPIRED", None)
+    assert [event.type for event in over.events.all()] == ["Failed"]
+    found = AuditRecord.objects.filter(execution_id=late.pk, code="TOOL.EXPIRE")
+    assert [record.reason for record in found] == ["EXPIRED"]
+    assert row(good).status == "Pending"
+    assert [
+        held.execution_id for held in Reservation.objects.filter(use__allowance__agent=agent)
+    ] == [good.pk]
+
+
+def test_an_expired_call_is_dropped_once(mine, settings):
+    (late,) = mine(1)
+    aged(late, settings.EXECUTION_QUEUE_S + 1)
+    claiming.drop_expired()
+    claiming.drop_expired()
+    assert AuditRecord.objects.filter(execution_id=late.pk, code="TOOL.EXPIRE").count() == 1
+
+
+def test_whoever_calls_again_may_use_the_key_of_a_call_that_expired(agent, organization, settings):
+    factories.tool(organization)
+    caller = factories.caller(agent)
+    call = factories.call("echo", {"text": "x"}, idempotency_key="k")
+    first = actions.execute(caller=caller, call=call, wait_s=0)
+    aged(first, settings.EXECUTION_QUEUE_S + 1)
+    claiming.drop_expired()
+    second = factories.call("echo", {"text": "x"}, idempotency_key="k")
+    again = actions.execute(caller=caller, call=second, wait_s=0)
+    assert (again.status, again.pk != first.pk) == ("Pending", True)
+
+
+def test_the_consent_to_an_expired_call_is_void(agent, organization, settings):
+    factories.tool(organization, requires_confirmation=True)
+    held = factories.execution(agent)
+    Execution.objects.filter(pk=held.pk).update(status=Status.PENDING)
+    aged(held, settings.EXECUTION_QUEUE_S + 1)
+    claiming.drop_expired()
+    assert of_executions([held])[held.pk].status == "void"
+    assert AuditRecord.objects.get(execution_id=held.pk, code="CONFIRM.VOID").reason == "expired"
+
+
+def test_a_refusal_at_the_claim_leaves_the_place_to_others(mine, agent, organization):
+    first, second = mine(2)
+    bound(organization, 1)
+    type(agent).objects.filter(pk=agent.pk).update(active=False)
+    assert claim(first.pk, "test") is None
+    type(agent).objects.filter(pk=agent.pk).update(active=True)
+    performance = claim(second.pk, "test")
+    performance.result = Result(Status.FAILED, error_code="X")
+    finish(performance)
+    assert (row(first).status, row(second).status) == ("PermissionDenied", "Failed")

@@ -1,0 +1,147 @@
+"""Leases: seen together, renewed together, and kept short by the clock alone."""
+
+import threading
+import time
+from uuid import uuid4
+
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from tests import factories
+from tests.tools.waiting import until
+from tools.execution.leases import CANCELLED, Keeper, Lease, look_after
+from tools.execution.returning import HANDED_BACK, LEASE_LOST
+from tools.models import Execution
+
+
+@pytest.fixture
+def running(agent, organization):
+    """Leases of calls that were claimed so many seconds ago by the worker's clock."""
+    factories.tool(organization)
+
+    def make(age_s=0.0):
+        execution = factories.claimed(factories.execution(agent))
+        return Lease(execution.pk, execution.fence, time.monotonic() - age_s)
+
+    return make
+
+
+def row(lease):
+    return Execution.objects.filter(pk=lease.execution_id)
+
+
+def lease_until(lease):
+    return row(lease).get().lease_until
+
+
+def test_many_leases_are_looked_at_in_one_statement(running, django_assert_num_queries):
+    leases = [running() for _ in range(5)]
+    with django_assert_num_queries(1):
+        look_after(leases, connection)
+    assert not any(lease.stop.is_set() for lease in leases)
+
+
+def test_all_that_are_due_are_renewed_in_one_statement(running, django_assert_num_queries):
+    leases = [running(age_s=5) for _ in range(5)]
+    for lease in leases:
+        row(lease).update(lease_until=Now())
+    with django_assert_num_queries(2):
+        look_after(leases, connection)
+    assert all(lease.age_s < 5 for lease in leases)
+    assert (
+        Execution.objects.abandoned().filter(pk__in=[x.execution_id for x in leases]).count() == 0
+    )
+
+
+def test_a_lease_that_is_fresh_is_not_renewed(running):
+    lease = running()
+    before = lease_until(lease)
+    look_after([lease], connection)
+    assert lease_until(lease) == before
+
+
+def test_a_cancellation_stops_the_one_that_was_cancelled(running):
+    cancelled, other = running(), running()
+    row(cancelled).update(cancel_requested_at=Now())
+    look_after([cancelled, other], connection)
+    assert (cancelled.stop.is_set(), cancelled.reason, cancelled.cancelled) == (
+        True, CANCELLED, True,
+    )  # fmt: skip
+    assert not other.stop.is_set()
+
+
+def test_a_fence_that_was_lost_stops_the_run_though_nobody_cancelled_it(running):
+    lease = running()
+    lost = Lease(lease.execution_id, lease.fence - 1)
+    look_after([lost, lease], connection)
+    assert (lost.stop.is_set(), lost.reason, lost.cancelled) == (True, LEASE_LOST, False)
+    assert not lease.stop.is_set()
+
+
+def test_the_first_word_about_a_run_stands():
+    lease = Lease(uuid4(), 1)
+    lease.end(LEASE_LOST)
+    lease.end(CANCELLED)
+    assert not lease.cancelled
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_locked_row_waits_for_the_next_look_and_holds_up_no_other(running):
+    locked, other = running(age_s=5), running(age_s=5)
+
+    def look():
+        look_after([locked, other], connection)
+        connection.close()
+
+    with transaction.atomic():
+        row(locked).select_for_update(no_key=True).get()
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join(10)
+    assert (locked.age_s > 5, other.age_s < 5) == (True, True)
+    assert not locked.stop.is_set() and not other.stop.is_set()
+
+
+@pytest.mark.usefixtures("committed")
+def test_the_clock_stops_a_run_while_the_database_keeps_everybody_waiting(running, settings):
+    settings.EXECUTION_LEASE_S = 3
+    lease = running()
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE tools_execution IN ACCESS EXCLUSIVE MODE")
+        with Keeper().held(lease.execution_id, lease.fence) as held:
+            assert held.stop.wait(10)
+    assert (held.reason, held.cancelled) == (LEASE_LOST, False)
+
+
+@pytest.mark.usefixtures("committed")
+def test_the_lease_of_a_slow_claim_runs_since_it_was_asked_for(running):
+    lease = running()
+    with Keeper().held(lease.execution_id, lease.fence, since=time.monotonic() - 20) as held:
+        assert held.stop.wait(5) and held.reason == LEASE_LOST
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_cancellation_is_seen_by_the_thread_that_looks(running):
+    lease = running()
+    with Keeper().held(lease.execution_id, lease.fence) as held:
+        row(lease).update(cancel_requested_at=Now())
+        assert held.stop.wait(5) and held.cancelled
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_lease_is_renewed_as_long_as_it_is_held(running, settings):
+    settings.EXECUTION_LEASE_S = 4
+    lease = running()
+    with Keeper().held(lease.execution_id, lease.fence) as held:
+        first = until(lambda: held.renewed_at if held.age_s < 0.5 else None)
+        until(lambda: held.renewed_at > first)
+        assert not held.stop.is_set()
+
+
+def test_a_worker_at_its_end_hands_back_what_runs_and_what_begins():
+    keeper = Keeper()
+    with keeper.held(uuid4(), 1) as early:
+        assert keeper.hand_back() == 1
+        with keeper.held(uuid4(), 1) as late:
+            assert (early.reason, late.reason) == (HANDED_BACK, HANDED_BACK)

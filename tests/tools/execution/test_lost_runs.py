@@ -1,0 +1,375 @@
+"""Calls whose run is lost midway: what may be repeated is, what may not is never."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from audit.models import AuditRecord
+from sandbox.errors import ErrorCode
+from sandbox.spec import Outcome, ResourceUsage, SandboxResult
+from tests import factories
+from tests.tools.waiting import until
+from tools.catalog import profiles
+from tools.definitions.vocabulary import ToolType
+from tools.errors import InvalidDefinition, Refused
+from tools.execution import actions, performance
+from tools.execution.pipeline import perform
+from tools.models import Execution, ToolGroup
+from tools.runners.base import Runner, sandbox
+from tools.runners.registry import RUNNERS
+
+pytestmark = pytest.mark.usefixtures("committed")
+ROOT = Path(__file__).resolve().parents[3]
+MARKS_AND_STAYS = """
+import os, time
+def main(p):
+    name = f"{place}/" + p["text"]
+    again = os.path.exists(name)
+    with open(name, "a") as file:
+        file.write("x")
+    while not again:
+        time.sleep(1)
+    return "done"
+"""
+# Grandchildren that lost their parent, stand in sessions of their own and refuse to end.
+STUBBORN = """
+import subprocess, sys, time
+STAY = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(86400) # "
+BEAR = "import os, sys; a = [sys.executable, '-S', '-c', sys.argv[1]]\\n" + \\
+    "for n in range(4):\\n if os.fork() == 0:\\n  os.setsid()\\n  os.execv(sys.executable, a)"
+def main(p):
+    subprocess.run([sys.executable, "-S", "-c", BEAR, STAY + p["text"]])
+    time.sleep(86400)
+"""
+
+
+@pytest.fixture
+def ledger(organization):
+    """A directory in which a run leaves a mark that outlives it."""
+    place = Path(tempfile.mkdtemp(prefix="tc-lost-", dir="/var/tmp"))
+    place.chmod(0o777)
+    profiles.create_profile(
+        organization=organization,
+        profile={
+            "name": "ledger",
+            "allow_filesystem": True,
+            "allowed_paths": [{"path": str(place), "mode": "rw"}],
+        },
+        by=factories.by(organization),
+        everywhere=True,
+    )
+    yield place
+    shutil.rmtree(place)
+
+
+def marking(organization, ledger, delivery):
+    """A tool that makes its mark; the first time with a name it stays until it is ended."""
+    source = MARKS_AND_STAYS.replace("{place}", str(ledger))
+    factories.tool(
+        organization,
+        delivery,
+        delivery=delivery,
+        implementation={"source": source},
+        constraints={"sandbox_profile": "ledger", "allow_side_effects": delivery != "pure"},
+    )
+
+
+def performing(execution):
+    def run():
+        perform(execution.pk)
+        connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def row_of(execution):
+    return Execution.objects.get(pk=execution.pk)
+
+
+def reasons(execution):
+    found = AuditRecord.objects.filter(execution_id=execution.pk, code="TOOL.LOST")
+    return list(found.values_list("reason", flat=True))
+
+
+def ended(agent, outcome, delivery, organization, attempts=1):
+    """A claimed call whose run ended so; the row as it is then."""
+    factories.tool(organization, delivery=delivery)
+    execution = factories.execution(agent)
+    if attempts > 1:
+        factories.claimed(execution, attempts - 1)
+        factories.release(execution)
+    claimed = performance.claim(execution.pk, "test")
+    original = RUNNERS[ToolType.CODE]
+    RUNNERS[ToolType.CODE] = Runner(lambda run: outcome)
+    try:
+        for step in performance.RUN:
+            step(claimed)
+    finally:
+        RUNNERS[ToolType.CODE] = original
+    return row_of(execution)
+
+
+LOST = SandboxResult(Outcome.SANDBOX_ERROR, error_code=ErrorCode.LOST, error_message="it died")
+GIVEN_UP = SandboxResult(Outcome.CANCELLED, error_code=ErrorCode.CANCELLED)
+NEVER_BEGUN = SandboxResult(Outcome.CANCELLED, error_code=ErrorCode.NOT_BEGUN)
+
+
+@pytest.mark.parametrize("outcome", [LOST, GIVEN_UP, NEVER_BEGUN])
+@pytest.mark.parametrize("delivery", ["pure", "idempotent"])
+def test_what_may_be_repeated_goes_back_and_nothing_more_is_written(
+    agent, organization, delivery, outcome
+):
+    row = ended(agent, outcome, delivery, organization)
+    assert row.status in {"Pending", "Running", "Success"}  # a worker may have it already
+    assert len(reasons(row)) == 1
+    assert "Failed" not in {event.type for event in row.events.all()}
+
+
+@pytest.mark.parametrize("outcome", [LOST, GIVEN_UP])
+def test_an_effect_that_may_have_happened_is_not_repeated(agent, organization, outcome):
+    row = ended(agent, outcome, "external", organization)
+    assert (row.status, row.error_code, row.attempt) == ("Failed", "OUTCOME_UNKNOWN", 1)
+    assert [event.type for event in row.events.all()] == ["Started", "Failed"]
+
+
+def test_an_external_call_that_never_began_goes_back(agent, organization):
+    row = ended(agent, NEVER_BEGUN, "external", organization)
+    assert row.error_code == "" and len(reasons(row)) == 1
+
+
+def test_a_call_that_was_lost_three_times_is_set_aside(agent, organization):
+    row = ended(agent, LOST, "pure", organization, attempts=3)
+    assert (row.status, row.error_code, row.attempt) == ("Failed", "WORKER_LOST", 3)
+
+
+STOPPED = [
+    (SandboxResult(Outcome.TIMEOUT, error_code="TIMEOUT", error_message="too long"), "external"),
+    (SandboxResult(Outcome.TIMEOUT, error_code="TIMEOUT", error_message="too long"), "idempotent"),
+]
+
+
+@pytest.mark.parametrize(("outcome", "delivery"), STOPPED)
+def test_a_timeout_says_that_the_effect_may_have_happened(agent, organization, outcome, delivery):
+    row = ended(agent, outcome, delivery, organization)
+    assert (row.status, row.error_code) == ("Timeout", "TIMEOUT")
+    assert row.error_details == {"effect_possible": True}
+    assert "may have happened" in row.error_message
+
+
+def test_a_pure_timeout_says_nothing_of_effects(agent, organization):
+    outcome = SandboxResult(Outcome.TIMEOUT, error_code="TIMEOUT", error_message="too long")
+    row = ended(agent, outcome, "pure", organization)
+    assert (row.error_details, row.error_message) == ({}, "too long")
+
+
+def test_a_sandboxd_that_is_killed_under_eight_calls_loses_and_doubles_nothing(
+    agent, organization, ledger
+):
+    marking(organization, ledger, "idempotent")
+    marking(organization, ledger, "external")
+    calls = {
+        f"{kind}-{number}": factories.execution(agent, kind, text=f"{kind}-{number}")
+        for kind in ("idempotent", "external")
+        for number in range(4)
+    }
+    threads = [performing(execution) for execution in calls.values()]
+    until(lambda: len(list(ledger.iterdir())) == 8, 60)
+    os.kill(sandbox().ping()["pid"], signal.SIGKILL)
+    [thread.join(30) for thread in threads]
+    until(lambda: all(row_of(one).over for one in calls.values()), 60)
+    for name, execution in calls.items():
+        row, marks = row_of(execution), len((ledger / name).read_text())
+        expected = ("Success", 2) if name.startswith("idempotent") else ("Failed", 1)
+        assert (row.status, marks) == expected, (name, row.error_code)
+
+
+def test_a_cancelled_calls_grandchildren_are_gone(agent, organization):
+    factories.tool(organization, implementation={"source": STUBBORN}, delivery="external")
+    execution = factories.execution(agent, text=f"marker-{os.urandom(6).hex()}")
+    thread, marker = performing(execution), execution.parameters["text"]
+    members = until(lambda: _four(marker), 30)
+    actions.cancel(caller=factories.caller(agent), execution=execution)
+    until(lambda: not any(_alive(pid) for pid in members))
+    thread.join(10)
+    row = row_of(execution)
+    assert (row.status, row.error_details) == ("Cancelled", {"effect_possible": True})
+
+
+def _four(marker):
+    found = _running(marker)
+    return found if len(found) >= 4 else None
+
+
+def _running(marker):
+    return {
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and marker in _command_of(entry)
+    }
+
+
+def _command_of(entry):
+    try:
+        return (entry / "cmdline").read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _alive(pid):
+    return Path(f"/proc/{pid}").exists()
+
+
+# Transactional tools: the effect is a row of ours.
+
+
+def transactional(organization, run):
+    """Runs `run` for code tools, inside the transaction that ends the call."""
+    factories.tool(organization, "keeps", delivery="transactional")
+    RUNNERS[ToolType.CODE] = Runner(run, transactional=True)
+
+
+@pytest.fixture
+def keeping(monkeypatch):
+    """As if the type `code` wrote to our own database."""
+    monkeypatch.setattr("tools.definitions.tool.TRANSACTIONAL_TYPES", {ToolType.CODE})
+    monkeypatch.setitem(RUNNERS, ToolType.CODE, RUNNERS[ToolType.CODE])
+
+
+def kept(organization):
+    return ToolGroup.objects.filter(organization=organization, name="kept").count()
+
+
+def keeps(organization, result=None, then=lambda: None):
+    def run(job):
+        ToolGroup.objects.create(organization=organization, name="kept")
+        then()
+        return result or SandboxResult(Outcome.SUCCESS, "kept", usage=ResourceUsage())
+
+    return run
+
+
+def test_a_transactional_effect_and_its_success_come_together(agent, organization, keeping):
+    transactional(organization, keeps(organization))
+    execution = factories.execution(agent, "keeps")
+    perform(execution.pk)
+    assert (row_of(execution).status, row_of(execution).output) == ("Success", "kept")
+    assert kept(organization) == 1
+    perform(execution.pk)
+    assert kept(organization) == 1
+
+
+FAILED = SandboxResult(Outcome.FAILED, error_code="MINE", error_message="no")
+UNCLEAN = SandboxResult(Outcome.SUCCESS, float("inf"))
+
+
+@pytest.mark.parametrize(("result", "code"), [(FAILED, "MINE"), (UNCLEAN, "OUTPUT_INVALID")])
+def test_what_a_transactional_tool_did_before_it_failed_is_undone(
+    agent, organization, keeping, result, code
+):
+    transactional(organization, keeps(organization, result))
+    execution = factories.execution(agent, "keeps")
+    perform(execution.pk)
+    assert (row_of(execution).status, row_of(execution).error_code) == ("Failed", code)
+    assert kept(organization) == 0
+
+
+def test_a_fault_of_a_transactional_runner_undoes_its_effect(agent, organization, keeping):
+    transactional(organization, keeps(organization, then=lambda: 1 / 0))
+    execution = factories.execution(agent, "keeps")
+    perform(execution.pk)
+    assert row_of(execution).error_code == "INTERNAL_ERROR"
+    assert kept(organization) == 0
+
+
+def test_a_transactional_tool_that_takes_too_long_is_undone(agent, organization, keeping):
+    transactional(organization, keeps(organization, then=lambda: _do("SELECT pg_sleep(30)")))
+    execution = factories.execution(agent, "keeps", timeout_s=0.5)
+    perform(execution.pk)
+    assert (row_of(execution).status, row_of(execution).error_code) == ("Timeout", "TIMEOUT")
+    assert kept(organization) == 0
+
+
+def test_a_transactional_call_that_lost_its_fence_has_no_effect(agent, organization, keeping):
+    transactional(organization, keeps(organization))
+    execution = factories.execution(agent, "keeps")
+    claimed = performance.claim(execution.pk, "test")
+    factories.release(execution)
+    factories.claimed(execution)
+    performance.finish(claimed)
+    assert kept(organization) == 0
+    assert row_of(execution).status == "Running"
+    row_of(execution).delete()
+
+
+KILLED = """
+import os, signal, sys
+import django
+django.setup()
+from tests import factories
+from tools.execution.pipeline import perform
+from tools.definitions.vocabulary import ToolType
+from tools.models import Agent, ToolGroup
+from tools.runners.base import Runner
+from tools.runners.registry import RUNNERS
+agent = Agent.objects.get(pk=sys.argv[1])
+def run(job):
+    ToolGroup.objects.create(organization=agent.organization, name="kept")
+    os.kill(os.getpid(), signal.SIGKILL)
+RUNNERS[ToolType.CODE] = Runner(run, transactional=True)
+perform(factories.execution(agent, "keeps").pk)
+"""
+
+
+def test_a_worker_killed_between_effect_and_commit_did_nothing(agent, organization, keeping):
+    transactional(organization, keeps(organization))
+    command = [sys.executable, "-c", KILLED, str(agent.pk)]
+    variables = {"DJANGO_SETTINGS_MODULE": "config.settings", "EXECUTION_LEASE_S": "3"}
+    ended = subprocess.run(command, cwd=ROOT, env=os.environ | variables, check=False)
+    assert (ended.returncode, kept(organization)) == (-signal.SIGKILL, 0)
+    execution = Execution.objects.get(organization=organization)
+    until(lambda: reasons(execution)[:1] == ["requeued"], 60)
+
+
+@pytest.fixture
+def stored(organization, monkeypatch):
+    """A transactional tool as earlier versions took it: of a type that cannot be."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr("tools.definitions.tool.TRANSACTIONAL_TYPES", {ToolType.CODE})
+        factories.tool(organization, "keeps", delivery="transactional")
+
+
+def test_a_stored_tool_that_cannot_be_transactional_is_refused_at_the_door(agent, stored):
+    with pytest.raises(Refused, match="cannot be transactional") as caught:
+        factories.execution(agent, "keeps")
+    assert caught.value.code == "delivery_unsupported"
+
+
+def test_one_that_was_accepted_before_is_refused_at_the_claim(agent, stored, monkeypatch):
+    with monkeypatch.context() as earlier:
+        earlier.setitem(RUNNERS, ToolType.CODE, Runner(print, transactional=True))
+        execution = factories.execution(agent, "keeps")
+    perform(execution.pk)
+    row = until(lambda: row_of(execution) if row_of(execution).over else None)
+    assert (row.status, row.error_code) == ("PermissionDenied", "delivery_unsupported")
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "builtin", "implementation": {}}])
+def test_a_tool_that_works_outside_cannot_be_called_transactional(organization, kind):
+    with pytest.raises(InvalidDefinition) as caught:
+        factories.tool(organization, delivery="transactional", **kind)
+    assert [flaw["field"] for flaw in caught.value.details["errors"]] == ["delivery"]
+
+
+def _do(statement):
+    with connection.cursor() as cursor:
+        cursor.execute(statement)

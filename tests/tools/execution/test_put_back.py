@@ -1,0 +1,41 @@
+"""A database that was put back holds calls that were run since: no worker takes one of them."""
+
+import shutil
+from datetime import UTC, datetime
+
+import pytest
+
+from audit import anchors, checkpoints, signing
+from audit.checkpoints import Statement
+from audit.models import AuditRecord
+from tests import factories
+from tests.tools.execution.workers import stopped, worker
+from tests.tools.waiting import until
+from tools.models import Execution
+
+pytestmark = pytest.mark.usefixtures("committed")
+
+
+@pytest.fixture
+def published(crib, organization, settings, tmp_path):
+    """Where it stands that the organization's log held more than it does, as only this worker
+    knows."""
+    settings.ANCHORS_DIR = tmp_path / "anchors"
+    shutil.copytree(crib.data / "anchors", settings.ANCHORS_DIR)
+    log = organization.slug
+    said = Statement(signing.origin(log), 10**6, bytes(32), datetime.now(UTC))
+    anchors.append(log, checkpoints.sign(said, *signing.signers_after(log, "")))
+    return settings.ANCHORS_DIR
+
+
+def test_a_worker_asks_before_its_first_call_and_needs_no_sealer(
+    crib, organization, agent, published
+):
+    factories.tool(organization)
+    with stopped(crib):
+        execution = factories.execution(agent)
+        with worker(crib, AUDIT_ANCHORS_DIR=str(published)):
+            over = Execution.objects.filter(pk=execution.pk).exclude(status="Pending")
+            ended = until(over.first, 60)
+    assert (ended.status, ended.error_code) == ("PermissionDenied", "audit_halted")
+    assert not AuditRecord.objects.filter(execution_id=execution.pk, code="TOOL.START").exists()

@@ -1,0 +1,104 @@
+"""Calls that leave a worker's hands before they are over."""
+
+import pytest
+from django.db.models.functions import Now
+
+from audit.models import AuditRecord
+from tests import factories
+from tools.execution import returning
+from tools.execution.performance import claim
+from tools.execution.returning import give_back, may_repeat
+from tools.models import Execution
+
+
+@pytest.fixture
+def performance(agent, organization):
+    """A call in a worker's hands for the n-th time."""
+
+    def make(delivery="pure", attempt=1):
+        factories.tool(
+            organization,
+            delivery=delivery,
+            constraints={"allow_side_effects": delivery != "pure"},
+        )
+        execution = factories.execution(agent)
+        for _ in range(attempt - 1):
+            factories.claimed(execution)
+            factories.release(execution)
+        return claim(execution.pk, "worker")
+
+    return make
+
+
+def row(performance):
+    return Execution.objects.get(pk=performance.execution.pk)
+
+
+def records(performance):
+    found = AuditRecord.objects.filter(execution_id=performance.execution.pk, code="TOOL.LOST")
+    return [record.reason for record in found]
+
+
+@pytest.mark.parametrize("delivery", ["pure", "idempotent"])
+def test_what_may_be_repeated_waits_again(performance, delivery):
+    held = performance(delivery)
+    assert give_back(held, reason="sandbox_lost") and held.returned
+    found = row(held)
+    assert (found.status, found.attempt, found.fence, found.worker) == ("Pending", 1, 1, "")
+    assert [event.type for event in found.events.all()] == ["Started", "Warning"]
+    assert records(held) == ["sandbox_lost"]
+
+
+def test_an_attempt_that_does_not_count_leaves_as_many_as_there_were(performance):
+    held = performance(attempt=3)
+    assert give_back(held, reason=returning.HANDED_BACK, counts=False)
+    assert row(held).attempt == 2
+
+
+def test_after_three_attempts_the_caller_ends_it(performance):
+    held = performance(attempt=3)
+    assert not give_back(held, reason="sandbox_lost") and not held.returned
+    assert (row(held).status, records(held)) == ("Running", [])
+
+
+def test_an_external_effect_that_may_have_happened_stays(performance):
+    held = performance("external")
+    assert not give_back(held, reason="sandbox_lost")
+    assert row(held).status == "Running"
+
+
+def test_an_external_call_that_had_not_begun_goes_back(performance):
+    held = performance("external")
+    assert give_back(held, reason=returning.HANDED_BACK, counts=False, begun=False)
+    assert (row(held).status, row(held).attempt) == ("Pending", 0)
+
+
+def test_what_was_cancelled_ends_and_does_not_begin_anew(performance):
+    held = performance()
+    Execution.objects.filter(pk=held.execution.pk).update(cancel_requested_at=Now())
+    assert give_back(held, reason="sandbox_lost") and held.returned
+    assert (row(held).status, records(held)) == ("Cancelled", ["CANCELLED"])
+
+
+def test_a_row_that_was_taken_away_is_left_alone(performance):
+    held = performance()
+    factories.release(held.execution)
+    factories.claimed(held.execution, worker="next")
+    assert give_back(held, reason="sandbox_lost") and held.returned
+    assert (row(held).worker, row(held).fence, records(held)) == ("next", 2, [])
+
+
+@pytest.mark.parametrize(
+    ("delivery", "begun", "attempt", "counts", "may"),
+    [
+        ("transactional", True, 2, True, True),
+        ("transactional", True, 3, True, False),
+        ("external", True, 1, False, False),
+        ("external", False, 1, True, True),
+        ("external", False, 3, True, False),
+        ("pure", True, 3, False, True),
+    ],
+)
+def test_what_may_begin_anew(delivery, begun, attempt, counts, may):
+    execution = Execution(attempt=attempt)
+    assert may_repeat(execution, delivery, counts=counts, begun=begun) is may

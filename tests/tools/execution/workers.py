@@ -1,0 +1,62 @@
+"""A worker process of a test's own, beside the crib's. Its Redis is dead, so it polls."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.crib import CHECKOUT, Crib, free_port
+from tests.tools.waiting import until
+from tools.models import Execution
+
+Process = subprocess.Popen[bytes]
+
+
+@contextmanager
+def worker(crib: Crib, **environment: str) -> Iterator[Process]:
+    """Polls from the start. Whoever still lives at the end is killed."""
+    dead = f"redis://127.0.0.1:{free_port()}/0"
+    words = ["-A", "config", "worker", "--pool", "threads", "--concurrency", "4"]
+    own = {"TOOLCRIB_DATA": str(crib.data), "REDIS_URL": dead, "WORKER_THREADS": "4"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "celery", *words, "--without-gossip", "--without-mingle"],
+        cwd=CHECKOUT,
+        env=os.environ | own | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def taken_by(crib: Crib, process: Process, make: Callable[[], Execution]) -> Execution:
+    """A call that this worker has in hand or had."""
+    with stopped(crib):
+        execution = make()
+        row = Execution.objects.filter(pk=execution.pk, worker__contains=f":{process.pid}:")
+        return until(row.first, 60)
+
+
+@contextmanager
+def stopped(crib: Crib) -> Iterator[None]:
+    """The crib's own worker takes nothing meanwhile."""
+    pid = _worker_of(crib)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _worker_of(crib: Crib) -> int:
+    task = Path(f"/proc/{crib.supervisor}/task/{crib.supervisor}/children")
+    for pid in map(int, task.read_text().split()):
+        if b"\0celery\0-A\0config\0worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+    raise LookupError("the crib has no worker at this moment")

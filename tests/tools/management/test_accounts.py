@@ -1,0 +1,62 @@
+"""Accounts that are made or changed on the command line are on record."""
+
+import pytest
+from django.core.management import call_command, get_commands
+
+from audit.models import AuditRecord
+from tests.tools import database
+from tools import bootstrap
+from tools.models import Organization, User
+
+NEW = "a good long one 7"
+
+
+def latest(organization):
+    found = AuditRecord.objects.filter(organization=organization.slug, code="ADMIN.ROW_CHANGE")
+    return found.latest("occurred_at")
+
+
+@pytest.fixture
+def typing(monkeypatch):
+    monkeypatch.setattr("getpass.getpass", lambda *_, **__: NEW)
+
+
+def test_djangos_own_commands_are_ours():
+    assert {get_commands()[name] for name in ("changepassword", "createsuperuser")} == {"tools"}
+
+
+def test_a_password_that_is_set_on_the_command_line_is_on_record(typing, admin_user, organization):
+    call_command("changepassword", admin_user.username)
+    admin_user.refresh_from_db()
+    told = latest(organization)
+    assert admin_user.check_password(NEW)
+    assert (told.subject, told.details["change"]) == (f"user:{admin_user.username}", "password")
+    assert told.actor.startswith("command:")
+    assert told.details["source"] == {"transport": "command"}
+    assert NEW not in str(told.details)
+
+
+def test_without_evidence_no_password_is_set(committed, typing, admin_user, organization):
+    with (
+        database.no_evidence_for(organization),
+        pytest.raises(Exception, match="cannot be written"),
+    ):
+        call_command("changepassword", admin_user.username)
+    admin_user.refresh_from_db()
+    assert admin_user.check_password("correct horse")
+
+
+def test_a_superuser_who_is_made_on_the_command_line_is_on_record(db):
+    call_command("createsuperuser", username="chief-9137", email="c@x.example", interactive=False)
+    made = User.objects.get(username="chief-9137")
+    told = latest(made.organization)
+    assert (told.subject, told.details["after"]["is_superuser"]) == ("user:chief-9137", True)
+
+
+def test_the_first_administrator_is_on_record(organization):
+    User.objects.filter(is_superuser=True).update(is_superuser=False)
+    User.objects.filter(username="admin").update(username="another")
+    password = bootstrap.first_administrator()
+    told = latest(Organization.objects.earliest("created_at"))
+    assert (told.subject, told.actor) == ("user:admin", "bootstrap")
+    assert password and password not in str(told.details)

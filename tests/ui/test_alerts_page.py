@@ -1,0 +1,103 @@
+"""The page of alerts: who is told, what could not be told, what is watched for."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from audit import alert_views, channels
+from audit.actions import Actor
+from audit.models import Alert, AlertDelivery, AlertRule, AuditRecord
+from tests.stubs.mail import receiving
+from tests.ui.pages import text
+from tools.models import Organization
+
+HOOK = "https://hooks.example/T0KEN"
+
+
+@pytest.fixture
+def hook(organization: Organization):
+    by = Actor("person", "eve", organization.slug)
+    return channels.create_channel(
+        organization=organization.slug, name="ops hook", kind="webhook", target=HOOK, by=by
+    )
+
+
+@pytest.fixture
+def alert(organization: Organization):
+    now = timezone.now()
+    return Alert.objects.create(
+        organization=organization.slug, rule="escalation", severity="critical", actor="magpie",
+        message="magpie asked for every group.", count=1, first_at=now, last_at=now,
+    )  # fmt: skip
+
+
+def test_it_names_the_channels_without_their_secrets(admin_client: Client, hook) -> None:
+    page = text(admin_client.get("/audit/alerts/"))
+    assert "ops hook" in page and "hooks.example" in page
+    assert "T0KEN" not in page and hook[1] not in page
+
+
+def test_channels_are_for_who_may_see_them(client_of, hook) -> None:
+    assert "ops hook" not in text(client_of("audit.view_auditrecord").get("/audit/alerts/"))
+    granted = client_of("audit.view_auditrecord", "audit.view_alertchannel")
+    page = text(granted.get("/audit/alerts/"))
+    assert "ops hook" in page and '<button class="quiet">Test' not in page
+
+
+def test_what_could_not_be_told_stands_there_with_its_reason(
+    admin_client: Client, hook, alert
+) -> None:
+    AlertDelivery.objects.create(
+        alert=alert, channel=hook[0], attempts=32, given_up_at=timezone.now(), problem="It is gone."
+    )
+    page = text(admin_client.get("/audit/alerts/"))
+    assert "It is gone." in page and "Given up" in page
+
+
+def test_the_worst_stand_first_and_how_many_more_there_are(
+    admin_client: Client, alert, monkeypatch
+) -> None:
+    monkeypatch.setattr(alert_views, "MOST_OPEN", 2)
+    later = alert.last_at + timedelta(hours=1)
+    for number in range(3):
+        Alert.objects.create(
+            organization=alert.organization, rule="dead_token", severity="warning",
+            actor=f"agent-{number}", message=f"agent-{number} used a dead token.", count=1,
+            first_at=later, last_at=later,
+        )  # fmt: skip
+    page = admin_client.get("/audit/alerts/")
+    assert [one.severity for one in page.context["open"]] == ["critical", "warning"]
+    assert "2 more are open" in text(page)
+
+
+def test_a_test_says_what_came_of_it(
+    admin_client: Client, organization: Organization, settings
+) -> None:
+    channel, _ = channels.create_channel(
+        organization=organization.slug, name="mail", kind="email", target="eve@example.com",
+        by=Actor("person", "eve", organization.slug),
+    )  # fmt: skip
+    address = f"/audit/alerts/channels/{channel.pk}/test/"
+    assert "EMAIL_URL" in text(admin_client.post(address))
+    with receiving() as office:
+        settings.EMAIL_OPTIONS = office.options
+        assert "mail was told" in text(admin_client.post(address))
+    record = AuditRecord.objects.filter(organization=organization.slug, code="ALERT.TEST").first()
+    assert record is not None and record.source_ip == "127.0.0.1" and record.request_id
+
+
+def test_nobody_tests_a_channel_of_another_organization(admin_client: Client) -> None:
+    other = f"org-{uuid4().hex[:12]}"
+    channel, _ = channels.create_channel(
+        organization=other, name="x", kind="webhook", target=HOOK, by=Actor("person", "eve", other)
+    )
+    assert admin_client.post(f"/audit/alerts/channels/{channel.pk}/test/").status_code == 404
+
+
+def test_every_rule_is_listed(admin_client: Client) -> None:
+    page = text(admin_client.get("/audit/alerts/"))
+    assert "unchecked" in page and "26\N{NO-BREAK SPACE}h" in page
+    assert all(rule.name in page for rule in AlertRule.objects.all())

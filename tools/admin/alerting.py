@@ -1,0 +1,195 @@
+"""What is watched for, by superusers, and where each organization is told of it."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import ModelAdmin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import URLPattern, path, reverse
+from django.views.decorators.http import require_POST
+
+from audit import channels, deliveries, rules, senders
+from audit.flaws import Flaw
+from audit.kinds import OWN_KINDS
+from audit.models import AlertChannel, AlertRule, ChannelKind
+from tools.admin.base import ActionAdmin, ActionForm, actor
+from tools.admin.catalog import RefusesAloud
+from tools.errors import Malformed
+from tools.models import Organization
+
+
+class RuleForm(ActionForm):
+    def act(self, data: dict[str, Any]) -> AlertRule:
+        try:
+            if self.instance._state.adding:
+                return rules.create_rule(by=self.by, **data)
+            return rules.change_rule(rule=self.instance, by=self.by, **data)
+        except Flaw as flaw:
+            raise Malformed(str(flaw)) from None
+
+
+@admin.register(AlertRule)
+class AlertRuleAdmin(ActionAdmin):
+    """One list for the whole installation, so superusers alone see to it."""
+
+    place = ""
+    form = RuleForm
+    list_display = ("name", "kind", "severity", "window_s", "least", "enabled", "looked_at")
+    list_filter = ("enabled", "severity", "kind")
+    search_fields = ("name", "description")
+    fields = ("name", "kind", "description", *rules.CHANGEABLE)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AlertRule]:
+        rows: QuerySet[AlertRule] = ModelAdmin.get_queryset(self, request)
+        return rows
+
+    def organization_of(self, row: AlertRule) -> Any:
+        """Nobody's: the change is on record where the superuser is at home."""
+        return None
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("name", "kind", "description") if obj else ()
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        if db_field.name == "kind":
+            return forms.ChoiceField(choices=[(kind, kind) for kind in OWN_KINDS])
+        return super().formfield_for_dbfield(db_field, request, **options)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_superuser)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.is_superuser)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_superuser)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.is_superuser)
+
+
+class ChannelForm(ActionForm):
+    secret = ""  # of a webhook that was made just now
+
+    def act(self, data: dict[str, Any]) -> AlertChannel:
+        try:
+            if not self.instance._state.adding:
+                return channels.change_channel(channel=self.instance, by=self.by, **data)
+            enabled = data.pop("enabled", True)
+            made, self.secret = channels.create_channel(
+                organization=self.home.slug, by=self.by, **data
+            )
+            return (
+                made
+                if enabled
+                else channels.change_channel(channel=made, by=self.by, enabled=False)
+            )
+        except Flaw as flaw:
+            raise Malformed(str(flaw)) from None
+
+
+@admin.register(AlertChannel)
+class AlertChannelAdmin(RefusesAloud):
+    form = ChannelForm
+    list_display = ("name", "organization", "kind", "leads_to", "least", "enabled", "problem")
+    list_filter = ("kind", "enabled")
+    search_fields = ("name",)
+    fields = ("name", "kind", "target", "least", "enabled")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AlertChannel]:
+        rows: QuerySet[AlertChannel] = ModelAdmin.get_queryset(self, request)
+        user: Any = request.user
+        return rows if user.is_superuser else rows.filter(organization=user.organization.slug)
+
+    def organization_of(self, row: AlertChannel) -> Organization:
+        return Organization.objects.get(slug=row.organization)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("kind", "leads_to") if obj else ()
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """A webhook's address may hold a secret: it is for who may change it."""
+        hidden = obj and not self.has_change_permission(request, obj)
+        return ["leads_to" if hidden and name == "target" else name for name in self.fields or ()]
+
+    @admin.display(description="target")
+    def leads_to(self, channel: AlertChannel) -> str:
+        return channels.shown_target(channel)
+
+    def problem(self, channel: AlertChannel) -> str:
+        return senders.unusable(channel)
+
+    def get_urls(self) -> list[URLPattern]:
+        own = [
+            path(f"<uuid:channel_id>/{name}/", self.admin_site.admin_view(require_POST(view)),
+                 name=f"audit_alertchannel_{name}")
+            for name, view in (("test", self.test), ("secret", self.replace_secret))
+        ]  # fmt: skip
+        return own + super().get_urls()
+
+    def test(self, request: HttpRequest, channel_id: Any) -> HttpResponse:
+        channel = self._changeable(request, channel_id)
+        by = actor(request, self.organization_of(channel))
+        if problem := deliveries.try_channel(channel=channel, by=by):
+            messages.error(request, f"{channel.name} was not told. {problem}")
+        else:
+            messages.success(request, f"{channel.name} was told.")
+        return redirect(reverse("admin:audit_alertchannel_change", args=[channel.pk]))
+
+    def replace_secret(self, request: HttpRequest, channel_id: Any) -> HttpResponse:
+        channel = self._changeable(request, channel_id)
+        by = actor(request, self.organization_of(channel))
+        try:
+            return self._show(request, channel, channels.replace_secret(channel=channel, by=by))
+        except Flaw as flaw:
+            messages.error(request, str(flaw))
+        return redirect(reverse("admin:audit_alertchannel_change", args=[channel.pk]))
+
+    def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
+        form.saved.shown_once = form.secret
+        return super().save_form(request, form, change)
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        if secret := getattr(obj, "shown_once", ""):
+            return self._show(request, obj, secret)
+        return super().response_add(request, obj, post_url_continue)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: Any = None,
+    ) -> HttpResponse:
+        found = self.get_object(request, object_id)
+        webhook = found is not None and found.kind == ChannelKind.WEBHOOK
+        more = {**(extra_context or {}), "webhook": webhook}
+        return super().change_view(request, object_id, form_url, more)
+
+    def delete(self, row: Any, request: HttpRequest) -> None:
+        channels.remove_channel(channel=row, by=actor(request, self.organization_of(row)))
+
+    def _show(self, request: HttpRequest, channel: AlertChannel, secret: str) -> HttpResponse:
+        """In the answer itself: kept in no session and in no log."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"The signing secret of {channel.name}",
+            "channel": channel,
+            "secret": secret,
+            "opts": self.opts,
+        }
+        return render(request, "admin/audit/alertchannel/secret.html", context)
+
+    def _changeable(self, request: HttpRequest, channel_id: Any) -> AlertChannel:
+        found: AlertChannel | None = self.get_queryset(request).filter(pk=channel_id).first()
+        if found is None:
+            raise Http404
+        if not self.has_change_permission(request, found):
+            raise PermissionDenied
+        return found

@@ -1,0 +1,46 @@
+"""An execution as pages show it to whoever may look: without the secrets that evidence leaves out.
+
+The row keeps what the call must run with, and the API gives a caller their own result as it is.
+"""
+
+import json
+from typing import Any
+
+from audit.actions import redactor_of
+from audit.redaction import Redactor
+from tools.definitions.tool import ToolDefinition
+from tools.models import Execution, ExecutionEvent
+
+_MOST_TEXT = 20_000
+_MOST_ITEMS = 1_000
+FIELDS = ("parameters", "output", "observation", "error_message", "error_details", "warnings")
+
+
+def redacted(execution: Execution) -> dict[str, Any]:
+    """By the names of the fields: what went in, and all that came back in words or values."""
+    redactor = _redactor(execution)
+    sensitive = ToolDefinition(execution.tool_version.definition).sensitive
+    values = {name: getattr(execution, name) for name in FIELDS}
+    said = {name: redactor.clean(value, sensitive) for name, value in values.items()}
+    if execution.observation.startswith(("{", "[")):
+        said["observation"] = _as_values(execution.observation, redactor, sensitive)
+    return said
+
+
+def _as_values(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str:
+    """In JSON the names of members tell secrets; what was cut tells nothing, and is left out."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return ""
+    return json.dumps(redactor.clean(values, sensitive), ensure_ascii=False)
+
+
+def redacted_message(event: ExecutionEvent) -> str:
+    """What a timeline says of it."""
+    said: str = _redactor(event.execution).clean(event.message)
+    return said
+
+
+def _redactor(execution: Execution) -> Redactor:
+    return redactor_of(execution.organization.slug).with_room(_MOST_TEXT, _MOST_ITEMS)

@@ -1,0 +1,197 @@
+"""The run itself: handed to its runner, stopped, lost, or done where its end is written.
+
+A run that was lost goes back to the queue where its delivery allows that (ruling 16); a tool that
+is transactional runs in the transaction of its end, so that both come to be or neither.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+
+from django.conf import settings
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import QueryCanceled
+
+from config import ladder
+from sandbox.client import Until
+from sandbox.errors import NEVER_RAN, ErrorCode
+from sandbox.spec import Outcome, SandboxResult
+from tools.definitions import strict_json
+from tools.definitions.results import Status
+from tools.definitions.tool import ToolDefinition
+from tools.definitions.vocabulary import Delivery
+from tools.errors import Refused
+from tools.execution import leases, outcomes, returning
+from tools.execution.context import Performance, Result
+from tools.models import Execution
+from tools.models.execution import EFFECT_POSSIBLE
+from tools.runners.base import Run
+from tools.runners.registry import RUNNERS
+
+_UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
+_TOO_OFTEN = "The call was lost {} times. Call again, or ask an administrator."
+
+
+def check_delivery(definition: ToolDefinition) -> None:
+    """Earlier versions stored transactional tools that nobody can run so. Raises `Refused`."""
+    transactional = definition.raw["delivery"] == Delivery.TRANSACTIONAL
+    if transactional and not RUNNERS[definition.type].transactional:
+        able = ", ".join(sorted(kind for kind, one in RUNNERS.items() if one.transactional))
+        raise Refused(
+            f"A tool of the type {definition.type} cannot be transactional; these types can:"
+            f" {able or 'none'}. Register a version that is idempotent, if it may be repeated, or"
+            " else external.",
+            code="delivery_unsupported",
+            gate="delivery",
+        )
+
+
+def run(performance: Performance) -> None:
+    """Hand the run to its runner. No transaction and no database connection is held meanwhile."""
+    execution, runner = performance.execution, RUNNERS[performance.definition.type]
+    if performance.definition.raw["delivery"] == Delivery.TRANSACTIONAL:
+        return  # `finish` runs it, so that its effect and its end are one
+    connection.close()
+    with leases.held(execution.pk, execution.fence, since=performance.claimed_at) as lease:
+        outcome = runner.run(_job(performance, lease.stop, lambda: _dead_by(lease)))
+    outcomes.count(outcome)
+    if outcome.error_code == ErrorCode.LOST:
+        _give_up(performance, outcome, returning.SANDBOX_LOST)
+    elif outcome.outcome == Outcome.CANCELLED and not lease.cancelled:  # nobody asked for it
+        _give_up(performance, outcome, lease.reason or returning.LEASE_LOST)
+    else:
+        performance.result = _stopped(performance, outcome) or outcomes.result_of(outcome)
+
+
+def _job(performance: Performance, stop: threading.Event, until: Until | None = None) -> Run:
+    execution = performance.execution
+    return Run(
+        organization=performance.caller.organization,
+        definition=performance.definition,
+        parameters=execution.parameters,
+        timeout_s=execution.timeout_s,
+        stop=stop,
+        level=performance.level,
+        snapshot=performance.snapshot,
+        until=until,
+    )
+
+
+def _dead_by(lease: leases.Lease) -> float:
+    """When nothing of the run may be left, if the lease is not renewed again: before it expires."""
+    return lease.renewed_at + ladder.fence_s(settings.EXECUTION_LEASE_S)
+
+
+def _give_up(performance: Performance, outcome: SandboxResult, reason: str) -> None:
+    """The run is gone and nobody knows how far it came: back it goes, where that is allowed."""
+    begun, counts = outcome.error_code not in NEVER_RAN, reason != returning.HANDED_BACK
+    if returning.give_back(performance, reason=reason, counts=counts, begun=begun):
+        return
+    delivery = performance.definition.raw["delivery"]
+    if begun and delivery not in returning.REPEATABLE:
+        code, message = "OUTCOME_UNKNOWN", _UNKNOWN
+    else:
+        code, message = "WORKER_LOST", _TOO_OFTEN.format(performance.execution.attempt)
+    performance.result = Result(
+        Status.FAILED,
+        error_code=code,
+        error_message=message,
+        error_details=returning.effect_of(performance.execution, delivery, begun=begun),
+        network=outcomes.network(outcome),
+    )
+
+
+def _stopped(performance: Performance, outcome: SandboxResult) -> Result | None:
+    """The result of a run that was stopped; it says so where an effect may have come first."""
+    if outcome.outcome not in {Outcome.CANCELLED, Outcome.TIMEOUT}:
+        return None
+    result = outcomes.result_of(outcome)
+    if outcome.error_code in NEVER_RAN:
+        result.error_code = returning.CANCELLED
+        result.cost = None if performance.execution.effect_possible else Decimal(0)
+    elif performance.definition.raw["delivery"] in returning.OUTSIDE:
+        result.error_details = dict(EFFECT_POSSIBLE)
+        result.error_message = f"{result.error_message.rstrip('.')}. {returning.EFFECT}"
+    return result
+
+
+def validate_output(performance: Performance) -> None:
+    """Invalid output is never returned, not even next to the error (ruling 10)."""
+    result, validator = performance.result, performance.tool.output_validator
+    if result is None or result.status != Status.SUCCESS:
+        return
+    try:
+        strict_json.check(result.output)
+    except strict_json.BadJson as error:
+        _reject(result, f"The tool returned something that cannot be passed on: {error}.")
+        return
+    flaws = validator.flaws(result.output) if validator else []
+    if flaws:
+        _reject(result, "The tool returned something its output schema does not allow.")
+        result.error_details = {"places": sorted({flaw.place for flaw in flaws})}
+
+
+def _reject(result: Result, message: str) -> None:
+    result.status, result.output = Status.FAILED, None
+    result.error_code, result.error_message = "OUTPUT_INVALID", message
+
+
+def run_here(performance: Performance) -> Result:
+    """Of a transactional tool, in the transaction of its end: what it did stays with its success.
+
+    The row is locked meanwhile, which nobody can take from us: no lease has to be renewed. The
+    database lets go of it when this worker hangs.
+    """
+    runner, limit_s = RUNNERS[performance.definition.type], performance.execution.timeout_s
+    delivery = performance.definition.raw["delivery"]
+    if delivery != Delivery.TRANSACTIONAL or not runner.transactional:
+        raise LookupError("no step decided the result, and nobody can here")
+    if not _lock(performance):
+        return _keep(performance, Result(Status.CANCELLED, error_code="CANCELLED"))
+    began = time.monotonic()
+    try:
+        with transaction.atomic():
+            with _limited(limit_s):
+                outcome = runner.run(_job(performance, threading.Event()))
+            outcomes.count(outcome)
+            result = _keep(performance, outcomes.result_of(outcome))
+            validate_output(performance)
+            if time.monotonic() - began > limit_s:
+                result = _keep(performance, _late(limit_s))
+            transaction.set_rollback(result.status != Status.SUCCESS)
+    except OperationalError as error:
+        if not isinstance(error.__cause__, QueryCanceled):
+            raise
+        result = _keep(performance, _late(limit_s))
+    return result
+
+
+def _lock(performance: Performance) -> bool:
+    """Whether the row is ours and nobody asked to cancel the call; it stays so until our end."""
+    execution = performance.execution
+    row = Execution.objects.held(execution.pk, execution.fence).select_for_update(no_key=True)
+    return list(row.values_list("cancel_requested_at", flat=True)) == [None]
+
+
+@contextmanager
+def _limited(limit_s: float) -> Iterator[None]:
+    """Each statement, and each pause between two."""
+    names = ("statement_timeout", "idle_in_transaction_session_timeout")
+    with connection.cursor() as cursor:
+        for name in names:
+            cursor.execute(f"SET LOCAL {name} = {max(1, round(limit_s * 1000))}")
+        yield
+        for name in names:
+            cursor.execute(f"SET LOCAL {name} TO DEFAULT")
+
+
+def _late(limit_s: float) -> Result:
+    message = f"The tool ran longer than {limit_s} s; nothing of what it did was kept."
+    return Result(Status.TIMEOUT, error_code="TIMEOUT", error_message=message)
+
+
+def _keep(performance: Performance, result: Result) -> Result:
+    performance.result = result
+    return result

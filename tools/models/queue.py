@@ -1,0 +1,168 @@
+"""What waits for a worker: in which order it is to begin, and how much of it there is.
+
+Plain rows, no objects: a worker with a backlog asks for each call, and every process once a second.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+# Tools that run as many calls as they may: there is one only where some of its calls run.
+_BUSY = """
+    busy (organization_id, tool_name, room) AS MATERIALIZED (
+        SELECT r.organization_id, r.tool_name, min(t.max_concurrency) - count(*)
+        FROM tools_execution r
+        JOIN tools_toolversion v ON v.id = r.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
+        WHERE r.status = 'Running' AND t.max_concurrency IS NOT NULL
+        GROUP BY 1, 2
+    )
+"""
+# Those of one place that may begin: not what waits for another call's answer. Written so that the
+# planner expects most rows to pass, and reads the index in its order rather than sort the queue.
+_CLAIMABLE = """
+    e.organization_id = here.id AND e.status = 'Pending'
+    AND e.queued_at > statement_timestamp() - %(age)s
+    AND NOT here.full_tools @> ARRAY[e.tool_name::text]
+    AND (e.cache_key = '' OR NOT EXISTS (
+        SELECT FROM tools_cacheentry c JOIN tools_execution leader ON leader.id = c.execution_id
+        WHERE c.key = e.cache_key AND NOT c.ready AND c.execution_id <> e.id
+            AND leader.status IN ('Pending', 'Running')))
+"""
+_RUNNING = """
+    (SELECT count(*) FROM tools_execution r
+        WHERE r.organization_id = o.id AND r.status = 'Running') AS running,
+    ARRAY(SELECT b.tool_name::text FROM busy b
+        WHERE b.organization_id = o.id AND b.room <= 0) AS full_tools
+"""
+# The organizations are found by jumps along the index, so that a long queue of one costs nothing.
+# Whoever would run the fewest calls after this one is first; among these, who waited longest.
+_NEXT = f"""
+    WITH RECURSIVE place (id) AS (
+        (SELECT organization_id FROM tools_execution
+            WHERE status = 'Pending' ORDER BY organization_id, queued_at LIMIT 1)
+        UNION ALL
+        SELECT (SELECT e.organization_id FROM tools_execution e
+            WHERE e.status = 'Pending' AND e.organization_id > place.id
+            ORDER BY e.organization_id, e.queued_at LIMIT 1)
+        FROM place WHERE place.id IS NOT NULL
+    ), {_BUSY}, here AS MATERIALIZED (
+        SELECT o.id, o.max_concurrency, {_RUNNING}
+        FROM place JOIN tools_organization o ON o.id = place.id
+    ), candidate AS (
+        SELECT w.id, w.queued_at, coalesce(b.room, t.max_concurrency) AS room,
+            here.max_concurrency AS most,
+            here.running + row_number() OVER (PARTITION BY here.id ORDER BY w.queued_at) AS turn,
+            row_number() OVER (PARTITION BY here.id, w.tool_name ORDER BY w.queued_at) AS beside
+        FROM here
+        CROSS JOIN LATERAL (
+            SELECT e.id, e.queued_at, e.tool_name, e.tool_version_id FROM tools_execution e
+            WHERE {_CLAIMABLE}
+            ORDER BY e.organization_id, e.queued_at
+            LIMIT {{most}}
+        ) w
+        JOIN tools_toolversion v ON v.id = w.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
+        LEFT JOIN busy b ON b.organization_id = here.id AND b.tool_name = w.tool_name
+    )
+    SELECT id FROM candidate
+    WHERE (room IS NULL OR beside <= room) AND (most IS NULL OR turn <= most)
+    ORDER BY turn, queued_at LIMIT {{most}}
+"""  # noqa: S608
+_BEHIND = f"""
+    WITH {_BUSY}, here AS (
+        SELECT o.id, o.max_concurrency, {_RUNNING} FROM tools_organization o WHERE o.id = %(place)s
+    )
+    SELECT e.id FROM here JOIN tools_execution e ON {_CLAIMABLE}
+    WHERE here.max_concurrency IS NULL OR here.running < here.max_concurrency
+    ORDER BY e.organization_id, e.queued_at LIMIT 1
+"""  # noqa: S608
+_PLACES = f"""
+    WITH {_BUSY}, here AS (
+        SELECT o.id, o.slug, o.max_queue_depth, o.max_concurrency, {_RUNNING}
+        FROM tools_organization o
+    )
+    SELECT here.id, here.slug, here.max_queue_depth, (
+            SELECT count(*) FROM tools_execution e
+            WHERE e.organization_id = here.id AND e.status = 'Pending'
+        ), first.age_s, coalesce(first.bounded, false)
+    FROM here LEFT JOIN LATERAL (
+        SELECT extract(epoch FROM clock_timestamp() - e.queued_at)::float8 AS age_s,
+            here.max_concurrency IS NOT NULL OR EXISTS (
+                SELECT FROM tools_toolversion v JOIN tools_tool t ON t.id = v.tool_id
+                WHERE v.id = e.tool_version_id AND t.max_concurrency IS NOT NULL) AS bounded
+        FROM tools_execution e WHERE {_CLAIMABLE}
+            AND (here.max_concurrency IS NULL OR here.running < here.max_concurrency)
+        ORDER BY e.organization_id, e.queued_at LIMIT 1
+    ) first ON true
+"""  # noqa: S608
+_BOUND_AGENTS = "SELECT id, max_in_flight FROM tools_agent WHERE max_in_flight IS NOT NULL"
+_OPEN_CALLS = """
+    SELECT agent_id, count(*) FROM tools_execution
+    WHERE status IN ('Pending', 'RequiresConfirmation', 'Running') AND agent_id = ANY(%s)
+    GROUP BY agent_id
+"""
+
+
+class Place(NamedTuple):
+    """An organization's queue. `oldest_s` is None where nothing waits that could begin.
+
+    What is `bounded` may have waited for its own bound, and not for a worker.
+    """
+
+    id: UUID
+    slug: str
+    max_depth: int
+    depth: int
+    oldest_s: float | None
+    bounded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """An agent's calls that are not over, where they are bounded."""
+
+    most: int
+    open: int
+
+
+def next_waiting(most: int) -> list[UUID]:
+    """Whose turn it is: one organization after the other, those that run the fewest calls first.
+
+    What has no room beside what runs, waits for another's answer or waited too long is left out.
+    """
+    with connection.cursor() as cursor:
+        # As part of the text: for a limit it does not know PostgreSQL would sort the whole queue.
+        cursor.execute(_NEXT.replace("{most}", str(int(most))), _values())
+        return [row[0] for row in cursor.fetchall()]
+
+
+def next_of(organization_id: UUID) -> list[UUID]:
+    """The oldest of one organization that may begin, if there is one."""
+    with connection.cursor() as cursor:
+        cursor.execute(_BEHIND, _values(place=organization_id))
+        return [row[0] for row in cursor.fetchall()]
+
+
+def places() -> list[Place]:
+    with connection.cursor() as cursor:
+        cursor.execute(_PLACES, _values())
+        return [Place(*row) for row in cursor.fetchall()]
+
+
+def in_flight() -> dict[UUID, InFlight]:
+    """By agent."""
+    with connection.cursor() as cursor:
+        cursor.execute(_BOUND_AGENTS)
+        bounds = dict(cursor.fetchall())
+        if not bounds:
+            return {}
+        cursor.execute(_OPEN_CALLS, [list(bounds)])
+        count = dict(cursor.fetchall())
+    return {agent: InFlight(most, count.get(agent, 0)) for agent, most in bounds.items()}
+
+
+def _values(**more: Any) -> dict[str, Any]:
+    return more | {"age": timedelta(seconds=settings.EXECUTION_QUEUE_S)}

@@ -1,0 +1,29 @@
+"""Nothing is executed that could not be proved: the organization's log has to stand."""
+
+from audit import standing
+from tools.errors import AuditHalted
+
+
+def check(organization: str) -> None:
+    """As it is now, in the open transaction. Raises `AuditHalted`."""
+    try:
+        standing.check(organization)
+    except standing.LogHalted as halted:
+        raise _refusal() from halted
+
+
+def check_lately(organization: str) -> None:
+    """As it was within the last second. Raises `AuditHalted`."""
+    try:
+        standing.check_lately(organization)
+    except standing.LogHalted as halted:
+        raise _refusal() from halted
+
+
+def _refusal() -> AuditHalted:
+    """The reason is for administrators: it stands in the record AUDIT.HALTED."""
+    return AuditHalted(
+        "The audit log of this organization does not agree with what was published of it, so "
+        "nothing is executed. An administrator runs manage.py audit_verify, then audit_accept.",
+        gate="accountable",
+    )

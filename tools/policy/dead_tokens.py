@@ -1,0 +1,51 @@
+"""Uses of tokens that were good once: somebody holds what should be out of the world.
+
+Only for who knows the whole secret; garbage leaves no record, so nobody fills the evidence with it.
+One record per token and minute, however often it is tried.
+"""
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.models import AuditRecord
+from config.logs import request_id
+from tools.definitions.callers import CallerKind
+from tools.models import Token
+from tools.models.callers import Holder
+
+STEP = timedelta(minutes=1)
+
+
+def note(holder: Holder, token_id: object, *, reason: str, source_ip: str) -> None:
+    by = Actor(
+        kind=CallerKind.AGENT if holder.agent_id else CallerKind.PERSON,
+        name=holder.agent or holder.username,
+        organization=holder.organization,
+        id=str(holder.agent_id or holder.user_id),
+        token_id=str(token_id),
+        source_ip=source_ip,
+        request_id=request_id.get(),
+    )
+    if not _noted(by):
+        _note(by, reason)
+
+
+@transaction.atomic
+def _note(by: Actor, reason: str) -> None:
+    """Whoever holds the token's row notes it; others at the same time need not."""
+    row = Token.objects.select_for_update(skip_locked=True, no_key=True).filter(pk=by.token_id)
+    if row.first() is not None and not _noted(by):
+        record(
+            Event.TOKEN_REFUSED, by=by, outcome=Outcome.DENIED, subject=by.token_id, reason=reason
+        )
+
+
+def _noted(by: Actor) -> bool:
+    lately = AuditRecord.objects.filter(
+        organization=by.organization, subject=by.token_id, occurred_at__gt=timezone.now() - STEP
+    )
+    return lately.filter(code=Event.TOKEN_REFUSED).exists()
