@@ -1,0 +1,60 @@
+import json
+import signal
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.config.waiting import eventually
+from tests.faults import ledger
+from tests.faults.service import serving
+
+BODY = json.dumps({"key": "k", "run": "r", "what": ledger.EFFECT}).encode()
+
+
+@pytest.fixture
+def book(tmp_path):
+    with ledger.kept(tmp_path / "effects") as one:
+        yield one
+
+
+@pytest.fixture
+def service(book):
+    with serving(book.url) as one:
+        yield one
+
+
+def post(url, **headers):
+    request = urllib.request.Request(url, data=BODY, headers=headers)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.status
+
+
+def test_what_a_tool_does_through_the_service_is_in_the_ledger(service, book):
+    assert post(service.url) == 204
+    assert [effect.key for effect in book.effects()] == ["k"]
+
+
+def test_a_service_that_was_killed_is_back_under_its_address(service):
+    service.kill()
+    with pytest.raises(urllib.error.URLError):
+        post(service.url)
+    service.start()
+    assert post(service.url) == 204
+
+
+def test_what_nobody_waits_for_any_more_has_no_effect(service, book):
+    service.signal(signal.SIGSTOP)
+    with socket.create_connection(("127.0.0.1", service.port)) as caller:
+        head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n"
+        caller.sendall(head.encode() + BODY)
+    service.signal(signal.SIGCONT)
+    assert post(service.url) == 204
+    eventually(lambda: len(book.effects()) == 1)
+
+
+def test_what_was_asked_for_too_long_ago_the_ledger_does_not_take(book):
+    with pytest.raises(urllib.error.HTTPError, match="410"):
+        post(book.url, **{ledger.ASKED_AT: "0.0"})
+    assert book.effects() == []
