@@ -39,14 +39,19 @@ def main() -> None:
             f"/api/v1/tools/{given.tool}/execute",
             json.dumps(body).encode(),
         )
-        _measure(load, clients=1, seconds=2)  # warm
-        load.times_ms.clear()
-        rate = _measure(load, clients=clients, seconds=given.seconds)
+        rate = measured(load, clients=clients, seconds=given.seconds)
         cuts = statistics.quantiles(load.times_ms, n=100)
         print(
             f"{clients:>10}{len(load.times_ms):>10}{cuts[49]:>10.1f}{cuts[94]:>10.1f}{cuts[98]:>10.1f}"
             f"{rate:>10.1f}{load.others:>10}"
         )
+
+
+def measured(load: Load, *, clients: int, seconds: float) -> float:
+    """Calls a second, when everything is warm; the load holds their times."""
+    _measure(load, clients=1, seconds=2)
+    load.times_ms.clear()
+    return _measure(load, clients=clients, seconds=seconds)
 
 
 def _measure(load: Load, *, clients: int, seconds: float) -> float:

@@ -27,6 +27,7 @@ from sandbox.spec import IsolationLevel, Limits, Mount, Outcome, Profile, Sandbo
 from tests.sandbox.conftest import Daemon
 from tests.sandbox.watching import (
     SPAWN_AND_TELL,
+    STUBBORN,
     Meeting,
     all_end_within,
     arrange,
@@ -70,6 +71,7 @@ def main() -> None:
         for measure in (warm, fresh, cold, rate, memory, limits, operations, flood, idle):
             measure(table, daemon, rounds)
     survivors(table)
+    cancelled(table)
 
 
 @contextmanager
@@ -233,6 +235,31 @@ def kill_and_watch(daemon: Daemon, directory: Path, whom: str) -> float:
         all_end_within(members, 5)
         elapsed = (time.monotonic() - began) * 1000
         worker.kill()
+    return elapsed
+
+
+def cancelled(table: Table) -> None:
+    """From the word to the end of the last process; all of them refuse to end when asked."""
+    times = []
+    with fresh_daemon() as daemon:
+        for _ in range(10):
+            with tempfile.TemporaryDirectory(prefix="tc") as directory:
+                times.append(_cancel_and_watch(daemon, Path(directory)))
+    table.times("cancelled, with stubborn grandchildren: none left after, ms", times, "1000")
+
+
+def _cancel_and_watch(daemon: Daemon, directory: Path) -> float:
+    meeting, marker = arrange(directory), f"marker-{os.urandom(6).hex()}"
+    stop = threading.Event()
+    options = {"profile": meeting.profile, "parameters": {"marker": marker}, "cancelled": stop}
+    run = threading.Thread(target=daemon.run, args=[STUBBORN], kwargs=options)
+    run.start()
+    meeting.hear()
+    members, began = pidfds_of(marker), time.monotonic()
+    stop.set()
+    all_end_within(members, 5)
+    elapsed = (time.monotonic() - began) * 1000
+    run.join()
     return elapsed
 
 
