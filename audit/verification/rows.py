@@ -7,22 +7,12 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from audit.leaves import COLUMNS
 from audit.verification.findings import Finding
 
 # Around the details, in the order of RFC 8785.
-HEAD = ("actor", "actor_id", "actor_kind", "code")
-TAIL = (
-    "execution_id",
-    "id",
-    "organization",
-    "outcome",
-    "reason",
-    "request_id",
-    "source_ip",
-    "subject",
-    "subject_digest",
-    "token_id",
-)
+HEAD = COLUMNS[: COLUMNS.index("details")]
+TAIL = COLUMNS[COLUMNS.index("details") + 1 :]
 _QUOTES_IN_HEAD = 4 * len(HEAD) + 2
 _QUOTES_IN_TAIL = 4 * len(TAIL)
 _NO_EXECUTION = ',"execution_id":null,'
