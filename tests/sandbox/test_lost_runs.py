@@ -1,5 +1,7 @@
 """A run whose worker, slot or sandboxd is lost: what ends it, and what can be said of it."""
 
+import contextlib
+import errno
 import os
 import signal
 import socket
@@ -56,9 +58,27 @@ class Begun:
 
 def processes(root):
     """Of all runs and ready slots of a sandboxd."""
-    found = set()
-    for leaf in leaves(root):
-        found |= set(map(int, (leaf / "cgroup.procs").read_text().split()))
+    return {pid for leaf in leaves(root) for pid in _inside(leaf)}
+
+
+def _inside(leaf: Path) -> set[int]:
+    """Nothing when its run is over: sandboxd removes the leaf after it has answered."""
+    try:
+        return set(map(int, (leaf / "cgroup.procs").read_text().split()))
+    except OSError as gone:
+        if gone.errno in (errno.ENOENT, errno.ENODEV):
+            return set()
+        raise
+
+
+def signalled(root, number):
+    """The descriptors of all processes that were there to get the signal."""
+    found = []
+    for pid in processes(root):
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            signal.pidfd_send_signal(descriptor, number)
+            found.append(descriptor)
     return found
 
 
@@ -195,8 +215,7 @@ def test_a_slot_that_somebody_kills_is_lost_and_one_that_ends_itself_is_not(own_
     daemon = own_daemon()
     assert daemon.run(ENDS_ITSELF).error_code == "EXITED"
     lost = Begun(daemon, tmp_path)
-    for pid in processes(OWN):
-        os.kill(pid, signal.SIGKILL)
+    assert signalled(OWN, signal.SIGKILL)
     assert (lost.result.outcome, lost.result.error_code) == (Outcome.SANDBOX_ERROR, "LOST")
     assert daemon.run(ONE).output == 1
 
@@ -206,8 +225,7 @@ def test_a_slot_that_died_before_its_job_is_replaced(own_daemon):
     for _ in range(3):
         daemon.run(ONE)
         assert settles(lambda: daemon.client.ping()["slots"] >= 4)
-        for pid in processes(OWN):
-            os.kill(pid, signal.SIGKILL)
+        assert signalled(OWN, signal.SIGKILL)
     result = daemon.run(ONE)
     assert (result.error_code, result.output) == (None, 1)
 
@@ -223,8 +241,7 @@ def test_cancelling_leaves_nothing_of_grandchildren_that_refuse_to_end(own_daemo
 
 
 def _holds(leaf: Path, marker: str) -> bool:
-    pids = (leaf / "cgroup.procs").read_text().split()
-    return any(marker in Path(f"/proc/{pid}/cmdline").read_text() for pid in pids)
+    return any(marker in Path(f"/proc/{pid}/cmdline").read_text() for pid in _inside(leaf))
 
 
 def _sleeping(seconds: float) -> str:
@@ -242,9 +259,6 @@ def _asked(daemon, spec: SandboxSpec, until: float) -> dict[str, object]:
 def test_a_slot_that_does_not_take_its_job_is_ended_and_the_next_one_gets_it(own_daemon):
     daemon, text = own_daemon(), "x" * 1_000_000
     assert daemon.run(ONE).output == 1
-    stopped = [os.pidfd_open(pid) for pid in processes(OWN)]
-    for pid in processes(OWN):
-        os.kill(pid, signal.SIGSTOP)
+    assert signalled(OWN, signal.SIGSTOP)
     result = daemon.run("def main(p):\n    return len(p['text'])", {"text": text})
     assert (result.outcome, result.output) == (Outcome.SUCCESS, len(text))
-    assert stopped
