@@ -4,7 +4,6 @@
 and means the same wherever it is read; its digest identifies it.
 """
 
-import ast
 import hashlib
 import json
 import re
@@ -17,7 +16,14 @@ from typing import Any
 import rfc8785
 
 from sandbox.spec import Language
-from tools.definitions import descriptors, durations, names, schemas, strict_json
+from tools.definitions import (
+    descriptors,
+    durations,
+    implementations,
+    names,
+    schemas,
+    strict_json,
+)
 from tools.definitions.fields import Fields
 from tools.definitions.vocabulary import (
     TRANSACTIONAL_TYPES,
@@ -33,7 +39,6 @@ from tools.errors import InvalidDefinition
 DEFAULT_GROUP = "default"
 MAX_EXECUTION_S = 3_600
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
-MAX_SOURCE = 256 * 1024
 MAX_DEFINITION = 1024 * 1024
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
@@ -73,7 +78,7 @@ def read_definition(raw: Any) -> Definition:
         "constraints": _constraints(fields),
         **_availability(fields),
         **_economy(fields),
-        "implementation": _implementation(fields),
+        "implementation": implementations.read(fields),
         "metadata": fields.object("metadata", {}),
     }
     _check_shown(fields)
@@ -395,54 +400,6 @@ def _economy(fields: Fields) -> Definition:
         "delivery": fields.choice("delivery", Delivery, Delivery.EXTERNAL),
         "capabilities": fields.texts("capabilities", [], flaw_of=names.flaw_in_group),
     }
-
-
-def _implementation(parent: Fields) -> Definition:
-    kind = parent.raw.get("type")
-    raw = parent.object("implementation", {} if kind == ToolType.BUILTIN else None)
-    fields = Fields(raw, parent.flaws, "implementation.")
-    if kind == ToolType.BUILTIN:
-        fields.known(("entry_point",))
-        return {"entry_point": fields.text("entry_point", str(parent.raw.get("name", "")))}
-    if kind == ToolType.CODE and parent.given("implementation"):
-        return _code(fields)
-    return raw
-
-
-def _code(fields: Fields) -> Definition:
-    fields.known(("language", "source", "entry_point"))
-    language = fields.choice("language", Language, Language.PYTHON)
-    source = fields.raw.get("source")
-    entry_point = fields.text("entry_point", "main", longest=100)
-    if not isinstance(source, str) or not source.strip():
-        fields.wrong("source", "is required: the text of a module")
-    elif len(source) > MAX_SOURCE:
-        fields.wrong("source", f"is longer than {MAX_SOURCE} characters")
-    elif language == Language.JAVASCRIPT:
-        _check_javascript(fields, entry_point)
-    elif flaw := _flaw_in_python(source, entry_point):
-        fields.wrong("source", flaw)
-    return {"language": language, "source": source, "entry_point": entry_point}
-
-
-def _check_javascript(fields: Fields, entry_point: str) -> None:
-    """Nothing here reads JavaScript: that the module has a `main`, the first call shows."""
-    if entry_point != "main":
-        fields.wrong("entry_point", "must be main for JavaScript")
-
-
-def _flaw_in_python(source: str, entry_point: str) -> str | None:
-    """Parsed, never run: whether the module can be compiled and has the function."""
-    try:
-        module = ast.parse(source)
-    except SyntaxError as error:
-        return f"is not Python: {error.msg} (line {error.lineno})"
-    except (ValueError, RecursionError, MemoryError):
-        return "cannot be read as Python: it nests too deeply or holds a NUL character"
-    functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
-    if entry_point not in functions:
-        return f"has no function {entry_point}(parameters) at its top level"
-    return None
 
 
 def _check_together(fields: Fields, definition: Definition) -> None:

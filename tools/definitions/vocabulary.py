@@ -35,6 +35,14 @@ class ParameterType(StrEnum):
 class ToolType(StrEnum):
     BUILTIN = "builtin"
     CODE = "code"
+    HTTP = "http"
+    MCP = "mcp-tool"
+    SERVICE = "tool-service"
+    PROMPT = "prompt"
+    TEXT_COMPLETION = "text-completion"
+    KNOWLEDGE_QUERY = "knowledge-query"
+    STRUCTURED_QUERY = "structured-query"
+    GRAPH_UPDATE = "graph-update"
 
 
 class Delivery(StrEnum):

@@ -10,6 +10,7 @@ from sandbox.spec import Outcome, SandboxResult
 from tools import metrics
 from tools.definitions.results import Status
 from tools.execution.context import Result
+from tools.runners.base import UpstreamResult
 
 log = logging.getLogger(__name__)
 _STATUS = {
@@ -39,6 +40,7 @@ def result_of(outcome: SandboxResult) -> Result:
         error_message=_message(outcome),
         sandbox_id=outcome.sandbox_id,
         network=network(outcome),
+        cost=outcome.cost if isinstance(outcome, UpstreamResult) else None,
         metrics={
             "peak_memory_bytes": usage.peak_memory_bytes,
             "cpu_time_ms": round(usage.cpu_time_ms, 3),

@@ -6,7 +6,7 @@ is transactional runs in the transaction of its end, so that both come to be or 
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 
@@ -23,11 +23,11 @@ from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Refused
-from tools.execution import leases, outcomes, returning
+from tools.execution import leases, outcomes, progress, returning
 from tools.execution.context import Performance, Result
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE
-from tools.runners.base import Run
+from tools.runners.base import Run, nobody_listens
 from tools.runners.registry import RUNNERS
 
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
@@ -55,7 +55,9 @@ def run(performance: Performance) -> None:
         return  # `finish` runs it, so that its effect and its end are one
     connection.close()
     with leases.held(execution.pk, execution.fence, since=performance.claimed_at) as lease:
-        outcome = runner.run(_job(performance, lease.stop, lambda: _dead_by(lease)))
+        tell = progress.Teller(execution.pk)
+        outcome = runner.run(_job(performance, lease.stop, lambda: _dead_by(lease), tell))
+        tell.flush()
     outcomes.count(outcome)
     if outcome.error_code == ErrorCode.LOST:
         _give_up(performance, outcome, returning.SANDBOX_LOST)
@@ -65,7 +67,12 @@ def run(performance: Performance) -> None:
         performance.result = _stopped(performance, outcome) or outcomes.result_of(outcome)
 
 
-def _job(performance: Performance, stop: threading.Event, until: Until | None = None) -> Run:
+def _job(
+    performance: Performance,
+    stop: threading.Event,
+    until: Until | None = None,
+    tell: Callable[[str], None] = nobody_listens,
+) -> Run:
     execution = performance.execution
     return Run(
         organization=performance.caller.organization,
@@ -76,6 +83,10 @@ def _job(performance: Performance, stop: threading.Event, until: Until | None = 
         level=performance.level,
         snapshot=performance.snapshot,
         until=until,
+        execution_id=execution.pk,
+        attempt=execution.attempt,
+        caller=performance.actor.name,
+        tell=tell,
     )
 
 

@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from sandbox.client import Until
 from sandbox.spec import IsolationLevel, SandboxResult
@@ -11,7 +13,11 @@ from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.wall import sandbox
 from tools.definitions.tool import ToolDefinition
 
-__all__ = ["Run", "Runner", "sandbox"]
+__all__ = ["Run", "Runner", "UpstreamResult", "nobody_listens", "sandbox"]
+
+
+def nobody_listens(_words: str) -> None:
+    """Of a run that nobody follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,8 @@ class Run:
     """One run of one tool version. `stop` ends it when it is set, and so does the time `until`.
 
     `level` is what policy made of all demands; `snapshot` is the catalog the run was claimed in.
+    `caller` is who asked, by the name evidence knows it by. `tell` passes words on to whoever
+    follows the call while it runs.
     """
 
     organization: str
@@ -29,6 +37,10 @@ class Run:
     level: IsolationLevel
     snapshot: Snapshot
     until: Until | None = None
+    execution_id: UUID | None = None
+    attempt: int = 1
+    caller: str = ""
+    tell: Callable[[str], None] = nobody_listens
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -40,6 +52,18 @@ class Run:
         """Raises LookupError where the one that is named is not there: never run with less."""
         name = self.definition.sandbox_profile
         return None if name is None else self.snapshot.profiles[name]
+
+
+@dataclass(frozen=True)
+class UpstreamResult(SandboxResult):
+    """How a run ended that something outside performed: a server, a service, a model.
+
+    What may have had its effect and was lost says `ErrorCode.LOST`, as a lost sandbox does: the
+    tool's `delivery` decides what becomes of it (ruling 16). `cost` is what was spent, where that
+    is not what the definition declares.
+    """
+
+    cost: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,33 @@
+"""What a tool is made of: one reader per tool type (API contract, "Shapes by type")."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tools.definitions.fields import Fields
+from tools.definitions.implementations import builtin, code
+from tools.definitions.vocabulary import ToolType
+
+Reader = Callable[[Fields, Fields], dict[str, Any]]  # the implementation's fields, the definition's
+READERS: dict[ToolType, Reader] = {
+    ToolType.BUILTIN: builtin.read,
+    ToolType.CODE: code.read,
+}
+
+
+def read(definition: Fields) -> dict[str, Any]:
+    """The implementation in canonical form; every wrong field of it is named."""
+    kind = definition.raw.get("type")
+    reader = next((READERS[one] for one in READERS if one == kind), None)
+    if reader is None:
+        _refuse_type(definition, kind)
+        return definition.object("implementation", None)
+    raw = definition.object("implementation", {} if kind == ToolType.BUILTIN else None)
+    if kind != ToolType.BUILTIN and not definition.given("implementation"):
+        return raw
+    return reader(Fields(raw, definition.flaws, "implementation."), definition)
+
+
+def _refuse_type(definition: Fields, kind: Any) -> None:
+    if isinstance(kind, str) and kind in set(ToolType):
+        able = ", ".join(READERS)
+        definition.wrong("type", f"cannot be run by this installation; these can: {able}")

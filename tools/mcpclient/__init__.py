@@ -1,0 +1,1 @@
+"""The client of MCP servers: one protocol, nothing of policy or pipeline."""

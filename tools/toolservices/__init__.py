@@ -1,0 +1,1 @@
+"""Tool services on a queue (specification S2): one protocol, nothing of policy or pipeline."""
