@@ -19,6 +19,7 @@ run:
 test: lint
 	@sh tests/chromium.sh
 	@sh tests/runtimes.sh
+	@sh tests/upstreams.sh
 	@sh tests/faults/clock.sh
 	$(PY) -m pytest
 

@@ -109,7 +109,9 @@ def test_every_administrative_change_says_before_and_after():
     assert "swordfish" not in str(list(records.values_list("details")))
 
 
-@pytest.mark.parametrize("kind", [list, lambda items: dict.fromkeys(items, 1), " ".join], ids=str)
+@pytest.mark.parametrize(
+    "kind", [list, lambda items: dict.fromkeys(items, 1), " ".join], ids=["list", "object", "text"]
+)
 def test_what_differs_beyond_the_cut_looks_different_on_record(kind):
     many = [f"word{n}" for n in range(500)]
     said = difference({"held": kind(many)}, {"held": kind([*many[:-1], "other"])})

@@ -13,6 +13,7 @@ from tools.models import Organization
 
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
 RECORD = "019d0000-0000-7000-8000-000000000000"  # stands for the hostile one's
+NOBODYS = "019d0000-0000-7000-8000-000000000000"
 PAGES = [
     "/",
     "/?q=%3Cscript%3E&status=active",
@@ -79,7 +80,7 @@ def test_a_page_is_for_those_who_logged_in(client: Client, db: None, address: st
 
 @pytest.mark.parametrize(
     "address",
-    ["/tools/nothing/", "/tools/read_file/versions/9/", f"/executions/{uuid4()}/", "/nowhere"],
+    ["/tools/nothing/", "/tools/read_file/versions/9/", f"/executions/{NOBODYS}/", "/nowhere"],
 )
 def test_what_is_not_there_is_a_page_too(admin_client: Client, address: str) -> None:
     response = admin_client.get(address)

@@ -330,7 +330,10 @@ def test_a_closed_session_takes_no_call(agent, organization, workflow):
     assert records(organization, "TOOL.DENY").get().reason == "session_closed"
 
 
-@pytest.mark.parametrize("identifier", ["", "x", "0" * 31, "*", "\u0661" * 32, str(uuid4())])
+NOBODYS = "019d0000-0000-7000-8000-000000000000"
+
+
+@pytest.mark.parametrize("identifier", ["", "x", "0" * 31, "*", "\u0661" * 32, NOBODYS])
 def test_what_is_no_session_is_not_found(agent, workflow, identifier):
     with pytest.raises(NotFound) as absence:
         factories.execution(agent, "query", session=identifier, text="x")

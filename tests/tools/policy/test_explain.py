@@ -23,7 +23,7 @@ from tools.policy.grants import EVERY_TOOL, ToolGrants, grants
 from tools.policy.remedies import REMEDIES
 
 pytestmark = pytest.mark.django_db
-GATE_MODULES = {inspect.getmodule(gate) for gate in authorization.GATES}
+GATE_MODULES = list(dict.fromkeys(inspect.getmodule(gate) for gate in authorization.GATES))
 
 
 def codes_in(module: ModuleType) -> Iterator[str]:
