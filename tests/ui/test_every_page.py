@@ -19,6 +19,8 @@ PAGES = [
     "/tools/read_file/",
     "/tools/hostile/",
     "/tools/hostile/versions/1/",
+    "/editor/",
+    "/editor/hostile/",
     "/confirmations/",
     "/workflow/",
     "/audit/alerts/",
