@@ -22,7 +22,7 @@ from tools.ui.inputs import Input, Widget, choices, placed
 from tools.ui.shown import pretty
 
 DEFAULT, THESE, NONE = "default", "these", "none"
-_GROUPS = ((DEFAULT, "default, by naming none"), (THESE, "these:"), (NONE, "none: only through *"))
+_GROUPS = ((DEFAULT, "default"), (THESE, "these:"), (NONE, "none: only through *"))
 _STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
 _LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))
 _KEPT = ("metadata", "cost_per_cache_hit")
