@@ -16,7 +16,7 @@ _FILLERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5\u180b\u18
 _WORD = re.compile(r"\w+")
 _SEPARATORS = re.compile(r"[-_.\s]+")
 # Pairs that TR39 lists and that letters beyond ASCII are not needed for.
-_ALIKE = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("|", "l"))
+_ALIKE = (("rn", "m"), ("0", "o"), ("1", "l"), ("|", "l"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,12 @@ def lookalikes_in(text: str) -> list[Lookalike]:
     return found
 
 
+@lru_cache(maxsize=20_000)
 def skeleton(name: str) -> str:
     """What a name looks like (UTS 39, 4, with case and separators left out): two names that read
     alike have one skeleton."""
-    folded = unicodedata.normalize("NFKD", name).casefold()
-    seen = "".join(one for one in folded if not unseen(one) and not unicodedata.combining(one))
+    parts = unicodedata.normalize("NFKD", name).replace("I", "l")
+    seen = "".join(one for one in parts if not unseen(one) and not unicodedata.combining(one))
     latin = "".join(_latin(one) or one for one in seen).casefold()
     bare = _SEPARATORS.sub("", latin)
     for pair, one in _ALIKE:
