@@ -67,6 +67,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
         "signature": {"key_id": version.key_id, "value": version.signature},
         "created_at": moment(version.created_at),
         "created_by": version.created_by,
+        "change_note": version.note,
         "origin": version.origin,
         "definition": in_order(version.definition),
     }

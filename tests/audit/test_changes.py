@@ -11,7 +11,7 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
-from tools.catalog import credentials, profiles
+from tools.catalog import credentials, drift, profiles
 from tools.catalog.sources import save_source
 from tools.models import LicenseTier, McpServer, Token
 from tools.policy import actions, allowances, confirmation_rules
@@ -56,10 +56,21 @@ def _tools(organization, by):
     for enabled in (False, True):
         catalog.set_enabled(tool=tool, enabled=enabled, by=by)
     catalog.set_critical(tool=tool, critical=True, by=by)
+    _upstream(tool, by)
     catalog.delete_tool(tool=tool, by=by)
     group = catalog.save_group(organization=organization, name="desk", by=by, description="d")
     catalog.delete_group(group=group, by=by)
     save_source(kind=McpServer, organization=organization, name="m", by=by, default_groups=["desk"])
+
+
+def _upstream(tool, by):
+    said = factories.definition()
+    drift.note_upstream(tool=tool, seen=said | {"description": "a"}, by=by)
+    drift.note_upstream(tool=tool, seen=said, by=by)
+    change = drift.note_upstream(tool=tool, seen=said | {"description": "b"}, by=by)
+    drift.reject_change(change=change, read_digest=change.digest, by=by, reason="No.")
+    change = drift.note_upstream(tool=tool, seen=said | {"description": "c"}, by=by)
+    drift.approve_change(change=change, read_digest=change.digest, by=by)
 
 
 def _places(organization, by):

@@ -20,6 +20,8 @@ PAGES = [
     "/tools/read_file/",
     "/tools/hostile/",
     "/tools/hostile/versions/1/",
+    "/editor/",
+    "/editor/hostile/",
     "/confirmations/",
     "/workflow/",
     "/audit/alerts/",

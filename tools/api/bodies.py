@@ -205,6 +205,7 @@ class VersionAnswer(serializers.Serializer[Any]):
     signature = serializers.DictField()
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField()
+    change_note = serializers.CharField()
     origin = serializers.CharField()
     definition = serializers.DictField()
 

@@ -12,6 +12,7 @@ from audit.log_api import CheckpointList, RecordProof
 from tools.api import (
     agents,
     cache,
+    changes,
     confirmations,
     egress_credentials,
     executions,
@@ -30,6 +31,7 @@ from tools.api import (
 )
 
 TOOL = "tools/<str:name>"
+CHANGE = "tools/changes/<uuid:change_id>"
 EXECUTION = "executions/<uuid:execution_id>"
 AGENT = "agents/<str:slug>"
 CONFIRMATION = "confirmations/<uuid:confirmation_id>"
@@ -40,6 +42,11 @@ urlpatterns: list[URLPattern] = [
     path("tools/explain", explain.ToolExplanation.as_view(), name="api-explain"),
     path("tools/what-if", explain.WhatIf.as_view(), name="api-what-if"),
     path("tools/lint", workflow.ToolLint.as_view(), name="api-lint"),
+    path("tools/changes", changes.ChangeList.as_view(), name="api-changes"),
+    path(CHANGE, changes.ChangeDetail.as_view(), name="api-change"),
+    path(f"{CHANGE}/approve", changes.ChangeApprove.as_view(), name="api-change-approve"),
+    path(f"{CHANGE}/reject", changes.ChangeReject.as_view(), name="api-change-reject"),
+    path(f"{TOOL}/difference", changes.ToolDifference.as_view(), name="api-difference"),
     path(TOOL, tools.ToolDetail.as_view(), name="api-tool"),
     path(f"{TOOL}/execute", executions.ToolExecute.as_view(), name="api-execute"),
     path(f"{TOOL}/enable", tools.ToolSwitch.as_view(enabled=True), name="api-enable"),

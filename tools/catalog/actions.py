@@ -22,6 +22,8 @@ from tools.catalog.groups import (
     read_opening,
     written,
 )
+from tools.catalog.labels import next_label
+from tools.catalog.naming import check_name
 from tools.catalog.origins import origin_of
 from tools.catalog.profiles import check_reference
 from tools.catalog.seats import check_room
@@ -42,33 +44,38 @@ from tools.models import Organization, Tool, ToolGroup, ToolStatus, ToolVersion
 
 @transaction.atomic
 def register_tool(
-    *, organization: Organization, definition: Any, by: Actor, builtin: bool = False
+    *,
+    organization: Organization,
+    definition: Any,
+    by: Actor,
+    builtin: bool = False,
+    note: str = "",
 ) -> Tool:
     """A new tool with its first version. Raises `InvalidDefinition`, `Conflict`, `Forbidden`."""
-    canonical = _read(definition, builtin=builtin)
+    canonical = read(definition, builtin=builtin)
     revision = Organization.objects.next_revision(organization.pk)
     if not builtin:
         check_room(organization.pk)
     check_reference(organization, canonical)
     tool = _new_row(organization, canonical, revision)
-    _add_version(tool, canonical, label=_label(definition), by=by)
+    _add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
     _note_groups(organization, canonical)
     _record(Event.TOOL_CREATE, tool, by, None, canonical)
     return tool
 
 
 @transaction.atomic
-def update_tool(*, tool: Tool, definition: Any, by: Actor) -> Tool:
+def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> Tool:
     """A new version of the tool; none when the definition says what the current one says."""
-    canonical = _read(definition, builtin=tool.type == ToolType.BUILTIN)
-    tool = _changing(tool)
+    canonical = read(definition, builtin=tool.type == ToolType.BUILTIN)
+    tool = changing(tool)
     _check_identity(tool, canonical)
     check_reference(tool.organization, canonical)
     assert tool.version is not None
     if digest(canonical) == tool.version.digest:
         return tool
     before = tool.version.definition
-    _add_version(tool, canonical, label=_label(definition), by=by)
+    _add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
     _note_groups(tool.organization, canonical)
     _record(Event.TOOL_UPDATE, tool, by, before, canonical)
     return tool
@@ -88,7 +95,7 @@ def amended(definition: Definition, changes: dict[str, Any]) -> dict[str, Any]:
 @transaction.atomic
 def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
     """Make an earlier version the current one, as a new version: history is never rewritten."""
-    tool = _changing(tool)
+    tool = changing(tool)
     version = tool.versions.filter(label=label).first()
     if version is None:
         raise NotFound(f"{tool.name} has no version {label[:40]!r}.", code="version_not_found")
@@ -97,7 +104,7 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
         return tool
     check_reference(tool.organization, version.definition)
     before = tool.version.definition
-    _add_version(tool, version.definition, label=None, by=by)
+    _add_version(tool, version.definition, label=None, by=by, note=f"Restores {label}.")
     _record(Event.TOOL_RESTORE, tool, by, before, version.definition, restored=label)
     return tool
 
@@ -105,7 +112,7 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
 @transaction.atomic
 def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> Tool:
     """Into or out of every listing; running executions finish. Safe to repeat."""
-    tool = _changing(tool)
+    tool = changing(tool)
     if tool.status not in {ToolStatus.ACTIVE, ToolStatus.DISABLED}:
         raise Conflict(
             f"{tool.name} is {tool.status}; it must be approved first.", code=f"tool_{tool.status}"
@@ -125,7 +132,7 @@ def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> To
 @transaction.atomic
 def set_critical(*, tool: Tool, critical: bool, by: Actor) -> Tool:
     """Whether every call needs the consent of two people, from the next one on. Safe to repeat."""
-    tool = _changing(tool)
+    tool = changing(tool)
     if tool.critical != critical:
         tool.critical = critical
         tool.save(update_fields=["critical", "updated_at"])
@@ -137,7 +144,7 @@ def set_critical(*, tool: Tool, critical: bool, by: Actor) -> Tool:
 def set_concurrency(*, tool: Tool, most: Any, by: Actor) -> Tool:
     """How many of its calls run at once, from the next claim on; None is no limit."""
     most = read_bound("max_concurrency", most)
-    tool = _changing(tool)
+    tool = changing(tool)
     if tool.max_concurrency != most:
         before = {"max_concurrency": tool.max_concurrency}
         tool.max_concurrency = most
@@ -149,7 +156,7 @@ def set_concurrency(*, tool: Tool, most: Any, by: Actor) -> Tool:
 @transaction.atomic
 def delete_tool(*, tool: Tool, by: Actor) -> None:
     """Gone from the catalog; its versions stay, for evidence refers to them."""
-    tool = _changing(tool)
+    tool = changing(tool)
     if tool.type == ToolType.BUILTIN:
         raise Conflict(
             "A built-in tool cannot be deleted; disable it instead.", code="tool_is_builtin"
@@ -229,7 +236,7 @@ def find_tool(organization: Organization, name: str) -> Tool:
     return found
 
 
-def _read(definition: Any, *, builtin: bool) -> Definition:
+def read(definition: Any, *, builtin: bool) -> Definition:
     canonical = read_definition(definition)
     if not builtin and canonical["type"] == ToolType.BUILTIN:
         flaw = {"field": "type", "message": "built-in tools come with the product"}
@@ -250,6 +257,11 @@ def _label(definition: Any) -> str | None:
     return str(label) if label else None
 
 
+def _said(definition: Any) -> str:
+    """Why the version is written, in the words of who writes it."""
+    return str(definition.get("change_note") or "")
+
+
 def _check_level(tool: Tool) -> None:
     """Raises `Forbidden` when the current version asks for more than the licence includes."""
     version = tool.version
@@ -261,15 +273,13 @@ def _check_level(tool: Tool) -> None:
 
 def _new_row(organization: Organization, canonical: Definition, revision: int) -> Tool:
     name = canonical["name"]
-    clash = Tool.objects.present().filter(organization=organization, name__iexact=name).first()
-    if clash is not None:
-        raise Conflict(f"There is a tool {clash.name} already.", code="tool_exists")
+    check_name(organization, name)
     return Tool.objects.create(
         organization=organization, name=name, type=canonical["type"], revision=revision
     )
 
 
-def _changing(tool: Tool) -> Tool:
+def changing(tool: Tool) -> Tool:
     """The row as it is now, locked behind its organization's, carrying the next revision."""
     revision = Organization.objects.next_revision(tool.organization_id)
     fresh = (
@@ -297,10 +307,12 @@ def _check_identity(tool: Tool, canonical: Definition) -> None:
         )
 
 
-def _add_version(tool: Tool, canonical: Definition, *, label: str | None, by: Actor) -> None:
+def _add_version(
+    tool: Tool, canonical: Definition, *, label: str | None, by: Actor, note: str = ""
+) -> None:
     latest = tool.versions.order_by("-number").first()
     number = latest.number + 1 if latest else 1
-    label = _next_label(tool, label)
+    label = next_label(tool, canonical, label)
     version_digest, origin = digest(canonical), origin_of(tool, canonical, by)
     key = signing_key()
     statement = statement_of(
@@ -320,36 +332,11 @@ def _add_version(tool: Tool, canonical: Definition, *, label: str | None, by: Ac
         key_id=key.key_id,
         signature=key.sign(statement),
         created_by=f"{by.kind}:{by.name}",
+        note=note[:1000],
         origin=origin,
     )
     tool.save(update_fields=["version", "updated_at"])
     _check_level(tool)
-
-
-def _next_label(tool: Tool, wanted: str | None) -> str:
-    """The label asked for, unless it is the current one's or absent: then the next patch number."""
-    current = tool.version.label if tool.version else None
-    taken = set(tool.versions.values_list("label", flat=True))
-    if wanted and len(wanted) <= 40 and wanted not in taken:
-        return wanted
-    if wanted and wanted != current:
-        raise Conflict(
-            f"{tool.name} has a version {wanted[:40]!r} already; versions never change.",
-            code="version_exists",
-        )
-    return _bumped(current, taken)
-
-
-def _bumped(current: str | None, taken: set[str]) -> str:
-    head, _, tail = (current or "1.0.-1").rpartition(".")
-    number = int(tail) if tail.lstrip("-").isdigit() else 0
-    if not head or not tail.lstrip("-").isdigit():
-        head, number = current or "1.0", 0
-    while True:
-        number += 1
-        label = f"{head}.{number}"
-        if label not in taken:
-            return label
 
 
 def _note_groups(organization: Organization, canonical: Definition) -> None:

@@ -46,7 +46,7 @@ PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 SHOWN = frozenset(
     {
         "enabled", "status", "status_reason", "digest", "signature", "version", "origin",
-        "critical", "effective_isolation", "findings", "max_concurrency",
+        "critical", "effective_isolation", "findings", "max_concurrency", "on_drift", "change_note",
     }
 )  # fmt: skip
 # In the order in which a definition is shown.
@@ -425,6 +425,7 @@ def _check_shown(fields: Fields) -> None:
     """What is read beside the definition: two switches, and its version's label."""
     fields.boolean("enabled", True)
     fields.boolean("critical", False)
+    fields.text("change_note", "", longest=1000)
     label = fields.raw.get("version")
     if label is not None and not (isinstance(label, str) and names.VERSION.fullmatch(label)):
         fields.wrong(

@@ -28,8 +28,9 @@ from tools.models.sandbox_profile import SandboxProfile
 from tools.models.session import Session
 from tools.models.source import McpServer, ToolService
 from tools.models.tier import LicenseTier
-from tools.models.tool import VOUCHED, Origin, Tool, ToolStatus, ToolVersion
+from tools.models.tool import VOUCHED, OnDrift, Origin, Tool, ToolStatus, ToolVersion
 from tools.models.transition import StateTransition
+from tools.models.upstream_change import Decision, UpstreamChange
 from tools.models.user import User
 
 __all__ = [
@@ -45,11 +46,13 @@ __all__ = [
     "ConfirmationDecision",
     "ConfirmationRule",
     "ConfirmationStatus",
+    "Decision",
     "EgressCredential",
     "Execution",
     "ExecutionEvent",
     "LicenseTier",
     "McpServer",
+    "OnDrift",
     "Organization",
     "OrganizationGroupObjectPermission",
     "OrganizationUserObjectPermission",
@@ -72,5 +75,6 @@ __all__ = [
     "ToolStatus",
     "ToolUserObjectPermission",
     "ToolVersion",
+    "UpstreamChange",
     "User",
 ]

@@ -26,6 +26,13 @@ class Origin(models.TextChoices):
 VOUCHED = frozenset({Origin.PRODUCT, Origin.PERSON})
 
 
+class OnDrift(models.TextChoices):
+    """What becomes of a tool whose upstream changed, until a person has read the difference."""
+
+    REFUSE = "refuse"
+    SERVE = "serve", "serve the approved version"
+
+
 class ToolQuerySet(models.QuerySet["Tool"]):
     def present(self) -> "ToolQuerySet":
         return self.filter(deleted_at__isnull=True)
@@ -55,6 +62,13 @@ class Tool(models.Model):
     )
     max_concurrency = models.PositiveIntegerField(
         null=True, blank=True, help_text="How many of its calls run at once; empty: no limit."
+    )
+    on_drift = models.CharField(
+        max_length=6,
+        choices=OnDrift.choices,
+        default=OnDrift.REFUSE,
+        db_default=OnDrift.REFUSE,
+        help_text="What becomes of its calls when its upstream changed.",
     )
     version = models.ForeignKey(
         "tools.ToolVersion",
@@ -93,6 +107,9 @@ class Tool(models.Model):
             models.CheckConstraint(
                 name="tool_status_is_known", condition=Q(status__in=ToolStatus.values)
             ),
+            models.CheckConstraint(
+                name="tool_on_drift_is_known", condition=Q(on_drift__in=OnDrift.values)
+            ),
             models.CheckConstraint(name="tool_type_is_known", condition=Q(type__in=[*ToolType])),
             models.CheckConstraint(
                 name="deleted_tool_is_disabled",
@@ -121,6 +138,9 @@ class ToolVersion(models.Model):
     signature = models.CharField(max_length=88)
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=200)
+    note = models.CharField(
+        max_length=1000, blank=True, db_default="", help_text="Why it was written, in its words."
+    )
     origin = models.CharField(
         max_length=7,
         choices=Origin.choices,

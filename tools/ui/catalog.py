@@ -95,7 +95,7 @@ def tool_list(request: PageRequest) -> HttpResponse:
         "columns": _columns(search),
         "choices": _choices(tools, snapshot),
         "may_change": may(request.caller, "change_tool"),
-        "may_add": request.user.is_staff and may(request.caller, "add_tool"),
+        "may_add": may(request.caller, "add_tool"),
         "here": here,
     }
     if not request.htmx or request.htmx.target != "results":

@@ -3,6 +3,7 @@ from django.urls import URLPattern, path
 from tools.ui import (
     catalog,
     confirmations,
+    editor,
     executions,
     explain,
     licenses,
@@ -23,6 +24,8 @@ urlpatterns: list[URLPattern] = [
     path("tools/<str:name>/disable", catalog.switch, {"enabled": False}, name="tool-disable"),
     path("tools/<str:name>/try", tool.try_tool, name="tool-try"),
     path("tools/<str:name>/versions/<int:number>/", tool.version_page, name="tool-version"),
+    path("editor/", editor.write_tool, name="tool-new"),
+    path("editor/<str:name>/", editor.change_tool, name="tool-edit"),
     path("workflow/", workflow.workflow_page, name="workflow"),
     path("explain/", explain.explain_page, name="explain"),
     path("explain/what-if/", explain.what_if_page, name="what-if"),

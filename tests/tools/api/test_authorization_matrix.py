@@ -21,8 +21,9 @@ from django.utils import timezone
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
 from tools.catalog import credentials, profiles
+from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
-from tools.models import Confirmation, Execution, Organization, Session, User
+from tools.models import Confirmation, Execution, Organization, Session, UpstreamChange, User
 from tools.models.grant_rows import GrantRow
 from tools.policy import actions, confirmation_rules
 from tools.policy.grant_ids import grant_id
@@ -108,6 +109,11 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-enable": {"post": manages("tools.change_tool")},
     "api-disable": {"post": manages("tools.change_tool")},
     "api-versions": {"get": reads("tools.view_tool")},
+    "api-changes": {"get": reads("tools.view_tool")},
+    "api-change": {"get": reads("tools.view_tool")},
+    "api-change-approve": {"post": manages("tools.change_tool", body={"digest": "sha256:0"})},
+    "api-change-reject": {"post": manages("tools.change_tool", body={"digest": "sha256:0"})},
+    "api-difference": {"get": reads("tools.view_tool")},
     "api-restore": {"post": manages("tools.change_tool")},
     "api-executions": {"get": reads(), "post": Needs(EXECUTE)},
     "api-execution": {"get": OWN_EXECUTION},
@@ -313,6 +319,16 @@ class Side:
         waiting = factories.execution(self.agent, "held", group=["*"])
         return Confirmation.objects.get(execution=waiting)
 
+    @cached_property
+    def change(self) -> UpstreamChange:
+        """Of another tool, for this one stays open."""
+        drifted = factories.tool(self.organization, "drifted")
+        assert drifted.version is not None
+        seen = drifted.version.definition | {"description": "Other words."}
+        change = note_upstream(tool=drifted, seen=seen, by=self.by)
+        assert change is not None
+        return change
+
     def place(self, name: str) -> dict[str, Any]:
         """What stands in the places of the address `name`."""
         of_organization = name in {"api-organization", "api-tier-preview"}
@@ -331,6 +347,7 @@ class Side:
             "number": lambda: 1,
             "execution_id": lambda: self.execution.pk,
             "session_id": lambda: self.session.pk,
+            "change_id": lambda: self.change.pk,
             "confirmation_id": lambda: self.confirmation.pk,
             "token_id": lambda: holder.tokens.earliest("pk").pk,
             "alert_id": lambda: self.alert.pk,

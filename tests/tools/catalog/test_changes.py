@@ -57,16 +57,19 @@ def test_every_builtin_is_unchanged_when_it_is_put(admin_api):
 
 
 @pytest.mark.parametrize(
-    "change", [{"requires_confirmation": True}, {"requiresConfirmation": True}, {"group": []},
-               {"parameters": []}, {"applicable-states": ["a"]}]
+    ("change", "label"),
+    [({"requires_confirmation": True}, "2.0.0"), ({"requiresConfirmation": True}, "2.0.0"),
+     ({"group": []}, "2.0.0"), ({"parameters": []}, "2.0.0"),
+     ({"applicable-states": ["a"]}, "2.0.0"), ({"rateLimitPerMinute": 5}, "1.1.0"),
+     ({"description": "Other words."}, "1.0.1")],
 )  # fmt: skip
-def test_a_patch_changes_one_field_in_any_dialect(admin_api, organization, change):
+def test_a_patch_changes_one_field_in_any_dialect(admin_api, organization, change, label):
     before = factories.tool(organization).version.definition
     response = admin_api.patch("/tools/echo", change)
     assert response.status_code == 200, response.content
     after = {key: response.json()[key] for key in before}
     assert len([key for key in before if before[key] != after[key]]) in {1, 2}
-    assert response.json()["version"] == "1.0.1"
+    assert response.json()["version"] == label
 
 
 def test_a_version_may_be_named_once(organization):

@@ -1,0 +1,117 @@
+"""`/api/v1/tools/changes`: what upstreams say that nobody has approved; and versions told apart."""
+
+from uuid import UUID
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import DefinitionBody, ErrorAnswer
+from tools.api.change_bodies import (
+    ApprovalBody,
+    ChangeAnswer,
+    ChangePage,
+    VersionsApart,
+    change_shape,
+)
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
+from tools.api.tools import shown_now
+from tools.catalog import actions, drift
+from tools.catalog.compared import versions_apart
+from tools.errors import Malformed
+from tools.models import Decision, UpstreamChange
+
+DECIDED = {200: DefinitionBody, 404: ErrorAnswer, 409: ErrorAnswer}
+
+
+class ChangeList(CallerView):
+    @extend_schema(
+        operation_id="list_upstream_changes",
+        parameters=[
+            OpenApiParameter("decision", OpenApiTypes.STR, enum=[*Decision.values]),
+            *PAGING,
+        ],
+        responses={200: ChangePage},
+    )
+    def get(self, request: Request) -> Response:
+        """The newest first; those that wait have `decision=open`."""
+        self.require("view_tool")
+        rows = UpstreamChange.objects.filter(
+            tool__organization_id=self.caller.organization_id
+        ).select_related("tool")
+        if wanted := request.query_params.get("decision"):
+            if wanted not in Decision.values:
+                raise Malformed(f"decision must be one of {', '.join(Decision.values)}.")
+            rows = rows.filter(decision=wanted)
+        pages = CursorPages()
+        page: list[UpstreamChange] = pages.paginate_queryset(rows, request, self) or []
+        return pages.get_paginated_response([change_shape(row) for row in page])
+
+
+class ChangeDetail(CallerView):
+    @extend_schema(
+        operation_id="get_upstream_change", responses={200: ChangeAnswer, 404: ErrorAnswer}
+    )
+    def get(self, request: Request, change_id: UUID) -> Response:
+        """With the difference, field by field, and nothing hidden in it."""
+        self.require("view_tool")
+        change = drift.find_change(self.caller.organization_id, change_id)
+        return Response(change_shape(change, whole=True))
+
+
+class ChangeApprove(CallerView):
+    @extend_schema(operation_id="approve_upstream_change", request=ApprovalBody, responses=DECIDED)
+    def post(self, request: Request, change_id: UUID) -> Response:
+        """What was read becomes the next version. Another digest than what was read is refused."""
+        self.require("change_tool")
+        wanted = self.body(ApprovalBody)
+        change = drift.find_change(self.caller.organization_id, change_id)
+        tool = drift.approve_change(
+            change=change, read_digest=wanted["digest"], by=self.actor,
+            note=wanted.get("reason", ""),
+        )  # fmt: skip
+        return Response(shown_now(self, tool.name))
+
+
+class ChangeReject(CallerView):
+    @extend_schema(operation_id="reject_upstream_change", request=ApprovalBody, responses=DECIDED)
+    def post(self, request: Request, change_id: UUID) -> Response:
+        """The approved version stays, and this change does not ask again."""
+        self.require("change_tool")
+        wanted = self.body(ApprovalBody)
+        change = drift.find_change(self.caller.organization_id, change_id)
+        tool = drift.reject_change(
+            change=change, read_digest=wanted["digest"], by=self.actor,
+            reason=wanted.get("reason", ""),
+        )  # fmt: skip
+        return Response(shown_now(self, tool.name))
+
+
+class ToolDifference(CallerView):
+    @extend_schema(
+        operation_id="compare_tool_versions",
+        parameters=[
+            OpenApiParameter("from", OpenApiTypes.STR, required=True, description="A version."),
+            OpenApiParameter("to", OpenApiTypes.STR, description="Absent: the current one."),
+        ],
+        responses={200: VersionsApart, 404: ErrorAnswer},
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """Any two versions, field by field."""
+        self.require("view_tool")
+        tool = actions.find_tool(self.organization, name)
+        before, after = (request.query_params.get(key) for key in ("from", "to"))
+        if not before:
+            raise Malformed("Name the earlier version: ?from=1.0.0.")
+        old, new, found = versions_apart(tool, before, after)
+        return Response(
+            {
+                "tool": tool.name,
+                "before": old.label,
+                "after": new.label,
+                "differences": [one.as_dict() for one in found],
+            }
+        )

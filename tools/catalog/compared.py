@@ -1,0 +1,24 @@
+"""Two versions of a tool side by side."""
+
+from tools.definitions.differences import Difference, differences
+from tools.definitions.tool import in_order
+from tools.errors import NotFound
+from tools.models import Tool, ToolVersion
+
+
+def versions_apart(
+    tool: Tool, before: str, after: str | None
+) -> tuple[ToolVersion, ToolVersion, list[Difference]]:
+    """By their labels; `after` is the current one where it is not named. Raises `NotFound`."""
+    old = find_version(tool, before)
+    new = find_version(tool, after) if after else tool.version
+    assert new is not None
+    return old, new, differences(in_order(old.definition), in_order(new.definition))
+
+
+def find_version(tool: Tool, label: str) -> ToolVersion:
+    """Raises `NotFound`."""
+    found = tool.versions.filter(label=label).first() if "\x00" not in label else None
+    if found is None:
+        raise NotFound(f"{tool.name} has no version {label[:40]!r}.", code="version_not_found")
+    return found

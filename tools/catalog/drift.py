@@ -1,0 +1,188 @@
+"""What an upstream says of a tool, held against what was approved.
+
+A tool whose upstream changed its name, description, schema or annotations is not what somebody
+agreed to any more. Until a person has read the difference its calls are refused, or served by the
+approved version, as the tool says.
+"""
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.changes import difference
+from audit.events import Event, Outcome
+from tools.catalog.actions import changing, read, update_tool
+from tools.definitions.differences import Difference, differences
+from tools.definitions.tool import digest, in_order
+from tools.errors import Conflict, NotFound
+from tools.models import Decision, OnDrift, Tool, ToolStatus, UpstreamChange
+
+CHANGED = "Its upstream changed. A person must read the difference first."
+REJECTED = "Its upstream says what a person has rejected."
+
+
+@transaction.atomic
+def note_upstream(*, tool: Tool, seen: Any, by: Actor) -> UpstreamChange | None:
+    """What the upstream says of the tool now, as a definition. None where it is what was approved.
+
+    Safe to repeat: one change asks once. Raises `InvalidDefinition` for what is none.
+    """
+    canonical = read(seen, builtin=False)
+    tool = changing(tool)
+    assert tool.version is not None
+    said = digest(canonical)
+    if said == tool.version.digest:
+        _withdraw(tool, by)
+        return None
+    change, new = UpstreamChange.objects.get_or_create(
+        tool=tool, digest=said, defaults={"seen": canonical}
+    )
+    if change.decision == Decision.WITHDRAWN:
+        _decide(change, Decision.OPEN, by)
+        new = True
+    _supersede(tool, change, by)
+    rejected = change.decision == Decision.REJECTED
+    _close(tool, REJECTED if rejected else CHANGED)
+    if new:
+        _record(Event.TOOL_DRIFT, tool, by, change, before=tool.version.definition, after=canonical)
+    return change
+
+
+def difference_of(change: UpstreamChange) -> list[Difference]:
+    """Field by field, against the version that is approved now."""
+    version = change.tool.version
+    assert version is not None
+    return differences(in_order(version.definition), in_order(change.seen))
+
+
+@transaction.atomic
+def approve_change(*, change: UpstreamChange, read_digest: str, by: Actor, note: str = "") -> Tool:
+    """What the upstream says becomes the tool's next version, and the tool is in use again.
+
+    `read_digest` names what was read: another is refused, for that one nobody has read.
+    """
+    tool, change = _deciding(change, read_digest)
+    tool = update_tool(tool=tool, definition=change.seen, by=by, note=note)
+    _decide(change, Decision.APPROVED, by, note)
+    _open(tool)
+    _record(Event.DRIFT_APPROVE, tool, by, change, after={"digest": change.digest})
+    return tool
+
+
+@transaction.atomic
+def reject_change(*, change: UpstreamChange, read_digest: str, by: Actor, reason: str) -> Tool:
+    """The approved version stays. The same change does not ask again."""
+    tool, change = _deciding(change, read_digest)
+    _decide(change, Decision.REJECTED, by, reason)
+    _close(tool, REJECTED)
+    _record(Event.DRIFT_REJECT, tool, by, change, after={"digest": change.digest}, reason=reason)
+    return tool
+
+
+@transaction.atomic
+def set_on_drift(*, tool: Tool, policy: OnDrift, by: Actor) -> Tool:
+    """From the next change of its upstream on; what waits is settled as well. Safe to repeat."""
+    tool = changing(tool)
+    before = tool.on_drift
+    if before == policy:
+        return tool
+    tool.on_drift = policy
+    tool.save(update_fields=["on_drift", "updated_at"])
+    waiting = tool.upstream_changes.filter(decision=Decision.OPEN).exists()
+    if policy == OnDrift.SERVE:
+        _open(tool)
+    elif waiting:
+        _close(tool, CHANGED)
+    record(
+        Event.TOOL_UPDATE, by=by, outcome=Outcome.CHANGED, subject=tool.name,
+        details=dict(difference({"on_drift": before}, {"on_drift": policy})),
+    )  # fmt: skip
+    return tool
+
+
+def find_change(organization_id: Any, identifier: Any) -> UpstreamChange:
+    """Raises `NotFound`, also for another organization's."""
+    found = (
+        UpstreamChange.objects.select_related("tool__version", "tool__organization")
+        .filter(tool__organization_id=organization_id, pk=identifier)
+        .first()
+    )
+    if found is None:
+        raise NotFound("There is no such change.", code="change_not_found")
+    return found
+
+
+def _deciding(change: UpstreamChange, read_digest: str) -> tuple[Tool, UpstreamChange]:
+    """Both as they are now, behind the organization's lock."""
+    tool = changing(change.tool)
+    change = UpstreamChange.objects.get(pk=change.pk)
+    if change.digest != read_digest:
+        raise Conflict(
+            "The digest is not that of this change: read the difference again.",
+            code="change_not_read",
+        )
+    if change.decision != Decision.OPEN:
+        raise Conflict(f"The change was {change.decision} already.", code="change_decided")
+    return tool, change
+
+
+def _withdraw(tool: Tool, by: Actor) -> None:
+    waiting = list(tool.upstream_changes.filter(decision__in=[Decision.OPEN, Decision.REJECTED]))
+    opened = [one for one in waiting if one.decision == Decision.OPEN]
+    for change in opened:
+        _decide(change, Decision.WITHDRAWN, by)
+        _record(Event.DRIFT_WITHDRAWN, tool, by, change, before={"digest": change.digest})
+    if waiting:
+        _open(tool)
+
+
+def _supersede(tool: Tool, latest: UpstreamChange, by: Actor) -> None:
+    """Of several changes only the latest can be approved: the others are said by nobody now."""
+    for change in tool.upstream_changes.filter(decision=Decision.OPEN).exclude(pk=latest.pk):
+        _decide(change, Decision.WITHDRAWN, by)
+
+
+def _decide(change: UpstreamChange, decision: Decision, by: Actor, reason: str = "") -> None:
+    change.decision, change.reason = decision, reason[:500]
+    over = decision != Decision.OPEN
+    change.decided_at = timezone.now() if over else None
+    change.decided_by = f"{by.kind}:{by.name}"[:200] if over else ""
+    change.save(update_fields=["decision", "reason", "decided_at", "decided_by"])
+
+
+def _close(tool: Tool, why: str) -> None:
+    if tool.on_drift == OnDrift.SERVE or tool.status not in {
+        ToolStatus.ACTIVE,
+        ToolStatus.QUARANTINED,
+    }:
+        return
+    tool.status, tool.status_reason = ToolStatus.QUARANTINED, why
+    tool.save(update_fields=["status", "status_reason", "updated_at"])
+
+
+def _open(tool: Tool) -> None:
+    if tool.status == ToolStatus.QUARANTINED:
+        tool.status, tool.status_reason = ToolStatus.ACTIVE, ""
+        tool.save(update_fields=["status", "status_reason", "updated_at"])
+
+
+def _record(
+    event: Event,
+    tool: Tool,
+    by: Actor,
+    change: UpstreamChange,
+    *,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    **more: Any,
+) -> None:
+    record(
+        event,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=tool.name,
+        digest=change.digest,
+        details={"change": str(change.pk), **difference(before, after), **more},
+    )

@@ -1,0 +1,139 @@
+"""What tells two definitions apart, field by field, in a form that hides nothing.
+
+Parameters are told apart by their names, so that one that moved is not two that changed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from enum import StrEnum
+from typing import Any
+
+from tools.definitions.visible import hidden_in, lookalikes_in, visible
+
+Json = Any
+_NAMED = frozenset({"parameters"})  # lists whose members have names
+MOST = 500  # differences that are told one by one
+
+
+class Kind(StrEnum):
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`path` is a JSON pointer; texts are shown with what is unseen in them named.
+
+    `warnings` tell of unseen and look-alike characters that came with the change.
+    """
+
+    path: str
+    kind: Kind
+    before: Json
+    after: Json
+    warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"kind": str(self.kind), "warnings": list(self.warnings)}
+
+
+def differences(before: Json, after: Json) -> list[Difference]:
+    """At most `MOST`, in the order of the fields of the later definition."""
+    return [found for _, found in zip(range(MOST), _between(before, after, ""), strict=False)]
+
+
+def alarming(text: str) -> list[str]:
+    """What a person would not see in a text."""
+    hidden = [f"holds {one}, which cannot be seen" for one in hidden_in(text)]
+    alike = dict.fromkeys(f"holds {one.told}" for one in lookalikes_in(text))
+    return [*hidden, *alike]
+
+
+def words_changed(before: str, after: str) -> list[tuple[str, str]]:
+    """Two texts as pieces, each `same`, `removed` or `added`, for a page to mark."""
+    old, new = visible(before).split(" "), visible(after).split(" ")
+    pieces: list[tuple[str, str]] = []
+    for what, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            pieces.append(("same", " ".join(old[a:b])))
+            continue
+        if a < b:
+            pieces.append(("removed", " ".join(old[a:b])))
+        if c < d:
+            pieces.append(("added", " ".join(new[c:d])))
+    return pieces
+
+
+def _between(before: Json, after: Json, path: str) -> Iterator[Difference]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        yield from _of_members(before, after, path)
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _of_lists(before, after, path)
+    elif before != after or isinstance(before, bool) != isinstance(after, bool):
+        yield _one(path, Kind.CHANGED, before, after)
+
+
+def _of_members(before: dict[str, Json], after: dict[str, Json], path: str) -> Iterator[Difference]:
+    gone = [key for key in before if key not in after]
+    for key in [*after, *gone]:
+        place = f"{path}/{visible(key).replace('~', '~0').replace('/', '~1')}"
+        if key not in after:
+            yield _one(place, Kind.REMOVED, before[key], None)
+        elif key not in before:
+            yield _one(place, Kind.ADDED, None, after[key])
+        elif key in _NAMED:
+            yield from _of_named(before[key], after[key], place)
+        else:
+            yield from _between(before[key], after[key], place)
+
+
+def _of_named(before: Json, after: Json, path: str) -> Iterator[Difference]:
+    old, new = _by_name(before), _by_name(after)
+    if old is None or new is None:
+        yield from _between(before, after, path)
+        return
+    yield from _of_members(old, new, path)
+    if [name for name in old if name in new] != [name for name in new if name in old]:
+        yield _one(f"{path}/order", Kind.CHANGED, list(old), list(new))
+
+
+def _by_name(items: Json) -> dict[str, Json] | None:
+    if not isinstance(items, list) or not all(isinstance(one, dict) for one in items):
+        return None
+    named = {str(one.get("name")): one for one in items}
+    return named if len(named) == len(items) else None
+
+
+def _of_lists(before: list[Json], after: list[Json], path: str) -> Iterator[Difference]:
+    for at in range(max(len(before), len(after))):
+        place = f"{path}/{at}"
+        if at >= len(after):
+            yield _one(place, Kind.REMOVED, before[at], None)
+        elif at >= len(before):
+            yield _one(place, Kind.ADDED, None, after[at])
+        else:
+            yield from _between(before[at], after[at], place)
+
+
+def _one(path: str, kind: Kind, before: Json, after: Json) -> Difference:
+    warnings = [one for one in _warnings(after) if one not in set(_warnings(before))]
+    return Difference(path, kind, shown(before), shown(after), tuple(dict.fromkeys(warnings)))
+
+
+def _warnings(value: Json) -> list[str]:
+    if isinstance(value, str):
+        return alarming(value)
+    if isinstance(value, dict):
+        return [one for pair in value.items() for part in pair for one in _warnings(part)]
+    return [one for part in value for one in _warnings(part)] if isinstance(value, list) else []
+
+
+def shown(value: Json) -> Json:
+    """The same value with its texts made visible."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(key): shown(one) for key, one in value.items()}
+    return [shown(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,174 @@
+"""Semantic versions of definitions: what a change means to those who call the tool."""
+
+import re
+from enum import IntEnum
+from functools import total_ordering
+from typing import Any, NamedTuple
+
+from tools.definitions.vocabulary import Delivery
+
+_FORM = re.compile(
+    r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})"
+    r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?",
+    re.ASCII,
+)
+_WORDS = frozenset({"description", "title", "examples", "default", "$comment"})  # bind nobody
+# From what may be repeated freely to what may not be repeated at all.
+_CAREFUL = (Delivery.PURE, Delivery.IDEMPOTENT, Delivery.TRANSACTIONAL, Delivery.EXTERNAL)
+
+
+class Change(IntEnum):
+    PATCH = 0
+    MINOR = 1
+    MAJOR = 2
+
+
+@total_ordering
+class Version(NamedTuple):
+    major: int
+    minor: int
+    patch: int
+    before: tuple[tuple[int, int, str], ...] = ()  # of a pre-release, as they are compared
+
+    def __lt__(self, other: tuple[Any, ...]) -> bool:
+        return self._order() < Version(*other)._order()
+
+    def _order(self) -> tuple[Any, ...]:
+        return (self.major, self.minor, self.patch, not self.before, self.before)
+
+    def bumped(self, change: Change) -> "Version":
+        if self.before:
+            return Version(self.major, self.minor, self.patch)
+        if change == Change.MAJOR:
+            return Version(self.major + 1, 0, 0)
+        if change == Change.MINOR:
+            return Version(self.major, self.minor + 1, 0)
+        return Version(self.major, self.minor, self.patch + 1)
+
+    @property
+    def label(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+def parse(label: str) -> Version | None:
+    """None for what is no semantic version (semver.org 2.0.0)."""
+    found = _FORM.fullmatch(label)
+    if found is None:
+        return None
+    parts = found[4].split(".") if found[4] else []
+    before = tuple((0, int(one), "") if one.isdecimal() else (1, 0, one) for one in parts)
+    return Version(int(found[1]), int(found[2]), int(found[3]), before)
+
+
+def change_between(old: dict[str, Any], new: dict[str, Any]) -> Change:
+    """What callers of the old definition must know of the new one."""
+    return max(
+        _of_input(old["input_schema"], new["input_schema"]),
+        _of_output(old["output_schema"], new["output_schema"]),
+        _of_effects(old, new),
+        _of_doors(old, new),
+        _of_terms(old, new),
+    )
+
+
+def _of_input(old: dict[str, Any], new: dict[str, Any]) -> Change:
+    """Callers write it: what they wrote must still be taken."""
+    if set(new.get("required") or []) - set(old.get("required") or []):
+        return Change.MAJOR
+    if _open(old) and not _open(new):
+        return Change.MAJOR
+    had, has = _properties(old), _properties(new)
+    if set(had) - set(has):
+        return Change.MAJOR
+    kept = max((_of_value(had[name], has[name]) for name in had), default=Change.PATCH)
+    grown = set(has) - set(had) or set(old.get("required") or []) - set(new.get("required") or [])
+    rest = _of_rest(old, new)
+    return max(kept, rest, Change.MINOR if grown else Change.PATCH)
+
+
+def _of_value(old: Any, new: Any) -> Change:
+    """Of what may be passed: more is minor, anything else that binds is major."""
+    before, after = _binding(old), _binding(new)
+    if before == after:
+        return Change.PATCH
+    if isinstance(before, dict) and isinstance(after, dict):
+        choices = before.pop("enum", None), after.pop("enum", None)
+        if before == after and choices[0] and (not choices[1] or _within(*choices)):
+            return Change.MINOR
+    return Change.MAJOR
+
+
+def _of_output(old: dict[str, Any], new: dict[str, Any]) -> Change:
+    """Callers read it: what they read must still come."""
+    if _binding(old) == _binding(new):
+        return Change.PATCH
+    if not old:
+        return Change.MINOR
+    had, has = _properties(old), _properties(new)
+    same = all(name in has and _binding(had[name]) == _binding(has[name]) for name in had)
+    promised = set(old.get("required") or []) <= set(new.get("required") or [])
+    grown = had and same and promised and _of_rest(old, new) == Change.PATCH
+    return Change.MINOR if grown else Change.MAJOR
+
+
+def _of_rest(old: dict[str, Any], new: dict[str, Any]) -> Change:
+    told = {"properties", "required", "additionalProperties"} | _WORDS
+    rest = [{key: _binding(one[key]) for key in one if key not in told} for one in (old, new)]
+    return Change.PATCH if rest[0] == rest[1] else Change.MAJOR
+
+
+def _of_effects(old: dict[str, Any], new: dict[str, Any]) -> Change:
+    riskier = _CAREFUL.index(new["delivery"]) > _CAREFUL.index(old["delivery"])
+    acts = [one["constraints"]["allow_side_effects"] for one in (old, new)]
+    if riskier or acts == [False, True]:
+        return Change.MAJOR
+    changed = acts[0] != acts[1] or new["delivery"] != old["delivery"]
+    return Change.MINOR if changed else Change.PATCH
+
+
+def _of_doors(old: dict[str, Any], new: dict[str, Any]) -> Change:
+    """Who reaches it, and when: a door that closes shuts callers out."""
+    groups = _doors(old["group"], "default"), _doors(new["group"], "default")
+    states = _doors(old["available_in_states"], "*"), _doors(new["available_in_states"], "*")
+    fewer = not groups[0] <= groups[1] or not ("*" in states[1] or states[0] <= states[1])
+    asked = set(new["required_permissions"]) - set(old["required_permissions"])
+    held = new["requires_confirmation"] and not old["requires_confirmation"]
+    if fewer or asked or held or old["state"] != new["state"]:
+        return Change.MAJOR
+    keys = ("group", "available_in_states", "required_permissions", "requires_confirmation")
+    return Change.MINOR if any(old[key] != new[key] for key in keys) else Change.PATCH
+
+
+def _of_terms(old: dict[str, Any], new: dict[str, Any]) -> Change:
+    keys = ("rate_limit_per_minute", "cost_per_invocation", "cache_ttl", "argument_validation")
+    return Change.MINOR if any(old[key] != new[key] for key in keys) else Change.PATCH
+
+
+def _binding(schema: Any) -> Any:
+    """A schema without the words that only tell."""
+    if isinstance(schema, list):
+        return [_binding(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _binding(one) for key, one in schema.items() if key not in _WORDS}
+    named = schema.get("properties")  # a property may have the name of such a word
+    if isinstance(named, dict):
+        kept["properties"] = {key: _binding(one) for key, one in named.items()}
+    return kept
+
+
+def _within(old: list[Any], new: list[Any]) -> bool:
+    return all(one in new for one in old)
+
+
+def _open(schema: dict[str, Any]) -> bool:
+    return schema.get("additionalProperties", True) is not False
+
+
+def _properties(schema: dict[str, Any]) -> dict[str, Any]:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _doors(names: list[str] | None, absent: str) -> set[str]:
+    return {absent} if names is None else set(names)

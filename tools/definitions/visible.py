@@ -1,0 +1,112 @@
+"""Text as a person must see it: what cannot be seen is named, and what looks like something else.
+
+A model reads every character; a person who compares two descriptions sees only ink.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+
+from confusable_homoglyphs import confusables
+
+_PLAIN_CONTROLS = frozenset("\n\t")
+_UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+_FILLERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5\u180b\u180c\u180d\u180f")
+_WORD = re.compile(r"\w+")
+_SEPARATORS = re.compile(r"[-_.\s]+")
+# Pairs that TR39 lists and that letters beyond ASCII are not needed for.
+_ALIKE = (("rn", "m"), ("0", "o"), ("1", "l"), ("|", "l"))
+
+
+@dataclass(frozen=True, slots=True)
+class Lookalike:
+    """A character that looks like a Latin one. `at` counts characters of the text."""
+
+    at: int
+    character: str
+    name: str
+    looks_like: str
+
+    @property
+    def told(self) -> str:
+        return f"{point(self.character)} {self.name}, which looks like {self.looks_like!r}"
+
+
+def point(character: str) -> str:
+    return f"U+{ord(character):04X}"
+
+
+def unseen(character: str) -> bool:
+    """Whether it leaves no mark of its own on a page, or one that reads as a plain space."""
+    if character in _PLAIN_CONTROLS or character == " ":
+        return False
+    category = unicodedata.category(character)
+    if category in _UNSEEN or category == "Zs" or character in _FILLERS:
+        return True
+    return 0xFE00 <= ord(character) <= 0xFE0F or 0xE0100 <= ord(character) <= 0xE01EF
+
+
+def visible(text: str) -> str:
+    """The text with each unseen character as `‹U+200B ZERO WIDTH SPACE›`."""
+    return "".join(_named(one) if unseen(one) else one for one in text)
+
+
+def hidden_in(text: str) -> list[str]:
+    """Each unseen character of a text once, in the order in which they come."""
+    return list(dict.fromkeys(_named(one)[1:-1] for one in text if unseen(one)))
+
+
+def lookalikes_in(text: str) -> list[Lookalike]:
+    """Characters that pass for Latin ones, in words that hold Latin letters too, or nothing else.
+
+    A word wholly of another script is that script's; one that passes for Latin throughout is not.
+    """
+    found = []
+    for word in _WORD.finditer(text):
+        alike = [_alike(word.start() + at, one) for at, one in enumerate(word[0])]
+        strange = [one for one in alike if one is not None]
+        letters = [one for one in word[0] if one.isalpha()]
+        latin = any(one.isascii() for one in letters)
+        if strange and (latin or len(strange) == len(letters)):
+            found += strange
+    return found
+
+
+@lru_cache(maxsize=20_000)
+def skeleton(name: str) -> str:
+    """What a name looks like (UTS 39, 4, with case and separators left out): two names that read
+    alike have one skeleton."""
+    parts = unicodedata.normalize("NFKD", name).replace("I", "l")
+    seen = "".join(one for one in parts if not unseen(one) and not unicodedata.combining(one))
+    latin = "".join(_latin(one) or one for one in seen).casefold()
+    bare = _SEPARATORS.sub("", latin)
+    for pair, one in _ALIKE:
+        bare = bare.replace(pair, one)
+    return bare
+
+
+def _named(character: str) -> str:
+    name = unicodedata.name(character, "")
+    return f"‹{point(character)} {name}›" if name else f"‹{point(character)}›"
+
+
+def _alike(at: int, character: str) -> Lookalike | None:
+    latin = _latin(character)
+    if not latin:
+        return None
+    return Lookalike(at, character, unicodedata.name(character, "?"), latin)
+
+
+@lru_cache(maxsize=4096)
+def _latin(character: str) -> str:
+    """The Latin letter or digit it looks like; empty for ASCII, and for what looks like none."""
+    if character.isascii():
+        return ""
+    plain = unicodedata.normalize("NFKC", character)
+    if plain.isascii() and plain.isalnum():
+        return plain
+    if unicodedata.normalize("NFD", character)[0].isascii():
+        return ""  # é is é
+    listed = confusables.confusables_data.get(character, [])
+    return next((one["c"] for one in listed if one["c"].isascii() and one["c"].isalnum()), "")

@@ -1,0 +1,384 @@
+"""A definition as a form: its questions with their answers, and the answers back as a definition.
+
+The form refuses only what cannot be written down at all, such as broken JSON. Whether a definition
+is good, `read_definition` says, as it does to everybody.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.definitions import schemas, strict_json
+from tools.definitions.implementations import READERS
+from tools.definitions.vocabulary import (
+    ArgumentValidation,
+    Category,
+    Delivery,
+    Isolation,
+    ParameterType,
+    ToolType,
+)
+from tools.ui.inputs import Input, Widget, choices, placed
+from tools.ui.shown import pretty
+
+DEFAULT, THESE, NONE = "default", "these", "none"
+_GROUPS = ((DEFAULT, "default"), (THESE, "these:"), (NONE, "none: only through *"))
+_STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
+_LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))
+_KEPT = ("metadata", "cost_per_cache_hit")
+_ROW = ("name", "type", "description", "required", "default", "enum", "schema")
+
+
+@dataclass
+class Section:
+    title: str
+    inputs: list[Input]
+    help: str = ""
+
+
+@dataclass
+class Row:
+    """One argument; its questions are numbered by where it stands."""
+
+    at: int
+    inputs: dict[str, Input]
+
+    @classmethod
+    def of(cls, at: int, values: Mapping[str, str]) -> "Row":
+        asked = {name: _argument(at, name) for name in _ROW}
+        for name, one in asked.items():
+            one.value = values.get(name, one.value)
+        return cls(at, asked)
+
+    @property
+    def values(self) -> dict[str, str]:
+        return {name: one.value for name, one in self.inputs.items()}
+
+    @property
+    def label(self) -> str:
+        return self.inputs["name"].value or f"argument {self.at + 1}"
+
+    @property
+    def detailed(self) -> bool:
+        """Whether it says more than most do, or something of that is wrong."""
+        rare = [self.inputs[name] for name in ("default", "enum", "schema")]
+        return any(one.value or one.errors for one in rare)
+
+
+@dataclass
+class Draft:
+    sections: list[Section]
+    rows: list[Row]
+    kind: str
+    kept: dict[str, Any] = field(default_factory=dict)  # what the form does not ask
+    flaws: list[dict[str, str]] = field(default_factory=list)  # that belong to no question
+    digest: str = ""  # of the version it began with
+
+    @property
+    def inputs(self) -> list[Input]:
+        return [one for section in self.sections for one in section.inputs]
+
+    @property
+    def every(self) -> list[Input]:
+        return self.inputs + [one for row in self.rows for one in row.inputs.values()]
+
+    @property
+    def flawed(self) -> bool:
+        return bool(self.flaws) or any(one.errors for one in self.every)
+
+    def place(self, flaws: list[dict[str, str]]) -> None:
+        self.flaws += placed(flaws, self.every)
+
+    def arrange(self, what: str, at: int) -> None:
+        """Add an argument at the end, or remove one, or move one up or down."""
+        values = [row.values for row in self.rows]
+        if what == "add" and len(values) < schemas.MAX_PROPERTIES:
+            values.append({})
+        elif what == "remove" and at < len(values):
+            values.pop(at)
+        elif what == "up" and 0 < at < len(values):
+            values[at - 1], values[at] = values[at], values[at - 1]
+        elif what == "down" and at < len(values) - 1:
+            values[at + 1], values[at] = values[at], values[at + 1]
+        self.rows = [Row.of(number, one) for number, one in enumerate(values)]
+
+
+def new_draft(kind: str) -> Draft:
+    return _empty(kind, {})
+
+
+def draft_of(definition: dict[str, Any], digest: str) -> Draft:
+    """The form filled with what a definition says."""
+    draft = _empty(definition["type"], definition)
+    draft.digest = digest
+    for one in draft.inputs:
+        one.value = _shown(one, definition)
+    draft.rows = [Row.of(at, _row_of(item)) for at, item in enumerate(definition["parameters"])]
+    return draft
+
+
+def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> Draft:
+    """The form as somebody filled it in; `definition` is what it began with."""
+    kind = definition["type"] if definition else data.get("type", "")
+    draft = _empty(kind if kind in READERS else ToolType.CODE, definition or {})
+    draft.digest = data.get("digest", "")[:100]
+    for one in draft.inputs:
+        one.value = data.get(one.key, "").replace("\r\n", "\n")
+    draft.rows = [Row.of(at, _sent(data, at)) for at in range(_count(data))]
+    return draft
+
+
+def definition_from(draft: Draft) -> dict[str, Any]:
+    """What the answers say, with what the form does not ask. Unreadable ones have their reason."""
+    told = {one.key: one for one in draft.inputs}
+    raw: dict[str, Any] = {
+        key: told[key].value.strip() or None for key in ("title", "state", "cache_ttl")
+    }
+    raw |= {key: told[key].value for key in ("name", "description", "category", "delivery")}
+    raw |= {key: _words(told[key].value) for key in ("required_permissions", "capabilities")}
+    raw["type"] = draft.kind
+    raw["argument_validation"] = told["argument_validation"].value
+    raw["requires_confirmation"] = bool(told["requires_confirmation"].value)
+    raw["group"] = _listed(told["group_kind"].value, told["group"].value)
+    raw["available_in_states"] = _listed(
+        told["available_in_states_kind"].value, told["available_in_states"].value
+    )
+    raw["rate_limit_per_minute"] = _number(told["rate_limit_per_minute"])
+    raw["cost_per_invocation"] = told["cost_per_invocation"].value.strip() or "0"
+    raw["output_schema"] = _json(told["output_schema"], {})
+    raw["constraints"] = _constraints(told)
+    raw["implementation"] = _implementation(told)
+    raw |= _interface(draft, told)
+    return draft.kept | raw
+
+
+def _empty(kind: str, definition: dict[str, Any]) -> Draft:
+    kept: dict[str, Any] = {
+        key: definition[key] for key in ("metadata", "cost_per_cache_hit") if key in definition
+    }
+    sections = [_identity(), _work(kind), _access(), _running(), _schemas()]
+    return Draft(sections, [], kind, kept)
+
+
+def _identity() -> Section:
+    return Section(
+        "What it is",
+        [
+            Input("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
+            Input("title", "Title", help="As people read it."),
+            Input("category", "Category", Widget.SELECT, options=choices(Category), value="System"),
+            Input(
+                "description",
+                "Description",
+                Widget.AREA,
+                required=True,
+                help="What models read before they choose it.",
+            ),
+        ],
+    )
+
+
+def _work(kind: str) -> Section:
+    if kind == ToolType.CODE:
+        at = "implementation."
+        return Section(
+            "What runs",
+            [
+                Input("language", "Language", Widget.SELECT, place=f"{at}language",
+                      options=_LANGUAGES),
+                Input("entry_point", "Function", place=f"{at}entry_point", value="main"),
+                Input("source", "Source", Widget.CODE, place=f"{at}source", required=True,
+                      value="def main(parameters):\n    return None\n"),
+            ],
+        )  # fmt: skip
+    words = "What it is made of, as JSON; see the type's section in the tool authors' guide."
+    return Section("What runs", [
+        Input("implementation", "Implementation", Widget.CODE, words, value="{}")
+    ])  # fmt: skip
+
+
+def _access() -> Section:
+    states = "available_in_states"
+    return Section(
+        "Who may call it, and when",
+        [
+            Input("group_kind", "Groups", Widget.SELECT, options=_GROUPS, value=DEFAULT),
+            Input("group", "Names of groups", help="Separated by commas."),
+            Input(f"{states}_kind", "States", Widget.SELECT, options=_STATES, value=DEFAULT),
+            Input(states, "Names of states", help="Separated by commas."),
+            Input("state", "State after success", help="Empty: the state stays."),
+            Input("required_permissions", "Permissions", help="Separated by commas."),
+            Input("requires_confirmation", "A person must confirm each call", Widget.CHECK),
+        ],
+    )
+
+
+def _running() -> Section:
+    at = "constraints."
+    return Section(
+        "How it runs",
+        [
+            Input("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
+                  value=Delivery.EXTERNAL, help="external: at most once. pure: no effect at all."),
+            Input("argument_validation", "Arguments that do not fit", Widget.SELECT, "", "", False,
+                  _VALIDATION, ArgumentValidation.ENFORCE),
+            Input("max_execution_time", "Time at most", place=f"{at}max_execution_time",
+                  value="PT30S", help="ISO 8601, such as PT30S or PT5M."),
+            Input("max_output_size", "Output at most, bytes", place=f"{at}max_output_size",
+                  value="10485760"),
+            Input("required_isolation", "Isolation", Widget.SELECT, "", f"{at}required_isolation",
+                  False, choices(one for one in Isolation if one != Isolation.NONE), "Standard"),
+            Input("sandbox_profile", "Sandbox profile", place=f"{at}sandbox_profile"),
+            Input("rate_limit_per_minute", "Calls a minute", help="Empty: no limit."),
+            Input("cost_per_invocation", "Cost per call", value="0"),
+            Input("cache_ttl", "Answers may be kept for", help="Of pure tools only: PT5M."),
+            Input("capabilities", "Capabilities", help="Separated by commas."),
+            Input("allow_side_effects", "It may have side effects", Widget.CHECK,
+                  place=f"{at}allow_side_effects", value="yes"),
+        ],
+    )  # fmt: skip
+
+
+_VALIDATION = (
+    (ArgumentValidation.ENFORCE, "are refused"),
+    (ArgumentValidation.WARN, "pass with a warning"),
+    (ArgumentValidation.OFF, "pass unchanged"),
+)
+
+
+def _schemas() -> Section:
+    return Section(
+        "Schemas",
+        [
+            Input("input_schema", "Input schema instead of arguments", Widget.CODE,
+                  "A JSON Schema, for inputs that a list of arguments cannot tell. Else empty."),
+            Input("output_schema", "Output schema", Widget.CODE,
+                  "What it must return. Empty: anything."),
+        ],
+    )  # fmt: skip
+
+
+def _argument(at: int, name: str) -> Input:
+    key, place = f"argument-{at}-{name}", f"parameters[{at}].{name}"
+    kinds = choices(ParameterType)
+    made = {
+        "name": Input(key, "Name", place=place, required=True),
+        "type": Input(key, "Type", Widget.SELECT, "", place, False, kinds, ParameterType.STRING),
+        "description": Input(key, "Description", place=place, required=True),
+        "required": Input(key, "Required", Widget.CHECK, place=place),
+        "default": Input(key, "Default", help="As JSON, such as 5 or \"a\".", place=place),
+        "enum": Input(key, "One of", help="As a JSON list.", place=place),
+        "schema": Input(key, "Schema", Widget.CODE, "A JSON Schema that says more.", place),
+    }  # fmt: skip
+    return made[name]
+
+
+def _shown(one: Input, definition: dict[str, Any]) -> str:
+    """The answer to a question, read off a definition."""
+    key = one.key
+    if key.endswith("_kind"):
+        names = definition[key.removesuffix("_kind")]
+        return DEFAULT if names is None else THESE if names else NONE
+    if key == "input_schema":
+        return "" if definition["parameters"] else _json_text(definition["input_schema"])
+    value = _found(one.answers, definition)
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if one.widget == Widget.CODE and not isinstance(value, str):
+        return _json_text(value)
+    return ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
+
+
+def _found(place: str, definition: dict[str, Any]) -> Any:
+    value: Any = definition
+    for part in place.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _json_text(value: Any) -> str:
+    return pretty(value) if value else ""
+
+
+def _row_of(parameter: dict[str, Any]) -> dict[str, str]:
+    values = {key: str(parameter[key] or "") for key in ("name", "type", "description")}
+    values["required"] = "yes" if parameter["required"] else ""
+    for key in ("default", "enum", "schema"):
+        values[key] = "" if parameter[key] is None else pretty(parameter[key])
+    return values
+
+
+def _count(data: Mapping[str, str]) -> int:
+    text = data.get("arguments", "0")
+    return min(int(text), schemas.MAX_PROPERTIES) if text.isdecimal() and len(text) < 6 else 0
+
+
+def _sent(data: Mapping[str, str], at: int) -> dict[str, str]:
+    return {name: data.get(f"argument-{at}-{name}", "").replace("\r\n", "\n") for name in _ROW}
+
+
+def _interface(draft: Draft, told: dict[str, Input]) -> dict[str, Any]:
+    parameters = [_parameter(row) for row in draft.rows]
+    if told["input_schema"].value.strip():
+        return {"parameters": parameters, "input_schema": _json(told["input_schema"], {})}
+    return {"parameters": parameters}
+
+
+def _parameter(row: Row) -> dict[str, Any]:
+    told = row.inputs
+    return {
+        "name": told["name"].value.strip(),
+        "type": told["type"].value,
+        "description": told["description"].value,
+        "required": bool(told["required"].value),
+        "default": _json(told["default"], None),
+        "enum": _json(told["enum"], None),
+        "schema": _json(told["schema"], None),
+    }
+
+
+def _constraints(told: dict[str, Input]) -> dict[str, Any]:
+    profile = told["sandbox_profile"].value.strip()
+    return {
+        "max_execution_time": told["max_execution_time"].value.strip() or None,
+        "max_output_size": _number(told["max_output_size"]),
+        "required_isolation": told["required_isolation"].value,
+        "allow_side_effects": bool(told["allow_side_effects"].value),
+    } | ({"sandbox_profile": profile} if profile else {})
+
+
+def _implementation(told: dict[str, Input]) -> Any:
+    if "implementation" in told:
+        return _json(told["implementation"], {})
+    return {key: told[key].value for key in ("language", "entry_point", "source")}
+
+
+def _listed(kind: str, text: str) -> list[str] | None:
+    """Absent, empty and given are three things (ruling 2)."""
+    if kind == NONE:
+        return []
+    return _words(text) if kind == THESE else None
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _number(one: Input) -> int | None:
+    text = one.value.strip().replace(",", "")
+    if not text:
+        return None
+    if text.isascii() and text.isdecimal() and len(text) < 16:
+        return int(text)
+    one.errors.append("Give a whole number.")
+    return None
+
+
+def _json(one: Input, default: Any) -> Any:
+    if not one.value.strip():
+        return default
+    try:
+        return strict_json.parse(one.value)
+    except strict_json.BadJson as error:
+        one.errors.append(f"This is not JSON that can be used: {error}.")
+        return default

@@ -1,0 +1,131 @@
+"""`/editor/`: writing a tool, and changing one; arguments are added, moved and removed here."""
+
+from typing import Any
+
+from django.http import HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from tools.catalog.actions import find_tool, register_tool, update_tool
+from tools.definitions.implementations import READERS
+from tools.definitions.tool import Definition, in_order, read_definition
+from tools.definitions.vocabulary import ToolType
+from tools.errors import Conflict, InvalidDefinition, ToolcribError
+from tools.models import Tool
+from tools.policy.callers import actor_of
+from tools.policy.people import require
+from tools.ui.access import PageRequest, page
+from tools.ui.drafts import Draft, definition_from, draft_from, draft_of, new_draft
+from tools.ui.shown import Line, difference
+
+TEMPLATE = "ui/editor.html"
+_CHANGED = (
+    "Somebody changed the tool while you wrote. What you wrote is still here: open the tool in"
+    " another window, carry over what is missing, and save again."
+)
+
+
+@require_http_methods(["GET", "POST"])
+@page
+def write_tool(request: PageRequest) -> HttpResponseBase:
+    require(request.caller, "add_tool")
+    if request.method == "GET":
+        kind = request.GET.get("type", "")
+        known = kind in READERS and kind != ToolType.BUILTIN
+        return _shown(request, new_draft(kind if known else ToolType.CODE), None)
+    return _answered(request, draft_from(_plain(request.POST), None), None)
+
+
+@require_http_methods(["GET", "POST"])
+@page
+def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
+    require(request.caller, "change_tool")
+    tool = find_tool(request.user.organization, name)
+    assert tool.version is not None
+    definition = in_order(tool.version.definition)
+    if tool.type == ToolType.BUILTIN:
+        raise Conflict(
+            "A built-in tool is configured in Administration, not written here.",
+            code="tool_is_builtin",
+        )
+    if request.method == "GET":
+        return _shown(request, draft_of(definition, tool.version.digest), tool)
+    return _answered(request, draft_from(_plain(request.POST), definition), tool)
+
+
+def _answered(request: PageRequest, draft: Draft, tool: Tool | None) -> HttpResponseBase:
+    what, _, at = request.POST.get("do", "save").partition(" ")
+    if what in {"add", "remove", "up", "down"}:
+        draft.arrange(what, int(at) if at.isdecimal() and len(at) < 5 else 0)
+        return _shown(request, draft, tool)
+    definition = definition_from(draft)
+    if what == "compare":
+        return _shown(request, draft, tool, lines=_compared(draft, definition, tool))
+    saved = _canonical(draft, definition) and _saved(request, draft, definition, tool)
+    return redirect("tool", name=saved.name) if saved else _shown(request, draft, tool, status=400)
+
+
+def _saved(
+    request: PageRequest, draft: Draft, definition: dict[str, Any], tool: Tool | None
+) -> Tool | None:
+    """The tool as it is now; None where it was refused, which the draft then says."""
+    by = actor_of(request.caller)
+    try:
+        if tool is None:
+            return register_tool(
+                organization=request.user.organization, definition=definition, by=by
+            )
+        assert tool.version is not None
+        if tool.version.digest != draft.digest:
+            draft.flaws.append({"field": "", "message": _CHANGED})
+            return None
+        return update_tool(tool=tool, definition=definition, by=by)
+    except InvalidDefinition as error:
+        flaws = error.details.get("errors") or [{"field": "", "message": error.message}]
+        draft.place(flaws)
+    except ToolcribError as error:
+        draft.flaws.append({"field": "", "message": error.message})
+    return None
+
+
+def _canonical(draft: Draft, definition: dict[str, Any]) -> Definition | None:
+    """None where something is wrong, and every wrong answer then says so."""
+    unreadable = draft.flawed
+    try:
+        canonical = read_definition(definition)
+    except InvalidDefinition as error:
+        draft.place(error.details.get("errors") or [{"field": "", "message": error.message}])
+        return None
+    return None if unreadable else canonical
+
+
+def _compared(draft: Draft, definition: dict[str, Any], tool: Tool | None) -> list[Line] | None:
+    canonical = _canonical(draft, definition)
+    before = in_order(tool.version.definition) if tool and tool.version else None
+    return difference(before, in_order(canonical)) if canonical else None
+
+
+def _shown(
+    request: PageRequest,
+    draft: Draft,
+    tool: Tool | None,
+    *,
+    status: int = 200,
+    lines: list[Line] | None = None,
+) -> HttpResponse:
+    context = {
+        "draft": draft,
+        "tool": tool,
+        "types": [kind for kind in READERS if kind != ToolType.BUILTIN],
+        "lines": lines,
+        "compared": lines is not None,
+    }
+    if request.htmx and request.method == "POST":
+        return render(request, f"{TEMPLATE}#form", context)
+    return render(request, TEMPLATE, context, status=status)
+
+
+def _plain(data: QueryDict) -> dict[str, str]:
+    """What a database cannot hold becomes visible instead of an error of ours."""
+    return {key: str(data[key]).replace("\x00", "\ufffd") for key in data}
