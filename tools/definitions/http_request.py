@@ -101,7 +101,7 @@ def _segment(template: str, arguments: Arguments) -> str:
     if any(map(_climbs, _SLASHES.split(unicodedata.normalize("NFKC", plain)))):
         names = ", ".join(PLACEHOLDER.findall(template))
         raise Unusable(f"The argument {names} is part of the path: '.' and '..' would change it.")
-    return PLACEHOLDER.sub(lambda found: quote(_part(found[1], arguments), safe=""), template)
+    return PLACEHOLDER.sub(lambda found: _encoded(found[1], arguments), template)
 
 
 def _climbs(part: str) -> bool:
@@ -111,15 +111,20 @@ def _climbs(part: str) -> bool:
 
 
 def _part(name: str, arguments: Arguments) -> str:
-    value = given(name, arguments)
-    items = value if isinstance(value, list) else [value]
-    text = ",".join(text_of(name, item) for item in items)
+    text = text_of(name, given(name, arguments))
     if not text or _CONTROL.search(text):
         raise Unusable(
             f"The argument {name} is part of the path: it must not be empty, nor hold control "
             "characters."
         )
     return text
+
+
+def _encoded(name: str, arguments: Arguments) -> str:
+    """The commas between the items of a list stay, those within are escaped."""
+    value = arguments[name]
+    items = value if isinstance(value, list) else [value]
+    return ",".join(quote(text_of(name, item), safe="") for item in items)
 
 
 def _pairs(implementation: dict[str, Any], arguments: Arguments) -> Iterator[str]:

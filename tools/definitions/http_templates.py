@@ -38,11 +38,19 @@ def alone(template: str) -> str | None:
 
 
 def text_of(name: str, value: Any) -> str:
-    """A value in a URL, a header or a form. Raises `Unusable` for what is none there."""
+    """A value in a URL, a header or a form; a list with commas. Raises `Unusable`."""
+    if isinstance(value, list):
+        return ",".join(_item(name, item) for item in value)
+    return _item(name, value)
+
+
+def _item(name: str, value: Any) -> str:
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     if not isinstance(value, str):
-        raise Unusable(f"The argument {name} must be a text, a number or a boolean here.")
+        raise Unusable(
+            f"The argument {name} must be a text, a number, a boolean or a list of them here."
+        )
     return value
 
 

@@ -125,16 +125,18 @@ def _told(job: Run, outcome: SandboxResult, mask: Mask) -> SandboxResult:
         return _answered(outcome, mask)
     if outcome.outcome != Outcome.FAILED:
         return outcome
-    last = outcome.network[-1] if outcome.network else None
-    if outcome.error_code == ErrorCode.EGRESS_UNAVAILABLE or _unanswered(last):
-        if job.definition.raw["delivery"] != Delivery.PURE:
-            return replace(outcome, error_code=ErrorCode.LOST)
+    pure = job.definition.raw["delivery"] == Delivery.PURE
+    if not pure and _unanswered(outcome):
+        return replace(outcome, error_code=ErrorCode.LOST)
     said = mask.text(outcome.error_message or "")
     return replace(outcome, output=None, error_message=_begun(outcome.network) + said)
 
 
-def _unanswered(last: Attempt | None) -> bool:
-    """Something was sent, and nobody knows what became of it."""
+def _unanswered(outcome: SandboxResult) -> bool:
+    """Something was sent, or may have been, and nobody knows what became of it."""
+    if outcome.error_code == ErrorCode.EGRESS_UNAVAILABLE:  # the broker went away meanwhile
+        return True
+    last = outcome.network[-1] if outcome.network else None
     return last is not None and last.bytes_sent > 0 and not last.status
 
 

@@ -35,7 +35,7 @@ def target(arguments, **implementation):
         (7, "7"),
         (True, "true"),
         (1.5, "1.5"),
-        ([1, "a"], "1%2Ca"),
+        ([1, "a,b"], "1,a%2Cb"),
     ],
 )
 def test_a_value_in_the_path_is_one_segment(value, segment):

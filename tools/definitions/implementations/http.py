@@ -1,4 +1,4 @@
-"""Tools that are one HTTP request: method, URL, headers, query, body, and what of the answer counts.
+"""Tools that are one HTTP request: what is sent where, and what of the answer counts.
 
 Where a request goes is written out: no argument has a say in scheme, host, port or method. What an
 argument may be part of, `http_request` says when it is one.
@@ -88,8 +88,7 @@ def _flaw_in_url(url: str) -> str | None:
     place, target = split_url(url)
     if "{" in place or "}" in place:
         return "must name scheme, host and port; placeholders stand behind them, in the path"
-    path, _, query = target.partition("?")
-    if "{" in query:
+    if "{" in target.partition("?")[2]:
         return "may have placeholders in its path; those of the query belong into query"
     plain = PLACEHOLDER.sub("x", target)
     if "{" in plain or "}" in plain:
