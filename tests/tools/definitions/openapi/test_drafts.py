@@ -311,16 +311,15 @@ def places(part, place=()):
 
 @pytest.mark.parametrize("document", [PETSTORE, LIBRARY], ids=["3.0", "3.1"])
 def test_no_odd_document_is_an_accident(document):
-    """Every place of it is once something else; what it is, is drawn."""
+    """A hundred places of it are, one after the other, something else."""
     draw = random.Random(6)
-    for place in [*places(document)][1:]:
+    for place in draw.sample([*places(document)][1:], 100):
         copy = deepcopy(document)
         owner = copy
         for step in place[:-1]:
             owner = owner[step]
-        for value in draw.sample(ODD, 3):
-            owner[place[-1]] = deepcopy(value)
-            try:
-                drafts(copy)
-            except BadDocument:
-                continue
+        owner[place[-1]] = deepcopy(draw.choice(ODD))
+        try:
+            drafts(copy)
+        except BadDocument:
+            continue
