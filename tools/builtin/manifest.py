@@ -78,6 +78,13 @@ def _fetching(organization: str) -> Profile:
     )
 
 
+def _calling(_organization: str) -> Profile:
+    """The same for every organization."""
+    strict = resources.files("sandbox").joinpath("strictjson.py").read_text("utf-8")
+    preload = (("strictjson", strict), *_preloaded("http_call"))
+    return Profile(IsolationLevel.STANDARD, preload=preload)
+
+
 @dataclass(frozen=True, slots=True)
 class Isolated:
     """A built-in that runs behind the wall: its module there and what it may see.
@@ -96,6 +103,9 @@ ISOLATED = {
     "validate_content": Isolated("validate_content", _validating),
     "web_fetch": Isolated("web_fetch", _fetching, network=True),
 }
+
+# No tool of the product: what performs the request of tools of the type http.
+HTTP_CALL = Isolated("http_call", _calling, network=True)
 
 _ENCODING = {
     "name": "encoding",

@@ -13,9 +13,9 @@ from sandbox.egress.rules import read_rule
 from tools.catalog import sealing
 from tools.catalog.hosts import Item, credentials_in
 from tools.catalog.listed import Listed, described
-from tools.definitions.tool import PROFILE_NAME
-from tools.errors import Conflict, Malformed, NotFound
-from tools.models import EgressCredential, Organization, SandboxProfile
+from tools.definitions.tool import PROFILE_NAME, ToolDefinition
+from tools.errors import Conflict, InvalidDefinition, Malformed, NotFound
+from tools.models import EgressCredential, Organization, SandboxProfile, Tool
 
 MASK = "…"
 _HEADER = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -57,7 +57,7 @@ def replace_credential(*, row: EgressCredential, credential: Any, by: Actor) -> 
 
 @transaction.atomic
 def delete_credential(*, row: EgressCredential, by: Actor) -> None:
-    """Raises `Conflict` while a list of hosts names it."""
+    """Raises `Conflict` while a list of hosts or a tool names it."""
     Organization.objects.next_revision(row.organization_id)
     dependants = _dependants(row)
     if dependants:
@@ -98,12 +98,29 @@ def check_named(organization: Organization, field: str, items: list[Item]) -> No
         )
 
 
+def check_of_tool(organization: Organization, tool: ToolDefinition) -> None:
+    """Whether the credential a definition names is there. Raises `InvalidDefinition`.
+
+    Whether the tool's host may have it, the lists of hosts say, when it is called.
+    """
+    name = tool.credential
+    if name is None or organization.egress_credentials.filter(name=name).exists():
+        return
+    flaw = {"field": "implementation.credential", "message": "names no credential of yours"}
+    raise InvalidDefinition("The definition was not accepted: see details.errors.", errors=[flaw])
+
+
 def _dependants(row: EgressCredential) -> list[str]:
     holds = {"allowed_hosts__contains": [{"credential": row.name}]}
     profiles = SandboxProfile.objects.filter(organization_id=row.organization_id, **holds)
     found = [f"sandbox-profile/{name}" for name in profiles.values_list("name", flat=True)]
     own = Organization.objects.filter(pk=row.organization_id, **holds)
-    return [*found, *(f"organization/{slug}" for slug in own.values_list("slug", flat=True))]
+    found += [f"organization/{slug}" for slug in own.values_list("slug", flat=True)]
+    tools = Tool.objects.present().filter(
+        organization_id=row.organization_id,
+        version__definition__implementation__credential=row.name,
+    )
+    return [*found, *(f"tool/{name}" for name in tools.values_list("name", flat=True))]
 
 
 def _read(raw: Any) -> tuple[str, str, str]:

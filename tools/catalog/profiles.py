@@ -130,11 +130,13 @@ def written(row: SandboxProfile) -> Body:
 
 
 def check_reference(organization: Organization, definition: Definition) -> None:
-    """Whether a definition may name the profile it names. Raises `Forbidden`, `InvalidDefinition`.
+    """Whether a definition may name the profile and the credential it names.
 
-    Call it while the organization's row is locked: profiles are deleted under the same lock.
+    Raises `Forbidden`, `InvalidDefinition`. Call it while the organization's row is locked:
+    profiles and credentials are deleted under the same lock.
     """
     tool = ToolDefinition(definition)
+    credentials.check_of_tool(organization, tool)
     if tool.sandbox_profile is None:
         return
     require_license(organization)
@@ -263,8 +265,8 @@ def _check_tools(row: SandboxProfile, backend: Backend) -> None:
 def _flaw_of_backend(backend: Backend, definition: Definition) -> str | None:
     """What a backend cannot run, as an end of a sentence."""
     tool = ToolDefinition(definition)
-    if backend == Backend.MONTY and tool.type == ToolType.BUILTIN:
-        return "runs tools of your own only"
+    if backend == Backend.MONTY and tool.type in {ToolType.BUILTIN, ToolType.HTTP}:
+        return "runs code of your own only"
     if backend != Backend.PROCESS and tool.language != Language.PYTHON:
         return "runs Python only"
     return None

@@ -172,6 +172,11 @@ class ToolDefinition:
         """Of a `code` tool; built-in ones are Python."""
         return Language(self.raw["implementation"].get("language", Language.PYTHON))
 
+    @property
+    def credential(self) -> str | None:
+        """Of an `http` tool: what its host's entry in the list of hosts must name."""
+        return self.raw["implementation"].get("credential") if self.type == ToolType.HTTP else None
+
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """What a parameter is when the caller leaves it out."""

@@ -8,6 +8,7 @@ from sandbox.levels import strongest
 from sandbox.spec import IsolationLevel
 from tools.builtin.manifest import ISOLATED
 from tools.catalog.registry import CatalogProfile, CatalogTool, Snapshot
+from tools.definitions.vocabulary import ToolType
 from tools.models import VOUCHED
 from tools.policy.decision import Question, Verdict, passed
 
@@ -65,6 +66,8 @@ def _of_its_author(tool: CatalogTool) -> IsolationLevel:
 
 
 def _reaches_out(tool: CatalogTool, profile: CatalogProfile | None) -> bool:
+    if tool.definition.type == ToolType.HTTP:
+        return profile is None or profile.allow_network
     if tool.custom:
         return profile is not None and profile.allow_network
     known = ISOLATED.get(tool.definition.raw["implementation"]["entry_point"])

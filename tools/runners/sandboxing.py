@@ -64,7 +64,7 @@ def perform(run: Run, program: Program, around: Surroundings) -> SandboxResult:
     try:
         egress = policy_of(around, run.snapshot)
     except Uncredentialed as error:
-        return _without(error)
+        return without(error)
     spec = SandboxSpec(
         organization=run.organization,
         profile=around.profile,
@@ -80,7 +80,7 @@ def policy_of(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:
     """No door, no rule, and no credential opened. Raises `Uncredentialed`."""
     if around.profile.network == Network.NONE:
         return EgressPolicy()
-    headers = _headers(credentials_in(around.hosts), snapshot)
+    headers = headers_of(credentials_in(around.hosts), snapshot)
     return EgressPolicy(rules_of(around.hosts, headers))
 
 
@@ -88,7 +88,8 @@ class Uncredentialed(Exception):
     """A credential is not there, or cannot be read. The text names it, never its value."""
 
 
-def _headers(names: Iterable[str], snapshot: Snapshot) -> dict[str, Header]:
+def headers_of(names: Iterable[str], snapshot: Snapshot) -> dict[str, Header]:
+    """The header of each. Raises `Uncredentialed`."""
     headers = {}
     for name in names:
         try:
@@ -131,7 +132,7 @@ def _limits(run: Run) -> Limits:
     )
 
 
-def _without(error: Uncredentialed) -> SandboxResult:
+def without(error: Uncredentialed) -> SandboxResult:
     return SandboxResult(
         Outcome.SANDBOX_ERROR,
         error_code=ErrorCode.EGRESS_UNAVAILABLE,

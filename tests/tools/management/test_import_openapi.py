@@ -1,0 +1,85 @@
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from tests.tools.definitions.openapi.documents import one, petstore
+from tools.models import Tool
+
+
+@pytest.fixture
+def document(tmp_path):
+    def write(value, name="api.json"):
+        path = tmp_path / name
+        text = json.dumps(value) if name.endswith(".json") else yaml.safe_dump(value)
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def here(organization):
+    return ("--organization", organization.slug)
+
+
+@pytest.mark.parametrize("name", ["api.json", "api.yaml"])
+def test_a_file_becomes_tools(typed, document, here, organization, name):
+    file = document(petstore(), name)
+    ran = typed("import_openapi", file, *here, "--pick", "listPets", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert [(row["name"], row["result"]) for row in ran.json["items"]] == [("listPets", "created")]
+    assert Tool.objects.filter(organization=organization, name="listPets").exists()
+
+
+def test_a_dry_run_shows_what_would_change(typed, document, here, organization):
+    typed("import_openapi", document(one()), *here)
+    ran = typed("import_openapi", document(one(summary="New")), *here, "--dry-run")
+    assert ran.code == 0
+    assert ran.out.splitlines() == [
+        "updated   one  (GET /x)",
+        "    changes title",
+        "    changes description",
+        "1 updated.",
+    ]
+    assert Tool.objects.get(organization=organization, name="one").version.label == "1.0.0"
+
+
+def test_standard_input_is_read(typed, here, monkeypatch):
+    stdin = SimpleNamespace(buffer=io.BytesIO(json.dumps(one()).encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    options = ("--server", "https://two.example.com", "--group", "a", "b")
+    assert "created   one" in typed("import_openapi", "-", *here, *options).out
+
+
+def test_an_operation_that_is_refused_is_a_failure(typed, document, here):
+    ran = typed("import_openapi", document(petstore()), *here, "--pick", "search", "addPet")
+    assert ran.code == 1
+    assert "deepObject" in ran.out and "2 refused." in ran.out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON"),
+        ('{"a": 1, "a": 2}', "stands twice"),
+        ("a: [", "cannot be read"),
+        ("a: &a [*a]", "cannot be used"),
+        ("!!python/object/apply:os.system [ls]", "cannot be read"),
+        ("hello", "no OpenAPI document"),
+    ],
+)
+def test_what_is_no_document_is_refused(typed, here, tmp_path, text, words):
+    (tmp_path / "x").write_text(text)
+    ran = typed("import_openapi", str(tmp_path / "x"), *here)
+    assert ran.code == 1 and words in ran.err
+
+
+def test_a_file_that_is_not_there_is_refused(typed, here):
+    assert "cannot be read" in typed("import_openapi", "/nowhere", *here).err
+
+
+def test_bad_usage_is_two(typed, here):
+    assert typed("import_openapi", "-", *here, "--credential", "x").code == 2

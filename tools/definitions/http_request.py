@@ -1,0 +1,177 @@
+"""From an http tool and its arguments to the one request they mean. Pure.
+
+An argument is a value and never more than that: not another segment of the path, not another
+header, not another entry of the query. What could be read otherwise is encoded or refused.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from tools.definitions.http_templates import (
+    PLACEHOLDER,
+    Absent,
+    Arguments,
+    Unusable,
+    alone,
+    filled_json,
+    filled_text,
+    given,
+    text_of,
+)
+from tools.definitions.implementations.http import split_url
+
+LONGEST_URL = 16_000
+MOST_BODY = 8 * 1024 * 1024
+_ACCEPT = "application/json, text/*;q=0.9, */*;q=0.5"
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+_HEADER = re.compile(r"[!-~](?:[\t -~]{0,7998}[!-~])?")
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+_SLASHES = re.compile(r"[/\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def request_of(implementation: dict[str, Any], arguments: Arguments) -> Request:
+    """Raises `Unusable`; the text names the argument."""
+    kind, body = _body(implementation, arguments)
+    headers = {"Accept": _ACCEPT} | ({"Content-Type": kind} if kind else {})
+    own = dict(_present(implementation.get("headers", {}), arguments, _header))
+    named = {name.lower() for name in own}
+    headers = {name: text for name, text in headers.items() if name.lower() not in named} | own
+    cookies = dict(_present(implementation.get("cookies", {}), arguments, filled_text))
+    if cookies:
+        pairs = (f"{name}={quote(text, safe='')}" for name, text in cookies.items())
+        headers["Cookie"] = "; ".join(pairs)
+    return Request(implementation["method"], _url(implementation, arguments), headers, body)
+
+
+def _present(
+    entries: dict[str, str], arguments: Arguments, fill: Callable[[str, Arguments], str]
+) -> Iterator[tuple[str, str]]:
+    """Without those whose argument is absent."""
+    for name, template in entries.items():
+        try:
+            yield name, fill(template, arguments)
+        except Absent:
+            continue
+
+
+def _header(template: str, arguments: Arguments) -> str:
+    text = filled_text(template, arguments)
+    if text and not _HEADER.fullmatch(text):
+        names = ", ".join(PLACEHOLDER.findall(template))
+        raise Unusable(
+            f"The argument {names} goes into a header: printable ASCII characters, none of them a "
+            "line break, no space at an end."
+        )
+    return text
+
+
+def _url(implementation: dict[str, Any], arguments: Arguments) -> str:
+    place, target = split_url(implementation["url"])
+    path, _, literal = target.partition("?")
+    segments = [_segment(one, arguments) for one in path.split("/")]
+    query = "&".join([*filter(None, [literal]), *_pairs(implementation, arguments)])
+    url = place + "/".join(segments) + (f"?{query}" if query else "")
+    if len(url) > LONGEST_URL:
+        raise Unusable(f"The arguments make a URL of more than {LONGEST_URL} characters.")
+    return url
+
+
+def _segment(template: str, arguments: Arguments) -> str:
+    """Stays one segment, whoever decodes it."""
+    if not PLACEHOLDER.search(template):
+        return template
+    try:
+        plain = PLACEHOLDER.sub(lambda found: _part(found[1], arguments), template)
+    except Absent as name:
+        raise Unusable(f"The argument {name} is part of the path: it cannot be left out.") from None
+    if any(map(_climbs, _SLASHES.split(unicodedata.normalize("NFKC", plain)))):
+        names = ", ".join(PLACEHOLDER.findall(template))
+        raise Unusable(f"The argument {names} is part of the path: '.' and '..' would change it.")
+    return PLACEHOLDER.sub(lambda found: _encoded(found[1], arguments), template)
+
+
+def _climbs(part: str) -> bool:
+    """Dots alone. Some servers first cut what follows a semicolon, or spaces at the end."""
+    name = part.partition(";")[0]
+    return bool(name) and not name.strip(". ")
+
+
+def _part(name: str, arguments: Arguments) -> str:
+    text = text_of(name, given(name, arguments))
+    if not text or _CONTROL.search(text):
+        raise Unusable(
+            f"The argument {name} is part of the path: it must not be empty, nor hold control "
+            "characters."
+        )
+    return text
+
+
+def _encoded(name: str, arguments: Arguments) -> str:
+    """The commas between the items of a list stay, those within are escaped."""
+    value = arguments[name]
+    items = value if isinstance(value, list) else [value]
+    return ",".join(quote(text_of(name, item), safe="") for item in items)
+
+
+def _pairs(implementation: dict[str, Any], arguments: Arguments) -> Iterator[str]:
+    for name, entry in implementation.get("query", {}).items():
+        template, separator = (
+            (entry["value"], entry["separator"]) if isinstance(entry, dict) else (entry, None)
+        )
+        try:
+            values = _values(template, arguments)
+        except Absent:
+            continue
+        encoded = [quote(value, safe="") for value in values]
+        if separator is not None and encoded:
+            joint = separator if separator == "," else quote(separator)
+            encoded = [joint.join(encoded)]
+        yield from (f"{quote(name, safe='')}={value}" for value in encoded)
+
+
+def _values(template: str, arguments: Arguments) -> list[str]:
+    """More than one, or none, where the argument is a list."""
+    name = alone(template)
+    if name is None:
+        return [filled_text(template, arguments)]
+    value = given(name, arguments)
+    return [text_of(name, item) for item in (value if isinstance(value, list) else [value])]
+
+
+def _body(implementation: dict[str, Any], arguments: Arguments) -> tuple[str, bytes]:
+    """What kind of body, and its bytes; no kind where there is none."""
+    kind, body = "", b""
+    if "form" in implementation:
+        kind, body = _FORM, "&".join(_form(implementation["form"], arguments)).encode("ascii")
+    elif "body" in implementation:
+        try:
+            value = filled_json(implementation["body"], arguments)
+            kind, body = _JSON, json.dumps(value, ensure_ascii=False).encode()
+        except Absent:
+            pass  # the whole body is an argument that may be left out
+    if len(body) > MOST_BODY:
+        raise Unusable(f"The arguments make a body of more than {MOST_BODY} bytes.")
+    return kind, body
+
+
+def _form(entries: dict[str, str], arguments: Arguments) -> Iterator[str]:
+    for name, template in entries.items():
+        try:
+            values = _values(template, arguments)
+        except Absent:
+            continue
+        yield from (f"{quote(name, safe='')}={quote(value, safe='')}" for value in values)

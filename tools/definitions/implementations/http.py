@@ -1,0 +1,241 @@
+"""Tools that are one HTTP request: what is sent where, and what of the answer counts.
+
+Where a request goes is written out: no argument has a say in scheme, host, port or method. What an
+argument may be part of, `http_request` says when it is one.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any
+
+from sandbox.egress.grammar import Malformed, Url
+from sandbox.egress.paths import is_plain
+from sandbox.egress.rules import HEADER_NAME, OF_THE_CONNECTION
+from tools.definitions.fields import Fields
+from tools.definitions.http_templates import PLACEHOLDER, names_in
+from tools.definitions.names import flaw_in_text
+
+LONGEST_URL = 4_096
+LONGEST_VALUE = 2_000
+MOST_ENTRIES = 100
+MOST_SELECTED = 50
+CREDENTIAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+COOKIE_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
+_HEADER_TEXT = re.compile(r"[\t -~]*")
+_FIELDS = (
+    *("method", "url", "headers", "query", "cookies", "body", "form", "select", "credential"),
+)
+# Secrets are credentials' to add, framing and unpacking are the broker's and the program's.
+_RESERVED = OF_THE_CONNECTION | {"authorization", "cookie", "cookie2", "accept-encoding"}
+
+
+class Method(StrEnum):
+    GET = "GET"
+    HEAD = "HEAD"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+
+
+class Separator(StrEnum):
+    """Between the items of a list that is one value of the query."""
+
+    COMMA = ","
+    SPACE = " "
+    PIPE = "|"
+
+
+BODILESS = frozenset({Method.GET, Method.HEAD})
+
+
+def read(fields: Fields, definition: Fields) -> dict[str, Any]:
+    """Parts that are not given have no key."""
+    fields.known(_FIELDS)
+    written: dict[str, Any] = {"method": fields.choice("method", Method), "url": _url(fields)}
+    for name, reader in _OPTIONAL.items():
+        if fields.given(name):
+            written[name] = reader(fields)
+    if "body" in written and "form" in written:
+        fields.wrong("form", "excludes body")
+    for name in ("body", "form"):
+        if name in written and written["method"] in BODILESS:
+            fields.wrong(name, f"is not sent with {written['method']}")
+    _check_placeholders(fields, definition, written)
+    return written
+
+
+def flaw_in_header(name: str) -> str | None:
+    """Why a definition may not set a header, or None."""
+    likened = name.lower().replace("_", "-")
+    if not HEADER_NAME.fullmatch(name):
+        return "is no name of a header"
+    if likened in _RESERVED or likened.startswith(("proxy-", "sec-")):
+        return "is not a definition's to set; secrets are added by credentials"
+    return None
+
+
+def _url(fields: Fields) -> str:
+    url = fields.text("url", longest=LONGEST_URL)
+    if url and (flaw := _flaw_in_url(url)):
+        fields.wrong("url", flaw)
+    return url
+
+
+def _flaw_in_url(url: str) -> str | None:
+    place, target = split_url(url)
+    if "{" in place or "}" in place:
+        return "must name scheme, host and port; placeholders stand behind them, in the path"
+    if "{" in target.partition("?")[2]:
+        return "may have placeholders in its path; those of the query belong into query"
+    plain = PLACEHOLDER.sub("x", target)
+    if "{" in plain or "}" in plain:
+        return "has a brace that belongs to no placeholder"
+    try:
+        read = Url.parse(place + plain)
+    except Malformed as error:
+        return f"cannot be asked for: {error}"
+    return None if is_plain(read.path) else "has a path with '.', '..' or an odd escape"
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Scheme with authority, and the rest: from the first character that can end an authority."""
+    start = url.find("://") + 3
+    end = next((at for at in range(start, len(url)) if url[at] in "/?#\\"), len(url))
+    return url[:end], url[end:]
+
+
+def _headers(fields: Fields) -> dict[str, str]:
+    headers = _texts(fields, "headers")
+    for name, value in headers.items():
+        if flaw := flaw_in_header(name):
+            fields.wrong(f"headers.{name[:64]}", flaw)
+        if not _HEADER_TEXT.fullmatch(value):
+            fields.wrong(f"headers.{name[:64]}", "may hold only printable ASCII characters")
+    if len({name.lower() for name in headers}) != len(headers):
+        fields.wrong("headers", "names a header twice")
+    return headers
+
+
+def _query(fields: Fields) -> dict[str, Any]:
+    """A text, or `{"value": text, "separator": ","}` for a list that is one value."""
+    raw = _entries(fields, "query")
+    return {name: _query_value(fields, name, value) for name, value in raw.items()}
+
+
+def _query_value(fields: Fields, name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return _text(fields, f"query.{name}", value)
+    inner = Fields(value, fields.flaws, f"{fields.prefix}query.{name}.")
+    inner.known(("value", "separator"))
+    return {
+        "value": _text(inner, "value", value.get("value")),
+        "separator": inner.choice("separator", Separator),
+    }
+
+
+def _cookies(fields: Fields) -> dict[str, str]:
+    cookies = _texts(fields, "cookies")
+    for name in cookies:
+        if not COOKIE_NAME.fullmatch(name):
+            fields.wrong(f"cookies.{name[:64]}", "is no name of a cookie")
+    return cookies
+
+
+def _texts(fields: Fields, member: str) -> dict[str, str]:
+    raw = _entries(fields, member)
+    return {name: _text(fields, f"{member}.{name}", value) for name, value in raw.items()}
+
+
+def _entries(fields: Fields, member: str) -> dict[str, Any]:
+    raw = fields.object(member, {})
+    if len(raw) > MOST_ENTRIES:
+        fields.wrong(member, f"may have at most {MOST_ENTRIES} entries")
+        return {}
+    for name in raw:
+        if not name or flaw_in_text(name, longest=200):
+            fields.wrong(member, "has a name that is empty, too long or not printable")
+    return raw
+
+
+def _text(fields: Fields, place: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST_VALUE:
+        fields.wrong(place, f"must be a text of at most {LONGEST_VALUE} characters")
+        return ""
+    return value
+
+
+def _select(fields: Fields) -> Any:
+    """One JSON pointer, a list of them, or an object of names and pointers."""
+    select = fields.raw["select"]
+    several = list(select.values()) if isinstance(select, dict) else select
+    pointers = several if isinstance(several, list) else [several]
+    if not pointers or len(pointers) > MOST_SELECTED or not all(map(_is_pointer, pointers)):
+        fields.wrong(
+            "select",
+            f"must be a JSON pointer such as /data/0/name, or 1 to {MOST_SELECTED} of them in a "
+            "list or an object",
+        )
+    return select
+
+
+def _is_pointer(text: Any) -> bool:
+    return isinstance(text, str) and len(text) <= LONGEST_VALUE and bool(_POINTER.fullmatch(text))
+
+
+def _credential(fields: Fields) -> str:
+    name = fields.text("credential", longest=63)
+    if name and not CREDENTIAL_NAME.fullmatch(name):
+        fields.wrong("credential", "may hold only letters, digits, '_', '.' and '-'")
+    return name
+
+
+_OPTIONAL = {
+    "headers": _headers,
+    "query": _query,
+    "cookies": _cookies,
+    "body": lambda fields: fields.raw["body"],
+    "form": lambda fields: _texts(fields, "form"),
+    "select": _select,
+    "credential": _credential,
+}
+
+
+def _check_placeholders(fields: Fields, definition: Fields, written: dict[str, Any]) -> None:
+    known, required = _declared(definition.raw)
+    used: set[str] = set()
+    for place, name in _placeholders(written):
+        used.add(name)
+        if name not in known:
+            fields.wrong(place, f"has the placeholder {{{name}}}, which is no parameter")
+        elif place == "url" and name not in required and not known[name]:
+            fields.wrong(place, f"needs {{{name}}}: make the parameter required")
+    if unused := sorted(required - used):
+        names = ", ".join(unused)[:200]
+        definition.wrong("parameters", f"required, but no part of the request: {names}")
+
+
+def _placeholders(written: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for part in ("url", "headers", "query", "cookies", "body", "form"):
+        for name in names_in(written.get(part)):
+            yield part, name
+
+
+def _declared(raw: dict[str, Any]) -> tuple[dict[str, bool], set[str]]:
+    """Every parameter and whether it has a default; and the required ones. Nothing is trusted."""
+    if parameters := raw.get("parameters"):
+        objects = [one for one in _list(parameters) if isinstance(one, dict)]
+        known = {str(one.get("name")): one.get("default") is not None for one in objects}
+        return known, {str(one.get("name")) for one in objects if one.get("required") is True}
+    schema = raw.get("input_schema")
+    schema = schema if isinstance(schema, dict) else {}
+    properties = schema.get("properties")
+    properties = properties if isinstance(properties, dict) else {}
+    known = {name: isinstance(one, dict) and "default" in one for name, one in properties.items()}
+    return known, {one for one in _list(schema.get("required")) if isinstance(one, str)}
+
+
+def _list(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,138 @@
+"""The document as a whole: its bounds, its references, its operations."""
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from tools.definitions import strict_json
+
+MOST_OPERATIONS = 1_000
+MOST_HOPS = 20
+VERSIONS = ("3.0", "3.1")
+METHODS = ("get", "head", "post", "put", "patch", "delete")
+
+
+class BadDocument(ValueError):
+    """No operation of it can be read. The text says why."""
+
+
+class Flaw(Exception):
+    """One operation cannot be made a tool. The text says why."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`shared` is what the path says for all its operations."""
+
+    method: str
+    path: str
+    own: dict[str, Any]
+    shared: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def id(self) -> str:
+        return text_in(self.own, "operationId")
+
+
+class Document:
+    """Raises `BadDocument`."""
+
+    def __init__(self, raw: Any) -> None:
+        try:
+            strict_json.check(raw)
+        except strict_json.BadJson as error:
+            raise BadDocument(f"The document cannot be used: {error}.") from None
+        self.raw = _plain(raw)
+        if not isinstance(self.raw, dict) or not isinstance(self.raw.get("paths"), dict):
+            raise BadDocument("This is no OpenAPI document: it has no paths.")
+        version = str(self.raw.get("openapi", ""))
+        if not version.startswith(VERSIONS):
+            raise BadDocument("Only OpenAPI 3.0 and 3.1 are read; see the field openapi.")
+        self.legacy = version.startswith("3.0")
+        self.title = text_in(object_in(self.raw, "info"), "title")[:200]
+
+    def operations(self) -> list[Operation]:
+        found = list(self._operations())
+        if len(found) > MOST_OPERATIONS:
+            raise BadDocument(f"The document has more than {MOST_OPERATIONS} operations.")
+        return found
+
+    def _operations(self) -> Iterator[Operation]:
+        for path, item in self.raw["paths"].items():
+            if not path.startswith("/"):
+                continue  # an extension
+            try:
+                shared = self.resolved(item)
+            except Flaw as flaw:
+                raise BadDocument(f"The path {path[:100]}: {flaw}") from None
+            for method in METHODS:
+                if isinstance(own := shared.get(method), dict):
+                    yield Operation(method.upper(), path, own, shared)
+
+    def resolved(self, part: Any) -> dict[str, Any]:
+        """The object itself, or the one it refers to. Raises `Flaw`."""
+        for _ in range(MOST_HOPS):
+            if not isinstance(part, dict):
+                raise Flaw("what should be an object, or name one, does not")
+            if "$ref" not in part:
+                return part
+            part = self.at(part["$ref"])
+        raise Flaw("a $ref leads in a circle")
+
+    def at(self, reference: Any) -> Any:
+        """What a local reference names. Raises `Flaw`."""
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            raise Flaw(
+                f"the $ref {str(reference)[:100]} leads outside the document, or is no JSON "
+                "pointer; nothing is fetched"
+            )
+        found: Any = self.raw
+        for raw in reference[2:].split("/"):
+            step = unquote(raw).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and step.isascii() and step.isdigit():
+                found = found[int(step)] if int(step) < len(found) else None
+            else:
+                found = found.get(step) if isinstance(found, dict) else None
+        if found is None:
+            raise Flaw(f"the $ref {reference[:100]} leads nowhere")
+        return found
+
+
+def object_in(part: Any, name: str) -> dict[str, Any]:
+    found = part.get(name) if isinstance(part, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def list_in(part: Any, name: str) -> list[Any]:
+    found = part.get(name) if isinstance(part, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def names_in(part: Any, name: str) -> list[str]:
+    return [one for one in list_in(part, name) if isinstance(one, str)]
+
+
+def text_in(part: Any, name: str) -> str:
+    found = part.get(name) if isinstance(part, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: YAML knows dates, and keys that are no texts."""
+    if isinstance(value, dict):
+        return {_key(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
+
+
+def _key(key: Any) -> str:
+    return ("true" if key else "false") if isinstance(key, bool) else str(key)

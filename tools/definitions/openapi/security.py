@@ -1,0 +1,51 @@
+"""Who an operation wants to be asked by: the one credential that its requests need."""
+
+from typing import Any
+
+from tools.definitions.implementations.http import CREDENTIAL_NAME
+from tools.definitions.openapi.document import Document, Flaw, Operation, object_in, text_in
+from tools.definitions.openapi.parameters import plain_name
+
+Needed = tuple[str, str]  # the scheme's name, and the header it goes into
+
+
+def needed(document: Document, operation: Operation) -> Needed | None:
+    """Of the alternatives the first that a credential can be. Raises `Flaw`."""
+    wanted = operation.own.get("security", document.raw.get("security"))
+    if not wanted or not isinstance(wanted, list):
+        return None
+    reasons = []
+    for alternative in wanted:
+        if alternative == {}:
+            return None
+        try:
+            return _one(document, alternative)
+        except Flaw as reason:
+            reasons.append(str(reason))
+    raise Flaw("it needs " + ", or ".join(reasons))
+
+
+def _one(document: Document, alternative: Any) -> Needed:
+    if not isinstance(alternative, dict) or len(alternative) != 1:
+        raise Flaw("several credentials at once, and a tool has one")
+    (name,) = alternative
+    schemes = object_in(object_in(document.raw, "components"), "securitySchemes")
+    scheme = document.resolved(schemes.get(name))
+    return _credential_name(name), _header(name, scheme)
+
+
+def _header(name: str, scheme: dict[str, Any]) -> str:
+    kind, place = text_in(scheme, "type"), text_in(scheme, "in")
+    if kind == "apiKey" and place == "header":
+        return text_in(scheme, "name")
+    if kind == "apiKey" and place == "query":
+        raise Flaw(f"{name[:60]}, a key in the URL: secrets never stand in URLs")
+    if kind == "http" and text_in(scheme, "scheme").lower() in {"basic", "bearer"}:
+        return "Authorization"
+    if kind in {"oauth2", "openIdConnect"}:
+        return "Authorization"
+    raise Flaw(f"{name[:60]}, which is {kind[:40] or 'nothing'} in {place[:40] or 'no place'}")
+
+
+def _credential_name(name: str) -> str:
+    return name if CREDENTIAL_NAME.fullmatch(name) else plain_name(name)[:63]

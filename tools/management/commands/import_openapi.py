@@ -1,0 +1,102 @@
+"""`manage.py import_openapi`: tools from an OpenAPI document, with what would change beforehand."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.core.management.base import CommandParser
+
+from tools.catalog.openapi_import import Row, import_openapi
+from tools.definitions import strict_json
+from tools.errors import Malformed
+from tools.management import agents, arguments
+from tools.management.command import DONE, FAILED, ToolcribCommand, operator
+
+MOST_BYTES = 16 * 1024 * 1024
+
+
+class Command(ToolcribCommand):
+    help = (
+        "Makes each operation of an OpenAPI 3.0 or 3.1 document a tool, or brings the tool up to "
+        "date. Exit code 1 when one of them is refused."
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", metavar="FILE", help="JSON or YAML; - reads standard input")
+        parser.add_argument(
+            "--organization", type=arguments.slug, default="default", metavar="O",
+            help="default: default",
+        )  # fmt: skip
+        parser.add_argument(
+            "--pick", action="extend", nargs="+", default=[], metavar="OPERATION",
+            help="operations by id, or as 'GET /path'; absent: all that are not deprecated",
+        )  # fmt: skip
+        parser.add_argument(
+            "--group", action="extend", nargs="+", metavar="G", help="groups of the tools"
+        )
+        parser.add_argument("--server", metavar="URL", help="in place of the document's own")
+        parser.add_argument(
+            "--credential", action="append", default=[], metavar="SCHEME=NAME", type=pair,
+            help="our credential for one of the document's security schemes",
+        )  # fmt: skip
+        parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+
+    def perform(self, options: dict[str, Any]) -> int:
+        organization = agents.find_organization(options["organization"])
+        rows = import_openapi(
+            organization=organization,
+            document=read_document(options["file"]),
+            pick=options["pick"],
+            group=options["group"],
+            server=options["server"],
+            credentials=dict(options["credential"]),
+            by=operator(organization.slug),
+            dry_run=options["dry_run"],
+        )
+        self.answer(options, {"items": rows}, _shown(rows))
+        return FAILED if any(row["result"] == "refused" for row in rows) else DONE
+
+
+def pair(text: str) -> tuple[str, str]:
+    scheme, equals, name = text.partition("=")
+    if not (scheme and equals and name):
+        raise ValueError(text)
+    return scheme, name
+
+
+def read_document(name: str) -> Any:
+    """Raises `Malformed`."""
+    try:
+        raw = sys.stdin.buffer.read(MOST_BYTES + 1) if name == "-" else _start(Path(name))
+    except OSError as error:
+        raise Malformed(f"{name} cannot be read: {error.strerror}.") from None
+    if len(raw) > MOST_BYTES:
+        raise Malformed(f"{name} is larger than {MOST_BYTES} bytes.")
+    try:
+        if raw.lstrip().startswith(b"{"):
+            return strict_json.parse(raw)
+        return yaml.safe_load(raw)
+    except (strict_json.BadJson, yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = str(error).strip().replace("\n", " ")[:300]
+        raise Malformed(f"{name} cannot be read: {reason}") from None
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
+def _shown(rows: list[Row]) -> str:
+    counts = Counter(row["result"] for row in rows)
+    said = ", ".join(f"{count} {result}" for result, count in counts.items()) or "no operations"
+    return "\n".join([*map(_paragraph, rows), f"{said}."])
+
+
+def _paragraph(row: Row) -> str:
+    lines = [f"{row['result']:<10}{row['name'] or '-'}  ({row['key']})"]
+    lines += [f"    {error['field'] or 'tool'} {error['message']}" for error in row["errors"]]
+    lines += [f"    changes {change['field']}" for change in row["changes"]]
+    lines += [f"    {note}" for note in row["notes"]]
+    return "\n".join(lines)

@@ -1,0 +1,189 @@
+"""Tools that are one HTTP request. It is made up here and sent from behind the wall, through the
+egress broker, which lets nothing else through than this host, port and method."""
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+from sandbox.egress.denials import Denied
+from sandbox.egress.grammar import Malformed, Url
+from sandbox.egress.policy import MIB, Attempt, EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.rules import Rules, read_rule
+from sandbox.errors import ErrorCode
+from sandbox.spec import Network, Outcome, Preloaded, SandboxResult, SandboxSpec
+from tools.builtin.manifest import HTTP_CALL
+from tools.catalog.hosts import Item, credentials_in, rules_of
+from tools.definitions.http_request import Request, request_of
+from tools.definitions.http_templates import Unusable
+from tools.definitions.implementations.http import BODILESS
+from tools.definitions.vocabulary import Delivery
+from tools.runners.base import Run, sandbox
+from tools.runners.masking import Mask
+from tools.runners.sandboxing import (
+    Surroundings,
+    Uncredentialed,
+    around_builtin,
+    headers_of,
+    without,
+)
+
+MOST_REDIRECTS = 3
+MOST_ANSWER = 32 * MIB
+EXCERPT = 500
+_HEADS = MIB  # beside the body of an answer, and of those that redirect
+_RETRIED = frozenset({429, 503})
+
+
+class NotBound(Exception):
+    """No entry for the host names the credential."""
+
+
+def run(job: Run) -> SandboxResult:
+    around = around_builtin(job, HTTP_CALL)
+    try:
+        request = request_of(job.definition.raw["implementation"], job.arguments)
+        url = Url.parse(request.url)
+    except (Unusable, Malformed) as error:
+        return _failed("REQUEST_INVALID", str(error))
+    if around.profile.network == Network.NONE:
+        return _failed("NETWORK_OFF", "Its sandbox profile gives the tool no network.")
+    try:
+        rule = _rule(job, around, request.method, url)
+    except Denied as denied:
+        refused = Attempt("helper", request.method, url.host.text, url.port, code=denied.code)
+        return replace(_failed(denied.code, f"{_sentence(denied)}"), network=(refused,))
+    except NotBound as error:
+        return _failed("CREDENTIAL_NOT_BOUND", str(error))
+    except Uncredentialed as error:
+        return without(error)
+    outcome = sandbox().run(_spec(job, around, request, rule), cancelled=job.stop, until=job.until)
+    return _told(job, outcome, Mask(value for _, value in rule.headers))
+
+
+def _rule(job: Run, around: Surroundings, method: str, url: Url) -> HostRule:
+    """What the lists of hosts allow of this host, and nothing but this port and method.
+
+    Raises `Denied`, `NotBound`, `Uncredentialed`.
+    """
+    covering = _most_exact(around.hosts, url)
+    credential = job.definition.credential
+    bound = [one for one in covering if credential is None or credential in credentials_in([one])]
+    if covering and not bound:
+        raise NotBound(
+            f"The tool needs the credential {credential}; no entry for {url.host} in the list of "
+            "allowed hosts names it."
+        )
+    headers = headers_of(credentials_in(bound), job.snapshot)
+    found = Rules(EgressPolicy(rules_of(bound, headers))).admit(method, url)
+    return replace(found, host=url.host.text, ports=(url.port,), methods=(method,))
+
+
+def _most_exact(items: tuple[Item, ...], url: Url) -> list[Item]:
+    """An entry for one host stands before a wider one, as the broker has it."""
+    read = [(item, read_rule(HostRule(_host(item)))) for item in items]
+    covering = [(item, rule.exactness) for item, rule in read if rule.covers(url.host)]
+    most = max((exactness for _, exactness in covering), default=0)
+    return [item for item, exactness in covering if exactness == most]
+
+
+def _host(item: Item) -> str:
+    return item if isinstance(item, str) else str(item["host"])
+
+
+def _spec(job: Run, around: Surroundings, request: Request, rule: HostRule) -> SandboxSpec:
+    redirects = MOST_REDIRECTS if request.method in BODILESS else 0
+    most = min(job.definition.max_output_bytes, MOST_ANSWER)
+    limits = EgressLimits(
+        requests=1 + redirects,
+        connections=1,
+        response_bytes=most + _HEADS,
+        request_s=job.timeout_s,
+    )
+    return SandboxSpec(
+        organization=job.organization,
+        profile=around.profile,
+        limits=around.limits,
+        program=Preloaded(HTTP_CALL.module),
+        parameters={
+            "method": request.method,
+            "url": request.url,
+            "headers": request.headers,
+            "body": base64.b64encode(request.body).decode("ascii"),
+            "timeout_s": job.timeout_s,
+            "max_bytes": most,
+            "redirects": redirects,
+            "select": job.definition.raw["implementation"].get("select"),
+        },
+        egress=EgressPolicy((rule,), limits),
+    )
+
+
+def _told(job: Run, outcome: SandboxResult, mask: Mask) -> SandboxResult:
+    """The answer as the tool's output, or why there is none; no credential in either."""
+    outcome = replace(outcome, stdout="", stderr="")
+    if outcome.outcome == Outcome.SUCCESS:
+        return _answered(outcome, mask)
+    if outcome.outcome != Outcome.FAILED:
+        return outcome
+    pure = job.definition.raw["delivery"] == Delivery.PURE
+    if not pure and _unanswered(outcome):
+        return replace(outcome, error_code=ErrorCode.LOST)
+    said = mask.text(outcome.error_message or "")
+    return replace(outcome, output=None, error_message=_begun(outcome.network) + said)
+
+
+def _unanswered(outcome: SandboxResult) -> bool:
+    """Something was sent, or may have been, and nobody knows what became of it."""
+    if outcome.error_code == ErrorCode.EGRESS_UNAVAILABLE:  # the broker went away meanwhile
+        return True
+    last = outcome.network[-1] if outcome.network else None
+    return last is not None and last.bytes_sent > 0 and not last.status
+
+
+def _begun(network: tuple[Attempt, ...]) -> str:
+    """What came before the failure, so that nobody takes it for no answer at all."""
+    answered = [one.status for one in network if one.status]
+    if not answered:
+        return ""
+    if len(answered) < len(network):
+        return f"The server redirected with status {answered[-1]}, and what followed failed: "
+    return f"The server answered with status {answered[-1]}, but: "
+
+
+def _answered(outcome: SandboxResult, mask: Mask) -> SandboxResult:
+    said: dict[str, Any] = outcome.output
+    if "excerpt" not in said:
+        return replace(outcome, output=mask.value(said["output"]))
+    return replace(
+        outcome,
+        outcome=Outcome.FAILED,
+        output=None,
+        error_code="UPSTREAM_STATUS",
+        error_message=_refusal(said, mask),
+    )
+
+
+def _refusal(said: dict[str, Any], mask: Mask) -> str:
+    status, words = said["status"], f"The server answered with status {said['status']}."
+    if 300 <= status < 400:
+        words += " Redirects of this method are not followed."
+    if status in _RETRIED and said["retry_after"]:
+        words += f" It asks to wait (Retry-After): {mask.text(said['retry_after'])}."
+    excerpt = _cut(said["excerpt"], mask)
+    return f"{words} {excerpt}".strip()
+
+
+def _cut(text: str, mask: Mask) -> str:
+    """Masked before it is cut: half a credential is one too much. Behind the wall it was cut
+    already, so what may be half of one at its end goes too."""
+    masked = mask.text(text[: len(text) - mask.longest] if len(text) > 10 * EXCERPT else text)
+    return masked if len(masked) <= EXCERPT else f"{masked[:EXCERPT]}…"
+
+
+def _sentence(denied: Denied) -> str:
+    text = str(denied)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _failed(code: str, message: str) -> SandboxResult:
+    return SandboxResult(Outcome.FAILED, error_code=code, error_message=message)
