@@ -6,6 +6,7 @@ other keys instead of under `implementation`. An unknown key is left for the rea
 """
 
 import re
+from collections import Counter
 from typing import Any
 
 from tools.definitions.vocabulary import CATEGORY_ALIASES, ParameterType, ToolType
@@ -69,7 +70,8 @@ def as_written(flaws: Flaws, raw: dict[str, Any]) -> Flaws:
         for key, part in ((key, flat_part(raw.get("type"), key)) for key in raw)
         if part is not None
     }
-    written |= {canonical_key(key): key for key in raw if key != canonical_key(key)}
+    spellings = Counter(map(canonical_key, raw))
+    written |= {canonical_key(key): key for key in raw if spellings[canonical_key(key)] == 1}
     return [flaw | {"field": _under(flaw["field"], written)} for flaw in flaws]
 
 

@@ -10,7 +10,9 @@ SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,31}")
 WILDCARD = "*"
-RESERVED = frozenset({".", "..", "explain", "import", "lint"})  # places of the API beside the tools
+RESERVED = frozenset(
+    {".", "..", "explain", "export", "import", "lint"}
+)  # places of the API beside the tools
 
 # Bidirectional controls, zero-width characters and the invisible "tag" block let a text show a
 # person one thing and a model another.

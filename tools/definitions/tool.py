@@ -99,6 +99,12 @@ def digest(definition: Definition) -> str:
     return "sha256:" + hashlib.sha256(rfc8785.dumps(definition)).hexdigest()
 
 
+def passed_on(definition: Definition) -> bool:
+    """Whether arguments reach what the tool is made of as they came, whatever is declared."""
+    off = definition["argument_validation"] == ArgumentValidation.OFF
+    return off and definition["type"] in PASSING_TYPES
+
+
 def in_order(definition: Definition) -> Definition:
     """The same definition with its keys where a reader expects them; a database keeps no order."""
     shown = {key: definition[key] for key in WRITTEN}

@@ -1,6 +1,6 @@
 """A document taken apart: every tool, service, server and prompt in it as one item."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -52,14 +52,17 @@ class Choice:
     pick: tuple[Any, ...] = ()
 
 
-def split(documents: list[Document], source: Source, choice: Choice) -> list[Item]:
+def split(document: Document, source: Source, choice: Choice | None = None) -> list[Item]:
     """Raises `Malformed` where a document is not of that source, `TooLarge`."""
+    return bounded(_READERS[source](document, choice or Choice()))
+
+
+def bounded(items: Iterable[Item]) -> list[Item]:
     found: list[Item] = []
-    for document in documents:
-        for item in _READERS[source](document, choice):
-            found.append(item)
-            if len(found) > MAX_ITEMS:
-                raise TooLarge(f"More than {MAX_ITEMS} items; import them in parts.")
+    for one in items:
+        found.append(one)
+        if len(found) > MAX_ITEMS:
+            raise TooLarge(f"More than {MAX_ITEMS} items; import them in parts.")
     return found
 
 
@@ -82,7 +85,7 @@ def recognized(document: Document) -> Source:
 
 
 def item(key: str, value: Any, lines: Lines | None = None) -> Item:
-    """Of a key such as `tool/x` or `mcp/y`. The value may be the JSON text that TrustGraph keeps."""
+    """Of a key such as `tool/x` or `mcp/y`. The value may be the JSON text of it."""
     kind, _, name = key.partition("/")
     lines = lines or Lines()
     if kind not in set(Kind) or not name:
@@ -116,7 +119,7 @@ def _items(document: Document, _: Choice) -> Iterator[Item]:
 
 
 def _inside(value: Any, lines: Lines, key: str) -> tuple[Any, Lines]:
-    if isinstance(value, dict) and set(value) <= {key, "version"} and key in value:
+    if isinstance(value, dict) and set(value) <= {key, "version", *_TOLD} and key in value:
         return value[key], lines.below(key)
     return value, lines
 
@@ -143,7 +146,7 @@ def _mapped(value: dict[str, Any], lines: Lines) -> Iterator[Item]:
 def _has_keys(value: dict[str, Any]) -> bool:
     if {"key", "value"} <= set(value):
         return True
-    if value and set(value) <= {"items", "config", "version"}:
+    if value and set(value) <= {"items", "config", "version", *_TOLD}:
         return True
     kinds = set(Kind)
     return bool(value) and all(key.partition("/")[0] in kinds for key in value)
@@ -151,14 +154,18 @@ def _has_keys(value: dict[str, Any]) -> bool:
 
 _LISTS = {"tools": Kind.TOOL, "services": Kind.SERVICE, "servers": Kind.SERVER}
 
+_TOLD = frozenset({"left_out"})  # what an export says beside what it holds
+
 
 def _definitions(document: Document, _: Choice) -> Iterator[Item]:
     """One definition, a list of them, or what an export holds."""
     value, lines = document.value, document.lines
     if isinstance(value, list):
         yield from _listed(value, lines, None)
-    elif isinstance(value, dict) and value and set(value) <= set(_LISTS):
+    elif isinstance(value, dict) and value and set(value) <= {*_LISTS, *_TOLD}:
         for key, below in value.items():
+            if key in _TOLD:
+                continue
             if not isinstance(below, list):
                 raise unreadable(f"has {key}, which is not a list", lines.of(key))
             yield from _listed(below, lines.below(key), _LISTS[key])

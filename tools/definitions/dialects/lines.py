@@ -38,9 +38,13 @@ class Lines:
     def below(self, *place: str | int) -> "Lines":
         return Lines(self.known, (*self.base, *(_plain(step) for step in place)))
 
-    def note(self, path: Path, line: int) -> None:
-        if len(path) <= DEEPEST:
-            self.known.setdefault(tuple(_plain(step) for step in path), line)
+    def note(self, path: Path, line: int, *, is_key: bool = False) -> None:
+        """A value stands where its key does; of two spellings of a key the later one counts."""
+        if len(path) > DEEPEST:
+            return
+        place = tuple(_plain(step) for step in path)
+        if is_key or place not in self.known:
+            self.known[place] = line
 
 
 def _plain(step: str | int) -> str | int:
@@ -50,8 +54,8 @@ def _plain(step: str | int) -> str | int:
 def json_lines(text: str) -> Lines:
     """Of a document that has been read already: nothing is checked here."""
     lines = Lines()
-    for path, line, _ in _parts(text):
-        lines.note(path, line)
+    for path, line, is_key in _parts(text):
+        lines.note(path, line, is_key=is_key)
     return lines
 
 

@@ -1,7 +1,7 @@
 """What a definition means where it is imported: which service, server and prompt it speaks of."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +85,7 @@ def _gathered(
     if not flat:
         return raw
     rest = {key: value for key, value in raw.items() if key not in flat}
-    values = {key: value for key, value in config.items() if value is not None}
+    values = {key: value for key, value in config.items() if plain(value)}
     return rest | ({"implementation": made | {"config": values}} if made else {"config": values})
 
 
@@ -120,7 +120,7 @@ def _server(raw: dict[str, Any], known: Known, flaws: Flaws) -> dict[str, Any]:
 def _with_server(raw: dict[str, Any], known: Known) -> dict[str, Any]:
     key = next((key for key in raw if canonical_key(key) == "mcp_tool"), None)
     tool = raw.get(key) if key else None
-    if key is None or not isinstance(tool, str) or raw.get("server"):
+    if key is None or not isinstance(tool, str) or "server" in raw:
         return raw
     if tool in known.servers:
         return raw | {"server": tool, key: known.servers[tool] or tool}
@@ -141,4 +141,8 @@ def _prompt(raw: dict[str, Any], known: Known, flaws: Flaws) -> dict[str, Any]:
     return raw
 
 
-_SETTLERS = {ToolType.SERVICE: _service, ToolType.MCP: _server, ToolType.PROMPT: _prompt}
+_SETTLERS: dict[str, Callable[[dict[str, Any], Known, Flaws], dict[str, Any]]] = {
+    ToolType.SERVICE: _service,
+    ToolType.MCP: _server,
+    ToolType.PROMPT: _prompt,
+}

@@ -25,6 +25,7 @@ from tools.definitions.dialects.lines import Lines, Path
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
+MAX_WEIGHT = 4 * 1024 * 1024
 MAX_DOCUMENTS = 1_000
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -50,15 +51,22 @@ class _Reading:
 
     events: Any
     lines: Lines = field(default_factory=Lines)
-    anchors: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    anchors: dict[str, tuple[Any, tuple[int, int]]] = field(default_factory=dict)
     count: int = 0
+    weight: int = 0  # characters
 
     def next(self) -> Event:
-        event = next(self.events)
-        self.count += 1
+        event: Event = next(self.events)
+        self.grow(event, 1, _weight(event))
+        return event
+
+    def grow(self, event: Event, count: int, weight: int) -> None:
+        self.count += count
+        self.weight += weight
         if self.count > MAX_VALUES:
             raise BadYaml(f"holds more than {MAX_VALUES} values", _line(event))
-        return event
+        if self.weight > MAX_WEIGHT:
+            raise BadYaml(f"stands for more than {MAX_WEIGHT} characters", _line(event))
 
 
 def parse(text: str) -> list[tuple[Any, Lines]]:
@@ -90,29 +98,30 @@ def _value(reading: _Reading, event: Event, path: Path) -> Any:
         raise BadYaml(f"is nested deeper than {MAX_DEPTH} levels", _line(event))
     if isinstance(event, AliasEvent):
         return _repeated(reading, event)
-    before = reading.count
+    before = reading.count - 1, reading.weight - _weight(event)
     if isinstance(event, ScalarEvent):
         value = _scalar(event)
-    elif event.tag not in _PLAIN_TAGS:  # type: ignore[attr-defined]
+    elif not isinstance(event, SequenceStartEvent | MappingStartEvent):
+        raise BadYaml("ends too early", _line(event))
+    elif event.tag not in _PLAIN_TAGS:
         raise BadYaml("holds a tag; only plain values are read", _line(event))
     elif isinstance(event, SequenceStartEvent):
         value = _sequence(reading, path)
     else:
-        assert isinstance(event, MappingStartEvent)
         value = _mapping(reading, path)
-    if event.anchor:  # type: ignore[attr-defined]
-        reading.anchors[event.anchor] = (value, reading.count - before + 1)  # type: ignore[attr-defined]
+    if event.anchor:
+        size = reading.count - before[0], reading.weight - before[1]
+        reading.anchors[event.anchor] = (value, size)
     return value
 
 
 def _repeated(reading: _Reading, event: AliasEvent) -> Any:
     """What an anchor stands for; counted as if it were written out."""
-    if event.anchor not in reading.anchors:
-        raise BadYaml(f"refers to {event.anchor[:60]!r}, which is not there yet", _line(event))
-    value, size = reading.anchors[event.anchor]
-    reading.count += size
-    if reading.count > MAX_VALUES:
-        raise BadYaml(f"holds more than {MAX_VALUES} values", _line(event))
+    name = event.anchor or ""
+    if name not in reading.anchors:
+        raise BadYaml(f"refers to {name[:60]!r}, which is not there yet", _line(event))
+    value, size = reading.anchors[name]
+    reading.grow(event, *size)
     return value
 
 
@@ -129,7 +138,7 @@ def _mapping(reading: _Reading, path: Path) -> dict[str, Any]:
         key = _key(event)
         if key in found:
             raise BadYaml(f"has the key {key[:60]!r} twice in one object", _line(event))
-        reading.lines.note((*path, key), _line(event))
+        reading.lines.note((*path, key), _line(event), is_key=True)
         found[key] = _value(reading, reading.next(), (*path, key))
     return found
 
@@ -158,5 +167,9 @@ def _scalar(event: ScalarEvent) -> Any:
     return text
 
 
+def _weight(event: Event) -> int:
+    return len(event.value) if isinstance(event, ScalarEvent) else 0
+
+
 def _line(event: Event) -> int:
-    return event.start_mark.line + 1
+    return event.start_mark.line + 1 if event.start_mark else 1
