@@ -34,7 +34,7 @@ def read(definition: Fields) -> dict[str, Any]:
     reader = next((READERS[one] for one in READERS if one == kind), None)
     if reader is None:
         _refuse_type(definition, kind)
-        return definition.object("implementation", {})
+        return definition.object("implementation", None)
     raw = definition.object("implementation", {} if kind in _COMPLETE else None)
     if kind not in _COMPLETE and not definition.given("implementation"):
         return raw
