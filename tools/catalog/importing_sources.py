@@ -2,13 +2,18 @@
 
 from typing import Any
 
-from audit.actions import Actor
+from django.db import transaction
+
+from audit.actions import Actor, record
+from audit.changes import difference
+from audit.events import Event, Outcome
 from tools.catalog.sources import save_source
 from tools.definitions import services
 from tools.definitions.dialects.settling import Known, Parameters
 from tools.definitions.servers import ServerDescriptor
 from tools.definitions.services import Descriptor
-from tools.models import McpServer, Organization, ToolService
+from tools.errors import Conflict
+from tools.models import McpServer, Organization, Tool, ToolService
 
 _COLUMNS = ("request_queue", "response_queue", "config_params", "default_groups")
 
@@ -77,3 +82,24 @@ def service_descriptor(row: ToolService) -> dict[str, Any] | None:
     if not getattr(row, "request_queue", ""):
         return None
     return services.written({"id": row.name, **{name: getattr(row, name) for name in _COLUMNS}})
+
+
+@transaction.atomic
+def delete_source(*, row: ToolService | McpServer, by: Actor) -> None:
+    """Raises `Conflict` while a tool is of it: the tool would have nothing to run."""
+    Organization.objects.next_revision(row.organization_id)
+    naming = "service" if isinstance(row, ToolService) else "server"
+    tools = Tool.objects.present().filter(
+        organization_id=row.organization_id,
+        **{f"version__definition__implementation__{naming}": row.name},
+    )
+    if names := list(tools.values_list("name", flat=True)[:20]):
+        raise Conflict(
+            f"{row.name} is named by the tools {', '.join(names)}.",
+            code="has_dependants",
+            dependants=names,
+        )
+    before = {"default_groups": row.default_groups}
+    said = {"kind": row._meta.model_name, **difference(before, None)}
+    record(Event.SOURCE_CHANGE, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)
+    row.delete()
