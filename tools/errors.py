@@ -26,6 +26,12 @@ class Malformed(ToolcribError):
     code, http_status = "malformed", 400
 
 
+class TooLarge(Malformed):
+    """More than is read at once."""
+
+    code, http_status = "too_large", 413
+
+
 class Unauthenticated(ToolcribError):
     code, http_status = "unauthenticated", 401
 

@@ -142,15 +142,7 @@ class ToolDetail(CallerView):
         self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
         tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
-        wanted = definition.get("enabled")
-        if isinstance(wanted, bool) and wanted != tool.enabled:
-            actions.set_enabled(tool=tool, enabled=wanted, by=self.actor)
-        critical = definition.get("critical")
-        if isinstance(critical, bool) and critical != tool.critical:
-            actions.set_critical(tool=tool, critical=critical, by=self.actor)
-        if "max_concurrency" in definition:
-            most = definition["max_concurrency"]
-            actions.set_concurrency(tool=tool, most=most, by=self.actor)
+        actions.set_switches(tool=tool, definition=definition, by=self.actor)
         return Response(shown_now(self, name))
 
 

@@ -35,6 +35,7 @@ from tools.definitions.tool import (
     Definition,
     ToolDefinition,
     digest,
+    passed_on,
     read_definition,
 )
 from tools.definitions.vocabulary import ToolType
@@ -85,6 +86,8 @@ def amended(definition: Definition, changes: dict[str, Any]) -> dict[str, Any]:
     """A definition with some fields replaced, in any dialect. Parameters and schema go together."""
     wanted = canonical_keys(changes, [])
     kept = dict(definition)
+    if {"parameters", "input_schema"} & wanted.keys() and passed_on(kept):
+        kept.pop("argument_validation")  # what is said of them now decides (ruling 13)
     if "parameters" in wanted and "input_schema" not in wanted:
         kept.pop("input_schema")
     if "input_schema" in wanted and "parameters" not in wanted:
@@ -151,6 +154,24 @@ def set_concurrency(*, tool: Tool, most: Any, by: Actor) -> Tool:
         tool.save(update_fields=["max_concurrency", "updated_at"])
         _record(Event.TOOL_UPDATE, tool, by, before, {"max_concurrency": most})
     return tool
+
+
+@transaction.atomic
+def set_switches(*, tool: Tool, definition: dict[str, Any], by: Actor) -> bool:
+    """What stands beside a definition when it is shown, where it is given; whether it changed."""
+    changed = False
+    enabled, critical = definition.get("enabled"), definition.get("critical")
+    if isinstance(enabled, bool) and enabled != tool.enabled:
+        set_enabled(tool=tool, enabled=enabled, by=by)
+        changed = True
+    if isinstance(critical, bool) and critical != tool.critical:
+        set_critical(tool=tool, critical=critical, by=by)
+        changed = True
+    most = definition.get("max_concurrency", tool.max_concurrency)
+    if read_bound("max_concurrency", most) != tool.max_concurrency:
+        set_concurrency(tool=tool, most=most, by=by)
+        changed = True
+    return changed
 
 
 @transaction.atomic

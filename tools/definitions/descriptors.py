@@ -1,16 +1,36 @@
 """The dialects a definition may come in, turned into the canonical keys (ruling 14).
 
 camelCase as in specification S3, kebab-case as in S2 and S5, `applicable-states` as deployed
-TrustGraph configurations say. An unknown key is left for the reader to refuse.
+TrustGraph configurations say, `arguments` for `parameters`, and what a tool is made of beside its
+other keys instead of under `implementation`. An unknown key is left for the reader to refuse.
 """
 
 import re
+from collections import Counter
 from typing import Any
 
-from tools.definitions.vocabulary import CATEGORY_ALIASES
+from tools.definitions.vocabulary import CATEGORY_ALIASES, ParameterType, ToolType
 
+Flaws = list[dict[str, str]]
 _HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
-_ALIASES = {"applicable_states": "available_in_states"}
+_ALIASES = {
+    "applicable_states": "available_in_states",
+    "arguments": "parameters",
+    "mcp_tool_id": "mcp_tool",
+}
+_KINDS = {kind.casefold(): kind for kind in ParameterType}
+_ASKED = {"model": "model", "system": "system"}
+_GRAPH = {"collection": "collection", "limit": "limit"}
+# By type: keys that may stand beside the others, and what they are under `implementation`.
+FLAT: dict[str, dict[str, str]] = {
+    ToolType.MCP: {"mcp_tool": "tool", "server": "server"},
+    ToolType.SERVICE: {"service": "service", "config": "config"},
+    ToolType.PROMPT: {"template": "template", **_ASKED},
+    ToolType.TEXT_COMPLETION: _ASKED,
+    ToolType.KNOWLEDGE_QUERY: _GRAPH,
+    ToolType.STRUCTURED_QUERY: _GRAPH,
+    ToolType.GRAPH_UPDATE: _GRAPH,
+}
 
 
 def canonical_key(key: str) -> str:
@@ -19,7 +39,7 @@ def canonical_key(key: str) -> str:
     return _ALIASES.get(snake, snake)
 
 
-def canonical_keys(raw: dict[str, Any], flaws: list[dict[str, str]]) -> dict[str, Any]:
+def canonical_keys(raw: dict[str, Any], flaws: Flaws) -> dict[str, Any]:
     """The same definition with canonical keys; two spellings of one key are a flaw."""
     result = _renamed(raw, flaws, "")
     constraints = result.get("constraints")
@@ -31,10 +51,63 @@ def canonical_keys(raw: dict[str, Any], flaws: list[dict[str, str]]) -> dict[str
     category = result.get("category")
     if isinstance(category, str):
         result["category"] = CATEGORY_ALIASES.get(category, category)
-    return result
+    if "arguments" in raw:
+        result["parameters"] = typed(result["parameters"])
+    return _gathered(result, flaws)
 
 
-def _renamed(raw: dict[str, Any], flaws: list[dict[str, str]], prefix: str) -> dict[str, Any]:
+def typed(arguments: Any) -> Any:
+    """Arguments as specification S5 has them, their types in whatever case, as parameters."""
+    if not isinstance(arguments, list):
+        return arguments
+    return [_typed(one) if isinstance(one, dict) else one for one in arguments]
+
+
+def as_written(flaws: Flaws, raw: dict[str, Any]) -> Flaws:
+    """The flaws of a canonical definition under the keys that its author wrote."""
+    written = {
+        f"implementation.{part}": key
+        for key, part in ((key, flat_part(raw.get("type"), key)) for key in raw)
+        if part is not None
+    }
+    spellings = Counter(map(canonical_key, raw))
+    written |= {canonical_key(key): key for key in raw if spellings[canonical_key(key)] == 1}
+    return [flaw | {"field": _under(flaw["field"], written)} for flaw in flaws]
+
+
+def flat_part(kind: Any, key: str) -> str | None:
+    """Which part of the implementation a key of the definition itself is, for this type."""
+    parts = FLAT.get(kind) if isinstance(kind, str) else None
+    return parts.get(canonical_key(key)) if parts else None
+
+
+def _typed(argument: dict[str, Any]) -> dict[str, Any]:
+    kind = argument.get("type")
+    known = _KINDS.get(kind.casefold()) if isinstance(kind, str) else None
+    return argument | {"type": known} if known else argument
+
+
+def _gathered(result: dict[str, Any], flaws: Flaws) -> dict[str, Any]:
+    """What the tool is made of, under `implementation`."""
+    kind = result.get("type")
+    flat = [key for key in result if flat_part(kind, key)]
+    if not flat:
+        return result
+    parts = {flat_part(kind, key): result.pop(key) for key in flat}
+    if result.get("implementation") is not None:
+        message = f"stands beside {', '.join(flat)}; give one or the other"
+        flaws.append({"field": "implementation", "message": message})
+    return result | {"implementation": parts}
+
+
+def _under(field: str, written: dict[str, str]) -> str:
+    for canonical, key in written.items():
+        if field == canonical or field.startswith((f"{canonical}.", f"{canonical}[")):
+            return key + field[len(canonical) :]
+    return field
+
+
+def _renamed(raw: dict[str, Any], flaws: Flaws, prefix: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in raw.items():
         name = canonical_key(str(key))

@@ -25,7 +25,7 @@ class Fields:
     def known(self, allowed: Iterable[str]) -> None:
         """An unknown key is an error: ignoring one could make a tool visible everywhere."""
         for key in sorted(set(self.raw) - set(allowed)):
-            self.wrong(key, "is not a field of a definition")
+            self.wrong(key, f"is not a field of a definition{names.meant(key, allowed)}")
 
     def given(self, name: str) -> bool:
         return self.raw.get(name) is not None

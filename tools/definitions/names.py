@@ -2,6 +2,8 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -18,6 +20,12 @@ _INVISIBLE = re.compile(
     "[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """A question to put behind a complaint about an unknown name; "" where nothing is near."""
+    near = get_close_matches(name[:60], [*known], n=1, cutoff=0.7)
+    return f"; is {near[0]} meant?" if near else ""
 
 
 def flaw_in_text(text: str, *, longest: int) -> str | None:

@@ -26,6 +26,7 @@ from tools.definitions import (
 )
 from tools.definitions.fields import Fields
 from tools.definitions.vocabulary import (
+    PASSING_TYPES,
     TRANSACTIONAL_TYPES,
     ArgumentValidation,
     Category,
@@ -86,13 +87,22 @@ def read_definition(raw: Any) -> Definition:
     if flaws:
         count = len(flaws)
         summary = f"{count} field{'s are' if count > 1 else ' is'} wrong; see details.errors."
-        raise InvalidDefinition(f"The definition was not accepted: {summary}", errors=flaws)
+        raise InvalidDefinition(
+            f"The definition was not accepted: {summary}",
+            errors=descriptors.as_written(flaws, raw),
+        )
     return definition
 
 
 def digest(definition: Definition) -> str:
     """`sha256:` and the hash of the canonical JSON (RFC 8785) of a canonical definition."""
     return "sha256:" + hashlib.sha256(rfc8785.dumps(definition)).hexdigest()
+
+
+def passed_on(definition: Definition) -> bool:
+    """Whether arguments reach what the tool is made of as they came, whatever is declared."""
+    off = definition["argument_validation"] == ArgumentValidation.OFF
+    return off and definition["type"] in PASSING_TYPES
 
 
 def in_order(definition: Definition) -> Definition:
@@ -223,9 +233,11 @@ def _identity(fields: Fields) -> Definition:
 
 def _interface(fields: Fields) -> Definition:
     parameters = _parameters(fields)
-    derived = schema_of(parameters)
+    mode = fields.choice("argument_validation", ArgumentValidation, _usual_mode(fields))
+    passing = mode == ArgumentValidation.OFF and _passes(fields)
+    derived = schema_of(parameters, closed=not passing)
     given = fields.raw.get("input_schema")
-    if given is not None and parameters and given != derived:
+    if given is not None and parameters and not _derived(given, parameters):
         fields.wrong("input_schema", "give parameters or input_schema, not both")
     output_schema = fields.object("output_schema", {})
     _check_schema(fields, "output_schema", output_schema)
@@ -238,20 +250,44 @@ def _interface(fields: Fields) -> Definition:
         "parameters": parameters,
         "input_schema": derived,
         "output_schema": output_schema,
-        "argument_validation": fields.choice(
-            "argument_validation", ArgumentValidation, ArgumentValidation.ENFORCE
-        ),
+        "argument_validation": mode,
     }
 
 
-def schema_of(parameters: list[Definition]) -> Definition:
-    """The JSON Schema that a list of parameters stands for; nothing else may be passed."""
-    return {
+def _usual_mode(fields: Fields) -> ArgumentValidation:
+    """Ruling 13: what was written before parameters had types is passed on unchanged."""
+    raw = fields.raw
+    if not _passes(fields) or raw.get("input_schema") is not None:
+        return ArgumentValidation.ENFORCE
+    parameters = raw.get("parameters")
+    items = parameters if isinstance(parameters, list) else []
+    said = any(
+        item.get(key) is not None
+        for item in items
+        if isinstance(item, dict)
+        for key in ("required", "schema", "enum")
+    )
+    return ArgumentValidation.ENFORCE if said else ArgumentValidation.OFF
+
+
+def _passes(fields: Fields) -> bool:
+    kind = fields.raw.get("type")
+    return isinstance(kind, str) and kind in PASSING_TYPES
+
+
+def _derived(schema: Any, parameters: list[Definition]) -> bool:
+    """Whether the schema is what the parameters stand for, in whatever mode."""
+    return schema in (schema_of(parameters), schema_of(parameters, closed=False))
+
+
+def schema_of(parameters: list[Definition], *, closed: bool = True) -> Definition:
+    """The JSON Schema that a list of parameters stands for; closed: nothing else may be passed."""
+    schema = {
         "type": "object",
         "properties": {item["name"]: _property(item) for item in parameters},
         "required": [item["name"] for item in parameters if item["required"]],
-        "additionalProperties": False,
     }
+    return schema | {"additionalProperties": False} if closed else schema
 
 
 def _property(parameter: Definition) -> Definition:

@@ -45,6 +45,16 @@ class ToolType(StrEnum):
     GRAPH_UPDATE = "graph-update"
 
 
+# Whose definitions are older than typed parameters (ruling 13): without a schema or a word on what
+# is required, their arguments are passed on as they came.
+PASSING_TYPES = frozenset(
+    {
+        ToolType.MCP, ToolType.SERVICE, ToolType.PROMPT, ToolType.TEXT_COMPLETION,
+        ToolType.KNOWLEDGE_QUERY, ToolType.STRUCTURED_QUERY, ToolType.GRAPH_UPDATE,
+    }
+)  # fmt: skip
+
+
 class Delivery(StrEnum):
     PURE = "pure"
     IDEMPOTENT = "idempotent"

@@ -5,6 +5,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from tools.definitions import durations, names, strict_json
+from tools.definitions.vocabulary import ParameterType
 
 MOST_DAYS = 365
 
@@ -55,11 +56,35 @@ def add_request(parser: ArgumentParser) -> None:
     parser.add_argument("--state", help="the current state of the workflow")
 
 
-def add_agent(parser: ArgumentParser, *, required: bool) -> None:
-    parser.add_argument("--agent", type=slug, required=required, metavar="A")
+def argument(text: str) -> dict[str, str]:
+    """`NAME:TYPE:DESCRIPTION`; the description may hold colons."""
+    name, first, rest = text.partition(":")
+    kind, second, description = rest.partition(":")
+    if not (first and second and name and description.strip()):
+        raise ArgumentTypeError(f"{text!r} is not NAME:TYPE:DESCRIPTION")
+    if kind.casefold() not in {one.casefold() for one in ParameterType}:
+        known = ", ".join(one.lower() for one in ParameterType)
+        raise ArgumentTypeError(f"{kind!r} is none of the types {known}")
+    return {"name": name, "type": kind, "description": description}
+
+
+def pair(text: str) -> tuple[str, str]:
+    """`NAME=VALUE`."""
+    name, mark, value = text.partition("=")
+    if not name or not mark:
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def add_organization(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--organization", type=slug, default="default", metavar="O", help="default: default"
     )
+
+
+def add_agent(parser: ArgumentParser, *, required: bool) -> None:
+    parser.add_argument("--agent", type=slug, required=required, metavar="A")
+    add_organization(parser)
 
 
 def groups_of(options: dict[str, Any]) -> list[str] | None:

@@ -117,4 +117,11 @@ def first_line(error: Exception) -> str:
 
 def _flaws(error: ToolcribError) -> list[str]:
     flaws = error.details.get("errors") or []
-    return [f"  {flaw.get('field') or flaw.get('place')}: {flaw['message']}" for flaw in flaws]
+    return [f"  {flaw_text(flaw)}" for flaw in flaws]
+
+
+def flaw_text(flaw: dict[str, Any]) -> str:
+    """What is wrong with a field, and in which line, where that is known."""
+    place = flaw.get("field") or flaw.get("place")
+    line = f"line {flaw['line']}: " if flaw.get("line") else ""
+    return f"{line}{place}: {flaw['message']}" if place else f"{line}{flaw['message']}"

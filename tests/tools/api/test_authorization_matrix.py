@@ -101,6 +101,8 @@ EXPECTED: dict[str, dict[str, Needs]] = {
         )
     },
     "api-lint": {"get": reads("tools.view_tool"), "post": manages("tools.view_tool")},
+    "api-import": {"post": manages("tools.add_tool")},
+    "api-export": {"get": reads("tools.view_tool")},
     "api-tool": {
         "get": Needs(sees="tools.view_tool", owner=True),
         **four("tool", "put", "patch", "delete"),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tools.definitions.fields import Fields
-from tools.definitions.implementations import builtin, code, http
+from tools.definitions.implementations import builtin, code, http, knowledge, mcp, prompt, service
 from tools.definitions.vocabulary import ToolType
 
 Reader = Callable[[Fields, Fields], dict[str, Any]]  # the implementation's fields, the definition's
@@ -12,7 +12,21 @@ READERS: dict[ToolType, Reader] = {
     ToolType.BUILTIN: builtin.read,
     ToolType.CODE: code.read,
     ToolType.HTTP: http.read,
+    ToolType.MCP: mcp.read,
+    ToolType.SERVICE: service.read,
+    ToolType.PROMPT: prompt.read,
+    ToolType.TEXT_COMPLETION: prompt.read_completion,
+    ToolType.KNOWLEDGE_QUERY: knowledge.read,
+    ToolType.STRUCTURED_QUERY: knowledge.read,
+    ToolType.GRAPH_UPDATE: knowledge.read,
 }
+# Whose type says enough.
+_COMPLETE = frozenset(
+    {
+        ToolType.BUILTIN, ToolType.TEXT_COMPLETION, ToolType.KNOWLEDGE_QUERY,
+        ToolType.STRUCTURED_QUERY, ToolType.GRAPH_UPDATE,
+    }
+)  # fmt: skip
 
 
 def read(definition: Fields) -> dict[str, Any]:
@@ -22,8 +36,8 @@ def read(definition: Fields) -> dict[str, Any]:
     if reader is None:
         _refuse_type(definition, kind)
         return definition.object("implementation", None)
-    raw = definition.object("implementation", {} if kind == ToolType.BUILTIN else None)
-    if kind != ToolType.BUILTIN and not definition.given("implementation"):
+    raw = definition.object("implementation", {} if kind in _COMPLETE else None)
+    if kind not in _COMPLETE and not definition.given("implementation"):
         return raw
     return reader(Fields(raw, definition.flaws, "implementation."), definition)
 

@@ -1,0 +1,110 @@
+"""`/api/v1/tools/import` and `/api/v1/tools/export`: the catalog from and for anywhere."""
+
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer
+from tools.api.importing_bodies import ImportAnswer, ImportBody
+from tools.catalog import exporting, importing
+from tools.definitions.dialects import documents, items
+from tools.definitions.dialects.items import Choice, Source
+from tools.errors import Malformed
+
+EXAMPLE = OpenApiExample(
+    "A tool service and a tool of it",
+    request_only=True,
+    value={
+        "source": "items",
+        "items": [
+            {
+                "key": "tool-service/joke-service",
+                "value": {
+                    "id": "joke-service",
+                    "request-queue": "non-persistent://tg/request/joke",
+                    "response-queue": "non-persistent://tg/response/joke",
+                    "config-params": [{"name": "style", "required": False}],
+                },
+            },
+            {
+                "key": "tool/tell-joke",
+                "value": {
+                    "type": "tool-service",
+                    "name": "tell-joke",
+                    "description": "Tell a joke on a given topic",
+                    "service": "joke-service",
+                    "style": "pun",
+                    "arguments": [{"name": "topic", "type": "string", "description": "The topic"}],
+                },
+            },
+        ],
+        "dry_run": True,
+    },
+)
+
+
+class ToolImport(CallerView):
+    @extend_schema(
+        operation_id="import_tools",
+        examples=[EXAMPLE],
+        request=ImportBody,
+        responses={200: ImportAnswer, 400: ErrorAnswer, 413: ErrorAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Register what a document holds, in whatever dialect. The answer says of each item what
+        became of it; one that was refused does not keep the others back, unless `atomic`."""
+        self.require("add_tool")
+        body = self.body(ImportBody)
+        found = _items(body)
+        organization = self.organization
+        for permission in importing.permissions(organization, found):
+            self.require(permission)
+        way = importing.Way(
+            group=body["group"],
+            server=body["server"],
+            dry_run=body["dry_run"],
+            atomic=body["atomic"],
+        )
+        done = importing.import_items(
+            organization=organization, items=found, by=self.actor, way=way
+        )
+        return Response({"items": [one.as_dict() for one in done], "dry_run": way.dry_run})
+
+
+class ToolExport(CallerView):
+    @extend_schema(
+        operation_id="export_tools",
+        parameters=[OpenApiParameter("format", OpenApiTypes.STR, enum=[*exporting.Format])],
+        responses={200: OpenApiTypes.OBJECT, 400: ErrorAnswer},
+    )
+    def get(self, request: Request) -> HttpResponse:
+        """Every custom tool, and the services they name, so that an import reads them again.
+        `left_out` names the tools whose stored version is not what was signed."""
+        self.require("view_tool")
+        wanted = request.query_params.get("format", exporting.Format.DEFINITIONS)
+        if wanted not in set(exporting.Format):
+            raise Malformed(f"format must be one of {', '.join(exporting.Format)}.")
+        found = exporting.exported(self.organization)
+        if wanted == exporting.Format.YAML:
+            return HttpResponse(found.yaml(), content_type="application/yaml; charset=utf-8")
+        if wanted == exporting.Format.TRUSTGRAPH:
+            return Response({"items": found.items(), "left_out": found.left_out})
+        return Response(found.document)
+
+
+def _items(body: dict[str, Any]) -> list[items.Item]:
+    """Of the body's `document` or `items`, whichever is given. Raises `Malformed`."""
+    given = [key for key in ("document", "items") if body[key] is not None]
+    if len(given) != 1:
+        raise Malformed("Give either document or items.", code="invalid")
+    choice = Choice(body["server"], tuple(body["pick"] or ()))
+    found: list[items.Item] = []
+    for document in documents.read(body[given[0]]):
+        source = Source(body["source"]) if body["source"] else items.recognized(document)
+        found += items.split(document, source, choice)
+    return items.bounded(found)

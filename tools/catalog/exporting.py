@@ -1,0 +1,118 @@
+"""What an organization's catalog holds, in a form that an import reads again.
+
+Only what verifies is handed on: an edited row must not come back signed. Built-in tools come with
+the product, and stay.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import yaml
+
+from tools.catalog.importing_sources import service_descriptor
+from tools.catalog.verified import verifies
+from tools.definitions.descriptors import FLAT
+from tools.definitions.tool import in_order
+from tools.definitions.vocabulary import ToolType
+from tools.models import Organization, Tool, ToolService
+
+
+class Format(StrEnum):
+    DEFINITIONS = "definitions"
+    YAML = "yaml"
+    TRUSTGRAPH = "trustgraph"
+
+
+@dataclass(frozen=True)
+class Exported:
+    services: list[dict[str, Any]] = field(default_factory=list)
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # names of tools that do not verify
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {"services": self.services, "tools": self.tools, "left_out": self.left_out}
+
+    def items(self) -> list[dict[str, Any]]:
+        """As TrustGraph keeps them: a key, and its value."""
+        found: list[dict[str, Any]] = [
+            {"key": f"tool-service/{one['id']}", "value": one} for one in self.services
+        ]
+        services = {one["id"] for one in self.services}
+        for tool in self.tools:
+            beside = tool["implementation"].get("service") in services
+            found += [
+                {"key": f"{kind}/{tool['name']}", "value": value}
+                for kind, value in as_items(tool, beside=beside).items()
+            ]
+        return found
+
+    def yaml(self) -> str:
+        text: str = yaml.dump(
+            self.document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
+        )
+        return text
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writes no anchors, and puts every text in quotes that another reader could take for more."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def exported(organization: Organization) -> Exported:
+    """Everything but the built-in tools, in the order of the names."""
+    rows = Tool.objects.custom().filter(organization=organization, version__isnull=False)
+    found = Exported()
+    for row in ToolService.objects.filter(organization=organization):
+        if descriptor := service_descriptor(row):
+            found.services.append(descriptor)
+    for tool in rows.select_related("version", "organization").order_by("name"):
+        assert tool.version is not None
+        if verifies(tool, tool.version):
+            found.tools.append(written(tool))
+        else:
+            found.left_out.append(tool.name)
+    return found
+
+
+def written(tool: Tool) -> dict[str, Any]:
+    """The current version's definition, its label, and the switches beside it."""
+    assert tool.version is not None
+    return in_order(tool.version.definition) | {
+        "version": tool.version.label,
+        "enabled": tool.enabled,
+        "critical": tool.critical,
+        "max_concurrency": tool.max_concurrency,
+    }
+
+
+def as_items(definition: dict[str, Any], *, beside: bool = False) -> dict[str, Any]:
+    """The item `tool/<name>`, and `prompt/<name>` where the tool is made of one.
+
+    `beside`: what a service's tool configures stands beside its other keys, as in S2; its names
+    must be declared for that to be read again.
+    """
+    shown = dict(definition)
+    made = shown.pop("implementation")
+    kind = shown["type"]
+    extra: dict[str, Any] = {}
+    if kind == ToolType.MCP:
+        shown |= {"mcp-tool": made["tool"], "server": made["server"]}
+    elif kind == ToolType.SERVICE:
+        config = made["config"]
+        shown |= {"service": made["service"], **(config if beside else {"config": config})}
+    elif kind == ToolType.PROMPT:
+        shown |= made | {"template": shown["name"]}
+        extra["prompt"] = {"prompt": made["template"]}
+    elif kind in FLAT:
+        shown |= made
+    else:
+        shown["implementation"] = made
+    shown["arguments"] = shown.pop("parameters")
+    states = shown.pop("available_in_states")
+    if states is not None:
+        shown["applicable-states"] = states
+    return {"tool": shown, **extra}

@@ -1,0 +1,1 @@
+"""Every form in which tools, services and servers may be handed over (ruling 14). Pure."""

@@ -1,0 +1,86 @@
+"""Documents as they come: JSON or YAML, one or several, with the line of everything in them."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.definitions import strict_json
+from tools.definitions.dialects import yaml
+from tools.definitions.dialects.lines import Lines, json_lines, twice
+from tools.errors import Malformed, TooLarge
+
+MAX_BYTES = 4 * 1024 * 1024
+_LINE = re.compile(r"at line (\d+)")
+_JSON = ("{", "[")
+
+
+@dataclass(frozen=True)
+class Document:
+    value: Any
+    lines: Lines = field(default_factory=Lines)
+
+
+class Unreadable(Malformed):
+    """A document that cannot be taken apart; nothing of it was read."""
+
+    code = "invalid_document"
+
+
+def unreadable(message: str, line: int | None = None) -> Unreadable:
+    where = "" if line is None else f" (line {line})"
+    flaw = {"field": "document", "message": message, "line": line}
+    return Unreadable(f"The document {message}{where}.", errors=[flaw])
+
+
+def read(source: Any) -> list[Document]:
+    """The documents of a text, or the one that a parsed value is. Raises `Malformed`."""
+    if not isinstance(source, str):
+        return [Document(_checked(source))]
+    if len(source) > MAX_BYTES or len(source.encode("utf-8", "replace")) > MAX_BYTES:
+        raise TooLarge(f"The document is larger than {MAX_BYTES} bytes; import it in parts.")
+    text = source.removeprefix("\ufeff")
+    if not text.strip():
+        raise unreadable("is empty")
+    return [_json(text)] if text.lstrip().startswith(_JSON) else _yaml(text)
+
+
+def decoded(raw: bytes) -> str:
+    """Raises `Unreadable`, `TooLarge`."""
+    if len(raw) > MAX_BYTES:
+        raise TooLarge(f"The document is larger than {MAX_BYTES} bytes; import it in parts.")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise unreadable(f"is not UTF-8 at byte {error.start}") from None
+
+
+def _checked(value: Any) -> Any:
+    try:
+        strict_json.check(value)
+    except strict_json.BadJson as error:
+        raise unreadable(f"cannot be used: {error}") from None
+    if len(json.dumps(value, ensure_ascii=False, default=str)) > MAX_BYTES:
+        raise TooLarge(f"The document is larger than {MAX_BYTES} bytes; import it in parts.")
+    return value
+
+
+def _json(text: str) -> Document:
+    try:
+        return Document(strict_json.parse(text), json_lines(text))
+    except strict_json.BadJson as error:
+        said = _LINE.search(str(error))
+        line = int(said.group(1)) if said else None
+        if line is None and "stands twice" in str(error):
+            line = twice(text)
+        raise unreadable(f"cannot be used: {error}", line) from None
+
+
+def _yaml(text: str) -> list[Document]:
+    try:
+        found = [Document(value, lines) for value, lines in yaml.parse(text)]
+    except yaml.BadYaml as error:
+        raise unreadable(str(error), error.line) from None
+    for one in found:
+        _checked(one.value)
+    return [one for one in found if one.value is not None]

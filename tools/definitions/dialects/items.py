@@ -1,0 +1,217 @@
+"""A document taken apart: every tool, service, server and prompt in it as one item."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from tools.definitions import strict_json
+from tools.definitions.dialects import openapi, tools_list
+from tools.definitions.dialects.documents import Document, unreadable
+from tools.definitions.dialects.lines import Lines, json_lines
+from tools.errors import TooLarge
+
+MAX_ITEMS = 1_000
+
+
+class Source(StrEnum):
+    ITEMS = "items"
+    DEFINITIONS = "definitions"
+    MCP = "mcp"
+    OPENAPI = "openapi"
+    CLIENT = "mcp-config"
+
+
+class Kind(StrEnum):
+    """The first part of a key."""
+
+    TOOL = "tool"
+    SERVICE = "tool-service"
+    SERVER = "mcp"
+    PROMPT = "prompt"
+
+
+@dataclass(frozen=True)
+class Item:
+    kind: Kind | None
+    id: str
+    value: Any
+    lines: Lines = field(default_factory=Lines)
+    flaw: str = ""  # why it cannot be read at all
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}/{self.id}" if self.kind else self.id
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the one who imports says beside the document."""
+
+    server: str = ""
+    pick: tuple[Any, ...] = ()
+
+
+def split(document: Document, source: Source, choice: Choice | None = None) -> list[Item]:
+    """Raises `Malformed` where a document is not of that source, `TooLarge`."""
+    return bounded(_READERS[source](document, choice or Choice()))
+
+
+def bounded(items: Iterable[Item]) -> list[Item]:
+    found: list[Item] = []
+    for one in items:
+        found.append(one)
+        if len(found) > MAX_ITEMS:
+            raise TooLarge(f"More than {MAX_ITEMS} items; import them in parts.")
+    return found
+
+
+def recognized(document: Document) -> Source:
+    """What a document is by its looks. Raises `Malformed`."""
+    value = document.value
+    if isinstance(value, dict):
+        if "openapi" in value or "swagger" in value:
+            return Source.OPENAPI
+        if isinstance(value.get("mcpServers"), dict) or isinstance(value.get("servers"), dict):
+            return Source.CLIENT
+        if tools_list.is_list(value):
+            return Source.MCP
+        return Source.ITEMS if _has_keys(value) else Source.DEFINITIONS
+    if isinstance(value, list):
+        first = value[0] if value else None
+        keyed = isinstance(first, dict) and "key" in first and "value" in first
+        return Source.ITEMS if keyed else Source.DEFINITIONS
+    raise unreadable("holds neither an object nor a list", document.lines.at(()))
+
+
+def item(key: str, value: Any, lines: Lines | None = None) -> Item:
+    """Of a key such as `tool/x` or `mcp/y`. The value may be the JSON text of it."""
+    kind, _, name = key.partition("/")
+    lines = lines or Lines()
+    if kind not in set(Kind) or not name:
+        known = ", ".join(f"{one}/<id>" for one in Kind)
+        return Item(None, key[:200], value, lines, f"has a key that is none of {known}")
+    read = Item(Kind(kind), name[:200], value, lines)
+    if not isinstance(value, str):
+        return read
+    try:
+        parsed = strict_json.parse(value)
+    except strict_json.BadJson as error:
+        plain = kind == Kind.PROMPT  # which may be the text as it is
+        return read if plain else replace(read, flaw=f"cannot be used: {error}")
+    return replace(read, value=parsed, lines=lines if lines.known else json_lines(value))
+
+
+def _items(document: Document, _: Choice) -> Iterator[Item]:
+    value, lines = document.value, document.lines
+    value, lines = _inside(value, lines, "config")
+    value, lines = _inside(value, lines, "items")
+    if isinstance(value, dict) and {"key", "value"} <= set(value):
+        yield _keyed(0, value, lines)
+        return
+    if isinstance(value, dict):
+        yield from _mapped(value, lines)
+        return
+    if not isinstance(value, list):
+        raise unreadable("holds no items; they are objects of key and value", lines.at(()))
+    for at, one in enumerate(value):
+        yield _keyed(at, one, lines.below(at))
+
+
+def _inside(value: Any, lines: Lines, key: str) -> tuple[Any, Lines]:
+    if isinstance(value, dict) and set(value) <= {key, "version", *_TOLD} and key in value:
+        return value[key], lines.below(key)
+    return value, lines
+
+
+def _keyed(at: int, one: Any, lines: Lines) -> Item:
+    fits = isinstance(one, dict) and isinstance(one.get("key"), str) and "value" in one
+    if not fits or not set(one) <= {"key", "value", "type", "workspace"}:
+        return Item(None, f"#{at + 1}", one, lines, "is no object of key and value")
+    kind = one.get("type")
+    key = f"{kind}/{one['key']}" if isinstance(kind, str) else one["key"]
+    return item(key, one["value"], lines.below("value"))
+
+
+def _mapped(value: dict[str, Any], lines: Lines) -> Iterator[Item]:
+    """`{"tool/x": …}`, or `{"tool": {"x": …}}` as a whole configuration is shown."""
+    for key, below in value.items():
+        if "/" in key or not isinstance(below, dict):
+            yield item(key, below, lines.below(key))
+            continue
+        for name, one in below.items():
+            yield item(f"{key}/{name}", one, lines.below(key, name))
+
+
+def _has_keys(value: dict[str, Any]) -> bool:
+    if {"key", "value"} <= set(value):
+        return True
+    if value and set(value) <= {"items", "config", "version", *_TOLD}:
+        return True
+    kinds = set(Kind)
+    return bool(value) and all(key.partition("/")[0] in kinds for key in value)
+
+
+_LISTS = {"tools": Kind.TOOL, "services": Kind.SERVICE, "servers": Kind.SERVER}
+
+_TOLD = frozenset({"left_out"})  # what an export says beside what it holds
+
+
+def _definitions(document: Document, _: Choice) -> Iterator[Item]:
+    """One definition, a list of them, or what an export holds."""
+    value, lines = document.value, document.lines
+    if isinstance(value, list):
+        yield from _listed(value, lines, None)
+    elif isinstance(value, dict) and value and set(value) <= {*_LISTS, *_TOLD}:
+        for key, below in value.items():
+            if key in _TOLD:
+                continue
+            if not isinstance(below, list):
+                raise unreadable(f"has {key}, which is not a list", lines.of(key))
+            yield from _listed(below, lines.below(key), _LISTS[key])
+    else:
+        yield _defined(0, value, lines, None)
+
+
+def _listed(values: list[Any], lines: Lines, kind: Kind | None) -> Iterator[Item]:
+    for at, one in enumerate(values):
+        yield _defined(at, one, lines.below(at), kind)
+
+
+def _defined(at: int, one: Any, lines: Lines, kind: Kind | None) -> Item:
+    if not isinstance(one, dict):
+        return Item(None, f"#{at + 1}", one, lines, "is no JSON object")
+    if kind is None:
+        kind = Kind.SERVICE if "request-queue" in one and "type" not in one else Kind.TOOL
+    name = one.get("id" if kind == Kind.SERVICE else "name")
+    return Item(kind, name[:200] if isinstance(name, str) and name else f"#{at + 1}", one, lines)
+
+
+def _upstream(document: Document, choice: Choice) -> Iterator[Item]:
+    for name, raw, lines in tools_list.definitions(document, choice.server, choice.pick):
+        flaw = raw if isinstance(raw, str) else ""
+        yield Item(Kind.TOOL, name[:200], raw, lines, flaw)
+
+
+def _client(document: Document, _: Choice) -> Iterator[Item]:
+    value = document.value
+    key = "mcpServers" if isinstance(value, dict) and "mcpServers" in value else "servers"
+    servers = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(servers, dict):
+        raise unreadable("holds no mcpServers", document.lines.at(()))
+    for name, one in servers.items():
+        yield Item(Kind.SERVER, name[:200], one, document.lines.below(key, name))
+
+
+def _openapi(document: Document, choice: Choice) -> Iterator[Item]:
+    for at, raw in enumerate(openapi.drafts(document.value, list(choice.pick))):
+        yield replace(_defined(at, raw, Lines(), Kind.TOOL), lines=document.lines)
+
+
+_READERS = {
+    Source.ITEMS: _items,
+    Source.DEFINITIONS: _definitions,
+    Source.MCP: _upstream,
+    Source.OPENAPI: _openapi,
+    Source.CLIENT: _client,
+}

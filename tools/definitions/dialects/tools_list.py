@@ -1,0 +1,81 @@
+"""The tools of an MCP server as its `tools/list` gives them, as definitions to be reviewed.
+
+What a server says of itself loosens nothing: its annotations are kept to be read, a schema is kept
+whole, and what is picked by hand wins over what the server says.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tools.definitions.dialects.documents import Document, unreadable
+from tools.definitions.dialects.gates import reserved
+from tools.definitions.dialects.lines import Lines
+from tools.definitions.vocabulary import ToolType
+
+_READ = frozenset({"name", "title", "description", "inputSchema", "outputSchema", "annotations"})
+
+
+def is_list(value: dict[str, Any]) -> bool:
+    tools = value.get("tools")
+    if not isinstance(tools, list) or not tools:
+        return False
+    return all(isinstance(tool, dict) and "inputSchema" in tool for tool in tools)
+
+
+def definitions(
+    document: Document, server: str, pick: tuple[Any, ...]
+) -> Iterator[tuple[str, dict[str, Any] | str, Lines]]:
+    """(name, definition or what is wrong with the item, lines) of each tool that was picked."""
+    value, lines = document.value, document.lines
+    if isinstance(value, dict):
+        value, lines = value.get("tools"), lines.below("tools")
+    if not isinstance(value, list):
+        raise unreadable("holds no list of tools", lines.at(()))
+    wanted, seen = _picked(pick), set()
+    for at, tool in enumerate(value):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if not isinstance(name, str) or not name:
+            yield f"#{at + 1}", "is no tool with a name", lines.below(at)
+        elif not wanted or name in wanted:
+            seen.add(name)
+            changes = wanted.get(name, {})
+            yield changes.get("name", name), _definition(tool, server, changes), lines.below(at)
+    for name in wanted.keys() - seen:
+        yield name, "is picked, but the server has no tool of that name", Lines()
+
+
+def _picked(pick: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
+    """By the name on the server: what is said of the tool by hand. `as` renames it."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in pick:
+        said = {"name": one} if isinstance(one, str) else one
+        name = said.get("name") if isinstance(said, dict) else None
+        if not isinstance(name, str) or not name:
+            raise unreadable("has an entry under pick that names no tool")
+        changes = {key: value for key, value in said.items() if key not in {"name", "as"}}
+        renamed = said.get("as", name)
+        if not isinstance(renamed, str):
+            raise unreadable(f"has under pick for {name[:100]!r} another name that is no text")
+        found[name] = changes | {"name": renamed}
+    return found
+
+
+def _definition(tool: dict[str, Any], server: str, changes: dict[str, Any]) -> dict[str, Any] | str:
+    odd = sorted(key for key in tool if key not in _READ and reserved(str(key)))
+    if odd:
+        return f"has {', '.join(odd)[:200]}, which a server may not say of its tools"
+    annotations = tool.get("annotations")
+    hints = annotations if isinstance(annotations, dict) else {}
+    title = tool.get("title") or hints.get("title")
+    raw = {
+        "name": tool["name"],
+        "type": ToolType.MCP.value,
+        "title": title,
+        "description": tool.get("description") or title or tool["name"],
+        "implementation": {"server": server, "tool": tool["name"]},
+        "metadata": {"mcp": {"annotations": hints}} if hints else {},
+    }
+    schemas = {"input_schema": tool.get("inputSchema"), "output_schema": tool.get("outputSchema")}
+    if "arguments" in changes or "parameters" in changes:
+        del schemas["input_schema"]
+    return raw | schemas | changes

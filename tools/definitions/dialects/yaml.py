@@ -1,0 +1,175 @@
+"""YAML from outside: the part of YAML 1.2 that says the same as JSON, and nothing else.
+
+`no`, `on` and `off` are texts, as are dates and clock times; tags other than the plain ones, merge
+keys and duplicate keys are refused. Anchors may be used as long as what they stand for is bounded.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from tools.definitions.dialects.lines import Lines, Path
+
+MAX_DEPTH = 64
+MAX_VALUES = 100_000
+MAX_WEIGHT = 4 * 1024 * 1024
+MAX_DOCUMENTS = 1_000
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Any] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None, "true": True, "True": True,
+    "TRUE": True, "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS = {None, "!", *(f"{_TAG}{kind}" for kind in ("str", "map", "seq"))}
+
+
+class BadYaml(ValueError):
+    """Not YAML that may pass; `line` is where."""
+
+    def __init__(self, message: str, line: int | None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass
+class _Reading:
+    """The documents as they are put together from the parser's events."""
+
+    events: Any
+    lines: Lines = field(default_factory=Lines)
+    anchors: dict[str, tuple[Any, tuple[int, int]]] = field(default_factory=dict)
+    count: int = 0
+    weight: int = 0  # characters
+
+    def next(self) -> Event:
+        event: Event = next(self.events)
+        self.grow(event, 1, _weight(event))
+        return event
+
+    def grow(self, event: Event, count: int, weight: int) -> None:
+        self.count += count
+        self.weight += weight
+        if self.count > MAX_VALUES:
+            raise BadYaml(f"holds more than {MAX_VALUES} values", _line(event))
+        if self.weight > MAX_WEIGHT:
+            raise BadYaml(f"stands for more than {MAX_WEIGHT} characters", _line(event))
+
+
+def parse(text: str) -> list[tuple[Any, Lines]]:
+    """Each document of the text, and where its parts stand. Raises `BadYaml`."""
+    found: list[tuple[Any, Lines]] = []
+    reading = _Reading(yaml.parse(text, Loader=yaml.CSafeLoader))
+    try:
+        while True:
+            event = reading.next()
+            if isinstance(event, DocumentStartEvent):
+                reading.lines, reading.anchors = Lines(), {}
+                found.append((_value(reading, reading.next(), ()), reading.lines))
+            if isinstance(event, DocumentEndEvent) and len(found) > MAX_DOCUMENTS:
+                raise BadYaml(f"holds more than {MAX_DOCUMENTS} documents", _line(event))
+    except StopIteration:
+        return found
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise BadYaml(
+            f"is not YAML: {error.problem or error.context}", mark.line + 1 if mark else None
+        ) from None
+    except yaml.YAMLError:
+        raise BadYaml("is not YAML: it holds characters YAML does not know", None) from None
+
+
+def _value(reading: _Reading, event: Event, path: Path) -> Any:
+    reading.lines.note(path, _line(event))
+    if len(path) > MAX_DEPTH:
+        raise BadYaml(f"is nested deeper than {MAX_DEPTH} levels", _line(event))
+    if isinstance(event, AliasEvent):
+        return _repeated(reading, event)
+    before = reading.count - 1, reading.weight - _weight(event)
+    if isinstance(event, ScalarEvent):
+        value = _scalar(event)
+    elif not isinstance(event, SequenceStartEvent | MappingStartEvent):
+        raise BadYaml("ends too early", _line(event))
+    elif event.tag not in _PLAIN_TAGS:
+        raise BadYaml("holds a tag; only plain values are read", _line(event))
+    elif isinstance(event, SequenceStartEvent):
+        value = _sequence(reading, path)
+    else:
+        value = _mapping(reading, path)
+    if event.anchor:
+        size = reading.count - before[0], reading.weight - before[1]
+        reading.anchors[event.anchor] = (value, size)
+    return value
+
+
+def _repeated(reading: _Reading, event: AliasEvent) -> Any:
+    """What an anchor stands for; counted as if it were written out."""
+    name = event.anchor or ""
+    if name not in reading.anchors:
+        raise BadYaml(f"refers to {name[:60]!r}, which is not there yet", _line(event))
+    value, size = reading.anchors[name]
+    reading.grow(event, *size)
+    return value
+
+
+def _sequence(reading: _Reading, path: Path) -> list[Any]:
+    found: list[Any] = []
+    while not isinstance(event := reading.next(), SequenceEndEvent):
+        found.append(_value(reading, event, (*path, len(found))))
+    return found
+
+
+def _mapping(reading: _Reading, path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    while not isinstance(event := reading.next(), MappingEndEvent):
+        key = _key(event)
+        if key in found:
+            raise BadYaml(f"has the key {key[:60]!r} twice in one object", _line(event))
+        reading.lines.note((*path, key), _line(event), is_key=True)
+        found[key] = _value(reading, reading.next(), (*path, key))
+    return found
+
+
+def _key(event: Event) -> str:
+    key = _scalar(event) if isinstance(event, ScalarEvent) else None
+    if not isinstance(key, str):
+        raise BadYaml("has a key that is not a text", _line(event))
+    if key == "<<":
+        raise BadYaml("has a merge key; write the fields out", _line(event))
+    return key
+
+
+def _scalar(event: ScalarEvent) -> Any:
+    if event.tag not in _PLAIN_TAGS:
+        raise BadYaml("holds a tag; only plain values are read", _line(event))
+    text = event.value
+    if not event.implicit[0] or event.tag is not None:
+        return text  # quoted, or marked as a text
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) <= 20 and _INTEGER.fullmatch(text):
+        return int(text)
+    if len(text) <= 40 and _NUMBER.fullmatch(text):
+        return float(text)
+    return text
+
+
+def _weight(event: Event) -> int:
+    return len(event.value) if isinstance(event, ScalarEvent) else 0
+
+
+def _line(event: Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1

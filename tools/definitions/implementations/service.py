@@ -1,0 +1,33 @@
+"""Tools of a service on a queue: which one, and the values of its configuration parameters.
+
+What the service declares, the catalog knows; there undeclared and missing values are refused.
+"""
+
+import math
+from typing import Any
+
+from tools.definitions.fields import Fields
+from tools.definitions.names import PARAMETER_NAME, TOOL_NAME
+
+MAX_VALUE = 10_000
+
+
+def read(fields: Fields, _definition: Fields) -> dict[str, Any]:
+    fields.known(("service", "config"))
+    service = fields.text("service", longest=128)
+    if service and not TOOL_NAME.fullmatch(service):
+        fields.wrong("service", "may hold only letters, digits, '_', '.' and '-', at most 128")
+    config = fields.object("config", {})
+    for name, value in config.items():
+        if not PARAMETER_NAME.fullmatch(name):
+            fields.wrong(f"config.{name[:60]}", "is no name of a parameter")
+        elif not plain(value):
+            fields.wrong(f"config.{name}", "must be a text, a number, true or false")
+    return {"service": service, "config": config}
+
+
+def plain(value: Any) -> bool:
+    """What a configuration parameter may be."""
+    if isinstance(value, str):
+        return len(value) <= MAX_VALUE
+    return isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))

@@ -1,0 +1,103 @@
+"""The descriptor of a tool service (specification S2): its queues, and what its tools configure.
+
+Queue names are kept to the letter, as names (ruling 12).
+"""
+
+from typing import Any
+
+from tools.definitions import names, strict_json
+from tools.definitions.descriptors import FLAT, Flaws, canonical_key
+from tools.definitions.fields import Fields
+from tools.definitions.tool import OPTIONAL, SHOWN, WRITTEN
+from tools.definitions.vocabulary import ToolType
+from tools.errors import InvalidDefinition
+
+MOST_PARAMETERS = 50
+# Keys of a tool's descriptor: a parameter of that name could not be told from them (ruling 14).
+RESERVED = frozenset(
+    {
+        *WRITTEN, *OPTIONAL, *SHOWN, *FLAT[ToolType.SERVICE],
+        "arguments", "applicable_states", "groups", "id", "states",
+    }
+)  # fmt: skip
+_KEYS = ("id", "request_queue", "response_queue", "config_params", "default_groups")
+
+Descriptor = dict[str, Any]
+
+
+def read_service(raw: Any) -> Descriptor:
+    """The columns of a service: `id`, `request_queue`, `response_queue`, `config_params` and
+    `default_groups`. Raises `InvalidDefinition`."""
+    fields = _fields(raw)
+    fields.known(_KEYS)
+    said = {
+        "id": _id(fields),
+        "request_queue": fields.text("request_queue", longest=500),
+        "response_queue": fields.text("response_queue", longest=500),
+        "config_params": _parameters(fields),
+        "default_groups": fields.texts("default_groups", None, flaw_of=names.flaw_in_group),
+    }
+    if fields.flaws:
+        raise InvalidDefinition(
+            "The tool service was not accepted: see details.errors.", errors=fields.flaws
+        )
+    return said
+
+
+def written(descriptor: Descriptor) -> dict[str, Any]:
+    """As specification S2 writes it."""
+    return {
+        key.replace("_", "-"): descriptor[key] for key in _KEYS if descriptor.get(key) is not None
+    }
+
+
+def _fields(raw: Any) -> Fields:
+    if not isinstance(raw, dict):
+        raise InvalidDefinition("A tool service is a JSON object.", errors=[])
+    try:
+        strict_json.check(raw)
+    except strict_json.BadJson as error:
+        raise InvalidDefinition(f"The tool service cannot be used: {error}.", errors=[]) from None
+    flaws: Flaws = []
+    found: dict[str, Any] = {}
+    for key, value in raw.items():
+        name = canonical_key(str(key))
+        if name in found:
+            flaws.append({"field": name[:60], "message": "stands twice, in two spellings"})
+        found[name] = value
+    return Fields(found, flaws)
+
+
+def _id(fields: Fields) -> str:
+    name = fields.text("id", longest=128)
+    if name and (not names.TOOL_NAME.fullmatch(name) or name in {".", ".."}):
+        fields.wrong("id", "may hold only letters, digits, '_', '.' and '-', at most 128")
+    return name
+
+
+def _parameters(parent: Fields) -> list[dict[str, Any]]:
+    value = parent.raw.get("config_params")
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > MOST_PARAMETERS:
+        parent.wrong("config_params", f"must be a list of at most {MOST_PARAMETERS} objects")
+        return []
+    read = [_parameter(parent, at, one) for at, one in enumerate(value)]
+    for at, one in enumerate(read):
+        if one["name"] in {earlier["name"] for earlier in read[:at]}:
+            parent.wrong(f"config_params[{at}].name", "is the name of an earlier parameter")
+    return read
+
+
+def _parameter(parent: Fields, at: int, raw: Any) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        parent.wrong(f"config_params[{at}]", "must be an object")
+        return {"name": "", "required": False}
+    fields = Fields(raw, parent.flaws, f"config_params[{at}].")
+    fields.known(("name", "required"))
+    name = fields.text("name", longest=64)
+    if name and not names.PARAMETER_NAME.fullmatch(name):
+        fields.wrong("name", "must begin with a letter; letters, digits, '_', '.' and '-' follow")
+    elif canonical_key(name) in RESERVED:
+        fields.wrong("name", "is reserved: descriptors of tools have a key of that name")
+    return {"name": name, "required": fields.boolean("required", False)}

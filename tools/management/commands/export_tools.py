@@ -1,0 +1,33 @@
+"""`manage.py export_tools`: the catalog in a form that import_tools reads again."""
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.catalog.exporting import Format, exported
+from tools.management import agents, arguments
+from tools.management.command import DONE, FAILED, ToolcribCommand, json_text
+
+
+class Command(ToolcribCommand):
+    help = (
+        "Prints every custom tool, and the services they name. Exit code 1 when a tool was left "
+        "out because its stored version is not what was signed."
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        arguments.add_organization(parser)
+        parser.add_argument(
+            "--format", choices=[str(one) for one in Format], default=str(Format.DEFINITIONS)
+        )
+
+    def perform(self, options: dict[str, Any]) -> int:
+        found = exported(agents.find_organization(options["organization"]))
+        document: Any = found.document
+        if options["format"] == Format.TRUSTGRAPH:
+            document = {"items": found.items(), "left_out": found.left_out}
+        plain = options["format"] == Format.YAML
+        self.answer(options, document, found.yaml() if plain else json_text(document))
+        for name in found.left_out:
+            self.stderr.write(f"{name} was left out: its stored version is not what was signed.")
+        return FAILED if found.left_out else DONE

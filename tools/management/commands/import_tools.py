@@ -1,0 +1,67 @@
+"""`manage.py import_tools`: tools, services and servers from files, in any dialect."""
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.catalog.importing import Way, import_items
+from tools.definitions.dialects import items
+from tools.definitions.dialects.items import Choice, Item, Source
+from tools.management import agents, arguments
+from tools.management.command import ToolcribCommand, operator
+from tools.management.importing import files_of, items_of, report
+
+
+class Command(ToolcribCommand):
+    help = (
+        "Imports tools, tool services and MCP servers: TrustGraph items, definitions in JSON or "
+        "YAML, a server's list of tools, configuration files of desktop clients, OpenAPI. Exit "
+        "code 1 when an item was refused; the others are imported all the same, unless --atomic."
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "paths", nargs="+", metavar="PATH", help="files, folders, or - for standard input"
+        )
+        arguments.add_organization(parser)
+        parser.add_argument(
+            "--source", choices=[str(one) for one in Source], help="absent: what it looks like"
+        )
+        parser.add_argument("--server", default="", help="the MCP server of tools that name none")
+        parser.add_argument(
+            "--pick", action="extend", nargs="+", metavar="NAME", help="only these tools"
+        )
+        parser.add_argument(
+            "--group", action="extend", nargs="*", metavar="G", help="of tools that name none"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="say the same, write nothing")
+        parser.add_argument("--atomic", action="store_true", help="all of it, or nothing")
+
+    def perform(self, options: dict[str, Any]) -> int:
+        organization = agents.find_organization(options["organization"])
+        found = list(_found(options))
+        way = Way(
+            group=arguments.groups_of(options),
+            server=options["server"],
+            dry_run=options["dry_run"],
+            atomic=options["atomic"],
+        )
+        imported = import_items(
+            organization=organization,
+            items=items.bounded(item for item, _ in found),
+            by=operator(organization.slug),
+            way=way,
+        )
+        return report(self, options, imported, [place for _, place in found])
+
+
+def _found(options: dict[str, Any]) -> list[tuple[Item, str]]:
+    """Every item, and the file it stands in."""
+    source = Source(options["source"]) if options["source"] else None
+    choice = Choice(options["server"], tuple(options["pick"] or ()))
+    return [
+        (item, file)
+        for path in options["paths"]
+        for file in files_of(path)
+        for item in items_of(file, source, choice)
+    ]

@@ -1,0 +1,20 @@
+"""`manage.py list_config_items`: the key of every item."""
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.management import agents, arguments, config_items
+from tools.management.command import DONE, ToolcribCommand
+
+
+class Command(ToolcribCommand):
+    help = "Lists the keys of an organization's tools, tool services and MCP servers."
+
+    def arguments(self, parser: CommandParser) -> None:
+        arguments.add_organization(parser)
+
+    def perform(self, options: dict[str, Any]) -> int:
+        keys = config_items.keys_of(agents.find_organization(options["organization"]))
+        self.answer(options, {"results": keys}, "\n".join(keys) or "No items.")
+        return DONE

@@ -1,0 +1,41 @@
+"""`manage.py put_config_item`: one item of a configuration, created or changed."""
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.catalog.importing import import_items
+from tools.definitions.dialects import documents, items
+from tools.definitions.dialects.items import Item
+from tools.management import agents, arguments, config_items
+from tools.management.command import ToolcribCommand, operator
+from tools.management.importing import STDIN, read_text, report
+
+
+class Command(ToolcribCommand):
+    help = (
+        "Puts an item under its key, such as tool/tell-joke or tool-service/joke-service: the "
+        "descriptor is read from a file or from standard input, in JSON or YAML."
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("key", type=config_items.key, metavar="KEY")
+        parser.add_argument("file", nargs="?", default=STDIN, metavar="FILE", help="default: -")
+        arguments.add_organization(parser)
+
+    def perform(self, options: dict[str, Any]) -> int:
+        organization = agents.find_organization(options["organization"])
+        kind, name = options["key"]
+        item = _item(f"{kind}/{name}", read_text(options["file"]))
+        imported = import_items(
+            organization=organization, items=[item], by=operator(organization.slug)
+        )
+        return report(self, options, imported, [options["file"]])
+
+
+def _item(key: str, text: str) -> Item:
+    """Raises `Malformed` for what is not one document."""
+    found = documents.read(text)
+    if len(found) != 1:
+        raise documents.unreadable("holds more than one item, or none")
+    return items.item(key, found[0].value, found[0].lines)

@@ -1,0 +1,64 @@
+"""Items of a configuration by their keys: `tool/<id>`, `tool-service/<id>`, `mcp/<id>`."""
+
+from argparse import ArgumentTypeError
+from typing import Any
+
+from tools.catalog import exporting
+from tools.catalog.actions import find_tool
+from tools.catalog.importing_sources import service_descriptor
+from tools.catalog.verified import verifies
+from tools.definitions.dialects.items import Kind
+from tools.errors import Conflict, NotFound
+from tools.models import McpServer, Organization, Tool, ToolService
+
+KINDS = (Kind.TOOL, Kind.SERVICE, Kind.SERVER)
+Found = Tool | ToolService | McpServer
+
+
+def key(text: str) -> tuple[Kind, str]:
+    kind, _, name = text.partition("/")
+    if kind not in set(KINDS) or not name:
+        known = ", ".join(f"{one}/<id>" for one in KINDS)
+        raise ArgumentTypeError(f"{text!r} is no key; keys are {known}")
+    return Kind(kind), name
+
+
+def find(organization: Organization, kind: Kind, name: str) -> Found:
+    """Raises `NotFound`."""
+    if kind == Kind.TOOL:
+        return find_tool(organization, name)
+    model = ToolService if kind == Kind.SERVICE else McpServer
+    found: Found | None = model.objects.filter(organization=organization, name=name).first()
+    if found is None:
+        raise NotFound(f"There is no item {kind}/{name[:128]}.", code="item_not_found")
+    return found
+
+
+def value_of(row: Found) -> dict[str, Any]:
+    """As put_config_item reads it again. Raises `Conflict` for what is not what was signed."""
+    if isinstance(row, ToolService):
+        return service_descriptor(row) or {"id": row.name, "default-groups": row.default_groups}
+    if isinstance(row, McpServer):
+        return {"name": row.name, "group": row.default_groups}
+    assert row.version is not None
+    if not verifies(row, row.version):
+        raise Conflict(
+            f"The stored version of {row.name} is not what was signed.", code="signature_invalid"
+        )
+    value: dict[str, Any] = exporting.as_items(exporting.written(row), beside=False)["tool"]
+    if row.type == "prompt":
+        value["template"] = row.version.definition["implementation"]["template"]
+    return value
+
+
+def keys_of(organization: Organization) -> list[str]:
+    def named(model: type[ToolService] | type[McpServer]) -> list[str]:
+        rows = model.objects.filter(organization=organization).order_by("name")
+        return list(rows.values_list("name", flat=True))
+
+    tools = Tool.objects.present().filter(organization=organization).order_by("name")
+    return [
+        *(f"{Kind.TOOL}/{name}" for name in tools.values_list("name", flat=True)),
+        *(f"{Kind.SERVICE}/{name}" for name in named(ToolService)),
+        *(f"{Kind.SERVER}/{name}" for name in named(McpServer)),
+    ]

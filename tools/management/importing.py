@@ -1,0 +1,88 @@
+"""What the commands that read descriptors share: where from, and what they say of it."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.catalog.importing import REFUSED, Imported
+from tools.definitions.dialects import documents, items
+from tools.definitions.dialects.documents import MAX_BYTES, Document
+from tools.definitions.dialects.items import Choice, Item, Kind, Source
+from tools.errors import Malformed, NotFound
+from tools.management import text
+from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text
+
+STDIN = "-"
+SUFFIXES = frozenset({".json", ".yaml", ".yml"})
+
+
+def read_text(place: str) -> str:
+    """Of a file, or of standard input. Raises `NotFound`, `Malformed`."""
+    if place == STDIN:
+        return documents.decoded(sys.stdin.buffer.read(MAX_BYTES + 1))
+    try:
+        with Path(place).open("rb") as file:
+            return documents.decoded(file.read(MAX_BYTES + 1))
+    except OSError as error:
+        raise NotFound(f"{place} cannot be read: {error.strerror}.", code="no_file") from None
+
+
+def files_of(place: str) -> list[str]:
+    """The files of a folder and the folders in it, by name; a file or `-` is itself."""
+    folder = Path(place)
+    if place == STDIN or not folder.is_dir():
+        return [place]
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    shown = [path for path in found if not _hidden(path.relative_to(folder)) and path.is_file()]
+    if not shown:
+        raise NotFound(f"There is no JSON or YAML file in {place}.", code="no_file")
+    return [str(path) for path in shown]
+
+
+def items_of(place: str, source: Source | None, choice: Choice) -> list[Item]:
+    """What a file holds; one item that says what is wrong where it cannot be taken apart."""
+    try:
+        return [
+            item
+            for document in documents.read(read_text(place))
+            for item in _split(document, place, source, choice)
+        ]
+    except (Malformed, NotFound) as error:
+        return [Item(None, place, None, flaw=error.message)]
+
+
+def report(
+    command: ToolcribCommand,
+    options: dict[str, Any],
+    imported: list[Imported],
+    places: list[str],
+) -> int:
+    """Prints what became of each item, and on standard error what is wrong; the exit code."""
+    document = {"items": [one.as_dict() for one in imported]}
+    rows = [(one.result.upper(), one.key, one.name) for one in imported]
+    counts = Counter(one.result for one in imported)
+    sums = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
+    shown = text.table(("RESULT", "KEY", "NAME"), rows) if rows else "Nothing to import."
+    command.answer(options, document, f"{shown}\n{sums}" if sums else shown)
+    for one, place in zip(imported, places, strict=True):
+        for flaw in one.errors:
+            command.stderr.write(f"{place}: {one.key}: {flaw_text(flaw)}")
+    return FAILED if counts[REFUSED] else DONE
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _split(document: Document, place: str, source: Source | None, choice: Choice) -> Iterator[Item]:
+    """In a folder named for a kind, such as `mcp`, a file is one item and named for its id."""
+    path = Path(place)
+    kind = path.parent.name
+    found = source or items.recognized(document)
+    alone = isinstance(document.value, dict) and found == Source.DEFINITIONS
+    if source is None and alone and kind in set(Kind):
+        yield items.item(f"{kind}/{path.stem}", document.value, document.lines)
+    else:
+        yield from items.split(document, found, choice)
