@@ -25,6 +25,7 @@ from tools.catalog.groups import (
 from tools.catalog.origins import origin_of
 from tools.catalog.profiles import check_reference
 from tools.catalog.seats import check_room
+from tools.catalog.services import check_service
 from tools.catalog.tiers import forced_level, require_level
 from tools.catalog.versions import signing_key, statement_of
 from tools.definitions.descriptors import canonical_keys
@@ -50,6 +51,7 @@ def register_tool(
     if not builtin:
         check_room(organization.pk)
     check_reference(organization, canonical)
+    check_service(organization, canonical)
     tool = _new_row(organization, canonical, revision)
     _add_version(tool, canonical, label=_label(definition), by=by)
     _note_groups(organization, canonical)
@@ -64,6 +66,7 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor) -> Tool:
     tool = _changing(tool)
     _check_identity(tool, canonical)
     check_reference(tool.organization, canonical)
+    check_service(tool.organization, canonical)
     assert tool.version is not None
     if digest(canonical) == tool.version.digest:
         return tool
@@ -96,6 +99,7 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
     if version.digest == tool.version.digest:
         return tool
     check_reference(tool.organization, version.definition)
+    check_service(tool.organization, version.definition)
     before = tool.version.definition
     _add_version(tool, version.definition, label=None, by=by)
     _record(Event.TOOL_RESTORE, tool, by, before, version.definition, restored=label)
