@@ -91,3 +91,20 @@ class Slow(Echo):
         while not log.with_suffix(".go").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         return f"done by {os.getpid()}"
+
+
+class Announced(DynamicToolService):
+    id, request_queue = "announced", "non-persistent://tests/announced"
+    default_groups = ("default",)
+    tools = (
+        {
+            "name": "greet",
+            "type": "tool-service",
+            "description": "Greets.",
+            "service": "announced",
+            "delivery": "idempotent",
+        },
+    )
+
+    def invoke(self, user, config, arguments):
+        return "hello there"
