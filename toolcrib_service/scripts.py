@@ -51,3 +51,11 @@ end
 return 1
 """
 )
+
+# What a service needs of the broker: `ACL SETUSER name on >secret resetkeys resetchannels
+# ~toolcrib:<organization>:svc:* -@all` and each of these with a plus.
+COMMANDS = (
+    "eval", "expire", "mget", "ping", "set", "time", "xack", "xadd", "xautoclaim", "xdel",
+    "xgroup|create", "xgroup|delconsumer", "xpending", "xreadgroup", "zadd", "zrem",
+    "zremrangebyscore", "client|setinfo",
+)  # fmt: skip

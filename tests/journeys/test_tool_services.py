@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tests import factories
 from tests.crib import CHECKOUT
 from tests.tools.shapes import check_error, check_execution
 from tests.tools.toolservices.conftest import process
