@@ -50,7 +50,7 @@ class ServiceAnswer(serializers.Serializer[Any]):
     response_queue = serializers.CharField()
     config_params = ParameterOfService(many=True)
     default_groups = serializers.ListField(child=serializers.CharField(), allow_null=True)
-    status = serializers.ChoiceField(choices=ServiceStatus.choices)
+    status = serializers.CharField(help_text=f"One of {', '.join(ServiceStatus.values)}.")
     announced = serializers.DictField(
         allow_null=True, help_text="What it said of itself last, to be read before it is approved."
     )
@@ -169,8 +169,8 @@ class ServiceDecide(ServiceView):
     def post(self, request: Request, name: str) -> Response:
         """The digest says what was read; another one since then is a conflict."""
         self.require("change_toolservice")
-        wanted = self.body(ServiceDecisionBody)
         row = self.row(name)
+        wanted = self.body(ServiceDecisionBody)
         if self.approve:
             row = announcements.approve_service(row=row, digest=wanted["digest"], by=self.actor)
         else:
