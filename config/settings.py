@@ -276,6 +276,7 @@ CELERY_TIMEZONE = "UTC"
 # How often each begins, in seconds; one that could not begin until the next is due is dropped.
 _BEATS = {
     "tools.execution.tasks.reap": 5,
+    "tools.execution.tasks.hear_services": 5,
     "tools.execution.tasks.watch_confirmations": 10,
     "tools.execution.tasks.record_isolation": 15,
     "audit.tasks.raise_alerts": 15,

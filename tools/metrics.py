@@ -65,6 +65,16 @@ sandbox_ends = Counter(
 egress_attempts = Counter(
     "toolcrib_egress_attempts_total", "Requests to the egress broker by outcome.", ["outcome"]
 )
+service_answers_dropped = Counter(
+    "toolcrib_service_answers_dropped_total",
+    "Answers of tool services that nobody had asked for: foreign, token, duplicate or late.",
+    ["reason"],
+)
+service_announcements = Counter(
+    "toolcrib_service_announcements_total",
+    "What services said of themselves, by what became of it.",
+    ["outcome"],
+)
 cache_lookups = Counter(
     "toolcrib_cache_lookups_total",
     "Calls of tools that may be cached: hit, miss, or shared with one that was running.",

@@ -1,5 +1,6 @@
 """What the doors show, as plain dicts: the shapes of the API contract, to the letter."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import Decimal
@@ -26,6 +27,7 @@ from tools.models import (
     Session,
     StateTransition,
     Token,
+    ToolService,
     ToolVersion,
 )
 from tools.policy import confirmation_rules
@@ -328,6 +330,26 @@ def credential_shape(credential: EgressCredential) -> dict[str, Any]:
         "value": MASK,
         "created_at": moment(credential.created_at),
         "updated_at": moment(credential.updated_at),
+    }
+
+
+def service_shape(row: ToolService) -> dict[str, Any]:
+    """`announced` is what the service said of itself last, as a person is to read it."""
+    return {
+        "id": row.name,
+        "request_queue": row.request_queue,
+        "response_queue": row.response_queue,
+        "config_params": row.config_params,
+        "default_groups": row.default_groups,
+        "status": row.status,
+        "announced": json.loads(row.announcement) if row.announcement else None,
+        "announced_digest": row.announced_digest or None,
+        "digest": row.digest or None,
+        "key": row.key or None,
+        "closed_because": row.closed_because or None,
+        "lease_until": moment(row.lease_until),
+        "last_seen": moment(row.last_seen),
+        "created_at": moment(row.created_at),
     }
 
 

@@ -11,7 +11,7 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
-from tools.catalog import credentials, drift, profiles
+from tools.catalog import credentials, drift, profiles, services
 from tools.catalog.sources import save_source
 from tools.models import LicenseTier, McpServer, Token
 from tools.policy import actions, allowances, confirmation_rules
@@ -60,6 +60,9 @@ def _tools(organization, by):
     catalog.delete_tool(tool=tool, by=by)
     group = catalog.save_group(organization=organization, name="desk", by=by, description="d")
     catalog.delete_group(group=group, by=by)
+    said = {"id": "s", "request_queue": "q", "response_queue": "r"}
+    service = services.create_service(organization=organization, service=said, by=by)
+    services.delete_service(row=service, by=by)
     save_source(kind=McpServer, organization=organization, name="m", by=by, default_groups=["desk"])
 
 

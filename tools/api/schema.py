@@ -50,7 +50,7 @@ class CallerSchema(AutoSchema):
     def get_operation_id(self) -> str:
         """Where a view serves two addresses and names neither: `…/tools/{name}/enable`."""
         resource, verb = self.path.split("/")[3], self.path.rsplit("/", 1)[1]
-        return f"{verb}_{resource.removesuffix('s')}"
+        return f"{verb}_{resource.removesuffix('s')}".replace("-", "_")
 
     def get_summary(self) -> str:
         return str(self.get_operation_id()).replace("_", " ").capitalize()

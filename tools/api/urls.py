@@ -26,6 +26,7 @@ from tools.api import (
     sandbox_profiles,
     sessions,
     tokens,
+    tool_services,
     tools,
     usage,
     workflow,
@@ -36,6 +37,7 @@ CHANGE = "tools/changes/<uuid:change_id>"
 EXECUTION = "executions/<uuid:execution_id>"
 AGENT = "agents/<str:slug>"
 CONFIRMATION = "confirmations/<uuid:confirmation_id>"
+SERVICE = "tool-services/<str:name>"
 SESSION = "sessions/<uuid:session_id>"
 
 urlpatterns: list[URLPattern] = [
@@ -130,6 +132,19 @@ urlpatterns: list[URLPattern] = [
         "egress-credentials/<str:name>",
         egress_credentials.CredentialDetail.as_view(),
         name="api-egress-credential",
+    ),
+    path("tool-services", tool_services.ServiceList.as_view(), name="api-tool-services"),
+    path(SERVICE, tool_services.ServiceDetail.as_view(), name="api-tool-service"),
+    path(f"{SERVICE}/state", tool_services.ServiceState.as_view(), name="api-service-state"),
+    path(
+        f"{SERVICE}/approve",
+        tool_services.ServiceDecide.as_view(approve=True),
+        name="api-service-approve",
+    ),
+    path(
+        f"{SERVICE}/reject",
+        tool_services.ServiceDecide.as_view(approve=False),
+        name="api-service-reject",
     ),
     path("requests", requests.RequestRecordList.as_view(), name="api-requests"),
     path("cache/invalidate", cache.CacheInvalidation.as_view(), name="api-cache-invalidate"),

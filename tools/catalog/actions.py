@@ -27,6 +27,7 @@ from tools.catalog.naming import check_name
 from tools.catalog.origins import origin_of
 from tools.catalog.profiles import check_reference
 from tools.catalog.seats import check_room
+from tools.catalog.services import check_service
 from tools.catalog.tiers import forced_level, require_level
 from tools.catalog.versions import signing_key, statement_of
 from tools.definitions.descriptors import canonical_keys
@@ -58,6 +59,7 @@ def register_tool(
     if not builtin:
         check_room(organization.pk)
     check_reference(organization, canonical)
+    check_service(organization, canonical)
     tool = _new_row(organization, canonical, revision)
     _add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
     _note_groups(organization, canonical)
@@ -72,6 +74,7 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> To
     tool = changing(tool)
     _check_identity(tool, canonical)
     check_reference(tool.organization, canonical)
+    check_service(tool.organization, canonical)
     assert tool.version is not None
     if digest(canonical) == tool.version.digest:
         return tool
@@ -106,6 +109,7 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
     if version.digest == tool.version.digest:
         return tool
     check_reference(tool.organization, version.definition)
+    check_service(tool.organization, version.definition)
     before = tool.version.definition
     _add_version(tool, version.definition, label=None, by=by, note=f"Restores {label}.")
     _record(Event.TOOL_RESTORE, tool, by, before, version.definition, restored=label)

@@ -67,8 +67,7 @@ def exported(organization: Organization) -> Exported:
     rows = Tool.objects.custom().filter(organization=organization, version__isnull=False)
     found = Exported()
     for row in ToolService.objects.filter(organization=organization):
-        if descriptor := service_descriptor(row):
-            found.services.append(descriptor)
+        found.services.append(service_descriptor(row))
     for tool in rows.select_related("version", "organization").order_by("name"):
         assert tool.version is not None
         if verifies(tool, tool.version):

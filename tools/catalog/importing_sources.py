@@ -7,29 +7,24 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
+from tools.catalog.services import COLUMNS, change_service, create_service, delete_service, written
 from tools.catalog.sources import save_source
 from tools.definitions import services
-from tools.definitions.dialects.settling import Known, Parameters
+from tools.definitions.dialects.settling import Known
 from tools.definitions.servers import ServerDescriptor
 from tools.definitions.services import Descriptor
 from tools.errors import Conflict
 from tools.models import McpServer, Organization, Tool, ToolService
 
-_COLUMNS = ("request_queue", "response_queue", "config_params", "default_groups")
-
 
 def save_service(*, organization: Organization, descriptor: Descriptor, by: Actor) -> bool:
-    """Whether there was none of that name. Raises `Malformed`."""
-    rows = ToolService.objects.filter(organization=organization, name=descriptor["id"])
-    created = not rows.exists()
-    save_source(
-        kind=ToolService,
-        organization=organization,
-        name=descriptor["id"],
-        by=by,
-        default_groups=descriptor["default_groups"],
-    )
-    return created
+    """Whether there was none of that name. Raises `InvalidDefinition`, `Conflict`."""
+    row = ToolService.objects.filter(organization=organization, name=descriptor["id"]).first()
+    if row is None:
+        create_service(organization=organization, service=descriptor, by=by)
+        return True
+    change_service(row=row, changes={name: descriptor[name] for name in COLUMNS}, by=by)
+    return False
 
 
 def save_server(*, organization: Organization, descriptor: ServerDescriptor, by: Actor) -> bool:
@@ -50,9 +45,7 @@ def save_server(*, organization: Organization, descriptor: ServerDescriptor, by:
 def same_service(organization: Organization, descriptor: Descriptor) -> bool:
     """Whether the service is there already, and as it is wanted."""
     row = ToolService.objects.filter(organization=organization, name=descriptor["id"]).first()
-    return row is not None and all(
-        getattr(row, name) == descriptor[name] for name in _COLUMNS if hasattr(row, name)
-    )
+    return row is not None and all(getattr(row, name) == descriptor[name] for name in COLUMNS)
 
 
 def same_server(organization: Organization, descriptor: ServerDescriptor) -> bool:
@@ -66,32 +59,26 @@ def known_sources(organization: Organization) -> Known:
     there = ToolService.objects.filter(organization=organization)
     servers = McpServer.objects.filter(organization=organization).values_list("name", flat=True)
     return Known(
-        services={row.name: declared(row) for row in there},
+        services={row.name: row.config_params for row in there},
         servers=dict.fromkeys(servers, ""),
     )
 
 
-def declared(row: ToolService) -> Parameters | None:
-    """The parameters a service declares; None where the row does not say."""
-    found: Parameters | None = getattr(row, "config_params", None)
-    return found
-
-
-def service_descriptor(row: ToolService) -> dict[str, Any] | None:
-    """As specification S2 writes it; None of one whose queues are not known."""
-    if not getattr(row, "request_queue", ""):
-        return None
-    return services.written({"id": row.name, **{name: getattr(row, name) for name in _COLUMNS}})
+def service_descriptor(row: ToolService) -> dict[str, Any]:
+    """As specification S2 writes it."""
+    return services.written({"id": row.name, **written(row)})
 
 
 @transaction.atomic
 def delete_source(*, row: ToolService | McpServer, by: Actor) -> None:
     """Raises `Conflict` while a tool is of it: the tool would have nothing to run."""
+    if isinstance(row, ToolService):
+        delete_service(row=row, by=by)
+        return
     Organization.objects.next_revision(row.organization_id)
-    naming = "service" if isinstance(row, ToolService) else "server"
     tools = Tool.objects.present().filter(
         organization_id=row.organization_id,
-        **{f"version__definition__implementation__{naming}": row.name},
+        version__definition__implementation__server=row.name,
     )
     if names := list(tools.values_list("name", flat=True)[:20]):
         raise Conflict(

@@ -165,6 +165,15 @@ class CatalogCredential:
         return self.header, sealing.unseal(self.sealed, organization=organization, row=row)
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogService:
+    """A tool service as the gates and the runners see it."""
+
+    name: str
+    request_queue: str
+    closed_because: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """An organization's catalog at one revision. Never changed; replaced.
@@ -193,6 +202,9 @@ class Snapshot:
     )
     confirmation_rules: tuple[CatalogConfirmationRule, ...] = ()
     source_groups: MappingProxyType[tuple[str, str], frozenset[str]] = field(
+        default=MappingProxyType({}), repr=False
+    )
+    services: MappingProxyType[str, CatalogService] = field(
         default=MappingProxyType({}), repr=False
     )
 
@@ -322,6 +334,7 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         allowances=MappingProxyType(_allowances(organization_id)),
         confirmation_rules=_confirmation_rules(organization_id),
         source_groups=MappingProxyType(_source_groups(organization_id)),
+        services=MappingProxyType(_services(organization_id)),
     )
     _show(snapshot)
     return snapshot
@@ -365,6 +378,13 @@ def _source_groups(organization_id: UUID) -> dict[tuple[str, str], frozenset[str
         for row in model.objects.filter(
             organization_id=organization_id, default_groups__isnull=False
         )
+    }
+
+
+def _services(organization_id: UUID) -> dict[str, CatalogService]:
+    rows = ToolService.objects.filter(organization_id=organization_id)
+    return {
+        row.name: CatalogService(row.name, row.request_queue, row.closed_because) for row in rows
     }
 
 

@@ -51,6 +51,19 @@ def written(descriptor: Descriptor) -> dict[str, Any]:
     }
 
 
+def flaws_in_config(params: list[dict[str, Any]], config: dict[str, Any]) -> list[dict[str, str]]:
+    """What a tool's values for its service's parameters lack, or have beyond them."""
+    declared = {one["name"]: one["required"] for one in params}
+    field = "implementation.config."
+    missing = [name for name, required in declared.items() if required and name not in config]
+    beyond = sorted(set(config) - set(declared))
+    return [
+        *({"field": field + name, "message": "is required by the service"} for name in missing),
+        *({"field": field + name[:60], "message": "is not a parameter of the service"}
+          for name in beyond),
+    ]  # fmt: skip
+
+
 def _fields(raw: Any) -> Fields:
     if not isinstance(raw, dict):
         raise InvalidDefinition("A tool service is a JSON object.", errors=[])
@@ -84,7 +97,7 @@ def _parameters(parent: Fields) -> list[dict[str, Any]]:
         return []
     read = [_parameter(parent, at, one) for at, one in enumerate(value)]
     for at, one in enumerate(read):
-        if one["name"] in {earlier["name"] for earlier in read[:at]}:
+        if one["name"] and one["name"] in {earlier["name"] for earlier in read[:at]}:
             parent.wrong(f"config_params[{at}].name", "is the name of an earlier parameter")
     return read
 

@@ -11,7 +11,16 @@ from django.conf import settings
 from kombu.exceptions import OperationalError
 
 from config.database import GONE, replace_dead_connections
-from tools.execution import bell, cache, capacity, expiry, isolation, reaper, session_keeping
+from tools.execution import (
+    bell,
+    cache,
+    capacity,
+    expiry,
+    isolation,
+    reaper,
+    services,
+    session_keeping,
+)
 from tools.execution.pipeline import perform_next
 from tools.models import Execution
 from tools.policy import licenses, ratelimits
@@ -98,3 +107,12 @@ def record_isolation() -> None:
 def keep_sessions() -> None:
     session_keeping.close_idle()
     session_keeping.count_stuck()
+
+
+@shared_task(name="tools.execution.tasks.hear_services")
+def hear_services() -> None:
+    try:
+        services.look()
+    except GONE as error:
+        log.warning("no service was heard: %s", type(error).__name__)
+        replace_dead_connections()

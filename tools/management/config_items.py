@@ -37,7 +37,7 @@ def find(organization: Organization, kind: Kind, name: str) -> Found:
 def value_of(row: Found) -> dict[str, Any]:
     """As put_config_item reads it again. Raises `Conflict` for what is not what was signed."""
     if isinstance(row, ToolService):
-        return service_descriptor(row) or {"id": row.name, "default-groups": row.default_groups}
+        return service_descriptor(row)
     if isinstance(row, McpServer):
         return {"name": row.name, "group": row.default_groups}
     assert row.version is not None

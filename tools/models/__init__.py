@@ -26,7 +26,7 @@ from tools.models.permission import (
 from tools.models.request_record import CatalogNames, RequestRecord, ToolFilter
 from tools.models.sandbox_profile import SandboxProfile
 from tools.models.session import Session
-from tools.models.source import McpServer, ToolService
+from tools.models.source import McpServer, ServiceStatus, ToolService
 from tools.models.tier import LicenseTier
 from tools.models.tool import VOUCHED, OnDrift, Origin, Tool, ToolStatus, ToolVersion
 from tools.models.transition import StateTransition
@@ -62,6 +62,7 @@ __all__ = [
     "Reservation",
     "Resolution",
     "SandboxProfile",
+    "ServiceStatus",
     "Session",
     "StateTransition",
     "Token",

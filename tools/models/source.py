@@ -30,12 +30,81 @@ class Source(models.Model):
         return self.name
 
 
+class ServiceStatus(models.TextChoices):
+    """Of what was said last: by an administrator, or by the service itself."""
+
+    APPROVED = "approved"
+    PENDING = "pending"
+    REJECTED = "rejected"
+
+
 class ToolService(Source):
+    """A provider of tools behind a queue (specification S2).
+
+    One that announced itself has a key. `digest` is the announcement that was approved and holds;
+    `announced_digest` the one it made last, which may wait for a person.
+    """
+
+    request_queue = models.CharField(max_length=500, blank=True, default="", db_default="")
+    response_queue = models.CharField(max_length=500, blank=True, default="", db_default="")
+    config_params = models.JSONField(default=list, db_default=[], blank=True)
+    status = models.CharField(
+        max_length=10,
+        choices=ServiceStatus.choices,
+        default=ServiceStatus.APPROVED,
+        db_default=ServiceStatus.APPROVED,
+    )
+    key = models.CharField(
+        max_length=64, blank=True, default="", db_default="", editable=False,
+        help_text="The public key it signs with, in base64; none for one that people wrote.",
+    )  # fmt: skip
+    digest = models.CharField(max_length=80, blank=True, default="", db_default="", editable=False)
+    announced_digest = models.CharField(
+        max_length=80, blank=True, default="", db_default="", editable=False
+    )
+    announcement = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="The document it announced last.",
+    )
+    serving = models.BooleanField(
+        default=True, db_default=True, editable=False,
+        help_text="Whether a process stands for what was approved, by its lease.",
+    )  # fmt: skip
+    lease_until = models.DateTimeField(null=True, blank=True, editable=False)
+    last_seen = models.DateTimeField(null=True, blank=True, editable=False)
+
     class Meta(Source.Meta):
         constraints = [
             models.UniqueConstraint("organization", "name", name="tool_service_name_once"),
+            models.UniqueConstraint(
+                "organization",
+                "request_queue",
+                condition=~Q(request_queue=""),
+                name="tool_service_queue_once",
+            ),
             models.CheckConstraint(name="tool_service_has_a_name", condition=~Q(name="")),
+            models.CheckConstraint(
+                name="tool_service_status_is_known", condition=Q(status__in=[*ServiceStatus])
+            ),
         ]
+
+    @property
+    def announced(self) -> bool:
+        return self.key != ""
+
+    @property
+    def closed_because(self) -> str:
+        """Why its tools cannot be called; empty where they can."""
+        if not self.announced:
+            return ""
+        if not self.digest:
+            return f"The tool service {self.name} is {self.status}; nobody approved it."
+        if not self.serving:
+            return f"The lease of the tool service {self.name} has run out; nobody serves it."
+        return ""
 
 
 class McpServer(Source):

@@ -1,6 +1,7 @@
 """Which tools exist for a request (Tool groups specification, 4.2, and rulings 1 to 3)."""
 
 from tools.definitions.names import WILDCARD
+from tools.definitions.vocabulary import ToolType
 from tools.models import ToolStatus
 from tools.policy.decision import Question, Verdict, passed
 from tools.policy.openings import in_the_way, is_reached, openings_of
@@ -21,6 +22,17 @@ def in_service(question: Question) -> Verdict:
     why = question.tool.status_reason or "An administrator can enable it."
     reason = f"The tool {question.tool.name} is {status}. {why}"
     return Verdict("status", False, f"tool_{status}", reason)
+
+
+def source_open(question: Question) -> Verdict:
+    """Of a tool whose service announced itself: somebody approved it, and it is there."""
+    raw = question.tool.definition.raw
+    if raw["type"] == ToolType.SERVICE:
+        service = question.snapshot.services.get(raw["implementation"]["service"])
+        closed = service.closed_because if service else "Its tool service is not there any more."
+        if closed:
+            return Verdict("source_open", False, "service_unavailable", closed)
+    return passed("source_open")
 
 
 def in_group(question: Question) -> Verdict:
@@ -56,5 +68,5 @@ def in_state(question: Question) -> Verdict:
     return Verdict("state", False, "tool_not_in_state", reason)
 
 
-TIMELESS = (in_service, in_group, in_state)  # the same at every moment of one snapshot
-AVAILABILITY = (in_service, in_group, group_open, in_state)
+TIMELESS = (in_service, source_open, in_group, in_state)  # the same at every moment of one snapshot
+AVAILABILITY = (in_service, source_open, in_group, group_open, in_state)

@@ -114,6 +114,10 @@ def _lift_quarantine(case: Case) -> str:
     return _do(case, "read what changed and approve the tool")
 
 
+def _wait_for_service(case: Case) -> str:
+    return f"Try again later, or {_lower(_do(case, 'approve the tool service, or start it'))}"
+
+
 def _request_group(case: Case) -> str:
     """One it has and did not ask for is nearer than one it would have to be granted."""
     groups = case.reader.snapshot.groups_of(case.tool)
@@ -313,6 +317,7 @@ REMEDIES: dict[str, Callable[[Case], str]] = {
     "tool_disabled": _enable,
     "tool_pending": _approve,
     "tool_quarantined": _lift_quarantine,
+    "service_unavailable": _wait_for_service,
     "tool_not_in_group": _request_group,
     "tool_not_in_state": _change_state,
     "group_closed": _wait_for_opening,

@@ -7,7 +7,7 @@ from tools.policy import authorization
 from tools.policy.decision import DEFAULT_STATE, Asked, Question
 from tools.policy.people import may
 
-PASSING = frozenset({"state", "group_open"})
+PASSING = frozenset({"state", "group_open", "source_open"})
 
 
 def visible_tools(caller: Caller, snapshot: Snapshot) -> tuple[CatalogTool, ...]:

@@ -1,7 +1,7 @@
 """Which runner performs which type of tool."""
 
 from tools.definitions.vocabulary import ToolType
-from tools.runners import builtin, code, http
+from tools.runners import builtin, code, http, service
 from tools.runners.base import Runner
 
 # Those that are transactional are named by `vocabulary.TRANSACTIONAL_TYPES` as well.
@@ -9,4 +9,5 @@ RUNNERS: dict[ToolType, Runner] = {
     ToolType.BUILTIN: Runner(builtin.run),
     ToolType.CODE: Runner(code.run),
     ToolType.HTTP: Runner(http.run),
+    ToolType.SERVICE: Runner(service.run),
 }

@@ -35,6 +35,7 @@ LABELS = {
     "status": "In service",
     "group": "Group",
     "group_open": "Group open",
+    "source_open": "Service open",
     "state": "State",
     "object_permission": "Granted",
     "required_permissions": "Permissions",

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
-from tools.catalog import credentials, profiles
+from tools.catalog import credentials, profiles, services
 from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
 from tools.models import Confirmation, Execution, Organization, Session, UpstreamChange, User
@@ -182,6 +182,11 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-sandbox-profile": four("sandboxprofile", "get", "put", "patch", "delete"),
     "api-egress-credentials": four("egresscredential", "get", "post"),
     "api-egress-credential": four("egresscredential", "get", "put", "patch", "delete"),
+    "api-tool-services": four("toolservice", "get", "post"),
+    "api-tool-service": four("toolservice", "get", "patch", "delete"),
+    "api-service-state": {"get": reads("tools.view_toolservice")},
+    "api-service-approve": {"post": manages("tools.change_toolservice")},
+    "api-service-reject": {"post": manages("tools.change_toolservice")},
     "api-requests": {"get": reads()},
     "api-cache-invalidate": {"post": manages("tools.change_tool")},
     "api-usage": {"get": reads()},
@@ -240,6 +245,9 @@ PAGES: dict[str, dict[str, Needs]] = {
     "alert-acknowledge": {"post": Needs(permission="audit.change_alert")},
     "channel-test": {"post": Needs(permission="audit.change_alertchannel")},
 }
+SERVICE_PLACES = (
+    "api-tool-service", "api-service-state", "api-service-approve", "api-service-reject",
+)  # fmt: skip
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
 
 
@@ -298,6 +306,10 @@ class Side:
             organization=organization, by=self.by,
             credential={"name": f"key-{label}", "header": "X-Key", "value": "Bearer x"},
         )  # fmt: skip
+        services.create_service(
+            organization=organization, by=self.by,
+            service={"id": f"service-{label}", "request_queue": "q", "response_queue": "r"},
+        )  # fmt: skip
         confirmation_rules.create_rule(
             organization=organization, name=f"rule-{label}", by=self.by,
             wanted={"tool": "write_file"},
@@ -339,6 +351,7 @@ class Side:
             "api-sandbox-profile": f"wall-{self.label}",
             "api-egress-credential": f"key-{self.label}",
             "api-confirmation-rule": f"rule-{self.label}",
+            **dict.fromkeys(SERVICE_PLACES, f"service-{self.label}"),
             "api-tier": "Core",
         }
         holder = self.somebody if name == "api-token" else self.agent.service_account

@@ -1,0 +1,84 @@
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+from django.conf import settings
+
+from tests.crib import CHECKOUT
+from tests.tools.toolservices.services import QUEUE
+from toolcrib_service.wire import Queue
+from tools.toolservices.client import Asked, Client
+
+
+@pytest.fixture
+def url(crib: Any) -> str:
+    return str(settings.REDIS_URL)
+
+
+@pytest.fixture
+def broker(url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(url, protocol=2, decode_responses=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def slug() -> str:
+    return f"org-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def queue(slug: str) -> Queue:
+    return Queue(slug, QUEUE)
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    made = Client(url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ask(client: Client, queue: Queue) -> Callable[..., str]:
+    """One call, as the runner makes it; `told` gets the chunks as they come."""
+
+    def call(*, told: Any = None, stop: Any = None, timeout_s: float = 30, **fields: Any) -> str:
+        asked = Asked(
+            **{
+                "queue": queue, "user": "alice", "config": {}, "arguments": {},
+                "timeout_s": timeout_s, "most_bytes": 1_000_000, **fields,
+            }
+        )  # fmt: skip
+        told = [] if told is None else told
+        return client.call(asked, stop=stop or threading.Event(), until=None, tell=told.append)
+
+    return call
+
+
+@contextmanager
+def process(
+    name: str, slug: str, url: str, *words: str, **environment: str
+) -> Iterator[subprocess.Popen]:
+    """A service in a process of its own, as an author would start it."""
+    made = subprocess.Popen(
+        [
+            sys.executable, "-m", "toolcrib_service", f"tests.tools.toolservices.services.{name}",
+            "--organization", slug, "--lease", "2", *words,
+        ],
+        cwd=CHECKOUT,
+        env=os.environ | {"TOOLCRIB_BROKER_URL": url} | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield made
+    finally:
+        made.kill()
+        made.wait()

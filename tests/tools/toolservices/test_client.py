@@ -1,0 +1,315 @@
+"""Calls of tool services over a real broker: what is answered, and how a call ends otherwise."""
+
+import json
+import threading
+
+import pytest
+
+from tests.crib import free_port
+from tests.tools.toolservices import services
+from tests.tools.waiting import until
+from toolcrib_service import serve
+from toolcrib_service.wire import GROUP, Queue, Request, Response
+from tools.toolservices.client import Asked, Client
+from tools.toolservices.endings import Cancelled, Failed, Lost, NotAnswered, NotBegun, TimedOut
+
+
+@pytest.fixture
+def served(url, slug):
+    return lambda service, **options: serve(service, url, organization=slug, **options)
+
+
+def test_the_envelope_arrives_and_what_is_no_text_comes_back_as_json(ask, served):
+    with served(services.Echo()):
+        text = ask(config={"style": "pun"}, arguments={"topic": "Grüße"})
+    assert json.loads(text) == {
+        "user": "alice", "config": {"style": "pun"}, "arguments": {"topic": "Grüße"},
+    }  # fmt: skip
+
+
+def test_an_async_service_answers(ask, served):
+    with served(services.Async()):
+        assert [ask() for _ in range(3)] == ["hello alice"] * 3
+
+
+@pytest.mark.parametrize(
+    ("service", "chunks"),
+    [
+        (services.Streamed, ["one ", "two ", '{"three": 3}']),
+        (services.AsyncStreamed, ["a", "b", "c"]),
+    ],
+)
+def test_chunks_are_told_as_they_come_and_the_answer_is_all_of_them(ask, served, service, chunks):
+    told = []
+    with served(service()):
+        assert ask(told=told) == "".join(chunks)
+    assert told == chunks
+
+
+def test_a_chunk_is_told_before_the_service_has_ended(ask, served):
+    service, told = services.Endless(), threading.Event()
+    stop = threading.Event()
+
+    class Ears:
+        def append(self, _words):
+            told.set()
+            stop.set()
+
+    with served(service), pytest.raises(Cancelled) as caught:
+        ask(told=Ears(), stop=stop)
+    assert told.is_set()
+    assert caught.value.begun
+
+
+def test_a_long_text_comes_in_pieces_and_whole(ask, served):
+    class Long(services.Echo):
+        def invoke(self, user, config, arguments):
+            return "é" * 200_000
+
+    with served(Long()):
+        assert ask() == "é" * 200_000
+
+
+def test_an_empty_answer_is_an_answer(ask, served):
+    class Silent(services.Echo):
+        def invoke(self, user, config, arguments):
+            return ""
+
+    with served(Silent()):
+        assert ask() == ""
+
+
+def test_only_its_own_kind_of_failure_passes_a_services_words(ask, served, caplog):
+    with served(services.Failing()), pytest.raises(Failed) as caught:
+        ask()
+    assert caught.value.code == "TOOL_ERROR"
+    assert str(caught.value) == "out-of-jokes: Come back\ufffd[31m tomorrow."
+    with served(services.Broken()), pytest.raises(Failed) as caught:
+        ask()
+    assert "swordfish" not in str(caught.value)
+    assert "swordfish" in caplog.text
+
+
+def test_an_error_in_the_middle_of_a_stream_fails_the_call(ask, served):
+    told = []
+    with served(services.BrokenMidStream()), pytest.raises(Failed, match=r"tired: No more\."):
+        ask(told=told)
+    assert told == ["half"]
+
+
+def test_a_stream_that_never_ends_times_out_and_the_service_is_told(ask, served):
+    service = services.Endless()
+    with served(service):
+        with pytest.raises(TimedOut):
+            ask(timeout_s=1)
+        assert service.closed.wait(30)
+
+
+def test_a_cancelled_call_ends_here_and_there(ask, served):
+    service, stop = services.Endless(), threading.Event()
+    with served(service):
+        threading.Timer(0.2, stop.set).start()
+        with pytest.raises(Cancelled) as caught:
+            ask(stop=stop)
+        assert service.closed.wait(30)
+    assert caught.value.begun
+
+
+def test_too_long_an_answer_is_given_up(ask, served):
+    service = services.Endless()
+    with served(service):
+        with pytest.raises(Failed) as caught:
+            ask(most_bytes=20)
+        assert service.closed.wait(30)
+    assert caught.value.code == "OUTPUT_LIMIT"
+
+
+def test_without_a_service_the_answer_comes_at_once(ask, broker, queue):
+    with pytest.raises(NotBegun) as caught:
+        ask()
+    assert caught.value.code == "SERVICE_UNAVAILABLE"
+    assert broker.keys(f"{queue.base}:*") == []
+
+
+def test_a_request_that_nobody_took_in_time_is_taken_back(ask, served, broker, queue):
+    service = services.Held()
+    with served(service, concurrency=1):
+        first = threading.Thread(target=ask)
+        first.start()
+        assert service.begun.acquire(timeout=30)
+        with pytest.raises(NotBegun) as caught:
+            ask(timeout_s=0.5)
+        assert caught.value.code == "SERVICE_BUSY"
+        assert broker.xlen(queue.requests) == 0
+        service.go.set()
+        first.join()
+    assert not service.begun.acquire(blocking=False)  # nor was it run afterwards
+
+
+def test_a_cancelled_call_that_nobody_took_never_began(ask, served):
+    service, stop = services.Held(), threading.Event()
+    with served(service, concurrency=1):
+        first = threading.Thread(target=ask)
+        first.start()
+        assert service.begun.acquire(timeout=30)
+        stop.set()
+        with pytest.raises(Cancelled) as caught:
+            ask(stop=stop)
+        service.go.set()
+        first.join()
+    assert not caught.value.begun
+
+
+def test_too_many_waiting_requests_are_refused(url, queue, broker, ask, client):
+    broker.zadd(queue.accepting, {"somebody": 10**14})
+    client._most_waiting = 1
+    broker.xadd(queue.requests, {"id": "x"})
+    with pytest.raises(NotBegun) as caught:
+        ask()
+    assert caught.value.code == "SERVICE_BUSY"
+
+
+def test_nothing_is_left_behind_by_a_call_that_ended(ask, served, broker, queue):
+    with served(services.Echo()):
+        ask()
+        left = set(broker.keys(f"{queue.base}:*"))
+    assert not {one for one in left if ":replies:" in one or ":cancel:" in one}
+    assert all(broker.ttl(one) > 0 for one in left if ":claim:" in one)
+
+
+# --- what others write on the streams -------------------------------------------------------------
+
+
+class Hand:
+    """A service that a test plays itself."""
+
+    def __init__(self, broker, queue):
+        self.broker, self.queue = broker, queue
+        broker.xgroup_create(queue.requests, GROUP, id="0", mkstream=True)
+        broker.zadd(queue.accepting, {"hand": 10**14})
+        broker.zadd(queue.alive, {"hand": 10**14})
+
+    def take(self):
+        found = self.broker.xreadgroup(GROUP, "hand", {self.queue.requests: ">"}, block=30_000)
+        request = Request.read(found[0][1][0][1])
+        self.broker.set(self.queue.claim(request.id), "hand")
+        return request
+
+    def say(self, request, n, /, text="", end=False, **changed):
+        fields = Response(text, end).fields(request, n) | changed
+        return self.broker.xadd(self.queue.replies(request.id), fields, nomkstream=True)
+
+
+@pytest.fixture
+def hand(broker, queue):
+    return Hand(broker, queue)
+
+
+@pytest.fixture
+def asking(ask):
+    """A call in a thread; its ending is what comes out."""
+
+    class Asking:
+        def __init__(self):
+            self.ending = None
+            self.thread = threading.Thread(target=self._ask)
+            self.thread.start()
+
+        def _ask(self):
+            try:
+                self.ending = ask()
+            except NotAnswered as ending:
+                self.ending = ending
+
+        def end(self):
+            self.thread.join(60)
+            assert not self.thread.is_alive()
+            return self.ending
+
+    return Asking
+
+
+def test_answers_that_nobody_asked_for_are_dropped(hand, asking):
+    call = asking()
+    request = hand.take()
+    hand.say(request, 1, "stolen", end=True, token="guessed")
+    hand.say(request, 1, "another's", end=True, id="0" * 32)
+    hand.say(request, 1, "yes ")
+    hand.say(request, 1, "again ")
+    hand.say(request, 1, "x", n="-1")
+    hand.say(request, 2, "done", end=True)
+    assert call.end() == "yes done"
+
+
+def test_a_late_answer_finds_no_stream(hand, asking):
+    call = asking()
+    request = hand.take()
+    assert hand.say(request, 1, "done", end=True)
+    assert call.end() == "done"
+    assert hand.say(request, 2, "late") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{", "[]", "null", '{"response": 3}', '{"response": "x", "end_of_stream": 1}',
+        '{"error": "x"}', '{"error": {"type": 1}}', "[" * 100_000, '{"response": "\\ud800"}',
+        '{"response": "\\u0000"}', '{"response": "", "n": 99999999999999999999}', "x" * 2_000_000,
+    ],
+    ids=lambda body: body[:20],
+)  # fmt: skip
+def test_what_cannot_be_read_fails_the_call(hand, asking, body):
+    call = asking()
+    hand.say(hand.take(), 1, body=body)
+    ending = call.end()
+    assert isinstance(ending, Failed)
+    assert ending.code == "SERVICE_ANSWER_INVALID"
+
+
+def test_a_part_that_is_missing_fails_the_call(hand, asking):
+    call = asking()
+    hand.say(hand.take(), 2, "end", end=True)
+    assert isinstance(call.end(), Failed)
+
+
+def test_a_flood_of_foreign_answers_fails_the_call(hand, asking):
+    call = asking()
+    request = hand.take()
+    for _ in range(1_100):
+        hand.say(request, 1, "x", token="guessed")
+    assert isinstance(call.end(), Failed)
+
+
+def test_a_process_that_falls_silent_has_lost_the_call(hand, asking, broker, queue):
+    call = asking()
+    request = hand.take()
+    hand.say(request, 1, "half")
+    broker.zrem(queue.alive, "hand")
+    assert isinstance(call.end(), Lost)
+
+
+def test_a_broker_that_forgot_the_answers_has_lost_the_call(hand, asking, broker, queue):
+    call = asking()
+    broker.delete(queue.replies(hand.take().id))
+    assert isinstance(call.end(), Lost)
+
+
+def test_a_broker_that_is_not_there_is_said_so(crib, queue):
+    client = Client(f"redis://127.0.0.1:{free_port()}/0")
+    asked = Asked(queue, "u", {}, {}, 5, 1000)
+    with pytest.raises(NotBegun):
+        client.call(asked, stop=threading.Event(), until=None, tell=print)
+    client.close()
+
+
+def test_a_service_sees_requests_that_a_dead_process_had_read(ask, served, hand, broker, queue):
+    """Read, and never taken: nobody's, so the next process has it."""
+    outcome = []
+    call = threading.Thread(target=lambda: outcome.append(ask()))
+    call.start()
+    found = until(lambda: broker.xreadgroup(GROUP, "hand", {queue.requests: ">"}, block=1000), 30)
+    assert found
+    with served(services.Echo(), lease_s=1):
+        call.join(60)
+    assert outcome
+    assert Queue(queue.organization, "other").requests != queue.requests

@@ -1,0 +1,87 @@
+"""Twenty organizations at one broker, each service as a broker's user of its own: what is one
+organization's, no other one's user can read, delete, or answer."""
+
+import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+import redis
+
+from tests.tools.toolservices.services import QUEUE, Echo
+from toolcrib_service import serve
+from toolcrib_service.scripts import COMMANDS
+from toolcrib_service.wire import Queue, announcements
+from tools.toolservices.client import Asked
+
+TENANTS = 20
+
+
+class Named(Echo):
+    def __init__(self, name):
+        self.name = name
+
+    def invoke(self, user, config, arguments):
+        return f"{self.name} for {user}"
+
+
+@pytest.fixture
+def tenants(url, broker):
+    """Organization and URL of each."""
+    slugs = [f"t{at}-{uuid4().hex[:8]}" for at in range(TENANTS)]
+    secret = secrets.token_hex(8)
+    for slug in slugs:
+        broker.execute_command(
+            "ACL", "SETUSER", slug, "on", f">{secret}", "resetkeys", "resetchannels",
+            f"~toolcrib:{slug}:svc:*", "-@all", *(f"+{word}" for word in COMMANDS),
+        )  # fmt: skip
+    place = urlsplit(url)
+    yield {
+        slug: f"{place.scheme}://{slug}:{secret}@{place.netloc}{place.path}?{place.query}"
+        for slug in slugs
+    }
+    broker.acl_deluser(*slugs)
+
+
+def test_twenty_organizations_with_one_queue_name_get_their_own_answers(tenants, client):
+    def ask(slug):
+        asked = Asked(Queue(slug, QUEUE), f"u-{slug}", {}, {}, 60, 1000)
+        return client.call(asked, stop=threading.Event(), until=None, tell=lambda _: None)
+
+    with ExitStack() as running:
+        for slug, own in tenants.items():
+            running.enter_context(serve(Named(slug), own, organization=slug, concurrency=1))
+        with ThreadPoolExecutor(8) as crowd:
+            wanted = [*tenants] * 5
+            assert list(crowd.map(ask, wanted)) == [f"{slug} for u-{slug}" for slug in wanted]
+
+
+def test_what_is_one_organizations_no_other_ones_user_can_touch(tenants, broker):
+    (mine, own), (other, _) = list(tenants.items())[:2]
+    queue, call = Queue(other, QUEUE), uuid4().hex
+    broker.xadd(queue.replies(call), {"secret": "1"})
+    attempts = [
+        ("XADD", queue.replies(call), "*", "id", call),
+        ("XADD", announcements(other), "*", "document", "x"),
+        ("XDEL", queue.replies(call), "0-1"),
+        ("XREADGROUP", "GROUP", "service", "me", "STREAMS", queue.requests, ">"),
+        ("SET", queue.claim(call), "me"),
+        ("MGET", queue.cancel(call)),
+        ("ZADD", queue.alive, 10**14, "me"),
+        ("EVAL", "return redis.call('DEL', KEYS[1])", 1, queue.replies(call)),
+        ("EVAL", "return redis.call('DEL', 'x')", 1, Queue(mine, QUEUE).requests),
+        ("XRANGE", queue.replies(call), "-", "+"),
+        ("DEL", queue.replies(call)),
+        ("KEYS", "*"),
+        ("SCAN", 0),
+        ("FLUSHALL",),
+        ("CONFIG", "GET", "*"),
+    ]  # fmt: skip
+    with redis.Redis.from_url(own, protocol=2, decode_responses=True) as intruder:
+        for words in attempts:
+            with pytest.raises(redis.ResponseError, match=r"(?i)permission|acl"):
+                intruder.execute_command(*words)
+    assert broker.xlen(queue.replies(call)) == 1

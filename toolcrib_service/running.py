@@ -1,0 +1,83 @@
+"""Running a service: in a process of its own, or inside a test."""
+
+import logging
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from toolcrib_service.announcing import Announcer, announcer
+from toolcrib_service.service import DynamicToolService
+from toolcrib_service.worker import LEASE_S, Worker
+
+log = logging.getLogger(__name__)
+GRACE_S = 20.0
+_AGAIN_S = 1.0  # before a process that ended by itself is started again
+
+
+def run(
+    service: DynamicToolService,
+    url: str,
+    *,
+    organization: str = "default",
+    concurrency: int = 4,
+    lease_s: float = LEASE_S,
+    grace_s: float = GRACE_S,
+    announce_with: Path | None = None,
+) -> int:
+    """Serve until SIGTERM or SIGINT. The exit code: 0, or 1 where a call had to be given up.
+
+    Call it in as many processes as you like: they share the queue.
+    """
+    stop = _stop_signal()
+    said = _announcer(service, organization, announce_with)
+    worker = Worker(
+        service, url, organization=organization, concurrency=concurrency, lease_s=lease_s,
+        announcer=said,
+    )  # fmt: skip
+    worker.start()
+    log.info("%s listens as %s", service.id, worker.name)
+    stop.wait()
+    return 0 if worker.stop(grace_s) else 1
+
+
+@contextmanager
+def serve(service: DynamicToolService, url: str, **options: Any) -> Iterator[Worker]:
+    """The service in this process, against a real broker, for as long as the block lasts."""
+    worker = Worker(service, url, **options)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop(grace_s=5.0)
+
+
+def keep(command: Sequence[str], processes: int) -> int:
+    """That many processes of a command, each started again when it ends by itself; until SIGTERM
+    or SIGINT, which they are told of and end by."""
+    stop = _stop_signal()
+    running = [subprocess.Popen(command) for _ in range(processes)]
+    while not stop.wait(_AGAIN_S):
+        running = [one if one.poll() is None else subprocess.Popen(command) for one in running]
+    for one in running:
+        if one.poll() is None:
+            one.send_signal(signal.SIGTERM)
+    return max(one.wait() for one in running)
+
+
+def _announcer(
+    service: DynamicToolService, organization: str, key_file: Path | None
+) -> Announcer | None:
+    if key_file is None:
+        return None
+    return announcer(service, organization=organization, key_file=key_file)
+
+
+def _stop_signal() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

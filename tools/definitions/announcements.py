@@ -1,0 +1,107 @@
+"""What a service says of itself, read as an enemy's words: size, signature, depth, every field."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from toolcrib_service.announcing import MOST, digest_of, statement
+from tools.definitions import names, strict_json
+from tools.definitions.dialects.settling import Known, settled
+from tools.definitions.services import (
+    Descriptor,
+    flaws_in_config,
+    read_service,
+)
+from tools.definitions.tool import Definition, read_definition
+from tools.definitions.vocabulary import ToolType
+from tools.errors import InvalidDefinition
+
+MOST_TOOLS = 50
+MOST_GROUPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """`tools` are canonical definitions: each stands in the groups that were signed for."""
+
+    service: Descriptor
+    tools: tuple[Definition, ...]
+    document: str
+    digest: str
+
+    @property
+    def name(self) -> str:
+        return str(self.service["id"])
+
+
+def verified(document: str, key: str, signature: str) -> bool:
+    """Whether the key signed these very bytes."""
+    try:
+        public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
+        public.verify(base64.b64decode(signature, validate=True), statement(document))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def read_announcement(document: str, *, organization: str) -> Announcement:
+    """Raises `InvalidDefinition`."""
+    if len(document) > MOST:
+        raise _wrong(f"it is longer than {MOST} characters")
+    try:
+        said = strict_json.parse(document)
+    except strict_json.BadJson as error:
+        raise _wrong(str(error)) from None
+    if not isinstance(said, dict) or set(said) != {"organization", "service", "groups", "tools"}:
+        raise _wrong("it names its organization, service, groups and tools")
+    if said["organization"] != organization:
+        raise _wrong("it is meant for another organization")
+    service = read_service(said["service"])
+    service["default_groups"] = _groups(said["groups"])
+    return Announcement(service, _tools(said["tools"], service), document, digest_of(document))
+
+
+def _groups(value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    good = isinstance(value, list) and len(value) <= MOST_GROUPS
+    if not good or any(not isinstance(one, str) or names.flaw_in_group(one) for one in value):
+        raise _wrong("its groups are a list of names, or null")
+    return list(value)
+
+
+def _tools(value: Any, service: Descriptor) -> tuple[Definition, ...]:
+    if not isinstance(value, list) or len(value) > MOST_TOOLS:
+        raise _wrong(f"its tools are a list of at most {MOST_TOOLS}")
+    tools = tuple(_tool(one, service) for one in value)
+    if len({one["name"].lower() for one in tools}) != len(tools):
+        raise _wrong("two of its tools have one name")
+    return tools
+
+
+def _tool(raw: Any, service: Descriptor) -> Definition:
+    """In its own groups or those of the announcement, written out: nobody widens them later."""
+    if not isinstance(raw, dict):
+        raise _wrong("each of its tools is an object")
+    known = Known(services={service["id"]: service["config_params"]})
+    raw, flaws = settled(raw, known)
+    if flaws:
+        raise InvalidDefinition("A tool of the announcement is wrong.", errors=flaws)
+    definition = read_definition(raw)
+    if definition["type"] != ToolType.SERVICE:
+        raise _wrong("its tools are of the type tool-service")
+    implementation = definition["implementation"]
+    if implementation["service"] != service["id"]:
+        raise _wrong("its tools are its own")
+    if flaws := flaws_in_config(service["config_params"], implementation["config"]):
+        raise InvalidDefinition("A tool of the announcement is wrong.", errors=flaws)
+    if definition["group"] is None:
+        definition["group"] = service["default_groups"]
+    return definition
+
+
+def _wrong(why: str) -> InvalidDefinition:
+    return InvalidDefinition(f"The announcement was not accepted: {why}.", errors=[])

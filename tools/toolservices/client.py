@@ -1,0 +1,228 @@
+"""Calling a tool service: one request, one stream of answers made for it, one ending.
+
+What is certain is told apart from what is not: a request that no process took is taken back, and
+never began; one whose process fell silent is lost, and the tool's `delivery` decides.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import redis
+
+from toolcrib_service.wire import KEPT_MS, MAX_REQUEST, Queue, Request
+from tools.toolservices import scripts
+from tools.toolservices.answers import Gathering
+from tools.toolservices.endings import Cancelled, Failed, Lost, NotBegun, TimedOut
+
+UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
+_WITHDRAWN = "withdrawn"
+_BLOCK_MS = 250  # how long a cancelled call may wait to be seen
+_AT_ONCE = 50
+_PATIENCE_S = 5.0  # for a service that is started anew while a request waits
+_NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked, of whom, and how much time and room the answer may take."""
+
+    queue: Queue
+    user: str
+    config: dict[str, Any]
+    arguments: dict[str, Any]
+    timeout_s: float
+    most_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What the broker knows of a queue. `served`: digests of announcements, with seconds left."""
+
+    waiting: int
+    processes: int
+    lease_s: float  # how much longer somebody is believed to take requests; below 0 nobody is
+    served: dict[str, float]
+
+
+class Client:
+    """Thread-safe; a call keeps one connection while it waits."""
+
+    def __init__(self, url: str, *, most_waiting: int = 10_000) -> None:
+        self._most_waiting = most_waiting
+        self._redis: Any = redis.Redis.from_url(
+            url, protocol=2, decode_responses=True, encoding_errors="replace",
+            socket_timeout=10, socket_connect_timeout=2,
+        )  # fmt: skip
+
+    def call(
+        self,
+        asked: Asked,
+        *,
+        stop: threading.Event,
+        until: Callable[[], float] | None,
+        tell: Callable[[str], None],
+    ) -> str:
+        """The whole answer. Raises `NotAnswered`."""
+        sent = self._send(asked)
+        gathering = Gathering(
+            sent.id, sent.token, most_bytes=asked.most_bytes, tell=tell
+        )  # fmt: skip
+        with self._told_of_the_end(sent, gathering):
+            for check in self._rounds(sent, gathering):
+                now = time.monotonic()
+                if stop.is_set() or (until is not None and now > until()):
+                    raise Cancelled(begun=not self._withdrawn(sent))
+                if now > sent.until:
+                    raise self._late(sent)
+                check()
+        return gathering.text
+
+    def life(self, queue: Queue) -> Life:
+        """Raises `redis.RedisError`."""
+        keys = (queue.requests, queue.accepting, queue.served)
+        waiting, processes, last, now, served = self._redis.eval(scripts.LIFE, 3, *keys)
+        pairs = zip(served[::2], served[1::2], strict=True)
+        left = {digest: (float(till) - float(now)) / 1000 for digest, till in pairs}
+        return Life(waiting, processes, (float(last) - float(now)) / 1000, left)
+
+    def close(self) -> None:
+        self._redis.close()
+
+    # --- the request ----------------------------------------------------------------------------
+
+    def _send(self, asked: Asked) -> "_Sent":
+        call, token = uuid4().hex, secrets.token_urlsafe(24)
+        body = Request(call, token, 0, asked.user, asked.config, asked.arguments).envelope()
+        if len(body) > MAX_REQUEST:
+            raise NotBegun("SERVICE_REQUEST_TOO_LARGE", "The arguments are too large to be sent.")
+        sent = _Sent(asked.queue, call, token, time.monotonic() + asked.timeout_s)
+        try:
+            self._redis.ping()
+        except redis.RedisError:
+            raise NotBegun(UNAVAILABLE, "The broker of tool services does not answer.") from None
+        queue = asked.queue
+        keys = (queue.requests, queue.accepting, queue.replies(call))
+        said = (round(asked.timeout_s * 1000), call, token, body, self._most_waiting)
+        try:
+            word, *ids = self._redis.eval(scripts.SEND, len(keys), *keys, *said)
+        except redis.RedisError:
+            self._not_sent(sent)
+        if word == "nobody":
+            raise NotBegun(UNAVAILABLE, _NOBODY)
+        if word == "full":
+            raise NotBegun(BUSY, "Too many requests wait for the tool service; try again later.")
+        sent.last, sent.entry = ids
+        return sent
+
+    def _not_sent(self, sent: "_Sent") -> None:
+        """Or nobody knows whether it was; then at least nobody must take it."""
+        if not self._withdrawn(sent):
+            raise Lost("The connection to the broker broke while the request was sent.") from None
+        raise NotBegun(UNAVAILABLE, "The broker of tool services did not take the request.")
+
+    def _withdrawn(self, sent: "_Sent") -> bool:
+        """True when it is certain that no process has the request, or ever will."""
+        keys = (sent.queue.requests, sent.queue.claim(sent.id))
+        left_ms = max(0, round((sent.until - time.monotonic()) * 1000)) + KEPT_MS
+        try:
+            done = self._redis.eval(
+                scripts.WITHDRAW, len(keys), *keys, sent.entry, _WITHDRAWN, left_ms
+            )
+        except redis.RedisError:
+            return False
+        return bool(done)
+
+    def _late(self, sent: "_Sent") -> Exception:
+        if self._withdrawn(sent):
+            return NotBegun(BUSY, "No process of the tool service took the request in time.")
+        return TimedOut("The tool service did not come to an end in time.")
+
+    # --- the answer -----------------------------------------------------------------------------
+
+    def _rounds(self, sent: "_Sent", gathering: Gathering) -> Iterator[Callable[[], None]]:
+        """Each round gives what is to be looked at: nothing where answers came."""
+        while not gathering.done:
+            try:
+                entries = self._read(sent)
+                for entry, fields in entries:
+                    sent.last = entry
+                    gathering.take(fields)
+            except redis.RedisError:
+                time.sleep(_BLOCK_MS / 1000)
+                yield _nothing
+                continue
+            if not gathering.done:
+                yield _nothing if entries else lambda: self._look(sent)
+
+    def _read(self, sent: "_Sent") -> list[tuple[str, dict[str, str]]]:
+        place = {sent.queue.replies(sent.id): sent.last}
+        found = self._redis.xread(place, count=_AT_ONCE, block=_BLOCK_MS)
+        return found[0][1] if found else []
+
+    def _look(self, sent: "_Sent") -> None:
+        """Nothing came for a moment: is there anybody who could send something?"""
+        queue = sent.queue
+        keys = (queue.replies(sent.id), queue.claim(sent.id), queue.alive, queue.accepting)
+        try:
+            kept, holder, lives, accepting = self._redis.eval(scripts.STATE, len(keys), *keys)
+        except redis.RedisError:
+            return
+        if not kept:
+            raise self._forgotten(sent)
+        if holder:
+            sent.dead = 0 if lives else sent.dead + 1
+            if sent.dead > 1:  # what it had said before is read by now
+                raise Lost("The process of the tool service that had the call fell silent.")
+        elif accepting:
+            sent.alone_since = 0.0
+        else:
+            self._be_patient(sent)
+
+    def _be_patient(self, sent: "_Sent") -> None:
+        sent.alone_since = sent.alone_since or time.monotonic()
+        alone = time.monotonic() - sent.alone_since > _PATIENCE_S
+        if alone and self._withdrawn(sent):
+            raise NotBegun(UNAVAILABLE, _NOBODY)
+
+    def _forgotten(self, sent: "_Sent") -> Exception:
+        if self._withdrawn(sent):
+            return NotBegun(UNAVAILABLE, "The broker lost the request before anybody took it.")
+        return Lost("The broker lost the answers of the tool service.")
+
+    @contextmanager
+    def _told_of_the_end(self, sent: "_Sent", gathering: Gathering) -> Iterator[None]:
+        """Nothing is left behind, and whoever still works on the call learns that it is over."""
+        try:
+            yield
+        finally:
+            try:
+                self._redis.delete(sent.queue.replies(sent.id))
+                if not gathering.done:
+                    self._redis.set(sent.queue.cancel(sent.id), "1", px=KEPT_MS)
+            except redis.RedisError:
+                pass  # both expire, and the service's own clock ends the call
+
+
+@dataclass(slots=True)
+class _Sent:
+    queue: Queue
+    id: str
+    token: str
+    until: float
+    last: str = "0"
+    entry: str = ""
+    dead: int = 0
+    alone_since: float = 0.0
+
+
+def _nothing() -> None:
+    """Of a round in which answers came."""
+
+
+__all__ = ["Asked", "Client", "Failed", "Life"]

@@ -1,0 +1,35 @@
+"""How a call of a tool service ends when it does not end well. A class says what is known."""
+
+
+class NotAnswered(Exception):
+    """Root of them. The text is for the caller."""
+
+
+class NotBegun(NotAnswered):
+    """Certain: nobody took the request, and nobody will."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Failed(NotAnswered):
+    """The service said so, or answered what cannot be passed on."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Lost(NotAnswered):
+    """A process took the request, and nobody knows how far it came."""
+
+
+class TimedOut(NotAnswered):
+    """A process took it and did not come to an end."""
+
+
+class Cancelled(NotAnswered):
+    def __init__(self, *, begun: bool) -> None:
+        super().__init__("The call was cancelled.")
+        self.begun = begun

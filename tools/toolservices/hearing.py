@@ -1,0 +1,49 @@
+"""The stream on which services announce themselves: read a few at a time, then forgotten."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import redis
+
+from toolcrib_service.wire import announcements
+
+AT_ONCE = 20
+
+
+class Heard:
+    """`entry` is what `forget` takes."""
+
+    __slots__ = ("document", "entry", "key", "signature")
+
+    def __init__(self, entry: str, fields: dict[str, str]) -> None:
+        self.entry = entry
+        self.document, self.key, self.signature = (
+            fields.get(name, "") for name in ("document", "key", "signature")
+        )
+
+
+class Ear:
+    def __init__(self, url: str) -> None:
+        self._redis: Any = redis.Redis.from_url(
+            url, protocol=2, decode_responses=True, encoding_errors="replace",
+            socket_timeout=10, socket_connect_timeout=2,
+        )  # fmt: skip
+
+    def listen(self, organizations: Iterable[str]) -> dict[str, list[Heard]]:
+        """The oldest few of each organization that has some. Raises `redis.RedisError`."""
+        slugs = list(organizations)
+        pipe = self._redis.pipeline(transaction=False)
+        for slug in slugs:
+            pipe.xrange(announcements(slug), count=AT_ONCE)
+        found = pipe.execute(raise_on_error=False)  # one key of a wrong kind deafens nobody
+        return {
+            slug: [Heard(entry, fields) for entry, fields in entries]
+            for slug, entries in zip(slugs, found, strict=True)
+            if isinstance(entries, list) and entries
+        }
+
+    def forget(self, organization: str, entries: Iterable[str]) -> None:
+        self._redis.xdel(announcements(organization), *entries)
+
+    def close(self) -> None:
+        self._redis.close()
