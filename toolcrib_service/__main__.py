@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import redis
+
 from toolcrib_service.running import GRACE_S, keep, run
 from toolcrib_service.service import DynamicToolService
 from toolcrib_service.worker import LEASE_S
@@ -60,10 +62,13 @@ def main() -> int:
     service.id = given.id or service.id
     service.request_queue = given.request_queue or service.request_queue
     key = (given.key or Path(f"{service.id}.key")) if given.announce else None
-    return run(
-        service, url, organization=given.organization, concurrency=given.concurrency,
-        lease_s=given.lease, grace_s=given.grace, announce_with=key,
-    )  # fmt: skip
+    try:
+        return run(
+            service, url, organization=given.organization, concurrency=given.concurrency,
+            lease_s=given.lease, grace_s=given.grace, announce_with=key,
+        )  # fmt: skip
+    except redis.RedisError as error:
+        raise SystemExit(f"The broker cannot be used: {error}") from None
 
 
 if __name__ == "__main__":
