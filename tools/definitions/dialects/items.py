@@ -204,8 +204,9 @@ def _client(document: Document, _: Choice) -> Iterator[Item]:
 
 
 def _openapi(document: Document, choice: Choice) -> Iterator[Item]:
-    for at, raw in enumerate(openapi.drafts(document.value, list(choice.pick))):
-        yield replace(_defined(at, raw, Lines(), Kind.TOOL), lines=document.lines)
+    for draft in openapi.drafts(document.value, list(choice.pick)):
+        flaw = "; ".join(f"{flaw['field']}: {flaw['message']}" for flaw in draft.flaws)
+        yield Item(Kind.TOOL, draft.name or draft.key, draft.definition, document.lines, flaw)
 
 
 _READERS = {
