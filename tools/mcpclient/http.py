@@ -185,7 +185,7 @@ class _Connection:
                 return event
         raise Unusable("The MCP server answered with interim answers alone.")
 
-    async def event(self) -> h11.Event | type[h11.PAUSED]:
+    async def event(self) -> object:
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 received = await self._stream.receive()

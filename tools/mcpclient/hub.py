@@ -50,6 +50,42 @@ class Stopped(Exception):
         self.sent, self.late = sent, late
 
 
+def _never() -> bool:
+    return False
+
+
+@dataclass
+class _Watch:
+    """What a calling thread does while it waits: it passes words on and looks whether to go on."""
+
+    request: Request
+    timeout_s: float
+    over: Over = _never
+    words: "queue.Queue[str]" = field(default_factory=queue.Queue)
+    tell: Callable[[str], None] | None = None
+
+    def result[Got](self, future: "Future[Got]") -> Got:
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            late = time.monotonic() >= deadline
+            if late or self.over():
+                _cancel(future)
+                raise Stopped(sent=False, late=late)
+            try:
+                return future.result(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
+            except TimeoutError:
+                if future.done():
+                    raise NeverBegan("The MCP server did not answer in time.") from None
+            except CancelledError:
+                raise Lost("The call was ended with this process.") from None
+            finally:
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self.tell is not None and not self.words.empty():
+            self.tell(self.words.get_nowait())
+
+
 @dataclass
 class _Kept:
     client: Client
@@ -81,7 +117,7 @@ class Hub:
             return await client.tools(fresh=fresh)
 
         request = Request("tools/list")
-        return self._wait(endpoint, work, request, timeout_s, lambda: False, queue.Queue(1), None)
+        return self._wait(endpoint, work, _Watch(request, timeout_s))
 
     def call(
         self,
@@ -91,7 +127,7 @@ class Hub:
         *,
         timeout_s: float,
         pin: str = "",
-        over: Over = lambda: False,
+        over: Over = _never,
         tell: Callable[[str], None] | None = None,
     ) -> tuple[ToolAnswer, UpstreamTool | None]:
         """Raises UpstreamFailure, Stopped. `tell` is called in the calling thread."""
@@ -102,7 +138,7 @@ class Hub:
             heard = _putter(words) if tell else None
             return await client.call(name, arguments, pin=pin, tell=heard, request=request)
 
-        return self._wait(endpoint, work, request, timeout_s, over, words, tell)
+        return self._wait(endpoint, work, _Watch(request, timeout_s, over, words, tell))
 
     def close(self) -> None:
         """Ends every session; what is under way is cancelled."""
@@ -119,25 +155,20 @@ class Hub:
         self,
         endpoint: Endpoint,
         work: Callable[[Client], Coroutine[Any, Any, Got]],
-        request: Request,
-        timeout_s: float,
-        over: Over,
-        words: "queue.Queue[str]",
-        tell: Callable[[str], None] | None,
+        watch: "_Watch",
     ) -> Got:
         breaker = self.breaker(endpoint.server)
         if not breaker.admits():
             raise NeverBegan("The MCP server could not be reached lately; it is tried again soon.")
-        deadline = time.monotonic() + timeout_s
         future = self._loop.submit(self._with_client(endpoint, work))
         try:
-            got = _watched(future, deadline, over, words, tell)
+            got = watch.result(future)
         except Stopped as stopped:
-            stopped.sent = request.sent
+            stopped.sent = watch.request.sent
             raise
         except Lost as problem:
             breaker.failed()
-            if request.sent:
+            if watch.request.sent:
                 raise
             raise NeverBegan(str(problem)) from None
         except NeverBegan:
@@ -210,43 +241,12 @@ class Hub:
                 self._loop.submit(one.client.close())
 
 
-def _watched[Got](
-    future: "Future[Got]",
-    deadline: float,
-    over: Over,
-    words: "queue.Queue[str]",
-    tell: Callable[[str], None] | None,
-) -> Got:
-    while True:
-        late = time.monotonic() >= deadline
-        if late or over():
-            _cancel(future)
-            raise Stopped(sent=False, late=late)
-        try:
-            got = future.result(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
-        except TimeoutError:
-            if future.done():
-                raise NeverBegan("The MCP server did not answer in time.") from None
-            _drain(words, tell)
-            continue
-        except CancelledError:
-            raise Lost("The call was ended with this process.") from None
-        finally:
-            _drain(words, tell)
-        return got
-
-
 def _cancel(future: "Future[Any]") -> None:
     """And wait until the server was told, but not for long."""
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
     future.cancel()
     done.wait(_LOOK_S)
-
-
-def _drain(words: "queue.Queue[str]", tell: Callable[[str], None] | None) -> None:
-    while tell is not None and not words.empty():
-        tell(words.get_nowait())
 
 
 def _putter(words: "queue.Queue[str]") -> Callable[[str], None]:

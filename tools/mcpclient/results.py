@@ -58,7 +58,7 @@ def _parts(result: Message) -> list[dict[str, Any]]:
     if not isinstance(content, list) or len(content) > MOST_PARTS:
         raise Unusable(f"The MCP server's answer has no list of at most {MOST_PARTS} parts.")
     for part in content:
-        needed = _KINDS.get(part.get("type")) if isinstance(part, dict) else None
+        needed = _KINDS.get(str(part.get("type"))) if isinstance(part, dict) else None
         if needed is None or not all(_fits(name, part.get(name)) for name in needed):
             raise Unusable("The MCP server's answer has a part that no protocol knows.")
     return content

@@ -1,4 +1,4 @@
-"""Streamable HTTP: each request is a POST; its answer is one message or a stream that ends with it."""
+"""Streamable HTTP: each request is a POST, its answer one message or a stream that ends with it."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -26,7 +26,14 @@ from tools.models.permission import (
 from tools.models.request_record import CatalogNames, RequestRecord, ToolFilter
 from tools.models.sandbox_profile import SandboxProfile
 from tools.models.session import Session
-from tools.models.source import McpServer, ToolService
+from tools.models.source import (
+    CredentialScope,
+    McpCredential,
+    McpServer,
+    OnDrift,
+    ToolService,
+    Transport,
+)
 from tools.models.tier import LicenseTier
 from tools.models.tool import VOUCHED, Origin, Tool, ToolStatus, ToolVersion
 from tools.models.transition import StateTransition
@@ -45,11 +52,14 @@ __all__ = [
     "ConfirmationDecision",
     "ConfirmationRule",
     "ConfirmationStatus",
+    "CredentialScope",
     "EgressCredential",
     "Execution",
     "ExecutionEvent",
     "LicenseTier",
+    "McpCredential",
     "McpServer",
+    "OnDrift",
     "Organization",
     "OrganizationGroupObjectPermission",
     "OrganizationUserObjectPermission",
@@ -72,5 +82,6 @@ __all__ = [
     "ToolStatus",
     "ToolUserObjectPermission",
     "ToolVersion",
+    "Transport",
     "User",
 ]

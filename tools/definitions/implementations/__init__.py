@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tools.definitions.fields import Fields
-from tools.definitions.implementations import builtin, code
+from tools.definitions.implementations import builtin, code, mcp
 from tools.definitions.vocabulary import ToolType
 
 Reader = Callable[[Fields, Fields], dict[str, Any]]  # the implementation's fields, the definition's
 READERS: dict[ToolType, Reader] = {
     ToolType.BUILTIN: builtin.read,
     ToolType.CODE: code.read,
+    ToolType.MCP: mcp.read,
 }
 
 
