@@ -104,7 +104,7 @@ class McpStub:
         try:
             result = self._result(message)
         except Error as error:
-            return _json({"jsonrpc": "2.0", "id": message["id"], "error": error.said})
+            return as_json({"jsonrpc": "2.0", "id": message["id"], "error": error.said})
         if isinstance(result, Reply | Raw):
             return result
         if message["method"] == "initialize":
@@ -115,7 +115,7 @@ class McpStub:
             result.setdefault("resultType", "complete")
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
         if not self.streamed or message["method"] != "tools/call":
-            return _json(answer, headers)
+            return as_json(answer, headers)
         return streamed([*self.before(message), answer], headers)
 
     def _check(self, message: Message, seen: Seen) -> Reply | None:
@@ -140,7 +140,7 @@ class McpStub:
         if same:
             return None
         said = {"code": -32020, "message": "headers and body differ"}
-        return _json({"jsonrpc": "2.0", "id": message["id"], "error": said}, status=400)
+        return as_json({"jsonrpc": "2.0", "id": message["id"], "error": said}, status=400)
 
     def _result(self, message: Message) -> Any:
         method, params = message["method"], message.get("params", {})
@@ -165,7 +165,7 @@ class McpStub:
         return {"tools": listed[start:end], **more, **self.list_more}
 
 
-def _json(message: Message, headers: Any = (), status: int = 200) -> Reply:
+def as_json(message: Message, headers: Any = (), status: int = 200) -> Reply:
     body = json.dumps(message).encode()
     return Reply(status, [("Content-Type", "application/json"), *headers], body)
 

@@ -18,6 +18,7 @@ from tools.api import (
     explain,
     grants,
     groups,
+    mcp_servers,
     organizations,
     recommendations,
     requests,
@@ -33,6 +34,7 @@ TOOL = "tools/<str:name>"
 EXECUTION = "executions/<uuid:execution_id>"
 AGENT = "agents/<str:slug>"
 CONFIRMATION = "confirmations/<uuid:confirmation_id>"
+MCP_SERVER = "mcp-servers/<str:name>"
 SESSION = "sessions/<uuid:session_id>"
 
 urlpatterns: list[URLPattern] = [
@@ -120,6 +122,20 @@ urlpatterns: list[URLPattern] = [
         "egress-credentials/<str:name>",
         egress_credentials.CredentialDetail.as_view(),
         name="api-egress-credential",
+    ),
+    path("mcp-servers", mcp_servers.McpServerList.as_view(), name="api-mcp-servers"),
+    path(MCP_SERVER, mcp_servers.McpServerDetail.as_view(), name="api-mcp-server"),
+    path(f"{MCP_SERVER}/refresh", mcp_servers.McpServerRefresh.as_view(), name="api-mcp-refresh"),
+    path(
+        f"{MCP_SERVER}/difference",
+        mcp_servers.McpServerDifference.as_view(),
+        name="api-mcp-difference",
+    ),
+    path(f"{MCP_SERVER}/import", mcp_servers.McpServerImport.as_view(), name="api-mcp-import"),
+    path(
+        f"{MCP_SERVER}/credentials/<str:owner>",
+        mcp_servers.McpServerCredential.as_view(),
+        name="api-mcp-credential",
     ),
     path("requests", requests.RequestRecordList.as_view(), name="api-requests"),
     path("cache/invalidate", cache.CacheInvalidation.as_view(), name="api-cache-invalidate"),

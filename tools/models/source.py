@@ -79,14 +79,15 @@ class McpServer(Source, SealedValues):
         default=Transport.STREAMABLE_HTTP,
         db_default=Transport.STREAMABLE_HTTP,
     )
-    url = models.CharField(max_length=2_000, blank=True, db_default="")
-    command = models.CharField(max_length=500, blank=True, db_default="")
+    url = models.CharField(max_length=2_000, blank=True, default="", db_default="")
+    command = models.CharField(max_length=500, blank=True, default="", db_default="")
     args = models.JSONField(default=list, db_default=[], blank=True)
     remote_name = models.CharField(
         max_length=128,
         blank=True,
+        default="",
         db_default="",
-        help_text="What the tool of this name is called there, where a definition names no server.",
+        help_text="What the tool named like the server is called there.",
     )
     credential_scope = models.CharField(
         max_length=12,
@@ -104,12 +105,16 @@ class McpServer(Source, SealedValues):
         default=30, db_default=30, help_text="How old the list may be that a call is held to."
     )
     enabled = models.BooleanField(default=True, db_default=True)
-    protocol = models.CharField(max_length=20, blank=True, db_default="", editable=False)
+    protocol = models.CharField(
+        max_length=20, blank=True, default="", db_default="", editable=False
+    )
     protocol_at = models.DateTimeField(null=True, editable=False)
     snapshot = models.JSONField(null=True, editable=False, help_text="Its tools, as listed last.")
     snapshot_at = models.DateTimeField(null=True, editable=False)
     last_seen_at = models.DateTimeField(null=True, editable=False)
-    last_error = models.CharField(max_length=500, blank=True, db_default="", editable=False)
+    last_error = models.CharField(
+        max_length=500, blank=True, default="", db_default="", editable=False
+    )
     dead_since = models.DateTimeField(null=True, editable=False)
 
     class Meta(Source.Meta):

@@ -1,6 +1,8 @@
 """A tool of an MCP server: called as the caller's credentials allow, held to what was approved."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.db import connection
@@ -47,11 +49,11 @@ def _watched(
         return _called(run, server, endpoint)
     except UpstreamFailure as problem:
         if breaker.open and not was_open:
-            _noted(lambda: mcp_health.note_dead(server.id, str(problem)))
+            _noted(partial(mcp_health.note_dead, server.id, str(problem)))
         raise
     finally:
         if was_open and not breaker.open:
-            _noted(lambda: mcp_health.note_alive(server.id))
+            _noted(partial(mcp_health.note_alive, server.id))
 
 
 def _called(
@@ -64,11 +66,15 @@ def _called(
         own = server.scope != CredentialScope.ORGANIZATION  # says nothing about other people's
         if own or server.on_drift == OnDrift.QUARANTINE:
             if not own:
-                _noted(lambda: mcp_health.quarantine(run.snapshot, run.definition, change.seen))
+                _quarantine(run, change)
             raise
         if change.seen is None:
             raise
         return _asked(run, server, endpoint, "")
+
+
+def _quarantine(run: Run, change: Changed) -> None:
+    _noted(partial(mcp_health.quarantine, run.snapshot, run.definition, change.seen))
 
 
 def _asked(
@@ -99,7 +105,7 @@ def _over(run: Run) -> bool:
     return run.stop.is_set() or (run.until is not None and run.until() <= time.monotonic())
 
 
-def _noted(note: Any) -> None:
+def _noted(note: Callable[[], None]) -> None:
     try:
         note()
     finally:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.stubs.mcp import Error, Tool, streamed, text
+from tests.stubs.mcp import Error, Tool, as_json, streamed, text
 from tests.stubs.web import Held, Raw, Reply
 from tests.tools.waiting import until
 from tools.mcpclient.errors import (
@@ -282,10 +282,8 @@ def _notification(method, params):
 
 
 def _error(message, number):
-    from tests.stubs.mcp import _json
-
     said = {"code": number, "message": "unsupported", "data": {"supported": ["2026-07-28"]}}
-    return _json({"jsonrpc": "2.0", "id": message["id"], "error": said}, status=400)
+    return as_json({"jsonrpc": "2.0", "id": message["id"], "error": said}, status=400)
 
 
 def _ticks():

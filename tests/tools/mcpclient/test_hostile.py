@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.stubs.mcp import Tool, _json, streamed, text
+from tests.stubs.mcp import Tool, as_json, streamed, text
 from tests.stubs.web import Raw, Reply, endless
 from tools.mcpclient.errors import Lost, NotAllowed, Unusable, UpstreamFailure
 from tools.mcpclient.hub import Stopped
@@ -22,15 +22,15 @@ def deep(message):
 
 
 def other_id(message):
-    return _json({"jsonrpc": "2.0", "id": message["id"] + 1, "result": text("x")})
+    return as_json({"jsonrpc": "2.0", "id": message["id"] + 1, "result": text("x")})
 
 
 def id_as_text(message):
-    return _json({"jsonrpc": "2.0", "id": str(message["id"]), "result": text("x")})
+    return as_json({"jsonrpc": "2.0", "id": str(message["id"]), "result": text("x")})
 
 
 def id_as_truth(message):
-    return _json({"jsonrpc": "2.0", "id": True, "result": text("x")})
+    return as_json({"jsonrpc": "2.0", "id": True, "result": text("x")})
 
 
 UNUSABLE = {
@@ -46,23 +46,25 @@ UNUSABLE = {
     "id-as-truth": id_as_truth,
     "wrong-id-in-a-stream": streamed([{"jsonrpc": "2.0", "id": 99, "result": {}}]),
     "other-kind": answered(b"<html>", [("Content-Type", "text/html")]),
-    "result-no-object": lambda message: _json({"jsonrpc": "2.0", "id": message["id"], "result": 1}),
-    "parts-no-list": lambda message: _json(
+    "result-no-object": lambda message: as_json(
+        {"jsonrpc": "2.0", "id": message["id"], "result": 1}
+    ),
+    "parts-no-list": lambda message: as_json(
         {"jsonrpc": "2.0", "id": message["id"], "result": {"content": "x"}}
     ),
-    "unknown-part": lambda message: _json(
+    "unknown-part": lambda message: as_json(
         {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"type": "spell"}]}}
     ),
-    "task": lambda message: _json(
+    "task": lambda message: as_json(
         {"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "task", "taskId": "x"}}
     ),
     "huge": lambda message: Reply(200, JSON, itertools.repeat(b" " * 65536)),
     "endless-line": lambda message: Reply(200, STREAM, itertools.repeat(b"x" * 65536)),
-    "endless-event": lambda message: Reply(200, STREAM, itertools.repeat(b"data: xxxxxxxx\n" * 999)),
+    "endless-event": lambda message: Reply(200, STREAM, itertools.repeat(b"data: xxx\n" * 999)),
     "endless-comments": lambda message: Reply(200, STREAM, itertools.repeat(b": x\n" * 9999)),
     "no-http": Raw([b"SSH-2.0-OpenSSH\r\n\r\n"]),
     "endless-headers": Raw(itertools.repeat(b"X-A: b\r\n" * 999, 100)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("reply", UNUSABLE.values(), ids=UNUSABLE)
@@ -123,7 +125,7 @@ def test_two_tools_of_one_name_are_refused(modern, talk):
 
 def test_a_session_that_no_header_can_carry_is_refused(handshake, talk):
     answer = {"protocolVersion": "2025-11-25", "capabilities": {}}
-    handshake.instead["initialize"] = lambda message: _json(
+    handshake.instead["initialize"] = lambda message: as_json(
         {"jsonrpc": "2.0", "id": message["id"], "result": answer},
         [("Mcp-Session-Id", "a b")],
     )
