@@ -83,7 +83,7 @@ class McpImported(serializers.Serializer[Any]):
     tool = serializers.CharField()
     name = serializers.CharField()
     result = serializers.ChoiceField(choices=["created", "updated", "unchanged", "refused"])
-    errors = serializers.ListField(child=serializers.DictField())
+    errors = serializers.ListField(child=serializers.DictField())  # type: ignore[assignment]
 
 
 class McpImportAnswer(serializers.Serializer[Any]):

@@ -18,6 +18,7 @@ from tools.catalog.mcp_values import Unreadable, opened_values
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.errors import NeverBegan, NotAllowed
 from tools.mcpclient.hub import Endpoint, Hub
+from tools.mcpclient.sse_channel import Sse
 from tools.mcpclient.streamable import Streamable
 from tools.models import CredentialScope, Transport
 
@@ -84,7 +85,7 @@ def _channel(server: CatalogServer, headers: dict[str, str], env: dict[str, str]
         raise NeverBegan(f"The address of the MCP server cannot be called: {flaw}.") from None
     dialer = _dialer(url.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
     if server.transport == Transport.SSE:
-        raise NeverBegan("MCP servers over SSE cannot be called by this installation.")
+        return Sse(url, list(headers.items()), dialer)
     return Streamable(url, list(headers.items()), dialer)
 
 

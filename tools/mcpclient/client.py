@@ -10,6 +10,7 @@ from tools.mcpclient.channel import Channel
 from tools.mcpclient.errors import (
     Answered,
     Changed,
+    Lost,
     NeverBegan,
     SessionGone,
     Unusable,
@@ -53,7 +54,10 @@ class Client:
         """Raises UpstreamFailure."""
         async with self._listing_lock:
             if fresh or self._listing is None or time.monotonic() >= self._stale_at:
-                self._listing = await self._again(self._list)
+                try:
+                    self._listing = await self._again(self._list)
+                except Lost:  # asking again for a list does no harm
+                    self._listing = await self._again(self._list)
             return self._listing
 
     async def call(

@@ -7,6 +7,7 @@ from tools.mcpclient.errors import Unusable
 from tools.mcpclient.messages import MOST_BYTES
 
 MOST_IN_ALL = 16 * MOST_BYTES
+MOST_LINES = 200_000
 _LONGEST_RETRY_MS = 5_000
 
 
@@ -26,13 +27,14 @@ class Events:
         self._line = bytearray()
         self._data: list[bytes] = []
         self._kind = "message"
-        self._size = self._total = 0
+        self._size = self._total = self._lines = 0
         self._after_return = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         """Raises Unusable beyond the bounds."""
         self._total += len(piece)
-        if self._total > MOST_IN_ALL:
+        self._lines += piece.count(b"\n") + piece.count(b"\r")
+        if self._total > MOST_IN_ALL or self._lines > MOST_LINES:
             raise Unusable("The MCP server's stream is longer than is read of one.")
         if self._after_return and piece.startswith(b"\n"):
             piece = piece[1:]
@@ -47,6 +49,10 @@ class Events:
                 yield event
         self._line += lines[-1]
         self._count(0)
+
+    def forgive(self) -> None:
+        """A lasting stream brought what was asked for: its length counts from here."""
+        self._total = self._lines = 0
 
     def _count(self, more: int) -> None:
         self._size += more

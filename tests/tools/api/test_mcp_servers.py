@@ -3,16 +3,17 @@
 import pytest
 
 from tests import factories
+from tests.api import Api
 from tests.stubs.mcp import Tool, mcp_serving
 from tests.stubs.web import Reply
 from tools.catalog.mcp_catalog import catalog_servers
-from tools.catalog.mcp_values import MASK
+from tools.catalog.mcp_values import MASK, opened_values
 from tools.catalog.upstreams import endpoint_of, hub
 from tools.models import McpServer
 from tools.models import Tool as ToolRow
 
 pytestmark = pytest.mark.django_db
-PLACE = "/api/v1/mcp-servers"
+PLACE = "/mcp-servers"
 SCHEMA = {
     "type": "object",
     "properties": {"where": {"$ref": "#/$defs/place"}},
@@ -36,23 +37,23 @@ def stub():
 @pytest.fixture
 def far(admin_api, organization, stub):
     answer = admin_api.post(PLACE, {"name": "far", "url": stub.url})
-    assert answer.status == 201, answer.json
+    assert answer.status_code == 201, answer.json()
     yield f"{PLACE}/far"
     for one in catalog_servers(organization.pk).values():
         hub().forget(str(one.id))
 
 
 def wrong(answer):
-    assert answer.status == 400, answer.json
-    return {flaw["field"] for flaw in answer.json["details"]["errors"]}
+    assert answer.status_code == 400, answer.json()
+    return {flaw["field"] for flaw in answer.json()["details"]["errors"]}
 
 
 def test_a_value_goes_in_and_never_comes_out(admin_api, organization):
     said = {"name": "far", "url": "https://mcp.example/mcp", "headers": {"X-Key": "swordfish"}}
     made = admin_api.post(PLACE, said)
     shown = [made, admin_api.get(f"{PLACE}/far"), admin_api.get(PLACE)]
-    assert made.json["headers"] == {"X-Key": MASK}
-    assert not any("swordfish" in str(one.json) for one in shown)
+    assert made.json()["headers"] == {"X-Key": MASK}
+    assert not any("swordfish" in str(one.json()) for one in shown)
     row = McpServer.objects.get(organization=organization, name="far")
     assert b"swordfish" not in bytes(row.sealed)
     assert "swordfish" not in repr(endpoint_of(catalog_servers(organization.pk)["far"]))
@@ -62,17 +63,15 @@ def test_the_mask_leaves_a_value_as_it_was(admin_api, organization):
     said = {"name": "far", "url": "https://mcp.example/mcp", "headers": {"X-A": "a", "X-B": "b"}}
     admin_api.post(PLACE, said)
     changed = admin_api.patch(f"{PLACE}/far", {"headers": {"X-A": MASK, "X-C": "c"}})
-    assert changed.json["headers"] == {"X-A": MASK, "X-C": MASK}
+    assert changed.json()["headers"] == {"X-A": MASK, "X-C": MASK}
     server = catalog_servers(organization.pk)["far"]
-    from tools.catalog.mcp_values import opened_values
-
     assert opened_values(server.own, organization.pk)[0] == {"X-A": "a", "X-C": "c"}
 
 
 def test_a_value_may_refer_to_what_the_operator_allows_alone(admin_api):
     base = {"name": "far", "url": "https://mcp.example/mcp"}
     good = admin_api.post(PLACE, base | {"headers": {"X-Key": {"env": "MCP_TEST_KEY"}}})
-    assert good.json["headers"] == {"X-Key": {"env": "MCP_TEST_KEY"}}
+    assert good.json()["headers"] == {"X-Key": {"env": "MCP_TEST_KEY"}}
     for reference in ({"env": "SECRET_KEY"}, {"file": "/etc/passwd"}, {"env": ["x"]}, {}):
         bad = admin_api.post(PLACE, base | {"name": "b", "headers": {"X-Key": reference}})
         assert wrong(bad) == {"headers.X-Key"}
@@ -104,19 +103,19 @@ def test_what_is_wrong_is_named(admin_api, said, field):
 
 def test_a_command_of_the_list_is_taken(admin_api):
     said = {"name": "time", "transport": "stdio", "command": "mcp-server-time", "args": ["-v"]}
-    assert admin_api.post(PLACE, said).status == 201
+    assert admin_api.post(PLACE, said).status_code == 201
 
 
 def test_two_servers_have_two_names(admin_api, far, stub):
-    assert admin_api.post(PLACE, {"name": "far", "url": stub.url}).status == 409
+    assert admin_api.post(PLACE, {"name": "far", "url": stub.url}).status_code == 409
 
 
 def test_a_list_shows_who_is_dead_and_since_when_beside_the_others(admin_api, far, stub):
     admin_api.post(f"{far}/refresh", {})
     admin_api.post(PLACE, {"name": "gone", "url": "http://127.0.0.1:9/mcp"})
     refused = admin_api.post(f"{PLACE}/gone/refresh", {})
-    assert (refused.status, refused.json["code"]) == (503, "mcp_server_unavailable")
-    shown = {one["name"]: one for one in admin_api.get(PLACE).json["results"]}
+    assert (refused.status_code, refused.json()["code"]) == (503, "mcp_server_unavailable")
+    shown = {one["name"]: one for one in admin_api.get(PLACE).json()["results"]}
     assert (shown["far"]["status"], shown["far"]["tools"]) == ("alive", 1)
     assert (shown["gone"]["status"], shown["gone"]["dead_since"] is None) == ("dead", False)
     assert "cannot be reached" in shown["gone"]["last_error"]
@@ -125,8 +124,8 @@ def test_a_list_shows_who_is_dead_and_since_when_beside_the_others(admin_api, fa
 def test_a_server_that_answers_nonsense_is_refused_and_forgets_nothing(admin_api, far, stub):
     admin_api.post(f"{far}/refresh", {})
     stub.instead["tools/list"] = Reply(200, [("Content-Type", "text/html")], b"<html>")
-    assert admin_api.post(f"{far}/refresh", {}).status == 503
-    assert admin_api.get(far).json["tools"] == 1
+    assert admin_api.post(f"{far}/refresh", {}).status_code == 503
+    assert admin_api.get(far).json()["tools"] == 1
 
 
 def test_nothing_is_imported_that_was_not_picked(admin_api, organization, far, stub):
@@ -137,14 +136,14 @@ def test_nothing_is_imported_that_was_not_picked(admin_api, organization, far, s
 
 
 def changes(admin_api, far):
-    return admin_api.get(f"{far}/difference").json["tools"]
+    return admin_api.get(f"{far}/difference").json()["tools"]
 
 
 def imported(admin_api, far, *items, **more):
     admin_api.post(f"{far}/refresh", {})
     answer = admin_api.post(f"{far}/import", {"tools": list(items), **more})
-    assert answer.status == 200, answer.json
-    return answer.json["items"]
+    assert answer.status_code == 200, answer.json()
+    return answer.json()["items"]
 
 
 def test_a_tool_is_taken_over_renamed_grouped_and_tightened(admin_api, far, stub):
@@ -164,7 +163,7 @@ def test_a_tool_is_taken_over_renamed_grouped_and_tightened(admin_api, far, stub
         "requires_confirmation": True,
     }
     assert imported(admin_api, far, item)[0]["result"] == "created"
-    tool = admin_api.get("/api/v1/tools/weather").json
+    tool = admin_api.get("/tools/weather").json()
     assert tool["input_schema"] == SCHEMA  # whole
     assert tool["group"] == ["outside"]
     assert tool["requires_confirmation"]
@@ -177,7 +176,7 @@ def test_a_tool_is_taken_over_renamed_grouped_and_tightened(admin_api, far, stub
 def test_arguments_by_hand_win(admin_api, far, stub):
     argument = {"name": "city", "type": "String", "description": "Which.", "required": True}
     imported(admin_api, far, {"tool": "echo", "arguments": [argument]})
-    tool = admin_api.get("/api/v1/tools/echo").json
+    tool = admin_api.get("/tools/echo").json()
     assert list(tool["input_schema"]["properties"]) == ["city"]
 
 
@@ -225,7 +224,7 @@ def test_what_was_written_by_hand_stays_when_a_change_is_approved(admin_api, far
     imported(admin_api, far, {"tool": "echo", "description": "Ours.", "group": ["g"]})
     stub.tools["echo"].description, stub.tools["echo"].input_schema = "Theirs.", SCHEMA
     assert imported(admin_api, far, {"tool": "echo"})[0]["result"] == "updated"
-    tool = admin_api.get("/api/v1/tools/echo").json
+    tool = admin_api.get("/tools/echo").json()
     assert (tool["description"], tool["group"]) == ("Ours.", ["g"])
     assert tool["input_schema"] == SCHEMA
     assert imported(admin_api, far, {"tool": "echo"})[0]["result"] == "unchanged"
@@ -233,27 +232,25 @@ def test_what_was_written_by_hand_stays_when_a_change_is_approved(admin_api, far
 
 def test_a_server_that_tools_name_is_not_deleted(admin_api, far, stub):
     imported(admin_api, far, {"tool": "echo"})
-    assert admin_api.delete(far).status == 409
-    admin_api.delete("/api/v1/tools/echo")
-    assert admin_api.delete(far).status == 204
+    assert admin_api.delete(far).status_code == 409
+    admin_api.delete("/tools/echo")
+    assert admin_api.delete(far).status_code == 204
 
 
 def test_credentials_of_ones_own_are_set_and_masked(admin_api, agent, far):
     admin_api.patch(far, {"credential_scope": "agent"})
     place = f"{far}/credentials/agent:{agent.slug}"
     said = admin_api.put(place, {"headers": {"X-Key": "swordfish"}})
-    assert said.json == {"owner": f"agent:{agent.slug}", "headers": {"X-Key": MASK}, "env": {}}
-    assert admin_api.get(far).json["credentials"] == [f"agent:{agent.slug}"]
+    assert said.json() == {"owner": f"agent:{agent.slug}", "headers": {"X-Key": MASK}, "env": {}}
+    assert admin_api.get(far).json()["credentials"] == [f"agent:{agent.slug}"]
     assert wrong(admin_api.put(f"{far}/credentials/user:eve", {})) == {"owner"}
-    assert admin_api.delete(place).status == 204
-    assert admin_api.delete(place).status == 404
+    assert admin_api.delete(place).status_code == 204
+    assert admin_api.delete(place).status_code == 404
 
 
 def test_another_organizations_server_is_not_there(admin_api, organization, far):
     other = factories.organization("other-" + organization.slug)
     eve = factories.superuser(other)
-    from tests.api import Api
-
     strange = Api(factories.token(eve, scopes=["read", "manage"]))
-    assert strange.get(far).status == 404
-    assert strange.get(PLACE).json["results"] == []
+    assert strange.get(far).status_code == 404
+    assert strange.get(PLACE).json()["results"] == []
