@@ -19,6 +19,7 @@ class Breaker:
         self._clock, self._lock = clock, threading.Lock()
         self._failures, self._pause_s = 0, PAUSE_S
         self._again_at, self._probing_until = 0.0, 0.0
+        self.untried = True  # nothing has come from the server yet
 
     @property
     def open(self) -> bool:
@@ -37,7 +38,7 @@ class Breaker:
 
     def succeeded(self) -> None:
         with self._lock:
-            self._failures, self._pause_s = 0, PAUSE_S
+            self._failures, self._pause_s, self.untried = 0, PAUSE_S, False
             self._probing_until = 0.0
 
     def failed(self) -> None:

@@ -44,7 +44,7 @@ def _watched(
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     """The call, and what it shows about the server's health."""
     breaker = hub().breaker(endpoint.server)
-    was_open = breaker.open
+    was_open, unknown = breaker.open, breaker.open or breaker.untried
     try:
         return _called(run, server, endpoint)
     except UpstreamFailure as problem:
@@ -52,7 +52,7 @@ def _watched(
             _noted(partial(mcp_health.note_dead, server.id, str(problem)))
         raise
     finally:
-        if was_open and not breaker.open:
+        if unknown and not (breaker.open or breaker.untried):
             _noted(partial(mcp_health.note_alive, server.id))
 
 
