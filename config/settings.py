@@ -205,6 +205,7 @@ SPECTACULAR_SETTINGS = {
     "SORT_OPERATIONS": False,
     "ENUM_NAME_OVERRIDES": {
         "AllowanceKindEnum": ["calls", "cost"],
+        "McpServerStatusEnum": ["unknown", "alive", "dead", "disabled"],
         "ResolutionEnum": "tools.models.execution.Resolution",
         "AuditOutcomeEnum": ["started", "success", "failure", "denied", "changed"],
     },
@@ -222,6 +223,10 @@ EGRESS_SOCKET = env_text("EGRESS_SOCKET") or str(egress_socket(DATA_DIR))
 # For upstreams of one's own; every other address that is not public is refused.
 EGRESS_ALLOW_PRIVATE = env_networks("EGRESS_ALLOW_PRIVATE")
 EGRESS_CA_FILE = env_text("EGRESS_CA_FILE")
+# Commands of MCP servers that may be started behind the wall, and what of this installation's
+# environment and files (env:NAME, file:/path) a server's headers may refer to.
+MCP_STDIO_ALLOWED = env_list("MCP_STDIO_ALLOWED")
+MCP_REFERENCES_ALLOWED = env_list("MCP_REFERENCES_ALLOWED")
 EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
 EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)
 # How long a worker that was told to stop lets its calls run before it hands them back.

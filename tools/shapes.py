@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tools.catalog.credentials import MASK
+from tools.catalog.mcp_servers import written as mcp_written
 from tools.catalog.membership import Member
 from tools.catalog.profiles import written
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
@@ -22,6 +23,7 @@ from tools.models import (
     EgressCredential,
     Execution,
     LicenseTier,
+    McpServer,
     Organization,
     SandboxProfile,
     Session,
@@ -351,6 +353,30 @@ def service_shape(row: ToolService) -> dict[str, Any]:
         "last_seen": moment(row.last_seen),
         "created_at": moment(row.created_at),
     }
+
+
+def mcp_server_shape(server: McpServer) -> dict[str, Any]:
+    """Never what its headers are worth."""
+    return {
+        **mcp_written(server),
+        "status": _mcp_status(server),
+        "tools": None if server.snapshot is None else len(server.snapshot),
+        "protocol": server.protocol,
+        "snapshot_at": server.snapshot_at and moment(server.snapshot_at),
+        "last_seen_at": server.last_seen_at and moment(server.last_seen_at),
+        "last_error": server.last_error,
+        "dead_since": server.dead_since and moment(server.dead_since),
+        "credentials": sorted(one.owner for one in server.credentials.all()),
+        "created_at": moment(server.created_at),
+    }
+
+
+def _mcp_status(server: McpServer) -> str:
+    if not server.enabled:
+        return "disabled"
+    if server.dead_since is not None:
+        return "dead"
+    return "unknown" if server.last_seen_at is None else "alive"
 
 
 def tier_shape(tier: LicenseTier) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
-from tools.catalog import credentials, drift, profiles, services
+from tools.catalog import credentials, drift, mcp_servers, profiles, services
 from tools.catalog.sources import save_source
 from tools.models import LicenseTier, McpServer, Token
 from tools.policy import actions, allowances, confirmation_rules
@@ -25,6 +25,7 @@ ELSEWHERE = {
     # Their own tests: what it takes is more than one line.
     Event.LICENSE_INSTALL, Event.LICENSE_REMOVE, Event.LICENSE_EXPIRE, Event.ROW_CHANGE,
     Event.ALERT_RULE_CHANGE, Event.ALERT_CHANNEL_CHANGE, Event.ALERT_CHANNEL_DELETE,
+    Event.MCP_SERVER_REFRESH, Event.TOOL_QUARANTINE,
 }  # fmt: skip
 PROFILE = {"name": "small", "max_files": 10}
 
@@ -64,6 +65,10 @@ def _tools(organization, by):
     service = services.create_service(organization=organization, service=said, by=by)
     services.delete_service(row=service, by=by)
     save_source(kind=McpServer, organization=organization, name="m", by=by, default_groups=["desk"])
+    said = {"name": "far", "url": "https://mcp.example/mcp", "headers": {"X-Key": "swordfish"}}
+    server = mcp_servers.create_server(organization=organization, server=said, by=by)
+    mcp_servers.change_server(row=server, changes={"headers": {"X-Key": "swordfish2"}}, by=by)
+    mcp_servers.delete_server(row=server, by=by)
 
 
 def _upstream(tool, by):

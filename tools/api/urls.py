@@ -20,6 +20,7 @@ from tools.api import (
     grants,
     groups,
     importing,
+    mcp_servers,
     organizations,
     recommendations,
     requests,
@@ -38,6 +39,7 @@ EXECUTION = "executions/<uuid:execution_id>"
 AGENT = "agents/<str:slug>"
 CONFIRMATION = "confirmations/<uuid:confirmation_id>"
 SERVICE = "tool-services/<str:name>"
+MCP_SERVER = "mcp-servers/<str:name>"
 SESSION = "sessions/<uuid:session_id>"
 
 urlpatterns: list[URLPattern] = [
@@ -145,6 +147,20 @@ urlpatterns: list[URLPattern] = [
         f"{SERVICE}/reject",
         tool_services.ServiceDecide.as_view(approve=False),
         name="api-service-reject",
+    ),
+    path("mcp-servers", mcp_servers.McpServerList.as_view(), name="api-mcp-servers"),
+    path(MCP_SERVER, mcp_servers.McpServerDetail.as_view(), name="api-mcp-server"),
+    path(f"{MCP_SERVER}/refresh", mcp_servers.McpServerRefresh.as_view(), name="api-mcp-refresh"),
+    path(
+        f"{MCP_SERVER}/difference",
+        mcp_servers.McpServerDifference.as_view(),
+        name="api-mcp-difference",
+    ),
+    path(f"{MCP_SERVER}/import", mcp_servers.McpServerImport.as_view(), name="api-mcp-import"),
+    path(
+        f"{MCP_SERVER}/credentials/<str:owner>",
+        mcp_servers.McpServerCredential.as_view(),
+        name="api-mcp-credential",
     ),
     path("requests", requests.RequestRecordList.as_view(), name="api-requests"),
     path("cache/invalidate", cache.CacheInvalidation.as_view(), name="api-cache-invalidate"),

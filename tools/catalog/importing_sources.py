@@ -2,19 +2,16 @@
 
 from typing import Any
 
-from django.db import transaction
-
-from audit.actions import Actor, record
-from audit.changes import difference
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from tools.catalog.mcp_servers import change_server, create_server, delete_server
+from tools.catalog.mcp_servers import written as server_written
 from tools.catalog.services import COLUMNS, change_service, create_service, delete_service, written
-from tools.catalog.sources import save_source
 from tools.definitions import services
+from tools.definitions.descriptors import canonical_key
 from tools.definitions.dialects.settling import Known
 from tools.definitions.servers import ServerDescriptor
 from tools.definitions.services import Descriptor
-from tools.errors import Conflict
-from tools.models import McpServer, Organization, Tool, ToolService
+from tools.models import McpServer, Organization, ToolService
 
 
 def save_service(*, organization: Organization, descriptor: Descriptor, by: Actor) -> bool:
@@ -29,17 +26,16 @@ def save_service(*, organization: Organization, descriptor: Descriptor, by: Acto
 
 def save_server(*, organization: Organization, descriptor: ServerDescriptor, by: Actor) -> bool:
     """Whether there was none of that name. Raises `Malformed`."""
-    rows = McpServer.objects.filter(organization=organization, name=descriptor.name)
-    created = not rows.exists()
-    groups = descriptor.group
-    save_source(
-        kind=McpServer,
-        organization=organization,
-        name=descriptor.name,
-        by=by,
-        default_groups=None if groups is None else list(groups),
-    )
-    return created
+    row = McpServer.objects.filter(organization=organization, name=descriptor.name).first()
+    if row is None:
+        create_server(organization=organization, server=_said(descriptor), by=by)
+        return True
+    change_server(row=row, changes=_said(descriptor), by=by)
+    return False
+
+
+def _said(descriptor: ServerDescriptor) -> dict[str, Any]:
+    return {canonical_key(key): value for key, value in descriptor.written().items()}
 
 
 def same_service(organization: Organization, descriptor: Descriptor) -> bool:
@@ -49,18 +45,22 @@ def same_service(organization: Organization, descriptor: Descriptor) -> bool:
 
 
 def same_server(organization: Organization, descriptor: ServerDescriptor) -> bool:
+    """Values that are kept secret can be compared with nothing: a server with some is written."""
     row = McpServer.objects.filter(organization=organization, name=descriptor.name).first()
-    groups = None if descriptor.group is None else list(descriptor.group)
-    return row is not None and row.default_groups == groups
+    said = _said(descriptor)
+    if row is None or said.get("headers") or said.get("env"):
+        return False
+    kept = server_written(row)
+    return all(kept.get(key) == value for key, value in said.items())
 
 
 def known_sources(organization: Organization) -> Known:
     """What tools of an import may refer to without its coming along."""
     there = ToolService.objects.filter(organization=organization)
-    servers = McpServer.objects.filter(organization=organization).values_list("name", flat=True)
+    servers = McpServer.objects.filter(organization=organization)
     return Known(
         services={row.name: row.config_params for row in there},
-        servers=dict.fromkeys(servers, ""),
+        servers=dict(servers.values_list("name", "remote_name")),
     )
 
 
@@ -69,24 +69,9 @@ def service_descriptor(row: ToolService) -> dict[str, Any]:
     return services.written({"id": row.name, **written(row)})
 
 
-@transaction.atomic
 def delete_source(*, row: ToolService | McpServer, by: Actor) -> None:
     """Raises `Conflict` while a tool is of it: the tool would have nothing to run."""
     if isinstance(row, ToolService):
         delete_service(row=row, by=by)
-        return
-    Organization.objects.next_revision(row.organization_id)
-    tools = Tool.objects.present().filter(
-        organization_id=row.organization_id,
-        version__definition__implementation__server=row.name,
-    )
-    if names := list(tools.values_list("name", flat=True)[:20]):
-        raise Conflict(
-            f"{row.name} is named by the tools {', '.join(names)}.",
-            code="has_dependants",
-            dependants=names,
-        )
-    before = {"default_groups": row.default_groups}
-    said = {"kind": row._meta.model_name, **difference(before, None)}
-    record(Event.SOURCE_CHANGE, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)
-    row.delete()
+    else:
+        delete_server(row=row, by=by)

@@ -22,6 +22,7 @@ from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
 from tools.catalog import sealing, versions
 from tools.catalog.hosts import Header, Item
+from tools.catalog.mcp_catalog import CatalogServer, catalog_servers
 from tools.catalog.paths import mounts_of
 from tools.definitions.schemas import Validator
 from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition, in_order
@@ -207,6 +208,9 @@ class Snapshot:
     services: MappingProxyType[str, CatalogService] = field(
         default=MappingProxyType({}), repr=False
     )
+    mcp_servers: MappingProxyType[str, CatalogServer] = field(
+        default=MappingProxyType({}), repr=False
+    )
 
     _settled: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     _remembered: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False)
@@ -335,6 +339,7 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         confirmation_rules=_confirmation_rules(organization_id),
         source_groups=MappingProxyType(_source_groups(organization_id)),
         services=MappingProxyType(_services(organization_id)),
+        mcp_servers=MappingProxyType(catalog_servers(organization_id)),
     )
     _show(snapshot)
     return snapshot

@@ -16,28 +16,29 @@ from django.conf import settings
 _FORM = b"\x01"
 _NONCE_BYTES = 12
 _PURPOSE = b"toolcrib egress credential"
+MCP = b"toolcrib mcp credential"
 
 
 class Unreadable(Exception):
     """Sealed under another SECRET_KEY, or not what was sealed here."""
 
 
-def seal(value: str, *, organization: UUID, row: UUID) -> bytes:
+def seal(value: str, *, organization: UUID, row: UUID, purpose: bytes = _PURPOSE) -> bytes:
     nonce = os.urandom(_NONCE_BYTES)
-    return _FORM + nonce + _cipher(organization).encrypt(nonce, value.encode(), row.bytes)
+    return _FORM + nonce + _cipher(organization, purpose).encrypt(nonce, value.encode(), row.bytes)
 
 
-def unseal(sealed: bytes, *, organization: UUID, row: UUID) -> str:
+def unseal(sealed: bytes, *, organization: UUID, row: UUID, purpose: bytes = _PURPOSE) -> str:
     """The value. Raises `Unreadable`."""
     form, nonce, body = sealed[:1], sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
     if form != _FORM:
         raise Unreadable
     try:
-        return _cipher(organization).decrypt(nonce, body, row.bytes).decode()
+        return _cipher(organization, purpose).decrypt(nonce, body, row.bytes).decode()
     except (InvalidTag, ValueError):
         raise Unreadable from None
 
 
-def _cipher(organization: UUID) -> AESGCM:
-    derivation = HKDF(SHA256(), 32, salt=organization.bytes, info=_PURPOSE)
+def _cipher(organization: UUID, purpose: bytes) -> AESGCM:
+    derivation = HKDF(SHA256(), 32, salt=organization.bytes, info=purpose)
     return AESGCM(derivation.derive(settings.SECRET_KEY.encode()))

@@ -86,6 +86,7 @@ def _job(
         execution_id=execution.pk,
         attempt=execution.attempt,
         caller=performance.actor.name,
+        caller_kind=performance.actor.kind,
         tell=tell,
     )
 

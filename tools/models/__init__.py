@@ -26,7 +26,14 @@ from tools.models.permission import (
 from tools.models.request_record import CatalogNames, RequestRecord, ToolFilter
 from tools.models.sandbox_profile import SandboxProfile
 from tools.models.session import Session
-from tools.models.source import McpServer, ServiceStatus, ToolService
+from tools.models.source import (
+    CredentialScope,
+    McpCredential,
+    McpServer,
+    ServiceStatus,
+    ToolService,
+    Transport,
+)
 from tools.models.tier import LicenseTier
 from tools.models.tool import VOUCHED, OnDrift, Origin, Tool, ToolStatus, ToolVersion
 from tools.models.transition import StateTransition
@@ -46,11 +53,13 @@ __all__ = [
     "ConfirmationDecision",
     "ConfirmationRule",
     "ConfirmationStatus",
+    "CredentialScope",
     "Decision",
     "EgressCredential",
     "Execution",
     "ExecutionEvent",
     "LicenseTier",
+    "McpCredential",
     "McpServer",
     "OnDrift",
     "Organization",
@@ -76,6 +85,7 @@ __all__ = [
     "ToolStatus",
     "ToolUserObjectPermission",
     "ToolVersion",
+    "Transport",
     "UpstreamChange",
     "User",
 ]

@@ -6,6 +6,7 @@ from django.db.models import Q
 
 from tools.models.ids import new_id
 from tools.models.organization import Organization
+from tools.models.tool import OnDrift
 
 
 class Source(models.Model):
@@ -107,10 +108,109 @@ class ToolService(Source):
         return ""
 
 
-class McpServer(Source):
+class Transport(models.TextChoices):
+    STREAMABLE_HTTP = "streamable-http"
+    SSE = "sse"
+    STDIO = "stdio"
+
+
+class CredentialScope(models.TextChoices):
+    """Whose credentials a call goes out with."""
+
+    ORGANIZATION = "organization"
+    USER = "user"
+    AGENT = "agent"
+
+
+class SealedValues(models.Model):
+    """Headers and environment: references as they are, values sealed together (sealing.py)."""
+
+    headers = models.JSONField(default=dict, db_default={}, blank=True)
+    env = models.JSONField(default=dict, db_default={}, blank=True)
+    sealed = models.BinaryField(null=True, editable=False)
+
+    class Meta:
+        abstract = True
+
+
+class McpServer(Source, SealedValues):
+    """An MCP server upstream. One without an address or a command only carries groups."""
+
+    transport = models.CharField(
+        max_length=20,
+        choices=Transport.choices,
+        default=Transport.STREAMABLE_HTTP,
+        db_default=Transport.STREAMABLE_HTTP,
+    )
+    url = models.CharField(max_length=2_000, blank=True, default="", db_default="")
+    command = models.CharField(max_length=500, blank=True, default="", db_default="")
+    args = models.JSONField(default=list, db_default=[], blank=True)
+    remote_name = models.CharField(
+        max_length=128,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="What the tool named like the server is called there.",
+    )
+    credential_scope = models.CharField(
+        max_length=12,
+        choices=CredentialScope.choices,
+        default=CredentialScope.ORGANIZATION,
+        db_default=CredentialScope.ORGANIZATION,
+    )
+    on_drift = models.CharField(
+        max_length=10,
+        choices=OnDrift.choices,
+        default=OnDrift.REFUSE,
+        db_default=OnDrift.REFUSE,
+    )
+    check_every_s = models.FloatField(
+        default=30, db_default=30, help_text="How old the list may be that a call is held to."
+    )
+    enabled = models.BooleanField(default=True, db_default=True)
+    protocol = models.CharField(
+        max_length=20, blank=True, default="", db_default="", editable=False
+    )
+    protocol_at = models.DateTimeField(null=True, editable=False)
+    snapshot = models.JSONField(null=True, editable=False, help_text="Its tools, as listed last.")
+    snapshot_at = models.DateTimeField(null=True, editable=False)
+    last_seen_at = models.DateTimeField(null=True, editable=False)
+    last_error = models.CharField(
+        max_length=500, blank=True, default="", db_default="", editable=False
+    )
+    dead_since = models.DateTimeField(null=True, editable=False)
+
     class Meta(Source.Meta):
         verbose_name = "MCP server"
         constraints = [
             models.UniqueConstraint("organization", "name", name="mcp_server_name_once"),
             models.CheckConstraint(name="mcp_server_has_a_name", condition=~Q(name="")),
+            models.CheckConstraint(
+                name="mcp_transport_is_known", condition=Q(transport__in=Transport.values)
+            ),
+            models.CheckConstraint(
+                name="mcp_scope_is_known", condition=Q(credential_scope__in=CredentialScope.values)
+            ),
+            models.CheckConstraint(
+                name="mcp_drift_is_known", condition=Q(on_drift__in=OnDrift.values)
+            ),
+            models.CheckConstraint(name="mcp_check_age", condition=Q(check_every_s__gte=0)),
         ]
+
+
+class McpCredential(SealedValues):
+    """What one agent or person sends to a server, beside what everybody sends."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="credentials")
+    owner = models.CharField(max_length=200, help_text="`agent:slug` or `user:name`.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "MCP credential"
+        ordering = ["owner"]
+        constraints = [models.UniqueConstraint("server", "owner", name="mcp_credential_once")]
+
+    def __str__(self) -> str:
+        return self.owner

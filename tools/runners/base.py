@@ -25,8 +25,8 @@ class Run:
     """One run of one tool version. `stop` ends it when it is set, and so does the time `until`.
 
     `level` is what policy made of all demands; `snapshot` is the catalog the run was claimed in.
-    `caller` is who asked, by the name evidence knows it by. `tell` passes words on to whoever
-    follows the call while it runs.
+    `caller` is who asked, by kind and name as evidence knows them. `tell` passes words on to
+    whoever follows the call while it runs.
     """
 
     organization: str
@@ -40,6 +40,7 @@ class Run:
     execution_id: UUID | None = None
     attempt: int = 1
     caller: str = ""
+    caller_kind: str = ""
     tell: Callable[[str], None] = nobody_listens
 
     @property

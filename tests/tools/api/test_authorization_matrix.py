@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
-from tools.catalog import credentials, profiles, services
+from tools.catalog import credentials, mcp_servers, profiles, services
 from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
 from tools.models import Confirmation, Execution, Organization, Session, UpstreamChange, User
@@ -33,6 +33,10 @@ IN = "in"  # past every question of who may: 2xx, or a 4xx that is about somethi
 LOGIN = "login"  # a page sends whoever is unknown to the login page
 NONSENSE = {"nonsense": 1}  # a body that is refused with 400 by whoever reads it
 NOBODY = "nobody holds this"
+MCP_ADDRESSES = (
+    "api-mcp-server", "api-mcp-refresh", "api-mcp-difference", "api-mcp-import",
+    "api-mcp-credential",
+)  # fmt: skip
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -187,6 +191,15 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-service-state": {"get": reads("tools.view_toolservice")},
     "api-service-approve": {"post": manages("tools.change_toolservice")},
     "api-service-reject": {"post": manages("tools.change_toolservice")},
+    "api-mcp-servers": four("mcpserver", "get", "post"),
+    "api-mcp-server": four("mcpserver", "get", "patch", "delete"),
+    "api-mcp-refresh": {"post": manages("tools.change_mcpserver")},
+    "api-mcp-difference": {"get": reads("tools.view_mcpserver")},
+    "api-mcp-import": {"post": manages("tools.add_tool")},
+    "api-mcp-credential": {
+        "put": manages("tools.change_mcpserver"),
+        "delete": manages("tools.change_mcpserver"),
+    },
     "api-requests": {"get": reads()},
     "api-cache-invalidate": {"post": manages("tools.change_tool")},
     "api-usage": {"get": reads()},
@@ -314,6 +327,16 @@ class Side:
             organization=organization, name=f"rule-{label}", by=self.by,
             wanted={"tool": "write_file"},
         )  # fmt: skip
+        server = mcp_servers.create_server(
+            organization=organization, by=self.by,
+            server={
+                "name": f"server-{label}", "url": "https://mcp.example/mcp",
+                "credential_scope": "agent",
+            },
+        )  # fmt: skip
+        mcp_servers.set_credential(
+            row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
+        )
         self.alert = Alert.objects.create(
             organization=organization.slug, rule="r", severity="info", actor="a", message="m",
             count=1, first_at=timezone.now(), last_at=timezone.now(),
@@ -350,6 +373,7 @@ class Side:
             "api-group": f"desk-{self.label}",
             "api-sandbox-profile": f"wall-{self.label}",
             "api-egress-credential": f"key-{self.label}",
+            **dict.fromkeys(MCP_ADDRESSES, f"server-{self.label}"),
             "api-confirmation-rule": f"rule-{self.label}",
             **dict.fromkeys(SERVICE_PLACES, f"service-{self.label}"),
             "api-tier": "Core",
@@ -357,6 +381,7 @@ class Side:
         holder = self.somebody if name == "api-token" else self.agent.service_account
         known = {
             "name": lambda: names.get(name, self.tool.name),
+            "owner": lambda: f"agent:{self.agent.slug}",
             "slug": lambda: self.organization.slug if of_organization else self.agent.slug,
             "version": lambda: "1.0.0",
             "number": lambda: 1,

@@ -1,14 +1,25 @@
-"""Tools of an MCP server: the server, and the tool's name there."""
+"""Tools of an MCP server: which server, which tool there, and what was approved of it."""
 
+import re
 from typing import Any
 
+from tools.definitions import names
 from tools.definitions.fields import Fields
-from tools.definitions.names import TOOL_NAME
+
+PIN = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def read(fields: Fields, _definition: Fields) -> dict[str, Any]:
-    fields.known(("server", "tool"))
-    server = fields.text("server", "", longest=128)
-    if server and not TOOL_NAME.fullmatch(server):
+    """Without a server it is the one configured under `mcp/<tool>` (S5)."""
+    fields.known(("server", "tool", "pin"))
+    tool = fields.text("tool", longest=128)
+    server = fields.text("server", tool, longest=128)
+    if server and not names.TOOL_NAME.fullmatch(server):
         fields.wrong("server", "may hold only letters, digits, '_', '.' and '-', at most 128")
-    return {"server": server, "tool": fields.text("tool", longest=256)}
+    read = {"server": server, "tool": tool}
+    if fields.given("pin"):
+        pin = fields.text("pin", longest=71)
+        if not PIN.fullmatch(pin):
+            fields.wrong("pin", "must be sha256: and 64 hexadecimal digits")
+        read["pin"] = pin
+    return read

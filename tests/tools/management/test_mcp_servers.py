@@ -1,0 +1,52 @@
+import pytest
+
+from tests.stubs.mcp import mcp_serving
+from tools.catalog.upstreams import hub
+from tools.models import McpServer, Tool
+
+
+@pytest.fixture
+def here(organization):
+    return ("--organization", organization.slug)
+
+
+@pytest.fixture
+def stub(settings, organization):
+    settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
+    with mcp_serving() as server:
+        yield server
+    for row in McpServer.objects.filter(organization=organization):
+        hub().forget(str(row.pk))
+
+
+def test_a_server_is_registered_listed_and_imported_from(typed, organization, here, stub):
+    made = typed("mcp_servers", "add", "far", "--url", stub.url, "--header", "X-K=sword", *here)
+    assert (made.code, made.err) == (0, "")
+    assert typed("mcp_servers", "refresh", "far", *here).out.startswith("far lists 1 tools")
+    found = typed("mcp_servers", "difference", "far", *here, "--json").json["tools"]
+    assert [one["change"] for one in found] == ["new"]
+    done = typed("mcp_servers", "import", "far", "--tool", "echo", "--group", "g", *here, "--json")
+    assert done.json["items"][0]["result"] == "created"
+    assert Tool.objects.filter(organization=organization, name="echo", type="mcp-tool").exists()
+    listed = typed("mcp_servers", *here)
+    assert "alive" in listed.out
+    assert "sword" not in listed.out
+
+
+def test_a_tool_that_is_not_there_is_a_failure(typed, here, stub):
+    typed("mcp_servers", "add", "far", "--url", stub.url, *here)
+    typed("mcp_servers", "refresh", "far", *here)
+    done = typed("mcp_servers", "import", "far", "--tool", "nothing", *here)
+    assert done.code == 1
+    assert "not in the server's latest list" in done.out
+
+
+def test_a_server_that_does_not_answer_is_a_failure(typed, here):
+    typed("mcp_servers", "add", "gone", "--url", "https://127.0.0.1:9/mcp", *here)
+    done = typed("mcp_servers", "refresh", "gone", *here)
+    assert (done.code, done.out) == (1, "")
+    assert "cannot be reached" in done.err
+
+
+def test_a_server_nobody_registered_is_a_failure(typed, here):
+    assert typed("mcp_servers", "refresh", "nobody", *here).code == 1

@@ -1,0 +1,73 @@
+import pytest
+
+from sandbox.egress.addresses import Gate, read_network
+from sandbox.egress.dial import Dialer
+from sandbox.egress.grammar import Url
+from sandbox.egress.resolve import Resolver
+from sandbox.egress.trust import client_context
+from tests.stubs.mcp import MODERN, mcp_serving
+from tools.mcpclient.hub import Endpoint, Hub
+from tools.mcpclient.streamable import Streamable
+
+PATIENCE_S = 30.0
+
+
+class Talk:
+    """A hub and one server, as tests speak of them."""
+
+    def __init__(self, server, **options):
+        self.server, self.hub = server, Hub()
+        self._resolver = Resolver()
+        self._dialer = Dialer(self._resolver, Gate([read_network("127.0.0.0/8")]), client_context())
+        self.endpoint = Endpoint("s", "s:1", self._channel, **{"fresh_s": 0.0} | options)
+
+    def _channel(self):
+        return Streamable(Url.parse(self.server.url), [("X-Key", "secret")], self._dialer)
+
+    def call(self, name="echo", arguments=None, **options):
+        options.setdefault("timeout_s", PATIENCE_S)
+        return self.hub.call(self.endpoint, name, arguments or {}, **options)[0]
+
+    def tools(self):
+        return self.hub.tools(self.endpoint, PATIENCE_S).tools
+
+    def close(self):
+        self.hub.close()
+        self._resolver.close()
+
+
+@pytest.fixture
+def talk():
+    """Makes a conversation with a server; all are closed at the end."""
+    made = []
+
+    def begin(server, **options):
+        made.append(Talk(server, **options))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(params=[MODERN, "2025-11-25", "2024-11-05"])
+def era(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["json", "stream"])
+def server(request, era):
+    with mcp_serving(era, streamed=request.param) as stub:
+        yield stub
+
+
+@pytest.fixture
+def modern():
+    with mcp_serving(streamed=True) as stub:
+        yield stub
+
+
+@pytest.fixture
+def handshake():
+    with mcp_serving("2025-11-25", streamed=True) as stub:
+        yield stub

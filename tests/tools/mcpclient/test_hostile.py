@@ -1,0 +1,146 @@
+"""Servers that mean harm: all that is read of them is bounded, and the worker goes on."""
+
+import itertools
+
+import pytest
+
+from tests.stubs.mcp import Tool, as_json, streamed, text
+from tests.stubs.web import Raw, Reply, endless
+from tools.mcpclient.errors import Lost, NotAllowed, Unusable, UpstreamFailure
+from tools.mcpclient.hub import Stopped
+
+JSON = [("Content-Type", "application/json")]
+STREAM = [("Content-Type", "text/event-stream")]
+
+
+def answered(body, headers=JSON):
+    return Reply(200, headers, body)
+
+
+def deep(message):
+    return answered(b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 100_000)
+
+
+def other_id(message):
+    return as_json({"jsonrpc": "2.0", "id": message["id"] + 1, "result": text("x")})
+
+
+def id_as_text(message):
+    return as_json({"jsonrpc": "2.0", "id": str(message["id"]), "result": text("x")})
+
+
+def id_as_truth(message):
+    return as_json({"jsonrpc": "2.0", "id": True, "result": text("x")})
+
+
+UNUSABLE = {
+    "no-json": answered(b"hello"),
+    "no-object": answered(b"[1]"),
+    "no-jsonrpc": answered(b'{"id":1,"result":{}}'),
+    "deep": deep,
+    "nul": answered(b'{"jsonrpc":"2.0","id":1,"result":{"a":"\\u0000"}}'),
+    "surrogate": answered(b'{"jsonrpc":"2.0","id":1,"result":{"a":"\\ud800"}}'),
+    "twice": answered(b'{"jsonrpc":"2.0","id":1,"id":1,"result":{}}'),
+    "wrong-id": other_id,
+    "id-as-text": id_as_text,
+    "id-as-truth": id_as_truth,
+    "wrong-id-in-a-stream": streamed([{"jsonrpc": "2.0", "id": 99, "result": {}}]),
+    "other-kind": answered(b"<html>", [("Content-Type", "text/html")]),
+    "result-no-object": lambda message: as_json(
+        {"jsonrpc": "2.0", "id": message["id"], "result": 1}
+    ),
+    "parts-no-list": lambda message: as_json(
+        {"jsonrpc": "2.0", "id": message["id"], "result": {"content": "x"}}
+    ),
+    "unknown-part": lambda message: as_json(
+        {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"type": "spell"}]}}
+    ),
+    "task": lambda message: as_json(
+        {"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "task", "taskId": "x"}}
+    ),
+    "huge": lambda message: Reply(200, JSON, itertools.repeat(b" " * 65536)),
+    "endless-line": lambda message: Reply(200, STREAM, itertools.repeat(b"x" * 65536)),
+    "endless-event": lambda message: Reply(200, STREAM, itertools.repeat(b"data: xxx\n" * 999)),
+    "endless-comments": lambda message: Reply(200, STREAM, itertools.repeat(b": x\n" * 9999)),
+    "no-http": Raw([b"SSH-2.0-OpenSSH\r\n\r\n"]),
+    "endless-headers": Raw(itertools.repeat(b"X-A: b\r\n" * 999, 100)),
+}
+
+
+@pytest.mark.parametrize("reply", UNUSABLE.values(), ids=UNUSABLE)
+def test_an_answer_that_cannot_be_meant_is_refused(modern, talk, reply):
+    one = talk(modern)
+    one.tools()
+    modern.instead["tools/call"] = reply
+    with pytest.raises((Unusable, Lost)):
+        one.call()
+    modern.instead.clear()
+    assert one.call().output == "{}"
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * 1000], ids=["nothing", "much"])
+def test_a_refusal_with_any_body_is_a_refusal(modern, talk, body):
+    modern.instead["server/discover"] = Reply(401, body=body)
+    with pytest.raises(NotAllowed):
+        talk(modern).call()
+
+
+def test_a_server_that_drips_is_late(modern, talk):
+    modern.instead["tools/call"] = lambda message: Reply(200, STREAM, itertools.repeat(b": \n"))
+    with pytest.raises((Stopped, UpstreamFailure)):
+        talk(modern).call(timeout_s=0.5)
+
+
+LISTS = {
+    "too-many": {f"t{n}": Tool() for n in range(1_001)},
+    "no-name": {"": Tool()},
+    "long-name": {"x" * 129: Tool()},
+    "description-no-text": {"a": Tool(description={"a": 1})},
+    "schema-no-object": {"a": Tool(input_schema=[1])},
+    "annotations-no-object": {"a": Tool(more={"annotations": "safe"})},
+    "long-description": {"a": Tool(description="x" * 100_001)},
+}
+
+
+@pytest.mark.parametrize("tools", LISTS.values(), ids=LISTS)
+def test_a_list_beyond_all_bounds_is_refused(modern, talk, tools):
+    modern.tools = tools
+    with pytest.raises(Unusable):
+        talk(modern).tools()
+
+
+def test_a_list_that_never_ends_is_refused(modern, talk):
+    modern.list_more = {"nextCursor": "0"}
+    modern.tools = {}
+    with pytest.raises(Unusable, match="never ends"):
+        talk(modern).tools()
+
+
+def test_two_tools_of_one_name_are_refused(modern, talk):
+    listed = Tool().listed("a")
+    modern.list_more = {"tools": [listed, listed]}
+    with pytest.raises(Unusable, match="two tools"):
+        talk(modern).tools()
+
+
+def test_a_session_that_no_header_can_carry_is_refused(handshake, talk):
+    answer = {"protocolVersion": "2025-11-25", "capabilities": {}}
+    handshake.instead["initialize"] = lambda message: as_json(
+        {"jsonrpc": "2.0", "id": message["id"], "result": answer},
+        [("Mcp-Session-Id", "a b")],
+    )
+    with pytest.raises(Unusable, match="named its session"):
+        talk(handshake).call()
+
+
+def test_a_version_nobody_knows_is_refused(handshake, talk):
+    handshake.era = "2031-01-01"
+    with pytest.raises(Unusable, match="no version"):
+        talk(handshake).call()
+
+
+def test_an_endless_answer_to_the_first_question_ends(modern, talk):
+    modern.instead["server/discover"] = endless(b" " * 65536)
+    modern.instead["initialize"] = endless(b" " * 65536)
+    with pytest.raises(UpstreamFailure):
+        talk(modern).call()

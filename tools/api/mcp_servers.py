@@ -1,0 +1,171 @@
+"""`/api/v1/mcp-servers`: servers upstream, how they are, and what is taken over from them."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer
+from tools.api.mcp_bodies import (
+    McpCredentialAnswer,
+    McpCredentialBody,
+    McpDifference,
+    McpImportAnswer,
+    McpImportBody,
+    McpRefreshBody,
+    McpServerAnswer,
+    McpServerBody,
+    McpServerChange,
+    McpServerPage,
+)
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
+from tools.catalog import mcp_import, mcp_servers
+from tools.errors import Malformed
+from tools.models import McpServer
+from tools.shapes import mcp_server_shape, moment
+
+CHANGED = {200: McpServerAnswer, 404: ErrorAnswer}
+
+
+class McpServerList(CallerView):
+    @extend_schema(
+        operation_id="list_mcp_servers", parameters=PAGING, responses={200: McpServerPage}
+    )
+    def get(self, request: Request) -> Response:
+        """All of them, also those that do not answer: `status` says so, and since when."""
+        self.require("view_mcpserver")
+        rows = McpServer.objects.filter(organization_id=self.caller.organization_id)
+        pages = CursorPages()
+        found = rows.prefetch_related("credentials")
+        page: list[McpServer] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response([mcp_server_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_mcp_server",
+        request=McpServerBody,
+        responses={201: McpServerAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Nothing is asked of it before it is refreshed."""
+        self.require("add_mcpserver")
+        row = mcp_servers.create_server(
+            organization=self.organization, server=request.data, by=self.actor
+        )
+        address = f"/api/v1/mcp-servers/{row.name}"
+        shape = mcp_server_shape(row)
+        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+
+
+class McpServerView(CallerView):
+    def row(self, name: str) -> McpServer:
+        return mcp_servers.find_server(self.organization, name)
+
+
+class McpServerDetail(McpServerView):
+    @extend_schema(operation_id="get_mcp_server", responses=CHANGED)
+    def get(self, request: Request, name: str) -> Response:
+        self.require("view_mcpserver")
+        return Response(mcp_server_shape(self.row(name)))
+
+    @extend_schema(operation_id="change_mcp_server", request=McpServerChange, responses=CHANGED)
+    def patch(self, request: Request, name: str) -> Response:
+        """Change what is given; ••• in place of a value leaves it."""
+        self.require("change_mcpserver")
+        row = mcp_servers.change_server(row=self.row(name), changes=self.given(), by=self.actor)
+        return Response(mcp_server_shape(row))
+
+    @extend_schema(
+        operation_id="delete_mcp_server",
+        responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
+    )
+    def delete(self, request: Request, name: str) -> Response:
+        """Refused while tools name it."""
+        self.require("delete_mcpserver")
+        mcp_servers.delete_server(row=self.row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class McpServerRefresh(McpServerView):
+    @extend_schema(
+        operation_id="refresh_mcp_server",
+        request=McpRefreshBody,
+        responses={200: McpServerAnswer, 404: ErrorAnswer, 503: ErrorAnswer},
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """List its tools now. Nothing of the catalog changes: look at the difference, then import
+        what is wanted."""
+        self.require("change_mcpserver")
+        owner = self.given().get("owner", "")
+        if set(self.given()) - {"owner"} or not isinstance(owner, str):
+            raise Malformed("The body is {owner}: a text such as agent:magpie, or nothing.")
+        row = mcp_import.refresh(row=self.row(name), by=self.actor, owner=owner)
+        return Response(mcp_server_shape(row))
+
+
+class McpServerDifference(McpServerView):
+    @extend_schema(
+        operation_id="get_mcp_server_difference",
+        responses={200: McpDifference, 404: ErrorAnswer},
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """How the latest list differs from what was approved: new, gone, changed, field by
+        field."""
+        self.require("view_mcpserver")
+        row = self.row(name)
+        shape: dict[str, Any] = {
+            "server": row.name,
+            "snapshot_at": row.snapshot_at and moment(row.snapshot_at),
+            "tools": mcp_import.difference(row),
+        }
+        return Response(shape)
+
+
+class McpServerImport(McpServerView):
+    @extend_schema(
+        operation_id="import_mcp_tools",
+        request=McpImportBody,
+        responses={200: McpImportAnswer, 404: ErrorAnswer},
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Take tools over as the latest list describes them, and as is said here; again for one
+        that changed: that approves the change."""
+        self.require("add_tool")
+        given = self.given()
+        unknown = set(given) - {"tools", "dry_run"}
+        if unknown or not isinstance(given.get("dry_run", False), bool):
+            raise Malformed("The body is {tools, dry_run}: a list, and true or false.")
+        row = self.row(name)
+        if mcp_import.names_existing(row, given.get("tools")):
+            self.require("change_tool")
+        items = mcp_import.import_tools(
+            row=row,
+            items=given.get("tools"),
+            by=self.actor,
+            dry_run=given.get("dry_run", False),
+        )
+        return Response({"items": [item.as_dict() for item in items]})
+
+
+class McpServerCredential(McpServerView):
+    @extend_schema(
+        operation_id="set_mcp_credential",
+        request=McpCredentialBody,
+        responses={200: McpCredentialAnswer, 404: ErrorAnswer},
+    )
+    def put(self, request: Request, name: str, owner: str) -> Response:
+        """What calls of one agent or person send beside what everybody's do."""
+        self.require("change_mcpserver")
+        row = mcp_servers.set_credential(
+            row=self.row(name), owner=owner, values=request.data, by=self.actor
+        )
+        return Response({"owner": row.owner, **mcp_servers.written_values(row)})
+
+    @extend_schema(operation_id="delete_mcp_credential", responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, name: str, owner: str) -> Response:
+        self.require("change_mcpserver")
+        mcp_servers.delete_credential(row=self.row(name), owner=owner, by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,0 +1,70 @@
+"""MCP servers as a snapshot of the catalog has them: a call makes no query of its own."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from tools.models import CredentialScope, McpCredential, McpServer, OnDrift, Transport
+
+
+@dataclass(frozen=True)
+class Values:
+    """Of one row: references as they are written, values as they are stored."""
+
+    row: UUID
+    headers: dict[str, Any] = field(repr=False)
+    env: dict[str, Any] = field(repr=False)
+    sealed: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, row: McpServer | McpCredential) -> "Values":
+        return cls(row.pk, row.headers, row.env, bytes(row.sealed or b""))
+
+
+@dataclass(frozen=True)
+class CatalogServer:
+    id: UUID
+    organization_id: UUID
+    name: str
+    transport: Transport
+    url: str
+    command: str
+    args: tuple[str, ...]
+    remote_name: str
+    scope: CredentialScope
+    on_drift: OnDrift
+    check_every_s: float
+    enabled: bool
+    protocol: str
+    own: Values
+    credentials: dict[str, Values] = field(default_factory=dict, repr=False)  # by owner
+
+
+def catalog_server(row: McpServer, credentials: dict[str, Values]) -> CatalogServer:
+    return CatalogServer(
+        id=row.pk,
+        organization_id=row.organization_id,
+        name=row.name,
+        transport=Transport(row.transport),
+        url=row.url,
+        command=row.command,
+        args=tuple(row.args),
+        remote_name=row.remote_name,
+        scope=CredentialScope(row.credential_scope),
+        on_drift=OnDrift(row.on_drift),
+        check_every_s=row.check_every_s,
+        enabled=row.enabled,
+        protocol=row.protocol,
+        own=Values.of(row),
+        credentials=credentials,
+    )
+
+
+def catalog_servers(organization_id: UUID) -> dict[str, CatalogServer]:
+    """By name."""
+    rows = McpServer.objects.filter(organization_id=organization_id).defer("snapshot")
+    found = list(rows)
+    by_server: dict[UUID, dict[str, Values]] = {}
+    for one in McpCredential.objects.filter(server__in=found) if found else ():
+        by_server.setdefault(one.server_id, {})[one.owner] = Values.of(one)
+    return {row.name: catalog_server(row, by_server.get(row.pk, {})) for row in found}

@@ -1,0 +1,280 @@
+"""From a server's own list to tools of the catalog: listed, looked at, taken over by choice."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.changes import difference as changes_between
+from audit.events import Event, Outcome
+from tools.catalog import mcp_health
+from tools.catalog.actions import amended, register_tool, update_tool
+from tools.catalog.mcp_catalog import CatalogServer, Values, catalog_server
+from tools.catalog.mcp_servers import tools_of
+from tools.catalog.upstreams import endpoint_of, hub
+from tools.definitions.names import TOOL_NAME
+from tools.definitions.vocabulary import Category, ToolType
+from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
+from tools.mcpclient.errors import UpstreamFailure
+from tools.mcpclient.hub import Stopped
+from tools.mcpclient.listing import APPROVED, digest_of
+from tools.models import McpServer, Organization, Tool, ToolStatus
+
+PATIENCE_S = 20.0
+MOST_BYTES = 4 * 1024 * 1024  # of a snapshot
+MOST_ITEMS = 1_000
+UPSTREAM = "upstream"  # where a definition's metadata keeps what was approved
+# What whoever imports may say otherwise than the server does.
+TIGHTENED = (
+    "title", "description", "category", "parameters", "output_schema", "constraints",
+    "required_permissions", "requires_confirmation", "group", "state", "available_in_states",
+    "rate_limit_per_minute", "cost_per_invocation", "cache_ttl", "delivery", "argument_validation",
+    "capabilities",
+)  # fmt: skip
+
+
+@dataclass
+class Item:
+    """What became of one tool of an import."""
+
+    tool: str
+    name: str
+    result: str
+    errors: list[dict[str, str]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        shown = {"tool": self.tool, "name": self.name, "result": self.result}
+        return shown | {"errors": self.errors}
+
+
+def of_row(row: McpServer) -> CatalogServer:
+    credentials = {one.owner: Values.of(one) for one in row.credentials.all()}
+    return catalog_server(row, credentials)
+
+
+def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
+    """List the server's tools now and keep the list. Raises `Unavailable`; then nothing of what
+    was known is forgotten, and the row says since when the server does not answer."""
+    try:
+        endpoint = endpoint_of(of_row(row), owner)
+        listing = hub().tools(endpoint, PATIENCE_S)
+    except (UpstreamFailure, Stopped) as problem:
+        said = "It did not answer in time." if isinstance(problem, Stopped) else str(problem)
+        mcp_health.note_dead(row.pk, said)
+        raise Unavailable(said, code="mcp_server_unavailable", server=row.name) from None
+    tools = [listing.tools[name].raw for name in sorted(listing.tools)]
+    if len(json.dumps(tools)) > MOST_BYTES:
+        message = f"The list of the MCP server {row.name} is longer than {MOST_BYTES} bytes."
+        raise Unavailable(message, code="mcp_server_unavailable", server=row.name)
+    return _keep(row, tools, hub().version(endpoint), by)
+
+
+@transaction.atomic
+def _keep(row: McpServer, tools: list[dict[str, Any]], protocol: str, by: Actor) -> McpServer:
+    Organization.objects.next_revision(row.organization_id)
+    row.refresh_from_db()
+    before, now = _digests(row.snapshot or []), timezone.now()
+    row.snapshot, row.snapshot_at, row.last_seen_at = tools, now, now
+    row.protocol, row.protocol_at, row.last_error, row.dead_since = protocol, now, "", None
+    kept = ["snapshot", "snapshot_at", "last_seen_at", "protocol", "protocol_at"]
+    row.save(update_fields=[*kept, "last_error", "dead_since"])
+    said = dict(changes_between(before, _digests(tools)))
+    record(Event.MCP_SERVER_REFRESH, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)
+    return row
+
+
+def _digests(tools: list[dict[str, Any]]) -> dict[str, str]:
+    return {raw["name"]: digest_of(raw) for raw in tools}
+
+
+def difference(row: McpServer) -> list[dict[str, Any]]:
+    """Of the latest list from what was approved: one entry a tool, field by field."""
+    listed = {raw["name"]: raw for raw in row.snapshot or []}
+    found: list[dict[str, Any]] = []
+    taken: set[str] = set()
+    for tool in tools_of(row).select_related("version").order_by("name"):
+        implementation = tool.version.definition["implementation"]
+        taken.add(implementation["tool"])
+        approved = tool.version.definition["metadata"].get(UPSTREAM)
+        seen = listed.get(implementation["tool"])
+        found.append(_entry(tool, implementation, approved, seen))
+    found += [
+        {"tool": name, "name": None, "change": "new", "fields": _fields({}, raw)}
+        | {"suggested": suggested(raw)}
+        for name, raw in listed.items()
+        if name not in taken
+    ]
+    return found
+
+
+def _entry(tool: Tool, implementation: Any, approved: Any, seen: Any) -> dict[str, Any]:
+    pin = implementation.get("pin")
+    if seen is None:
+        change = "gone"
+    elif pin is None:
+        change = "unpinned"
+    else:
+        change = "same" if digest_of(seen) == pin else "changed"
+    fields = _fields(approved or {}, seen or {}) if change == "changed" else []
+    entry = {"tool": implementation["tool"], "name": tool.name, "change": change, "fields": fields}
+    return entry | {"suggested": suggested(seen or {})}
+
+
+def _fields(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"field": name, "before": before.get(name), "after": after.get(name)}
+        for name in APPROVED
+        if before.get(name) != after.get(name)
+    ]
+
+
+def suggested(raw: dict[str, Any]) -> dict[str, Any]:
+    """What a server says of its tool and nobody has checked: only ever a suggestion."""
+    hints = raw.get("annotations") or {}
+    if hints.get("readOnlyHint") is True:
+        return {"delivery": "pure", "constraints": {"allow_side_effects": False}}
+    if hints.get("idempotentHint") is True:
+        return {"delivery": "idempotent"}
+    return {"requires_confirmation": True} if hints.get("destructiveHint") is True else {}
+
+
+def import_tools(*, row: McpServer, items: Any, by: Actor, dry_run: bool = False) -> list[Item]:
+    """Take tools over from the latest list, each as it is wanted. Raises `Malformed`, `NotFound`.
+
+    What one of them is refused for says nothing about the others.
+    """
+    if row.snapshot is None:
+        message = f"The tools of {row.name} were not listed yet; refresh it first."
+        raise NotFound(message, code="mcp_server_not_listed")
+    if not isinstance(items, list) or not 0 < len(items) <= MOST_ITEMS:
+        raise Malformed(f"tools must be a list of 1 to {MOST_ITEMS} objects.")
+    listed = {raw["name"]: raw for raw in row.snapshot}
+    with transaction.atomic():
+        done = [_imported(row, listed, item, by) for item in items]
+        transaction.set_rollback(dry_run)
+    return done
+
+
+def names_existing(row: McpServer, items: Any) -> bool:
+    """Whether an import would change tools that there are."""
+    wanted = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    names = {str(item.get("name") or local_name(str(item.get("tool")))) for item in wanted}
+    there = Tool.objects.present().filter(organization_id=row.organization_id)
+    return there.filter(name__in=[name for name in names if "\x00" not in name]).exists()
+
+
+def _imported(row: McpServer, listed: dict[str, Any], item: Any, by: Actor) -> Item:
+    if not isinstance(item, dict) or not isinstance(item.get("tool"), str):
+        flaw = {"field": "tool", "message": "is required: the tool's name at its server"}
+        return Item("", "", "refused", [flaw])
+    there = item["tool"]
+    name = item.get("name") or local_name(there)
+    if there not in listed:
+        flaw = {"field": "tool", "message": "is not in the server's latest list"}
+        return Item(there[:128], str(name)[:128], "refused", [flaw])
+    unknown = sorted(set(item) - {"tool", "name", "arguments", *TIGHTENED})
+    if unknown:
+        flaws = [{"field": one[:60], "message": "is not known here"} for one in unknown]
+        return Item(there, str(name)[:128], "refused", flaws)
+    try:
+        with transaction.atomic():
+            result = _taken_over(row, listed[there], name, item, by)
+    except ToolcribError as error:
+        flaws = error.details.get("errors") or [{"field": "", "message": error.message}]
+        return Item(there, str(name)[:128], "refused", flaws)
+    return Item(there, name, result)
+
+
+def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: Actor) -> str:
+    wanted = {key: item[key] for key in TIGHTENED if key in item}
+    if "arguments" in item:
+        wanted.setdefault("parameters", item["arguments"])
+    named = Tool.objects.present().filter(organization_id=row.organization_id)
+    known = isinstance(name, str) and TOOL_NAME.fullmatch(name)
+    rows = named.select_related("version", "organization").filter(name=name if known else "")
+    existing = rows.first()
+    if existing is None or existing.type != ToolType.MCP:
+        definition = definition_of(row.name, raw, name) | wanted
+        if wanted.get("parameters"):
+            definition.pop("input_schema")
+        register_tool(organization=row.organization, definition=definition, by=by)
+        return "created"
+    assert existing.version is not None
+    before = existing.version.digest
+    tool = update_tool(tool=existing, definition=_renewed(row, existing, raw, wanted), by=by)
+    released = _released(tool, by)
+    assert tool.version is not None
+    return "updated" if released or tool.version.digest != before else "unchanged"
+
+
+def definition_of(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]:
+    """As the server describes it; its schemas are kept whole."""
+    definition = {
+        "name": name,
+        "type": ToolType.MCP,
+        "title": (raw.get("title") or "")[:200] or None,
+        "description": raw.get("description") or raw["name"],
+        "category": Category.EXTERNAL_API,
+        "input_schema": raw["inputSchema"],
+        "output_schema": raw.get("outputSchema") or {},
+        "implementation": {"server": server, "tool": raw["name"], "pin": digest_of(raw)},
+        "metadata": {UPSTREAM: raw},
+    }
+    return {key: value for key, value in definition.items() if value is not None}
+
+
+def _renewed(row: McpServer, tool: Tool, raw: dict[str, Any], wanted: Any) -> dict[str, Any]:
+    """What was written by hand stays; what was the server's becomes what the server says now."""
+    assert tool.version is not None
+    current = tool.version.definition
+    implementation = current["implementation"]
+    if implementation["server"] != row.name or implementation["tool"] != raw["name"]:
+        flaw = {"field": "name", "message": "is another tool's; choose another"}
+        raise Malformed("The tool was not accepted.", errors=[flaw])
+    fresh = definition_of(row.name, raw, tool.name)
+    approved = current["metadata"].get(UPSTREAM)
+    old = definition_of(row.name, approved, tool.name) if approved else {}
+    theirs = {
+        key: fresh.get(key, {} if key == "output_schema" else None)
+        for key in ("title", "description", "input_schema", "output_schema")
+        if old and current.get(key) == old.get(key, {} if key == "output_schema" else None)
+    }
+    if current["parameters"] or wanted.get("parameters"):
+        theirs.pop("input_schema", None)
+    own = {
+        "implementation": fresh["implementation"],
+        "metadata": current["metadata"] | fresh["metadata"],
+    }
+    return amended(current, theirs | own | wanted)
+
+
+def _released(tool: Tool, by: Actor) -> bool:
+    """Whether it was quarantined; somebody has now looked at what changed."""
+    if tool.status != ToolStatus.QUARANTINED:
+        return False
+    before = {"status": tool.status}
+    tool.status, tool.status_reason = ToolStatus.ACTIVE, ""
+    tool.revision = Organization.objects.next_revision(tool.organization_id)
+    tool.save(update_fields=["status", "status_reason", "revision", "updated_at"])
+    record(
+        Event.TOOL_ENABLE,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=tool.name,
+        digest=tool.version.digest if tool.version else "",
+        details=dict(changes_between(before, {"status": tool.status})),
+    )
+    return True
+
+
+def local_name(name: str) -> str:
+    """As near to the server's name as a name of ours can be."""
+    if TOOL_NAME.fullmatch(name):
+        return name
+    plain = "".join(
+        one if one.isascii() and (one.isalnum() or one in "_.-") else "-" for one in name
+    )
+    return plain.strip("-.")[:128] or "tool"

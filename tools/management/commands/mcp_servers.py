@@ -1,0 +1,127 @@
+"""`manage.py mcp_servers`: servers upstream, listed, registered, refreshed and imported from."""
+
+from argparse import ArgumentTypeError
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.catalog import mcp_import
+from tools.catalog import mcp_servers as servers
+from tools.management import agents, arguments, text
+from tools.management.command import DONE, FAILED, ToolcribCommand, operator
+from tools.models import McpServer, Organization, Transport
+from tools.shapes import mcp_server_shape
+
+
+def header(written: str) -> tuple[str, Any]:
+    """`Name=value`, or `Name=env:VARIABLE` and `Name=file:/path` for what the operator allows."""
+    name, sign, value = written.partition("=")
+    if not name or not sign:
+        raise ArgumentTypeError("a header is NAME=VALUE, NAME=env:VARIABLE or NAME=file:/path")
+    kind, colon, target = value.partition(":")
+    return name, {kind: target} if colon and kind in {"env", "file"} else value
+
+
+class Command(ToolcribCommand):
+    help = "MCP servers upstream: list, add, refresh, difference, import, delete."
+
+    def arguments(self, parser: CommandParser) -> None:
+        wanted = ("list", "add", "refresh", "difference", "import", "delete")
+        parser.add_argument("action", choices=wanted, nargs="?", default="list")
+        parser.add_argument("name", metavar="NAME", nargs="?", default="")
+        parser.add_argument(
+            "--organization", type=arguments.slug, default="default", metavar="O",
+            help="default: default",
+        )  # fmt: skip
+        parser.add_argument("--url", default="", metavar="URL")
+        parser.add_argument("--transport", choices=Transport.values, default=None)
+        parser.add_argument("--command", default="", metavar="COMMAND", help="of a stdio server")
+        parser.add_argument(
+            "--arg", action="append", default=[], metavar="A", help="of the command"
+        )
+        parser.add_argument(
+            "--header", action="append", type=header, default=[], metavar="NAME=VALUE",
+            help="VALUE may be env:VARIABLE or file:/path, where the operator allows it",
+        )  # fmt: skip
+        parser.add_argument("--group", action="extend", nargs="+", metavar="G")
+        parser.add_argument("--tool", action="append", default=[], metavar="T", help="to import")
+        parser.add_argument("--all", action="store_true", help="import every tool of the list")
+        parser.add_argument("--dry-run", action="store_true", help="import nothing, say what would")
+
+    def perform(self, options: dict[str, Any]) -> int:
+        organization = agents.find_organization(options["organization"])
+        if options["action"] == "list":
+            return self._list(organization, options)
+        if options["action"] == "add":
+            return self._add(organization, options)
+        row = servers.find_server(organization, options["name"])
+        perform = getattr(self, f"_{options['action']}")
+        return int(perform(row, options))
+
+    def _list(self, organization: Organization, options: dict[str, Any]) -> int:
+        rows = McpServer.objects.filter(organization=organization).prefetch_related("credentials")
+        shapes = [mcp_server_shape(row) for row in rows]
+        lines = [
+            (one["name"], f"{one['status']}  {one['url'] or one['command']}  {one['last_error']}")
+            for one in shapes
+        ]
+        self.answer(options, {"results": shapes}, text.fields(lines) if lines else "None.")
+        return DONE
+
+    def _add(self, organization: Organization, options: dict[str, Any]) -> int:
+        written = {
+            "name": options["name"],
+            "url": options["url"],
+            "transport": options["transport"] or Transport.STREAMABLE_HTTP,
+            "command": options["command"],
+            "args": options["arg"],
+            "headers": dict(options["header"]),
+            "group": options["group"],
+        }
+        row = servers.create_server(
+            organization=organization, server=written, by=operator(organization.slug)
+        )
+        self.answer(options, mcp_server_shape(row), f"{row.name} is registered; refresh it now.")
+        return DONE
+
+    def _refresh(self, row: McpServer, options: dict[str, Any]) -> int:
+        row = mcp_import.refresh(row=row, by=operator(row.organization.slug))
+        count = len(row.snapshot or [])
+        said = f"{row.name} lists {count} tools and speaks {row.protocol}."
+        self.answer(options, mcp_server_shape(row), said)
+        return DONE
+
+    def _difference(self, row: McpServer, options: dict[str, Any]) -> int:
+        found = mcp_import.difference(row)
+        lines = [(one["tool"], f"{one['change']}  {_named(one)}") for one in found]
+        shown = text.fields(lines) if lines else "Nothing was listed."
+        self.answer(options, {"server": row.name, "tools": found}, shown)
+        return DONE
+
+    def _import(self, row: McpServer, options: dict[str, Any]) -> int:
+        more = {} if options["group"] is None else {"group": options["group"]}
+        names = [raw["name"] for raw in row.snapshot or []] if options["all"] else options["tool"]
+        items = mcp_import.import_tools(
+            row=row,
+            items=[{"tool": name, **more} for name in names],
+            by=operator(row.organization.slug),
+            dry_run=options["dry_run"],
+        )
+        lines = [(item.name or item.tool, _told(item)) for item in items]
+        self.answer(options, {"items": [item.as_dict() for item in items]}, text.fields(lines))
+        return FAILED if any(item.errors for item in items) else DONE
+
+    def _delete(self, row: McpServer, options: dict[str, Any]) -> int:
+        servers.delete_server(row=row, by=operator(row.organization.slug))
+        self.answer(options, {"name": row.name}, f"{row.name} is gone.")
+        return DONE
+
+
+def _named(entry: dict[str, Any]) -> str:
+    changed = ", ".join(field["field"] for field in entry["fields"])
+    return changed if entry["change"] == "changed" else ""
+
+
+def _told(item: mcp_import.Item) -> str:
+    flaws = "; ".join(f"{flaw['field']} {flaw['message']}" for flaw in item.errors)
+    return f"{item.result}  {flaws}".strip()

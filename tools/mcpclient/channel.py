@@ -1,0 +1,27 @@
+"""What carries messages to a server and back, whatever it is made of."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tools.mcpclient.messages import Message, Request
+
+Hear = Callable[[Message], bytes | None]  # what the server said by itself; what we answer to it
+
+
+class Channel(Protocol):
+    modern: bool  # whether the newest protocol may be tried on it
+
+    async def ask(self, request: Request, version: str, hear: Hear) -> Message:
+        """The answer. Sets `request.sent`. Raises UpstreamFailure."""
+
+    async def tell(self, message: bytes, version: str) -> None:
+        """A notification. Raises UpstreamFailure."""
+
+    async def abandon(self, request: Request, version: str) -> None:
+        """Nobody waits for the answer any more. Raises UpstreamFailure."""
+
+    def begin(self) -> None:
+        """Forget the session there was."""
+
+    async def close(self, version: str) -> None:
+        """End the session and let go of everything. Raises nothing."""

@@ -1,0 +1,217 @@
+"""One server as one holder of credentials sees it: the protocol agreed on, its tools, its calls."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tools.mcpclient.channel import Channel
+from tools.mcpclient.errors import (
+    Answered,
+    Changed,
+    Lost,
+    NeverBegan,
+    SessionGone,
+    Unusable,
+    UpstreamFailure,
+    quoted,
+)
+from tools.mcpclient.headers import parameter_headers
+from tools.mcpclient.listing import Listing, Pages, UpstreamTool
+from tools.mcpclient.messages import (
+    CLIENT,
+    HANDSHAKE,
+    MODERN,
+    UNSUPPORTED_VERSION,
+    Message,
+    Request,
+    nobody,
+    notification_bytes,
+    reply_to,
+    result_of,
+)
+from tools.mcpclient.results import ToolAnswer, read_answer
+
+Tell = Callable[[str], None]
+_GOODBYE_S = 1.0
+_PROBE_S = 10.0  # a server that knows nothing of the newest protocol may not answer at all
+
+
+class Client:
+    """`remembered` is the protocol that was agreed on lately; `fresh_s` how old a list may be by
+    which a call is judged."""
+
+    def __init__(self, channel: Channel, *, remembered: str = "", fresh_s: float = 30.0) -> None:
+        self.version = ""
+        self._channel, self._remembered, self._fresh_s = channel, remembered, fresh_s
+        self._ids = itertools.count(1)
+        self._opening, self._listing_lock = asyncio.Lock(), asyncio.Lock()
+        self._listing: Listing | None = None
+        self._stale_at = 0.0
+
+    async def tools(self, *, fresh: bool = False) -> Listing:
+        """Raises UpstreamFailure."""
+        async with self._listing_lock:
+            if fresh or self._listing is None or time.monotonic() >= self._stale_at:
+                try:
+                    self._listing = await self._again(self._list)
+                except Lost:  # asking again for a list does no harm
+                    self._listing = await self._again(self._list)
+            return self._listing
+
+    async def call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        pin: str = "",
+        tell: Tell | None = None,
+        request: Request | None = None,
+    ) -> tuple[ToolAnswer, UpstreamTool | None]:
+        """The answer, and the tool as it is listed. With a `pin` the tool must be that one.
+
+        Raises UpstreamFailure. `request` says afterwards whether anything was sent.
+        """
+        tool = await self._approved(name, pin)
+        wanted = request or Request("tools/call")
+        wanted.params = {"name": name, "arguments": arguments}
+        wanted.headers = parameter_headers(tool.input_schema, arguments) if tool else []
+        wanted.progress = _told(tell) if tell else nobody
+        answer = await self._again(lambda: self._ask(wanted))
+        return read_answer(answer), tool
+
+    async def close(self) -> None:
+        await self._channel.close(self.version)
+
+    async def _approved(self, name: str, pin: str) -> UpstreamTool | None:
+        try:
+            listing = await self.tools()
+        except (Answered, Unusable):
+            if pin:
+                raise
+            return None  # a tool written by hand needs no list
+        tool = listing.tools.get(name)
+        if pin and tool is None:
+            raise Changed(f"The MCP server has no tool {quoted(name, 128)} any more.")
+        if pin and tool is not None and tool.digest != pin:
+            message = "The MCP server describes the tool otherwise than when it was approved."
+            raise Changed(message, tool.raw)
+        return tool
+
+    async def _list(self) -> Listing:
+        pages = Pages()
+        more = True
+        while more:
+            params = {"cursor": pages.cursor} if pages.cursor is not None else {}
+            more = pages.take(await self._ask(Request("tools/list", params)))
+        listing = pages.listing()
+        told = listing.good_for_s
+        good_s = self._fresh_s if told is None else min(self._fresh_s, told)
+        self._stale_at = time.monotonic() + good_s
+        return listing
+
+    async def _again[Got](self, work: Callable[[], Awaitable[Got]]) -> Got:
+        """Once more with a new session, where the server has forgotten ours."""
+        await self._open()
+        try:
+            return await work()
+        except SessionGone:
+            self.version = ""
+            self._channel.begin()
+            self._stale_at = 0.0
+        await self._open()
+        return await work()
+
+    async def _ask(self, request: Request) -> Message:
+        request.id = next(self._ids)
+        try:
+            answer = await self._channel.ask(request, self.version, self._hearer(request))
+        except asyncio.CancelledError:
+            if request.sent:
+                await self._abandon(request)
+            raise
+        return result_of(answer)
+
+    async def _abandon(self, request: Request) -> None:
+        try:
+            async with asyncio.timeout(_GOODBYE_S):
+                await self._channel.abandon(request, self.version)
+        except (UpstreamFailure, TimeoutError):
+            pass  # who cannot be told cannot be stopped either
+
+    def _hearer(self, request: Request) -> Callable[[Message], bytes | None]:
+        def hear(message: Message) -> bytes | None:
+            method, params = message.get("method"), message.get("params")
+            if method == "notifications/tools/list_changed":
+                self._stale_at = 0.0
+            if method == "notifications/progress" and isinstance(params, dict):
+                token = params.get("progressToken")
+                if token == request.id and not isinstance(token, bool):
+                    request.progress(params)
+            return reply_to(message)
+
+        return hear
+
+    async def _open(self) -> None:
+        """Agree on a protocol, once. Raises UpstreamFailure."""
+        async with self._opening:
+            if self.version:
+                return
+            if self._remembered in HANDSHAKE or not self._channel.modern:
+                try:
+                    await self._shake_hands()
+                except Answered as error:
+                    if not (self._channel.modern and error.number == UNSUPPORTED_VERSION):
+                        raise
+                else:
+                    return
+            if not await self._discovered():
+                self._channel.begin()
+                await self._shake_hands()
+            self._remembered = self.version
+
+    async def _discovered(self) -> bool:
+        """Whether the server speaks the newest protocol."""
+        self.version = MODERN
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                found = await self._ask(Request("server/discover"))
+        except (Answered, Unusable, TimeoutError):
+            self.version = ""
+            return False
+        except BaseException:
+            self.version = ""
+            raise
+        versions = found.get("supportedVersions")
+        if not isinstance(versions, list) or MODERN not in versions:
+            self.version = ""
+            return False
+        return True
+
+    async def _shake_hands(self) -> None:
+        params = {"protocolVersion": HANDSHAKE[0], "capabilities": {}, "clientInfo": CLIENT}
+        found = await self._ask(Request("initialize", params))
+        version = found.get("protocolVersion")
+        if version not in HANDSHAKE:
+            raise Unusable("The MCP server speaks no version of the protocol that we know.")
+        try:
+            self.version = version
+            await self._channel.tell(notification_bytes("notifications/initialized"), version)
+        except BaseException as problem:
+            self.version = ""
+            if isinstance(problem, UpstreamFailure):
+                raise NeverBegan("The MCP server broke off the handshake.") from None
+            raise
+
+
+def _told(tell: Tell) -> Callable[[Message], None]:
+    def told(params: Message) -> None:
+        words = quoted(params.get("message"), 1_000)
+        done, total = params.get("progress"), params.get("total")
+        if isinstance(done, int | float) and not isinstance(done, bool):
+            of = f" of {total}" if isinstance(total, int | float) else ""
+            words = f"{words} ({done}{of})".strip()
+        tell(words)
+
+    return told

@@ -1,0 +1,74 @@
+"""How a conversation with an MCP server can fail. The texts are ours, or bounded quotations."""
+
+from enum import StrEnum
+
+LONGEST_QUOTE = 2_000
+
+
+class UpstreamCode(StrEnum):
+    UNAVAILABLE = "UPSTREAM_UNAVAILABLE"  # nothing of the request has begun
+    REFUSED = "UPSTREAM_REFUSED"  # credentials or rights that the server did not accept
+    ERROR = "UPSTREAM_ERROR"  # the server answered with an error of the protocol
+    INVALID = "UPSTREAM_INVALID"  # what it answered cannot be used
+    INPUT_REQUIRED = "UPSTREAM_INPUT_REQUIRED"
+    CHANGED = "UPSTREAM_CHANGED"  # not what was approved
+
+
+class UpstreamFailure(Exception):
+    """A definite failure."""
+
+    code: str = UpstreamCode.ERROR
+
+
+class NeverBegan(UpstreamFailure):
+    """The server has not the whole of the request, or said that it did not take it."""
+
+    code = UpstreamCode.UNAVAILABLE
+
+
+class SessionGone(NeverBegan):
+    """The server has forgotten our session; with a new one the request may be sent again."""
+
+
+class Lost(UpstreamFailure):
+    """The server has the request; its answer did not come, or not whole."""
+
+
+class Unusable(UpstreamFailure):
+    """The server answered, against the protocol or beyond our bounds."""
+
+    code = UpstreamCode.INVALID
+
+
+class NotAllowed(UpstreamFailure):
+    code = UpstreamCode.REFUSED
+
+
+class InputRequired(UpstreamFailure):
+    code = UpstreamCode.INPUT_REQUIRED
+
+
+class Changed(UpstreamFailure):
+    """The tool is not the one that was approved; `seen` is what stands there now, if anything."""
+
+    code = UpstreamCode.CHANGED
+
+    def __init__(self, message: str, seen: object = None) -> None:
+        super().__init__(message)
+        self.seen = seen
+
+
+class Answered(UpstreamFailure):
+    """An error of JSON-RPC."""
+
+    def __init__(self, number: int, text: str, data: object = None) -> None:
+        super().__init__(f"The MCP server answered with error {number}: {text}")
+        self.number, self.text, self.data = number, text, data
+
+
+def quoted(text: object, longest: int = LONGEST_QUOTE) -> str:
+    """What a server said, as it may stand in a message of ours."""
+    if not isinstance(text, str):
+        return ""
+    shown = "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"

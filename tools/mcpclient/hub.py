@@ -1,0 +1,263 @@
+"""The servers this process talks to, for threads that call: one client for each server and holder
+of credentials, kept while it is used, never more than so many."""
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.mcpclient.breaker import Breaker
+from tools.mcpclient.channel import Channel
+from tools.mcpclient.client import Client
+from tools.mcpclient.errors import Lost, NeverBegan, UpstreamFailure
+from tools.mcpclient.listing import Listing, UpstreamTool
+from tools.mcpclient.loop import Loop
+from tools.mcpclient.messages import Request
+from tools.mcpclient.results import ToolAnswer
+
+MOST_CLIENTS = 256
+IDLE_S = 300.0
+_LOOK_S = 0.05
+_LET_GO_S = 5.0
+_HOUSE_S = 15.0
+_MOST_WORDS = 1_000
+
+Over = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server as one holder of credentials reaches it. `key` names server, holder and all that
+    was configured: with another configuration it is another endpoint. `make` is called in the
+    loop."""
+
+    server: str
+    key: str
+    make: Callable[[], Channel] = field(repr=False, compare=False)
+    remembered: str = ""
+    fresh_s: float = 30.0
+
+
+class Stopped(Exception):
+    """The caller gave the call up, or its time ran out. `sent`: the server may have begun."""
+
+    def __init__(self, *, sent: bool, late: bool) -> None:
+        super().__init__("stopped")
+        self.sent, self.late = sent, late
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass
+class _Watch:
+    """What a calling thread does while it waits: it passes words on and looks whether to go on."""
+
+    request: Request
+    timeout_s: float
+    over: Over = _never
+    words: "queue.Queue[str]" = field(default_factory=queue.Queue)
+    tell: Callable[[str], None] | None = None
+
+    def result[Got](self, future: "Future[Got]") -> Got:
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            late = time.monotonic() >= deadline
+            if late or self.over():
+                _cancel(future)
+                raise Stopped(sent=False, late=late)
+            try:
+                return future.result(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
+            except TimeoutError:
+                if future.done():
+                    raise NeverBegan("The MCP server did not answer in time.") from None
+            except CancelledError:
+                raise Lost("The call was ended with this process.") from None
+            finally:
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self.tell is not None and not self.words.empty():
+            self.tell(self.words.get_nowait())
+
+
+@dataclass
+class _Kept:
+    client: Client
+    used_at: float
+    users: int = 0
+    worn: bool = False
+
+
+class Hub:
+    def __init__(self) -> None:
+        self._loop, self._lock = Loop(), threading.Lock()
+        self._clients: dict[str, _Kept] = {}
+        self._breakers: dict[str, Breaker] = {}
+        self._house: asyncio.Task[None] | None = None
+
+    def breaker(self, server: str) -> Breaker:
+        with self._lock:
+            return self._breakers.setdefault(server, Breaker())
+
+    def version(self, endpoint: Endpoint) -> str:
+        """The protocol that was agreed on; empty when none was yet."""
+        kept = self._clients.get(endpoint.key)
+        return kept.client.version if kept else ""
+
+    def tools(self, endpoint: Endpoint, timeout_s: float, *, fresh: bool = True) -> Listing:
+        """Raises UpstreamFailure, Stopped."""
+
+        async def work(client: Client) -> Listing:
+            return await client.tools(fresh=fresh)
+
+        request = Request("tools/list")
+        return self._wait(endpoint, work, _Watch(request, timeout_s))
+
+    def call(
+        self,
+        endpoint: Endpoint,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        timeout_s: float,
+        pin: str = "",
+        over: Over = _never,
+        tell: Callable[[str], None] | None = None,
+    ) -> tuple[ToolAnswer, UpstreamTool | None]:
+        """Raises UpstreamFailure, Stopped. `tell` is called in the calling thread."""
+        words: queue.Queue[str] = queue.Queue(_MOST_WORDS)
+        request = Request("tools/call")
+
+        async def work(client: Client) -> tuple[ToolAnswer, UpstreamTool | None]:
+            heard = _putter(words) if tell else None
+            return await client.call(name, arguments, pin=pin, tell=heard, request=request)
+
+        return self._wait(endpoint, work, _Watch(request, timeout_s, over, words, tell))
+
+    def close(self) -> None:
+        """Ends every session; what is under way is cancelled."""
+        with self._lock:
+            kept, self._clients = list(self._clients.values()), {}
+        if kept:
+            try:
+                self._loop.submit(_closed([one.client for one in kept])).result(_LET_GO_S)
+            except TimeoutError:
+                pass  # the loop's end takes them along
+        self._loop.close()
+
+    def _wait[Got](
+        self,
+        endpoint: Endpoint,
+        work: Callable[[Client], Coroutine[Any, Any, Got]],
+        watch: "_Watch",
+    ) -> Got:
+        breaker = self.breaker(endpoint.server)
+        if not breaker.admits():
+            raise NeverBegan("The MCP server could not be reached lately; it is tried again soon.")
+        future = self._loop.submit(self._with_client(endpoint, work))
+        try:
+            got = watch.result(future)
+        except Stopped as stopped:
+            stopped.sent = watch.request.sent
+            raise
+        except Lost as problem:
+            breaker.failed()
+            if watch.request.sent:
+                raise
+            raise NeverBegan(str(problem)) from None
+        except NeverBegan:
+            breaker.failed()
+            raise
+        except UpstreamFailure:
+            breaker.succeeded()
+            raise
+        breaker.succeeded()
+        return got
+
+    async def _with_client[Got](
+        self, endpoint: Endpoint, work: Callable[[Client], Coroutine[Any, Any, Got]]
+    ) -> Got:
+        kept = await self._kept(endpoint)
+        kept.users += 1
+        try:
+            return await work(kept.client)
+        finally:
+            kept.users -= 1
+            kept.used_at = time.monotonic()
+            if kept.worn and not kept.users:
+                await kept.client.close()
+
+    async def _kept(self, endpoint: Endpoint) -> _Kept:
+        with self._lock:
+            kept = self._clients.get(endpoint.key)
+        if kept is not None:
+            return kept
+        await _closed([one.client for one in self._worn()])
+        with self._lock:
+            kept = self._clients.get(endpoint.key)
+            if kept is None:
+                client = Client(
+                    endpoint.make(), remembered=endpoint.remembered, fresh_s=endpoint.fresh_s
+                )
+                kept = self._clients[endpoint.key] = _Kept(client, time.monotonic())
+        if self._house is None or self._house.done():
+            self._house = asyncio.get_running_loop().create_task(self._keep_house())
+        return kept
+
+    def _worn(self) -> list[_Kept]:
+        """Those to close: idle for long, or with too many the one that was idle longest."""
+        now = time.monotonic()
+        with self._lock:
+            idle = sorted((one.used_at, key) for key, one in self._clients.items() if not one.users)
+            excess = len(self._clients) - MOST_CLIENTS + 1
+            worn = [
+                key
+                for at, (used_at, key) in enumerate(idle)
+                if at < excess or now - used_at > IDLE_S
+            ]
+            return [self._clients.pop(key) for key in worn]
+
+    async def _keep_house(self) -> None:
+        """As long as there is a client."""
+        while self._clients:
+            await asyncio.sleep(_HOUSE_S)
+            await _closed([one.client for one in self._worn()])
+
+    def forget(self, server: str) -> None:
+        """Its clients are closed as soon as nobody uses them."""
+        with self._lock:
+            keys = [key for key in self._clients if key.startswith(f"{server}:")]
+            gone = [self._clients.pop(key) for key in keys]
+            self._breakers.pop(server, None)
+        for one in gone:
+            one.worn = True
+            if not one.users:
+                self._loop.submit(one.client.close())
+
+
+def _cancel(future: "Future[Any]") -> None:
+    """And wait until the server was told, but not for long."""
+    done = threading.Event()
+    future.add_done_callback(lambda _: done.set())
+    future.cancel()
+    done.wait(_LOOK_S)
+
+
+def _putter(words: "queue.Queue[str]") -> Callable[[str], None]:
+    def put(text: str) -> None:
+        try:
+            words.put_nowait(text)
+        except queue.Full:
+            pass  # a reader who cannot follow misses some
+
+    return put
+
+
+async def _closed(clients: list[Client]) -> None:
+    await asyncio.gather(*(one.close() for one in clients))
