@@ -25,6 +25,7 @@ from tools.definitions import (
     strict_json,
 )
 from tools.definitions.fields import Fields
+from tools.definitions.implementations import defaults
 from tools.definitions.vocabulary import (
     TRANSACTIONAL_TYPES,
     ArgumentValidation,
@@ -261,8 +262,8 @@ def _property(parameter: Definition) -> Definition:
 
 def _parameters(fields: Fields) -> list[Definition]:
     value = fields.raw.get("parameters")
-    if value is None:
-        return []
+    if value is None or value == []:
+        value = defaults.parameters_of(fields.raw)
     if not isinstance(value, list) or len(value) > schemas.MAX_PROPERTIES:
         fields.wrong("parameters", f"must be a list of at most {schemas.MAX_PROPERTIES} objects")
         return []

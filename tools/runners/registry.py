@@ -1,11 +1,16 @@
 """Which runner performs which type of tool."""
 
 from tools.definitions.vocabulary import ToolType
-from tools.runners import builtin, code
+from tools.runners import builtin, code, knowledge, prompt
 from tools.runners.base import Runner
 
 # Those that are transactional are named by `vocabulary.TRANSACTIONAL_TYPES` as well.
 RUNNERS: dict[ToolType, Runner] = {
     ToolType.BUILTIN: Runner(builtin.run),
     ToolType.CODE: Runner(code.run),
+    ToolType.PROMPT: Runner(prompt.run),
+    ToolType.TEXT_COMPLETION: Runner(prompt.run_completion),
+    ToolType.KNOWLEDGE_QUERY: Runner(knowledge.run_search),
+    ToolType.STRUCTURED_QUERY: Runner(knowledge.run_query),
+    ToolType.GRAPH_UPDATE: Runner(knowledge.run_update),
 }

@@ -4,14 +4,29 @@ from collections.abc import Callable
 from typing import Any
 
 from tools.definitions.fields import Fields
-from tools.definitions.implementations import builtin, code
+from tools.definitions.implementations import builtin, code, knowledge, prompt
 from tools.definitions.vocabulary import ToolType
 
 Reader = Callable[[Fields, Fields], dict[str, Any]]  # the implementation's fields, the definition's
 READERS: dict[ToolType, Reader] = {
     ToolType.BUILTIN: builtin.read,
     ToolType.CODE: code.read,
+    ToolType.PROMPT: prompt.read,
+    ToolType.TEXT_COMPLETION: prompt.read_completion,
+    ToolType.KNOWLEDGE_QUERY: knowledge.read,
+    ToolType.STRUCTURED_QUERY: knowledge.read,
+    ToolType.GRAPH_UPDATE: knowledge.read_update,
 }
+# Whose implementation may be left out.
+SPARE = frozenset(
+    {
+        ToolType.BUILTIN,
+        ToolType.TEXT_COMPLETION,
+        ToolType.KNOWLEDGE_QUERY,
+        ToolType.STRUCTURED_QUERY,
+        ToolType.GRAPH_UPDATE,
+    }
+)
 
 
 def read(definition: Fields) -> dict[str, Any]:
@@ -21,8 +36,8 @@ def read(definition: Fields) -> dict[str, Any]:
     if reader is None:
         _refuse_type(definition, kind)
         return definition.object("implementation", None)
-    raw = definition.object("implementation", {} if kind == ToolType.BUILTIN else None)
-    if kind != ToolType.BUILTIN and not definition.given("implementation"):
+    raw = definition.object("implementation", {} if kind in SPARE else None)
+    if kind not in SPARE and not definition.given("implementation"):
         return raw
     return reader(Fields(raw, definition.flaws, "implementation."), definition)
 
