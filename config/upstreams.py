@@ -9,14 +9,15 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpcore2
 
 SLICE_S = 0.1
 CONNECT_S = 5.0
+DRAIN_S, DRAIN_BYTES = 0.5, 16_384
 _MOST_CONNECTIONS = 512  # more than a worker has threads
 _IDLE_CONNECTIONS = 32
 _IDLE_S = 60.0
@@ -81,6 +82,15 @@ class Answer:
             if len(read) >= most:
                 break
         return bytes(read[:most])
+
+    def drain(self) -> None:
+        """What is left of an answer that has said all, so that its connection can be used again;
+        one that has much left, or nothing for long, is closed."""
+        bounds = _of_thread.bounds
+        _of_thread.bounds = replace(bounds, ends_at=min(bounds.ends_at, time.monotonic() + DRAIN_S))
+        with suppress(Stopped, TimeUp, Broken):
+            self.body(DRAIN_BYTES)
+        _of_thread.bounds = bounds
 
 
 class Upstream:

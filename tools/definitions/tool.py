@@ -60,6 +60,17 @@ WRITTEN = (
 # Written only where it is given: definitions without one keep their digest.
 OPTIONAL = ("cost_per_cache_hit",)
 _PARAMETER = ("name", "type", "description", "required", "default", "enum", "schema")
+# Asking twice, or saying the same twice, is no harm; any other tool may do things once only.
+_DELIVERY: dict[Any, Delivery] = dict.fromkeys(
+    (
+        ToolType.PROMPT,
+        ToolType.TEXT_COMPLETION,
+        ToolType.KNOWLEDGE_QUERY,
+        ToolType.STRUCTURED_QUERY,
+        ToolType.GRAPH_UPDATE,
+    ),
+    Delivery.IDEMPOTENT,
+)
 _JSON_TYPES = {kind: kind.lower() for kind in ParameterType}
 
 Definition = dict[str, Any]
@@ -398,7 +409,9 @@ def _economy(fields: Fields) -> Definition:
         ),
         "cost_per_invocation": fields.money("cost_per_invocation"),
         "cache_ttl": fields.duration("cache_ttl", None, longest_s=30 * 86_400),
-        "delivery": fields.choice("delivery", Delivery, Delivery.EXTERNAL),
+        "delivery": fields.choice(
+            "delivery", Delivery, _DELIVERY.get(fields.raw.get("type"), Delivery.EXTERNAL)
+        ),
         "capabilities": fields.texts("capabilities", [], flaw_of=names.flaw_in_group),
     }
 

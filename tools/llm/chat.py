@@ -161,6 +161,7 @@ def _chunks(answer: Answer, question: Question) -> Iterator[Any]:
     most = _CHUNKS_BESIDE + _CHUNKS_PER_TOKEN * question.max_tokens
     for count, data in enumerate(sse.data_of(answer.pieces)):
         if data == b"[DONE]":
+            answer.drain()
             return
         if count >= most:
             raise Failure("MODEL_ENDLESS", "The model did not come to an end.", began=True)

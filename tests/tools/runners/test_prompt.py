@@ -210,7 +210,7 @@ def test_a_cancelled_call_hangs_up_on_the_model(agent, admin_user, greet, model,
     execution = admit(factories.caller(agent), factories.call("greet", {"text": "Ada"}))
     thread = in_thread(execution)
     assert model.asked.wait(30)
-    actions.cancel_execution(execution=execution, caller=factories.caller(agent))
+    actions.cancel(execution=execution, caller=factories.caller(agent))
     thread.join(30)
     assert not thread.is_alive()
     assert Execution.objects.get(pk=execution.pk).status == "Cancelled"
@@ -244,7 +244,7 @@ def priced(organization, model, settings):
 
 
 def test_a_call_holds_its_worst_case_and_costs_what_was_counted(agent, priced, model):
-    allowing.allow(agent, budget=allowing.budget(WORST))
+    allowing.bound(agent, budget=allowing.budget(WORST))
     execution = admit(factories.caller(agent), factories.call("greet", {"text": "Ada"}))
     assert allowing.standing(agent) == [(0, WORST)]
     model.says("x", tokens=(10, 5))
@@ -254,14 +254,14 @@ def test_a_call_holds_its_worst_case_and_costs_what_was_counted(agent, priced, m
 
 
 def test_what_does_not_fit_in_the_worst_case_is_not_asked(agent, priced, model):
-    allowing.allow(agent, budget=allowing.budget(WORST - 1))
+    allowing.bound(agent, budget=allowing.budget(WORST - 1))
     with pytest.raises(QuotaExceeded):
         called(agent)
     assert model.questions == []
 
 
 def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced, model):
-    allowing.allow(agent, budget=allowing.budget(WORST))
+    allowing.bound(agent, budget=allowing.budget(WORST))
     model.says("x", tokens=(10**8, 10**8))
     assert called(agent).cost == WORST
     assert allowing.standing(agent) == [(WORST, 0)]
@@ -271,7 +271,7 @@ def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced,
     "tokens", [None, (-1, 5), ("many", 1), (True, 1), (10**15, 1)], ids=range(5)
 )
 def test_an_answer_nobody_counted_costs_what_was_held(agent, priced, model, tokens):
-    allowing.allow(agent, budget=allowing.budget(WORST))
+    allowing.bound(agent, budget=allowing.budget(WORST))
     model.says("x", tokens=tokens)
     done = called(agent)
     assert (done.status, done.cost) == ("Success", WORST)
