@@ -13,12 +13,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-LOOK_S = 1.0
+SLICE_S, LOOK_S = 0.2, 1.0
 IDLE_SHARE = 0.1  # of the time between two looks; a thread that works less is not stuck
 BACKGROUND = "(rocksdb"  # threads that keep the files in order work for as long as they need
 _TICKS_S = os.sysconf("SC_CLK_TCK")
@@ -32,17 +34,24 @@ class Busy:
         self._tasks = tasks
         self._used: dict[str, float] = {}
         self._streak: dict[str, float] = {}
+        self._looked_at = time.monotonic()
 
-    def longest_s(self, since_s: float) -> float:
-        """Looks again, `since_s` after the last time."""
+    def flaw(self, most_s: float) -> str:
+        """What is wrong with it, if anything. Looks again once in `LOOK_S`."""
+        since_s = time.monotonic() - self._looked_at
+        if since_s >= LOOK_S:
+            self._look(since_s)
+        longest_s = max(self._streak.values(), default=0.0)
+        return f"a query has worked for more than {most_s:.0f} s" if longest_s > most_s else ""
+
+    def _look(self, since_s: float) -> None:
         now = dict(_cpu_of_threads(self._tasks))
         self._streak = {
             thread: self._streak.get(thread, 0.0) + since_s
             for thread, used_s in now.items()
             if used_s - self._used.get(thread, used_s) > IDLE_SHARE * since_s
         }
-        self._used = now
-        return max(self._streak.values(), default=0.0)
+        self._used, self._looked_at = now, time.monotonic()
 
 
 def _cpu_of_threads(tasks: Path) -> Iterator[tuple[str, float]]:
@@ -68,25 +77,25 @@ def _die_with_parent() -> None:
 
 def keep(command: list[str], busy_s: float, most_bytes: int) -> int:
     """The exit code: the server's, or 1 when it had to be ended."""
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     with subprocess.Popen(command, preexec_fn=_die_with_parent) as server:  # noqa: PLW1509
-        signal.signal(signal.SIGTERM, lambda *_: server.terminate())
         busy = Busy(Path(f"/proc/{server.pid}/task"))
         while True:
             try:
-                code = server.wait(LOOK_S)
-                return code if code >= 0 else 0 if code == -signal.SIGTERM else 1
+                code = server.wait(SLICE_S)
+                return 0 if stopping.is_set() else code if code >= 0 else 1
             except subprocess.TimeoutExpired:
-                if flaw := _flaw(server.pid, busy, busy_s, most_bytes):
+                if stopping.is_set():
+                    server.terminate()
+                elif flaw := busy.flaw(busy_s) or _size_flaw(server.pid, most_bytes):
                     print(f"ERROR {flaw}; ending the server", file=sys.stderr, flush=True)
                     server.kill()
 
 
-def _flaw(process: int, busy: Busy, busy_s: float, most_bytes: int) -> str:
-    if busy.longest_s(LOOK_S) > busy_s:
-        return f"a query has worked for more than {busy_s:.0f} s"
-    if memory_bytes(process) > most_bytes:
-        return f"it holds more than {most_bytes} bytes of memory"
-    return ""
+def _size_flaw(process: int, most_bytes: int) -> str:
+    held = memory_bytes(process)
+    return f"it holds {held} bytes of memory" if held > most_bytes else ""
 
 
 def main(argv: list[str]) -> int:

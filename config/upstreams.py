@@ -111,15 +111,18 @@ class Upstream:
     ) -> Iterator[Answer]:
         """Raises `Unreachable`, `Broken`, `Stopped` and `TimeUp`."""
         bounds.check()
-        with _translated(bounds), _bounded(bounds):
-            with self._pool.stream(
+        with (
+            _translated(bounds),
+            _bounded(bounds),
+            self._pool.stream(
                 "POST",
                 url,
                 headers=[*headers.items(), ("Accept-Encoding", "identity")],
                 content=body,
                 extensions={"timeout": _timeouts(bounds)},
-            ) as response:
-                yield Answer(response.status, _headers(response.headers), _pieces(response, bounds))
+            ) as response,
+        ):
+            yield Answer(response.status, _headers(response.headers), _pieces(response, bounds))
 
     def close(self) -> None:
         self._pool.close()

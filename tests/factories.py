@@ -93,9 +93,7 @@ def definition(name: str = "echo", **fields: Any) -> dict[str, Any]:
 
 
 def register(organization: Organization, definition: dict[str, Any]) -> Tool:
-    return register_tool(
-        organization=organization, definition=definition, by=by(organization)
-    )
+    return register_tool(organization=organization, definition=definition, by=by(organization))
 
 
 def tool(organization: Organization, name: str = "echo", **fields: Any) -> Tool:

@@ -1,9 +1,9 @@
 """An OpenAI-compatible endpoint on loopback that answers as a test wants it, also wrongly.
 
-    with serving() as model:
-        model.says("Hel", "lo", tokens=(10, 2))
-        ...
-        assert model.questions[0]["messages"][-1]["content"] == "…"
+with serving() as model:
+    model.says("Hel", "lo", tokens=(10, 2))
+    ...
+    assert model.questions[0]["messages"][-1]["content"] == "…"
 """
 
 import json

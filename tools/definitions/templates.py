@@ -108,7 +108,7 @@ def _counted(context: Context, value: Any) -> Iterator[Any]:
         return iter(())
     if not isinstance(value, list):
         raise CannotRender("The template loops over an argument that is no list.")
-    return context[_TURNS].through(value)  # type: ignore[no-any-return]
+    return context[_TURNS].through(value)
 
 
 def _environment() -> _Environment:
@@ -208,7 +208,11 @@ def _check_node(node: nodes.Node, loops: int) -> None:
 def _check_loop(node: nodes.For, loops: int) -> None:
     if loops > _DEEPEST_LOOP:
         raise BadTemplate(f"may not nest more than {_DEEPEST_LOOP} loops (line {node.lineno})")
-    if node.recursive or not isinstance(node.iter, _DATA) or not isinstance(node.target, nodes.Name):
+    if (
+        node.recursive
+        or not isinstance(node.iter, _DATA)
+        or not isinstance(node.target, nodes.Name)
+    ):
         raise BadTemplate(f"may loop over arguments only, one name each (line {node.lineno})")
 
 
@@ -218,7 +222,9 @@ def _check_filter(node: nodes.Filter) -> None:
     given = [*node.args, *(one.value for one in node.kwargs)]
     if node.dyn_args or node.dyn_kwargs:
         raise BadTemplate(f"may not spread arguments (line {node.lineno})")
-    constant = all(isinstance(one, nodes.Const) and len(str(one.value)) <= _LONGEST_CONSTANT for one in given)
+    constant = all(
+        isinstance(one, nodes.Const) and len(str(one.value)) <= _LONGEST_CONSTANT for one in given
+    )
     if node.name in _CONSTANT_ARGUMENTS and not constant:
         raise BadTemplate(f"takes only short constants for {node.name} (line {node.lineno})")
     if node.name == "tojson" and (given or not isinstance(node.node, _DATA)):

@@ -61,15 +61,12 @@ WRITTEN = (
 OPTIONAL = ("cost_per_cache_hit",)
 _PARAMETER = ("name", "type", "description", "required", "default", "enum", "schema")
 # Asking twice, or saying the same twice, is no harm; any other tool may do things once only.
-_DELIVERY: dict[Any, Delivery] = dict.fromkeys(
-    (
-        ToolType.PROMPT,
-        ToolType.TEXT_COMPLETION,
-        ToolType.KNOWLEDGE_QUERY,
-        ToolType.STRUCTURED_QUERY,
-        ToolType.GRAPH_UPDATE,
-    ),
-    Delivery.IDEMPOTENT,
+_IDEMPOTENT = (
+    ToolType.PROMPT,
+    ToolType.TEXT_COMPLETION,
+    ToolType.KNOWLEDGE_QUERY,
+    ToolType.STRUCTURED_QUERY,
+    ToolType.GRAPH_UPDATE,
 )
 _JSON_TYPES = {kind: kind.lower() for kind in ParameterType}
 
@@ -409,11 +406,13 @@ def _economy(fields: Fields) -> Definition:
         ),
         "cost_per_invocation": fields.money("cost_per_invocation"),
         "cache_ttl": fields.duration("cache_ttl", None, longest_s=30 * 86_400),
-        "delivery": fields.choice(
-            "delivery", Delivery, _DELIVERY.get(fields.raw.get("type"), Delivery.EXTERNAL)
-        ),
+        "delivery": fields.choice("delivery", Delivery, _usual_delivery(fields)),
         "capabilities": fields.texts("capabilities", [], flaw_of=names.flaw_in_group),
     }
+
+
+def _usual_delivery(fields: Fields) -> Delivery:
+    return Delivery.IDEMPOTENT if fields.raw.get("type") in _IDEMPOTENT else Delivery.EXTERNAL
 
 
 def _check_together(fields: Fields, definition: Definition) -> None:

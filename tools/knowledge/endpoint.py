@@ -1,4 +1,4 @@
-"""A SPARQL 1.1 endpoint over HTTP. Its answers are bounded, and its word is not taken for JSON's."""
+"""A SPARQL 1.1 endpoint over HTTP. Its answers are bounded, and nothing of them is believed."""
 
 import logging
 import re
@@ -27,6 +27,14 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
+class Graph:
+    """The one graph of an endpoint that a question is about."""
+
+    endpoint: Endpoint
+    iri: str
+
+
+@dataclass(frozen=True)
 class Rows:
     """`truncated` says that there are more."""
 
@@ -44,11 +52,11 @@ class Failure(Exception):
 
 
 def select(
-    upstream: Upstream, endpoint: Endpoint, text: str, graph: str, bounds: Bounds, *,
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *,
     limit: int, most_bytes: int,
 ) -> Rows:  # fmt: skip
     """Raises `Failure`, and what ends a run."""
-    document = _asked(upstream, endpoint, text, graph, bounds, most_bytes)
+    document = _asked(upstream, graph, text, bounds, most_bytes)
     results, head = _member(document, "results"), _member(document, "head")
     bindings, names = results.get("bindings"), head.get("vars")
     if not isinstance(bindings, list) or not isinstance(names, list):
@@ -58,11 +66,11 @@ def select(
 
 
 def ask(
-    upstream: Upstream, endpoint: Endpoint, text: str, graph: str, bounds: Bounds, *,
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *,
     most_bytes: int,
 ) -> bool:  # fmt: skip
     """Raises `Failure`, and what ends a run."""
-    answer = _asked(upstream, endpoint, text, graph, bounds, most_bytes).get("boolean")
+    answer = _asked(upstream, graph, text, bounds, most_bytes).get("boolean")
     if not isinstance(answer, bool):
         raise _unreadable("an answer that is neither true nor false")
     return answer
@@ -84,10 +92,10 @@ def update(upstream: Upstream, endpoint: Endpoint, text: str, bounds: Bounds) ->
 
 
 def _asked(
-    upstream: Upstream, endpoint: Endpoint, text: str, graph: str, bounds: Bounds, most_bytes: int
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, most_bytes: int
 ) -> dict[str, Any]:
     """The graph is the query's default graph, and no other can be named in it."""
-    url = with_query(endpoint.query_url, {"default-graph-uri": graph})
+    url = with_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
     headers = {"Content-Type": _QUERY, "Accept": _RESULTS}
     try:
         with upstream.post(url, headers, text.encode(), bounds) as answer:

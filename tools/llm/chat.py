@@ -216,5 +216,6 @@ class _Telling:
 
 def _count(usage: dict[str, Any], name: str) -> int | None:
     value = usage.get(name)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 <= value <= _MOST_TOKENS else None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_TOKENS:
+        return None
+    return value

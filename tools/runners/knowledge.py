@@ -54,9 +54,7 @@ def _guarded(job: Run, work: Callable[[Run, Bounds], Any]) -> UpstreamResult:
         )
     except TimeUp:
         message = f"The knowledge store did not answer within {job.timeout_s:g} s."
-        return UpstreamResult(
-            Outcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message
-        )
+        return UpstreamResult(Outcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message)
 
 
 def _search(job: Run, bounds: Bounds) -> dict[str, Any]:
@@ -74,9 +72,7 @@ def _query(job: Run, bounds: Bounds) -> dict[str, Any]:
     query, limit = queries.read(_question(job)), _limit(job)
     if query.asks:
         most = job.definition.max_output_bytes
-        said = endpoint.ask(
-            _upstream(), _endpoint(), query.text, _graph(job), bounds, most_bytes=most
-        )
+        said = endpoint.ask(_upstream(), _graph(job), query.text, bounds, most_bytes=most)
         return {"boolean": said, "text": "true" if said else "false"}
     found = _select(job, query.within(limit + 1), bounds, limit)
     return {
@@ -88,14 +84,14 @@ def _query(job: Run, bounds: Bounds) -> dict[str, Any]:
 
 
 def _update(job: Run, bounds: Bounds) -> dict[str, Any]:
-    triples = job.arguments.get("triples")
-    endpoint.update(_upstream(), _endpoint(), terms.insertion(_graph(job), triples), bounds)
-    return {"added": len(triples)}
+    triples, graph = job.arguments.get("triples"), _graph(job)
+    endpoint.update(_upstream(), graph.endpoint, terms.insertion(graph.iri, triples), bounds)
+    return {"added": len(triples or ())}
 
 
 def _select(job: Run, text: str, bounds: Bounds, limit: int) -> endpoint.Rows:
     return endpoint.select(
-        _upstream(), _endpoint(), text, _graph(job), bounds,
+        _upstream(), _graph(job), text, bounds,
         limit=limit, most_bytes=job.definition.max_output_bytes,
     )  # fmt: skip
 
@@ -107,9 +103,11 @@ def _question(job: Run) -> str:
     return question
 
 
-def _graph(job: Run) -> str:
+def _graph(job: Run) -> endpoint.Graph:
+    """Of the run's organization, whatever anybody says."""
     collection = job.definition.raw["implementation"]["collection"]
-    return terms.graph_of(job.snapshot.organization_id, collection)
+    place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return endpoint.Graph(place, terms.graph_of(job.snapshot.organization_id, collection))
 
 
 def _limit(job: Run) -> int:
@@ -119,10 +117,6 @@ def _limit(job: Run) -> int:
     if not isinstance(asked, int) or isinstance(asked, bool):
         return most
     return max(1, min(most, asked))
-
-
-def _endpoint() -> endpoint.Endpoint:
-    return endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
 
 
 def _failed(code: str, message: str, *, cost: Decimal | None = None) -> UpstreamResult:

@@ -75,9 +75,7 @@ def _answered(
         )
     except TimeUp:
         message = f"The model did not answer within {job.timeout_s:g} s."
-        return UpstreamResult(
-            Outcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message
-        )
+        return UpstreamResult(Outcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message)
     return UpstreamResult(
         Outcome.SUCCESS,
         output=said.text,

@@ -62,7 +62,7 @@ def test_what_could_reach_out_or_grow_is_refused_when_it_is_written(template):
 
 @pytest.mark.parametrize("template", ["{{ other }}", "{% if other %}x{% endif %}", "{{ a.b }}"])
 def test_a_variable_that_nobody_declared_is_named(template):
-    with pytest.raises(BadTemplate, match="'(other|a)', which is not a declared parameter"):
+    with pytest.raises(BadTemplate, match=r"'(other|a)', which is not a declared parameter"):
         templates.check(template, ["text"])
 
 

@@ -12,7 +12,6 @@ from tests import factories
 from tests.stubs import llm
 from tests.stubs.web import Raw, Reply
 from tests.tools.policy import allowing
-from tests.tools.waiting import until
 from tools.errors import QuotaExceeded
 from tools.execution import actions
 from tools.execution.pipeline import admit, perform
