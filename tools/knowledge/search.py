@@ -9,12 +9,14 @@ MOST_WORDS = 12
 _WORD = re.compile(r"\w{2,50}")
 # Too common to find anything by; that a question is full of them says nothing.
 _COMMON = frozenset(
-    (
-        "a about an and are as at be by can could did do does for from had has have how in is it"
-        " its me of on or our that the their them there these they this to was we were what when"
-        " where which who whom why will with would you your"
-    ).split()  # noqa: SIM905
-)
+    {
+        "about", "an", "and", "are", "as", "at", "be", "by", "can", "could", "did", "do", "does",
+        "for", "from", "had", "has", "have", "how", "in", "is", "it", "its", "me", "of", "on", "or",
+        "our", "that", "the", "their", "them", "there", "these", "they", "this", "to", "was", "we",
+        "were", "what", "when", "where", "which", "who", "whom", "why", "will", "with", "would",
+        "you", "your",
+    }
+)  # fmt: skip
 
 
 class NothingToLookFor(ValueError):
