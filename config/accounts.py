@@ -8,6 +8,7 @@ from pathlib import Path
 SANDBOX_UID = 64321  # without an entry in /etc/passwd: nothing else runs as these
 BROKER_UID = 64322
 EGRESS_UID = 64323
+KNOWLEDGE_UID = 64324
 
 
 class NoAccount(Exception):
@@ -54,6 +55,10 @@ def egress_account() -> Account:
 
 def broker_account() -> Account:
     return ourselves() if os.geteuid() else Account(BROKER_UID, BROKER_UID)
+
+
+def knowledge_account() -> Account:
+    return ourselves() if os.geteuid() else Account(KNOWLEDGE_UID, KNOWLEDGE_UID)
 
 
 def database_account(cluster: Path) -> Account:

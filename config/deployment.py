@@ -113,7 +113,9 @@ def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
         crib.start_soon(embedded.database_server(data))
     if not broker:
         crib.start_soon(embedded.broker_server(data))
-    crib.wait_until(crib.all_ready, by="PostgreSQL or Valkey")
+    if not env_text("SPARQL_URL"):
+        crib.start_soon(processes.knowledge(data))
+    crib.wait_until(crib.all_ready, by="PostgreSQL, Valkey or Oxigraph")
     if server:
         check_database(server)
     if broker:

@@ -5,9 +5,11 @@ secrets need not stand in a process environment.
 """
 
 import base64
+import json
 import os
 import re
 import secrets
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -70,6 +72,37 @@ def env_keys(name: str, length: int = 32) -> list[bytes]:
             raise BadSetting(f"{name}: {text[:60]!r} is not {length} bytes in base64.")
         keys.append(key)
     return keys
+
+
+def env_prices(name: str) -> dict[str, tuple[Decimal, Decimal]]:
+    """Prices per million tokens by model: {"model": {"input": "0.15", "output": "0.6"}}."""
+    raw = env_text(name)
+    if not raw:
+        return {}
+    flaw = f'{name} must be JSON such as {{"model": {{"input": "0.15", "output": "0.6"}}}}.'
+    try:
+        given = json.loads(raw)
+        return {str(model): _price(price) for model, price in given.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        raise BadSetting(flaw) from None
+
+
+def _price(given: dict[str, object]) -> tuple[Decimal, Decimal]:
+    found = Decimal(str(given["input"])), Decimal(str(given["output"]))
+    if set(given) != {"input", "output"} or not all(
+        one.is_finite() and 0 <= one <= 1_000_000 for one in found
+    ):
+        raise ValueError
+    return found
+
+
+def env_url(name: str, default: str = "") -> str:
+    """An address of http or https with a host, or nothing."""
+    value = env_text(name, default)
+    parts = urlsplit(value)
+    if value and (parts.scheme not in {"http", "https"} or not parts.hostname):
+        raise BadSetting(f"{name} must begin with http:// or https:// and name a host.")
+    return value
 
 
 def database_options(url: str) -> dict[str, object]:

@@ -2,8 +2,11 @@
 
 import hmac
 import os
+import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Any
+from urllib.parse import urlencode
 
 import redis
 from django.conf import settings
@@ -92,6 +95,17 @@ def _sealing() -> str:
     return "the sealer of the audit log has not said of late that it works"
 
 
+def _knowledge() -> str:
+    """By a question that is always true."""
+    body = urlencode({"query": "ASK {}"}).encode()
+    try:
+        with urllib.request.urlopen(settings.SPARQL_URL, body, timeout=_PATIENCE_S) as answer:  # noqa: S310
+            answer.read(1)
+    except (OSError, ValueError, HTTPException):
+        return "the SPARQL endpoint does not answer"
+    return "ok"
+
+
 def _state() -> State | None:
     try:
         return ask(settings.SANDBOX_SOCKET, _PATIENCE_S)
@@ -133,4 +147,5 @@ CHECKS: dict[str, Callable[[], str]] = {
     "broker": _broker,
     "workers": _workers,
     "sealing": _sealing,
+    "knowledge": _knowledge,
 }

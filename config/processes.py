@@ -11,8 +11,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from config import ladder
-from config.accounts import egress_account, ourselves, sandbox_account
+from config import ladder, oxigraph
+from config.accounts import egress_account, knowledge_account, ourselves, sandbox_account
 from config.address import Address
 from config.children import ProcessSpec
 from config.embedded import egress_socket, make_socket_directory, sandbox_socket
@@ -86,6 +86,11 @@ def egress(data: Path) -> ProcessSpec:
         ready=partial(_accepts, address),
         before_start=partial(_remove, address),
     )
+
+
+def knowledge(data: Path) -> ProcessSpec:
+    """The graphs, where SPARQL_URL names no other endpoint."""
+    return oxigraph.server(data, account=knowledge_account(), reach=interpreter())
 
 
 def web(data: Path, address: Address, *, threads: int) -> ProcessSpec:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from django.utils.csp import CSP
 
+from config import oxigraph
 from config.embedded import (
     broker_url,
     database_url,
@@ -19,7 +20,9 @@ from config.env import (
     env_keys,
     env_list,
     env_networks,
+    env_prices,
     env_text,
+    env_url,
     secret_from_file,
 )
 from config.logs import logging_config
@@ -258,6 +261,18 @@ TOKEN_DAYS = env_int("TOKEN_DAYS", 90, least=1, most=365)
 EMAIL_OPTIONS = mail_options(env_text("EMAIL_URL"))
 EMAIL_FROM = env_text("EMAIL_FROM", "toolcrib@localhost")
 ALERT_POST = "config.outbound.post"
+
+# --- models and knowledge -------------------------------------------------------------------------
+# Any OpenAI-compatible endpoint, up to and with its version: https://host/v1. It is the operator's
+# own choice and may be private.
+LLM_BASE_URL = env_url("LLM_BASE_URL")
+LLM_API_KEY = env_text("LLM_API_KEY")
+LLM_MODEL = env_text("LLM_MODEL")
+# Per million tokens, in the unit of every other cost.
+LLM_PRICES = env_prices("LLM_PRICES")
+# Any SPARQL 1.1 endpoint; without one, our own.
+SPARQL_URL = env_url("SPARQL_URL") or oxigraph.query_url(DATA_DIR)
+SPARQL_UPDATE_URL = env_url("SPARQL_UPDATE_URL") or oxigraph.update_url_beside(SPARQL_URL)
 
 CELERY_BROKER_URL = broker_url(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True

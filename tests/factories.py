@@ -92,10 +92,12 @@ def definition(name: str = "echo", **fields: Any) -> dict[str, Any]:
     }
 
 
+def register(organization: Organization, definition: dict[str, Any]) -> Tool:
+    return register_tool(organization=organization, definition=definition, by=by(organization))
+
+
 def tool(organization: Organization, name: str = "echo", **fields: Any) -> Tool:
-    return register_tool(
-        organization=organization, definition=definition(name, **fields), by=by(organization)
-    )
+    return register(organization, definition(name, **fields))
 
 
 def workspace_file(organization: Organization, path: str, content: bytes) -> None:

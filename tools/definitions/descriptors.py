@@ -19,7 +19,7 @@ _ALIASES = {
     "mcp_tool_id": "mcp_tool",
 }
 _KINDS = {kind.casefold(): kind for kind in ParameterType}
-_ASKED = {"model": "model", "system": "system"}
+_ASKED = {key: key for key in ("model", "system", "max_tokens", "max_prompt_bytes")}
 _GRAPH = {"collection": "collection", "limit": "limit"}
 # By type: keys that may stand beside the others, and what they are under `implementation`.
 FLAT: dict[str, dict[str, str]] = {

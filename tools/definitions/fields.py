@@ -30,6 +30,20 @@ class Fields:
     def given(self, name: str) -> bool:
         return self.raw.get(name) is not None
 
+    def parameter_names(self) -> frozenset[str]:
+        """Of a definition: what its tool takes, if it says so at all."""
+        given, schema = self.raw.get("parameters"), self.raw.get("input_schema")
+        named = given if isinstance(given, list) else []
+        names = {one["name"] for one in named if isinstance(one, dict) and _text(one.get("name"))}
+        properties = schema.get("properties") if isinstance(schema, dict) else None
+        return frozenset(names | (set(properties) if isinstance(properties, dict) else set()))
+
+    def need_parameter(self, *names: str) -> None:
+        """Of a definition that says what its tool takes: one of these must be among it."""
+        taken = self.parameter_names()
+        if taken and taken.isdisjoint(names):
+            self.wrong("parameters", f"must have one with the name {' or '.join(names)}")
+
     def text(self, name: str, default: str | None = None, *, longest: int = 200) -> str:
         value = self.raw.get(name)
         if value is None:
@@ -133,3 +147,7 @@ class Fields:
             if flaw := flaw_of(item):
                 self.wrong(name, f"the entry {item[:60]!r} {flaw}")
         return value
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)

@@ -25,6 +25,7 @@ from tools.definitions import (
     strict_json,
 )
 from tools.definitions.fields import Fields
+from tools.definitions.implementations import defaults
 from tools.definitions.vocabulary import (
     PASSING_TYPES,
     TRANSACTIONAL_TYPES,
@@ -60,6 +61,14 @@ WRITTEN = (
 # Written only where it is given: definitions without one keep their digest.
 OPTIONAL = ("cost_per_cache_hit",)
 _PARAMETER = ("name", "type", "description", "required", "default", "enum", "schema")
+# Asking twice, or saying the same twice, is no harm; any other tool may do things once only.
+_IDEMPOTENT = (
+    ToolType.PROMPT,
+    ToolType.TEXT_COMPLETION,
+    ToolType.KNOWLEDGE_QUERY,
+    ToolType.STRUCTURED_QUERY,
+    ToolType.GRAPH_UPDATE,
+)
 _JSON_TYPES = {kind: kind.lower() for kind in ParameterType}
 
 Definition = dict[str, Any]
@@ -302,8 +311,8 @@ def _property(parameter: Definition) -> Definition:
 
 def _parameters(fields: Fields) -> list[Definition]:
     value = fields.raw.get("parameters")
-    if value is None:
-        return []
+    if value is None or value == []:
+        value = defaults.parameters_of(fields.raw)
     if not isinstance(value, list) or len(value) > schemas.MAX_PROPERTIES:
         fields.wrong("parameters", f"must be a list of at most {schemas.MAX_PROPERTIES} objects")
         return []
@@ -438,9 +447,13 @@ def _economy(fields: Fields) -> Definition:
         ),
         "cost_per_invocation": fields.money("cost_per_invocation"),
         "cache_ttl": fields.duration("cache_ttl", None, longest_s=30 * 86_400),
-        "delivery": fields.choice("delivery", Delivery, Delivery.EXTERNAL),
+        "delivery": fields.choice("delivery", Delivery, _usual_delivery(fields)),
         "capabilities": fields.texts("capabilities", [], flaw_of=names.flaw_in_group),
     }
+
+
+def _usual_delivery(fields: Fields) -> Delivery:
+    return Delivery.IDEMPOTENT if fields.raw.get("type") in _IDEMPOTENT else Delivery.EXTERNAL
 
 
 def _check_together(fields: Fields, definition: Definition) -> None:

@@ -12,6 +12,7 @@ from django.db import transaction
 
 from audit.actions import record
 from audit.events import Event, Outcome
+from tools.catalog import model_prices
 from tools.definitions.results import Status
 from tools.execution import cache, confirmations
 from tools.execution.context import Admission
@@ -48,7 +49,7 @@ def find_price(admission: Admission) -> None:
     if admission.shed is not None and admission.hit is None:
         raise admission.shed
     definition = admission.resolved.definition
-    admission.cost = definition.cost_per_hit if admission.hit else definition.cost
+    admission.cost = definition.cost_per_hit if admission.hit else model_prices.most(definition)
 
 
 def reserve_budget(admission: Admission) -> None:

@@ -47,6 +47,7 @@ def result_of(outcome: SandboxResult) -> Result:
             "filesystem_operations": usage.filesystem_operations,
             "network_requests": usage.network_requests,
             "sandbox_start_ms": round(usage.sandbox_start_ms, 3),
+            **(outcome.counts if isinstance(outcome, UpstreamResult) else {}),
         },
     )
 

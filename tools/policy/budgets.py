@@ -19,6 +19,7 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools import metrics
+from tools.catalog import model_prices
 from tools.catalog.registry import CatalogAllowance, CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import QuotaExceeded
@@ -135,7 +136,7 @@ def peek(question: Question) -> Verdict:
     short = [
         one
         for one in _that_apply(caller, tool, snapshot)
-        if not _has_room(one, _amount(one, tool.definition.cost), snapshot, now)
+        if not _has_room(one, _amount(one, model_prices.most(tool.definition)), snapshot, now)
     ]
     if not short:
         return passed("budget")

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -61,10 +61,11 @@ class UpstreamResult(SandboxResult):
 
     What may have had its effect and was lost says `ErrorCode.LOST`, as a lost sandbox does: the
     tool's `delivery` decides what becomes of it (ruling 16). `cost` is what was spent, where that
-    is not what the definition declares.
+    is not what was held for it. `counts` are numbers of the run's own, such as tokens.
     """
 
     cost: Decimal | None = None
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Which runner performs which type of tool."""
 
 from tools.definitions.vocabulary import ToolType
-from tools.runners import builtin, code, http, mcp, service
+from tools.runners import builtin, code, http, knowledge, mcp, prompt, service
 from tools.runners.base import Runner
 
 # Those that are transactional are named by `vocabulary.TRANSACTIONAL_TYPES` as well.
@@ -11,4 +11,9 @@ RUNNERS: dict[ToolType, Runner] = {
     ToolType.HTTP: Runner(http.run),
     ToolType.SERVICE: Runner(service.run),
     ToolType.MCP: Runner(mcp.run),
+    ToolType.PROMPT: Runner(prompt.run),
+    ToolType.TEXT_COMPLETION: Runner(prompt.run_completion),
+    ToolType.KNOWLEDGE_QUERY: Runner(knowledge.run_search),
+    ToolType.STRUCTURED_QUERY: Runner(knowledge.run_query),
+    ToolType.GRAPH_UPDATE: Runner(knowledge.run_update),
 }

@@ -18,15 +18,18 @@ READERS: dict[ToolType, Reader] = {
     ToolType.TEXT_COMPLETION: prompt.read_completion,
     ToolType.KNOWLEDGE_QUERY: knowledge.read,
     ToolType.STRUCTURED_QUERY: knowledge.read,
-    ToolType.GRAPH_UPDATE: knowledge.read,
+    ToolType.GRAPH_UPDATE: knowledge.read_update,
 }
-# Whose type says enough.
-_COMPLETE = frozenset(
+# Whose implementation may be left out.
+SPARE = frozenset(
     {
-        ToolType.BUILTIN, ToolType.TEXT_COMPLETION, ToolType.KNOWLEDGE_QUERY,
-        ToolType.STRUCTURED_QUERY, ToolType.GRAPH_UPDATE,
+        ToolType.BUILTIN,
+        ToolType.TEXT_COMPLETION,
+        ToolType.KNOWLEDGE_QUERY,
+        ToolType.STRUCTURED_QUERY,
+        ToolType.GRAPH_UPDATE,
     }
-)  # fmt: skip
+)
 
 
 def read(definition: Fields) -> dict[str, Any]:
@@ -36,8 +39,8 @@ def read(definition: Fields) -> dict[str, Any]:
     if reader is None:
         _refuse_type(definition, kind)
         return definition.object("implementation", None)
-    raw = definition.object("implementation", {} if kind in _COMPLETE else None)
-    if kind not in _COMPLETE and not definition.given("implementation"):
+    raw = definition.object("implementation", {} if kind in SPARE else None)
+    if kind not in SPARE and not definition.given("implementation"):
         return raw
     return reader(Fields(raw, definition.flaws, "implementation."), definition)
 

@@ -1,13 +1,33 @@
-"""Tools that ask or change the knowledge graph."""
+"""Tools over the organization's graphs: which collection, and how much of it at once."""
 
+import re
 from typing import Any
 
 from tools.definitions.fields import Fields
 
+MOST_ROWS = 10_000
+COLLECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
-def read(fields: Fields, _definition: Fields) -> dict[str, Any]:
+
+def read(fields: Fields, definition: Fields) -> dict[str, Any]:
+    definition.need_parameter("question")
+    return _graph(fields)
+
+
+def read_update(fields: Fields, definition: Fields) -> dict[str, Any]:
+    definition.need_parameter("triples")
+    return _graph(fields)
+
+
+def _graph(fields: Fields) -> dict[str, Any]:
     fields.known(("collection", "limit"))
+    collection = fields.raw.get("collection")
+    if collection is not None and not (
+        isinstance(collection, str) and COLLECTION.fullmatch(collection)
+    ):
+        fields.wrong("collection", "may hold only letters, digits, '_', '.' and '-', at most 100")
+        collection = None
     return {
-        "collection": fields.text("collection", "") or None,
-        "limit": fields.integer("limit", None, least=1, most=10_000),
+        "collection": collection,
+        "limit": fields.integer("limit", None, least=1, most=MOST_ROWS),
     }

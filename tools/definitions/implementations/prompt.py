@@ -1,24 +1,41 @@
-"""Tools that ask a model: with a template of a prompt, or with what the caller says."""
+"""Tools that ask a model: with a template of their own, or with the caller's question."""
 
 from typing import Any
 
+from tools.definitions import templates
 from tools.definitions.fields import Fields
 
-MAX_TEMPLATE = 100_000
+LONGEST_SYSTEM = 20_000
+MOST_TOKENS = 1_000_000
+MOST_PROMPT_BYTES = 1_000_000
 
 
-def read(fields: Fields, _definition: Fields) -> dict[str, Any]:
-    fields.known(("template", "model", "system"))
-    return {"template": fields.text("template", longest=MAX_TEMPLATE), **_asked(fields)}
+def read(fields: Fields, definition: Fields) -> dict[str, Any]:
+    fields.known(("template", "system", "model", "max_tokens", "max_prompt_bytes"))
+    template = fields.raw.get("template")
+    if not isinstance(template, str) or not template.strip():
+        fields.wrong("template", "is required: the text of a prompt")
+        template = ""
+    try:
+        templates.check(template, definition.parameter_names())
+    except templates.BadTemplate as flaw:
+        fields.wrong("template", str(flaw))
+    return {"template": template} | _model(fields)
 
 
-def read_completion(fields: Fields, _definition: Fields) -> dict[str, Any]:
-    fields.known(("model", "system"))
-    return _asked(fields)
+def read_completion(fields: Fields, definition: Fields) -> dict[str, Any]:
+    fields.known(("system", "model", "max_tokens", "max_prompt_bytes"))
+    definition.need_parameter("question", "prompt")
+    return _model(fields)
 
 
-def _asked(fields: Fields) -> dict[str, Any]:
+def _model(fields: Fields) -> dict[str, Any]:
+    """Null is what the installation says, for the model, or a bound of our own."""
     return {
+        "system": fields.text("system", "", longest=LONGEST_SYSTEM) or None,
         "model": fields.text("model", "") or None,
-        "system": fields.text("system", "", longest=MAX_TEMPLATE) or None,
+        "max_tokens": fields.integer("max_tokens", None, least=1, most=MOST_TOKENS),
+        "max_prompt_bytes": fields.integer(
+            "max_prompt_bytes", None, least=1, most=MOST_PROMPT_BYTES
+        ),
     }

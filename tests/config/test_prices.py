@@ -1,0 +1,48 @@
+"""Settings of models and endpoints: what cannot be meant stops the start."""
+
+from decimal import Decimal
+
+import pytest
+
+from config import oxigraph
+from config.env import BadSetting, env_prices, env_url
+
+
+def test_prices_are_decimals_by_model(monkeypatch):
+    monkeypatch.setenv("X_PRICES", '{"small": {"input": "0.15", "output": 0.6}}')
+    assert env_prices("X_PRICES") == {"small": (Decimal("0.15"), Decimal("0.6"))}
+    monkeypatch.delenv("X_PRICES")
+    assert env_prices("X_PRICES") == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5",
+        "[]",
+        "{",
+        '{"a": 1}',
+        '{"a": {"input": "1"}}',
+        '{"a": {"input": "x", "output": "1"}}',
+        '{"a": {"input": "-1", "output": "1"}}',
+        '{"a": {"input": "NaN", "output": "1"}}',
+        '{"a": {"input": "1", "output": "1", "cached": "1"}}',
+    ],
+)
+def test_prices_that_cannot_be_meant_are_refused(monkeypatch, text):
+    monkeypatch.setenv("X_PRICES", text)
+    with pytest.raises(BadSetting, match="X_PRICES must be JSON"):
+        env_prices("X_PRICES")
+
+
+@pytest.mark.parametrize("url", ["ftp://host/", "host/v1", "https://", "file:///etc/passwd"])
+def test_an_address_that_is_not_of_the_web_is_refused(monkeypatch, url):
+    monkeypatch.setenv("X_URL", url)
+    with pytest.raises(BadSetting, match="X_URL must begin with http"):
+        env_url("X_URL")
+
+
+def test_updates_go_beside_queries_unless_somebody_says_where():
+    assert oxigraph.update_url_beside("http://h:1/query") == "http://h:1/update"
+    assert oxigraph.update_url_beside("http://h/ds/sparql") == "http://h/ds/update"
+    assert oxigraph.update_url_beside("http://h/ds") == "http://h/ds"

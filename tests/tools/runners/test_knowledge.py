@@ -1,0 +1,274 @@
+"""Tools over graphs, down the whole road, against the Oxigraph the product started."""
+
+import threading
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+
+from tests import factories
+from tests.stubs import web
+from tests.stubs.web import Raw, Reply
+from tools.execution import actions
+from tools.execution.pipeline import admit, perform
+from tools.models import Execution
+
+pytestmark = pytest.mark.usefixtures("committed")
+LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+ADA, BOB = "http://example.org/people/ada", "http://example.org/people/bob"
+TRIPLES = [
+    {"subject": ADA, "predicate": LABEL, "object": "Ada Lovelace"},
+    {"subject": ADA, "predicate": "http://example.org/knows", "object": f"<{BOB}>"},
+    {"subject": BOB, "predicate": LABEL, "object": {"value": "Bob", "language": "en"}},
+]
+
+
+@pytest.fixture(autouse=True)
+def tools(organization):
+    install(organization)
+
+
+def install(organization, **implementation):
+    for kind in ("knowledge-query", "structured-query", "graph-update"):
+        register(organization, kind, **implementation)
+
+
+def register(organization, kind, name=None, *, fields=None, **implementation):
+    definition = {"name": name or kind, "type": kind, "description": "Of graphs."}
+    definition |= {"implementation": implementation} if implementation else {}
+    return factories.register(organization, definition | (fields or {}))
+
+
+def called(agent, name, **parameters):
+    execution = admit(factories.caller(agent), factories.call(name, parameters))
+    perform(execution.pk)
+    return Execution.objects.get(pk=execution.pk)
+
+
+def told(agent, triples=TRIPLES):
+    done = called(agent, "graph-update", triples=triples)
+    assert done.status == "Success", done.error_message
+    return done
+
+
+def asked(agent, question, name="structured-query"):
+    done = called(agent, name, question=question)
+    assert done.status == "Success", done.error_message
+    return done.output
+
+
+def everything(agent):
+    rows = asked(agent, "SELECT ?s ?p ?o { ?s ?p ?o }")["rows"]
+    return sorted(row["o"]["value"] for row in rows)
+
+
+def test_what_is_added_is_found_by_a_query(agent):
+    assert told(agent).output == {"added": 3}
+    found = asked(agent, f"SELECT ?name {{ <{ADA}> <{LABEL}> ?name }}")
+    assert found == {
+        "variables": ["name"],
+        "rows": [{"name": {"type": "literal", "value": "Ada Lovelace"}}],
+        "text": "Ada Lovelace",
+        "truncated": False,
+    }
+    assert asked(agent, f"ASK {{ <{ADA}> ?p 'Nobody' }}") == {"boolean": False, "text": "false"}
+
+
+def test_saying_it_twice_changes_nothing(agent):
+    told(agent)
+    told(agent)
+    assert len(everything(agent)) == 3
+
+
+def test_a_question_in_words_finds_what_is_known_of_things(agent):
+    told(agent)
+    found = asked(agent, "Who was LOVELACE?", "knowledge-query")
+    assert found["text"] == "ada knows bob\nada label Ada Lovelace"
+    assert found["rows"][0]["object"] == {"type": "uri", "value": BOB}
+    assert asked(agent, "nothing-like-it", "knowledge-query")["rows"] == []
+
+
+@pytest.mark.parametrize(
+    "words", ['") } } DROP ALL #', "x\\", "'''", "} UNION { GRAPH ?g { ?s ?p ?o } }"]
+)
+def test_words_stay_words(agent, words):
+    told(agent)
+    assert asked(agent, f"{words} unheard", "knowledge-query")["rows"] == []
+    assert len(everything(agent)) == 3
+
+
+def test_another_organizations_graph_is_not_there(agent, organization):
+    other = factories.organization(f"org-{uuid4().hex[:12]}")
+    install(other)
+    stranger = factories.agent(other)
+    told(agent)
+    told(stranger, [{"subject": ADA, "predicate": LABEL, "object": "another's"}])
+    assert everything(stranger) == ["another's"]
+    assert "another's" not in everything(agent)
+    assert asked(stranger, "Lovelace", "knowledge-query")["rows"] == []
+    graph = f"urn:toolcrib:{organization.pk}:default"
+    for query in (
+        f"SELECT * FROM <{graph}> {{ ?s ?p ?o }}",
+        f"SELECT * FROM NAMED <{graph}> {{ GRAPH ?g {{ ?s ?p ?o }} }}",
+        f"SELECT * {{ GRAPH <{graph}> {{ ?s ?p ?o }} }}",
+    ):
+        done = called(stranger, "structured-query", question=query)
+        assert (done.status, done.error_code) == ("Failed", "QUERY_INVALID")
+
+
+def test_collections_of_one_organization_are_apart(agent, organization):
+    register(organization, "graph-update", "tell-people", collection="people")
+    register(organization, "structured-query", "ask-people", collection="people")
+    told(agent)
+    assert asked(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"] == []
+    called(agent, "tell-people", triples=TRIPLES[:1])
+    assert len(asked(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"]) == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DROP ALL",
+        "SELECT * { SERVICE <http://127.0.0.1/> { ?s ?p ?o } }",
+        "SELECT * { ?s ?p",
+        "SELECT nonsense { ?s ?p ?o }",
+        "",
+    ],
+)
+def test_a_query_that_cannot_be_run_is_told_to_its_author(agent, query):
+    done = called(agent, "structured-query", question=query)
+    assert (done.status, done.error_code) == ("Failed", "QUERY_INVALID")
+    assert done.error_message
+
+
+def test_rows_are_capped_and_it_says_so(agent, organization):
+    register(organization, "structured-query", "few", limit=2)
+    told(agent)
+    found = asked(agent, "SELECT * { ?s ?p ?o } LIMIT 50", "few")
+    assert (len(found["rows"]), found["truncated"]) == (2, True)
+    found = asked(agent, "SELECT * { ?s ?p ?o }", "few")
+    assert (len(found["rows"]), found["truncated"]) == (2, True)
+
+
+def test_a_query_without_end_ends_with_the_tools_time(agent, organization):
+    fields = {"constraints": {"max_execution_time": "PT0.2S"}}
+    register(organization, "structured-query", "quick", fields=fields)
+    values = " ".join(str(number) for number in range(60))
+    bomb = " ".join(f"VALUES ?v{at} {{ {values} }}" for at in range(4))
+    done = called(agent, "quick", question=f"SELECT (COUNT(*) AS ?n) {{ {bomb} }}")
+    assert (done.status, done.error_code) == ("Timeout", "TIMEOUT")
+
+
+def test_statements_that_are_none_are_refused_before_anything_is_said(agent, organization):
+    done = factories.definition("loose", type="graph-update", implementation={})
+    done |= {"argument_validation": "off", "parameters": [_anything("triples")]}
+    factories.register(organization, done)
+    bad = [{"subject": "urn:s> ?p ?o } } #", "predicate": "urn:p", "object": "x"}]
+    done = called(agent, "loose", triples=bad)
+    assert (done.status, done.error_code) == ("Failed", "QUERY_INVALID")
+    assert everything(agent) == []
+
+
+def _anything(name):
+    return {"name": name, "type": "Array", "description": "Statements."}
+
+
+# --- an endpoint that is not to be trusted --------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint(settings):
+    with web.serving() as server:
+        settings.SPARQL_URL, settings.SPARQL_UPDATE_URL = server.url("/q"), server.url("/u")
+        yield server
+
+
+def outcome(agent, question="SELECT * { ?s ?p ?o }"):
+    done = called(agent, "structured-query", question=question)
+    return done.status, done.error_code
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (Reply(500, [], b"java.lang.NullPointerException"), "KNOWLEDGE_UNAVAILABLE"),
+        (Reply(302, [("Location", "http://127.0.0.1/")]), "KNOWLEDGE_UNAVAILABLE"),
+        (Reply(400, [], b"no\x00 \x1b[31mquery"), "QUERY_INVALID"),
+        (Reply(200, [], b"<html>"), "KNOWLEDGE_UNREADABLE"),
+        (Reply(200, [], b"[" * 100_000), "KNOWLEDGE_UNREADABLE"),
+        (Reply(200, [], b"[]"), "KNOWLEDGE_UNREADABLE"),
+        (Reply(200, [], b'{"results": 5, "head": []}'), "KNOWLEDGE_UNREADABLE"),
+        (
+            Reply(200, [], b'{"head": {"vars": []}, "results": {"bindings": [{"a": 5}]}}'),
+            "KNOWLEDGE_UNREADABLE",
+        ),
+        (Raw([b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"]), "KNOWLEDGE_CUT"),
+        (Raw([b"\x00\x01\x02\r\n\r\n"]), "KNOWLEDGE_CUT"),
+    ],
+    ids=range(10),
+)
+def test_an_answer_that_is_none_fails_the_call(agent, endpoint, reply, code):
+    endpoint.replies["/q"] = reply
+    assert outcome(agent) == ("Failed", code)
+
+
+def test_an_answer_without_end_is_ended_here(agent, organization, endpoint):
+    fields = {"constraints": {"max_output_size": 10_000}}
+    register(organization, "structured-query", "small", fields=fields)
+    endless = threading.Event()
+
+    def pieces():
+        while not endless.is_set():
+            yield b" " * 1_000
+
+    endpoint.replies["/q"] = Reply(200, [], pieces())
+    done = called(agent, "small", question="SELECT * { ?s ?p ?o }")
+    endless.set()
+    assert (done.status, done.error_code) == ("Failed", "OUTPUT_LIMIT")
+
+
+def test_control_characters_do_not_reach_the_output(agent, endpoint):
+    body = (
+        b'{"head": {"vars": ["a"]}, "results": {"bindings":'
+        b' [{"a": {"type": "literal", "value": "x\\u001by"}}]}}'
+    )
+    endpoint.replies["/q"] = Reply(200, [], body)
+    assert asked(agent, "SELECT ?a { ?a ?b ?c }")["text"] == "x\ufffdy"
+
+
+def test_the_graph_goes_with_every_query(agent, organization, endpoint):
+    outcome(agent)
+    graph = f"default-graph-uri=urn%3Atoolcrib%3A{organization.pk}%3Adefault"
+    assert endpoint.seen[0].target == f"/q?{graph}"
+
+
+def test_an_update_whose_answer_is_lost_follows_its_delivery(agent, organization, endpoint):
+    register(organization, "graph-update", "once", fields={"delivery": "external"})
+    endpoint.replies["/u"] = Raw([b""])
+    done = called(agent, "once", triples=TRIPLES)
+    assert (done.status, done.error_code) == ("Failed", "OUTCOME_UNKNOWN")
+
+
+def test_a_cancelled_call_hangs_up_on_the_endpoint(agent, endpoint):
+    go_on = threading.Event()
+
+    def silent(_):
+        go_on.wait(60)
+        return Reply(500)
+
+    endpoint.replies["/q"] = silent
+    call = factories.call("structured-query", {"question": "SELECT * { ?s ?p ?o }"})
+    execution = admit(factories.caller(agent), call)
+    thread = threading.Thread(target=_performed, args=(execution,))
+    thread.start()
+    endpoint.received()
+    actions.cancel(execution=execution, caller=factories.caller(agent))
+    thread.join(30)
+    go_on.set()
+    assert not thread.is_alive()
+    assert Execution.objects.get(pk=execution.pk).status == "Cancelled"
+
+
+def _performed(execution):
+    perform(execution.pk)
+    connection.close()

@@ -1,0 +1,187 @@
+"""A SPARQL 1.1 endpoint over HTTP. Its answers are bounded, and nothing of them is believed."""
+
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from config.upstreams import Answer, Bounds, Broken, Unreachable, Upstream
+from tools.definitions import strict_json
+
+log = logging.getLogger(__name__)
+_QUERY, _UPDATE = "application/sparql-query", "application/sparql-update"
+_RESULTS = "application/sparql-results+json"
+_LONGEST_COMPLAINT = 2_000
+_SHOWN = 300
+_KINDS = frozenset({"uri", "literal", "bnode", "typed-literal"})
+_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    query_url: str
+    update_url: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The one graph of an endpoint that a question is about."""
+
+    endpoint: Endpoint
+    iri: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`truncated` says that there are more."""
+
+    variables: list[str]
+    rows: list[dict[str, Any]]
+    truncated: bool
+
+
+class Failure(Exception):
+    """No answer. `lost` says that what was asked may have been done all the same."""
+
+    def __init__(self, code: str, message: str, *, lost: bool = False) -> None:
+        super().__init__(message)
+        self.code, self.message, self.lost = code, message, lost
+
+
+def select(
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *,
+    limit: int, most_bytes: int,
+) -> Rows:  # fmt: skip
+    """Raises `Failure`, and what ends a run."""
+    document = _asked(upstream, graph, text, bounds, most_bytes)
+    results, head = _member(document, "results"), _member(document, "head")
+    bindings, names = results.get("bindings"), head.get("vars")
+    if not isinstance(bindings, list) or not isinstance(names, list):
+        raise _unreadable("results without rows")
+    rows = [_row(one) for one in bindings[:limit]]
+    return Rows([_plain(str(name)) for name in names[:1000]], rows, len(bindings) > limit)
+
+
+def ask(
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *,
+    most_bytes: int,
+) -> bool:  # fmt: skip
+    """Raises `Failure`, and what ends a run."""
+    answer = _asked(upstream, graph, text, bounds, most_bytes).get("boolean")
+    if not isinstance(answer, bool):
+        raise _unreadable("an answer that is neither true nor false")
+    return answer
+
+
+def update(upstream: Upstream, endpoint: Endpoint, text: str, bounds: Bounds) -> None:
+    """Raises `Failure`, and what ends a run."""
+    headers = {"Content-Type": _UPDATE}
+    try:
+        with upstream.post(endpoint.update_url, headers, text.encode(), bounds) as answer:
+            if answer.status not in {200, 202, 204}:
+                raise _refusal(answer)
+            answer.body(_LONGEST_COMPLAINT)
+    except Unreachable as error:
+        raise _unreachable(error) from None
+    except Broken as error:
+        log.error("the answer of the SPARQL endpoint to an update was lost: %s", error)
+        raise Failure("LOST", "The knowledge store's answer was lost.", lost=True) from None
+
+
+def _asked(
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, most_bytes: int
+) -> dict[str, Any]:
+    """The graph is the query's default graph, and no other can be named in it."""
+    url = with_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
+    headers = {"Content-Type": _QUERY, "Accept": _RESULTS}
+    try:
+        with upstream.post(url, headers, text.encode(), bounds) as answer:
+            if answer.status != 200:
+                raise _refusal(answer)
+            document = strict_json.parse(_whole(answer, most_bytes))
+    except Unreachable as error:
+        raise _unreachable(error) from None
+    except Broken as error:
+        log.error("the answer of the SPARQL endpoint was cut: %s", error)
+        raise Failure("KNOWLEDGE_CUT", "The answer did not come to its end. Try again.") from None
+    except strict_json.BadJson as error:
+        raise _unreadable(str(error)) from None
+    if not isinstance(document, dict):
+        raise _unreadable("no object")
+    return document
+
+
+def with_query(url: str, more: dict[str, str]) -> str:
+    parts = urlsplit(url)
+    query = "&".join(part for part in (parts.query, urlencode(more)) if part)
+    return urlunsplit(parts._replace(query=query))
+
+
+def _whole(answer: Answer, most: int) -> bytes:
+    body = answer.body(most + 1)
+    if len(body) > most:
+        message = "The answer is longer than the tool may return. Ask for less, with LIMIT."
+        raise Failure("OUTPUT_LIMIT", message)
+    return body
+
+
+def _row(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise _unreadable("a row that is no object")
+    return {_plain(name): _term(term) for name, term in given.items()}
+
+
+def _term(given: Any) -> dict[str, str]:
+    if not isinstance(given, dict) or given.get("type") not in _KINDS:
+        raise _unreadable("a term of no known kind")
+    read = {"type": given["type"], "value": _text(given.get("value"))}
+    for ours, theirs in (("language", "xml:lang"), ("datatype", "datatype")):
+        if theirs in given:
+            read[ours] = _text(given[theirs])
+    return read
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _unreadable("a value that is no text")
+    return _plain(value)
+
+
+def _plain(text: str) -> str:
+    return _CONTROL.sub("\ufffd", text)
+
+
+def _member(document: dict[str, Any], name: str) -> dict[str, Any]:
+    found = document.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _refusal(answer: Answer) -> Failure:
+    """What is wrong with a query the endpoint says to its author; all else is for operators."""
+    complaint = answer.body(_LONGEST_COMPLAINT).decode("utf-8", "replace")
+    said = _UNSHOWN.sub(" ", complaint)[:_SHOWN].strip()
+    if answer.status == 400:
+        return Failure("QUERY_INVALID", f"The query cannot be run: {said}")
+    log.error("the SPARQL endpoint answered %d: %s", answer.status, said)
+    return Failure(
+        "KNOWLEDGE_UNAVAILABLE", "The knowledge store failed to answer. Try again later.",
+        lost=answer.status >= 500,
+    )  # fmt: skip
+
+
+def _unreachable(error: Exception) -> Failure:
+    log.error("the SPARQL endpoint cannot be reached: %s", error)
+    return Failure("KNOWLEDGE_UNAVAILABLE", "The knowledge store cannot be reached. Try again.")
+
+
+def _unreadable(why: str) -> Failure:
+    log.error("the SPARQL endpoint's answer cannot be read: %s", why)
+    return Failure("KNOWLEDGE_UNREADABLE", "The knowledge store's answer cannot be read.")
+
+
+def words(rows: Iterable[dict[str, Any]]) -> str:
+    """Rows as lines of values, for a model to read."""
+    return "\n".join("\t".join(term["value"] for term in row.values()) for row in rows)

@@ -1,0 +1,185 @@
+"""Which SPARQL queries of callers may be sent on: those that read, and only the graphs they are
+given.
+
+The graphs are fixed by the protocol, whatever a query says (SPARQL 1.1 Protocol, 2.1.4). What the
+protocol cannot forbid is `SERVICE`, which would make the endpoint call anybody; `FROM` and `GRAPH`
+are refused because a graph is not the caller's to choose.
+
+Endpoints do not all read alike. One takes `trueSERVICE:x` for three words, and `?a<x:b)SERVICE#>`
+for a comparison and a comment where the grammar sees an IRI. So a query is read into words of the
+grammar, everything on which two readers could disagree is refused, and what goes out is written
+anew from those words: on one line, where a comment would swallow the query and end it.
+"""
+
+import re
+from dataclasses import dataclass
+
+LONGEST_QUERY = 10_000  # characters
+_DEEPEST = 64
+_MOST_WORDS = 5_000
+_LETTER = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff"
+_LETTER += "\u200c-\u200d\u2070-\u218f\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd"
+_LETTER += "\U00010000-\U000effff"
+_NAME = f"[{_LETTER}0-9_\u00b7\u0300-\u036f\u203f-\u2040-]"
+_LOCAL = rf"(?:{_NAME}|[:.]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
+_ESCAPE = r"""\\[tbnrf\\"']"""
+_LONG = "|".join(rf"{q * 3}(?:{q}{{0,2}}(?:[^{q}\\]|{_ESCAPE}))*+{q * 3}" for q in "\"'")
+_SHORT = "|".join(rf"{q}(?:[^{q}\\\r\n]|{_ESCAPE})*+{q}" for q in "\"'")
+# In the order in which they are tried. No word is read twice: none can be left and begun again.
+_WORDS = re.compile(
+    rf"""
+      (?P<space>(?:[\x20\t\r\n]++|\#[^\r\n]*+)++)
+    | (?P<iri><[^<>"{{}}|^`\\\x00-\x20]*+>)
+    | (?P<long>{_LONG})
+    | (?P<short>{_SHORT})
+    | (?P<variable>[?$][{_LETTER}0-9_](?:[{_LETTER}0-9_\u00b7\u0300-\u036f\u203f-\u2040])*+)
+    | (?P<blank>_:[{_LETTER}0-9_](?:{_NAME}|\.)*+)
+    | (?P<language>@[A-Za-z]++(?:-[A-Za-z0-9]++)*+)
+    | (?P<prefixed>(?:[{_LETTER}](?:{_NAME}|\.)*+)?:{_LOCAL}*+)
+    | (?P<word>[A-Za-z_][A-Za-z0-9_-]*+)
+    | (?P<number>(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)
+    | (?P<mark>\^\^|&&|\|\||!=|<=|>=|[{{}}()\[\].,;=<>!+*/|^?-])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_READS = frozenset({"SELECT", "ASK"})
+_PROLOGUE = frozenset({"PREFIX", "BASE"})
+_REFUSED = {
+    "SERVICE": "may not call other endpoints (SERVICE)",
+    "FROM": "may not name its graphs (FROM): the tool's definition says which",
+    "GRAPH": "may not name its graphs (GRAPH): the tool's definition says which",
+}
+_CHANGES = frozenset(
+    {
+        "INSERT", "DELETE", "LOAD", "CLEAR", "CREATE", "DROP", "ADD", "MOVE", "COPY", "WITH",
+        "USING", "CONSTRUCT", "DESCRIBE",
+    }
+)  # fmt: skip
+_OPENING, _CLOSING = frozenset("{(["), {"}": "{", ")": "(", "]": "["}
+
+
+class BadQuery(ValueError):
+    """The query may not be sent on; the message says why, for its author."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`text` says what the author's says, on one line."""
+
+    text: str
+    asks: bool
+    limited: bool = False  # by a LIMIT of its own, or what comes after has to come last
+
+    def within(self, limit: int) -> str:
+        """The text, with a limit where it has none."""
+        return self.text if self.asks or self.limited else f"{self.text} LIMIT {int(limit)}"
+
+
+def read(text: str) -> Query:
+    """Raises `BadQuery`."""
+    if len(text) > LONGEST_QUERY:
+        raise BadQuery(f"The query is longer than {LONGEST_QUERY} characters.")
+    if re.search(r"\\[uU]", text):
+        raise BadQuery("The query may not hold \\u escapes; write the character itself.")
+    words = _words(text)
+    _check_brackets(words)
+    kind = _kind(words)
+    written = "".join(_rendered(*word) for word in words).strip()
+    return Query(written, asks=kind == "ASK", limited=_limited(words))
+
+
+def _limited(words: list[tuple[str, str]]) -> bool:
+    """Whether LIMIT or VALUES stands behind the last brace."""
+    closed = max((at for at, word in enumerate(words) if word == ("mark", "}")), default=0)
+    tail = {text.upper() for kind, text in words[closed:] if kind == "word"}
+    return "LIMIT" in tail or _ends_with_values(words)
+
+
+def _ends_with_values(words: list[tuple[str, str]]) -> bool:
+    """Whether the block that is closed last belongs to a VALUES of the whole query."""
+    depth, at_top = 0, ""
+    for kind, text in words:
+        if kind == "mark" and text in {"{", "}"}:
+            depth += 1 if text == "{" else -1
+        elif kind == "word" and depth == 0:
+            at_top = text.upper()
+    return at_top == "VALUES"
+
+
+def _words(text: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    at = 0
+    while at < len(text):
+        match = _WORDS.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise BadQuery(f"The query cannot be read at character {at + 1}.")
+        found.append((match.lastgroup, match.group()))
+        _check_word(*found[-1])
+        at = match.end()
+        if len(found) > _MOST_WORDS:
+            raise BadQuery(f"The query has more than {_MOST_WORDS} words.")
+        if match.lastgroup == "short" and text[at : at + 1] == text[at - 1]:
+            raise BadQuery(f"A text that begins at character {match.start() + 1} has no end.")
+    return found
+
+
+def _check_word(kind: str, text: str) -> None:
+    if kind == "iri" and re.search(r"['()]", text):
+        raise BadQuery("An IRI in angle brackets may not hold quotes or parentheses.")
+    if kind == "word":
+        _check_keyword(text.upper())
+    if kind in {"prefixed", "blank"}:
+        prefix, _, local = text.partition(":")
+        _check_keyword(prefix.upper())
+        if re.search(r"\.[^:]*service", local, re.IGNORECASE):
+            raise BadQuery("A name may not hold the word service after a full stop.")
+
+
+def _check_keyword(word: str) -> None:
+    """SERVICE also as a part: some endpoints read keywords without a gap between them."""
+    for refused, why in _REFUSED.items():
+        if word == refused or (refused == "SERVICE" and refused in word):
+            raise BadQuery(f"The query {why}.")
+    if word in _CHANGES:
+        raise BadQuery(f"The query may only SELECT or ASK; it says {word}.")
+
+
+def _check_brackets(words: list[tuple[str, str]]) -> None:
+    open_ones: list[str] = []
+    for kind, text in words:
+        if kind != "mark":
+            continue
+        if text in _OPENING:
+            open_ones.append(text)
+        elif text in _CLOSING and (not open_ones or open_ones.pop() != _CLOSING[text]):
+            raise BadQuery(f"The query closes {text} where none is open.")
+        if len(open_ones) > _DEEPEST:
+            raise BadQuery(f"The query nests deeper than {_DEEPEST} brackets.")
+    if open_ones:
+        raise BadQuery(f"The query does not close {open_ones[-1]}.")
+
+
+def _kind(words: list[tuple[str, str]]) -> str:
+    """The first keyword after the prologue."""
+    for kind, text in words:
+        if kind == "word" and text.upper() not in _PROLOGUE:
+            if text.upper() in _READS:
+                return text.upper()
+            break
+        if kind not in {"word", "space", "iri", "prefixed"}:
+            break
+    raise BadQuery("The query must be a SELECT or an ASK.")
+
+
+def _rendered(kind: str, text: str) -> str:
+    if kind == "space":
+        return " "
+    if kind == "long":
+        return _short(text[3:-3], text[0])
+    return text
+
+
+def _short(inside: str, quote: str) -> str:
+    """The same text between single marks, on one line."""
+    inside = inside.replace("\r", "\\r").replace("\n", "\\n")
+    return quote + re.sub(rf"(\\.)|{quote}", lambda m: m.group(1) or "\\" + quote, inside) + quote

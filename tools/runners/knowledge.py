@@ -1,0 +1,123 @@
+"""Tools over the organization's own graphs: words looked for, queries, statements added."""
+
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+
+from config.upstreams import Bounds, Stopped, TimeUp, Upstream
+from sandbox.errors import ErrorCode
+from sandbox.spec import Outcome
+from tools.knowledge import endpoint, queries, search, terms
+from tools.runners.base import Run, UpstreamResult
+
+DEFAULT_ROWS = 100
+
+
+def run_search(job: Run) -> UpstreamResult:
+    """Rows of statements about what the question's words are said of, and a text of them."""
+    return _guarded(job, _search)
+
+
+def run_query(job: Run) -> UpstreamResult:
+    """Rows of a SELECT, or what an ASK says."""
+    return _guarded(job, _query)
+
+
+def run_update(job: Run) -> UpstreamResult:
+    """Adding a statement that is there already changes nothing."""
+    return _guarded(job, _update)
+
+
+@lru_cache(maxsize=1)
+def _upstream() -> Upstream:
+    """Connections to the SPARQL endpoint; kept, never made in a call."""
+    return Upstream()
+
+
+def _guarded(job: Run, work: Callable[[Run, Bounds], Any]) -> UpstreamResult:
+    """What `work` returns, or how it ended without."""
+    bounds = Bounds(job.stop, time.monotonic() + job.timeout_s, job.until)
+    try:
+        return UpstreamResult(Outcome.SUCCESS, output=work(job, bounds))
+    except (queries.BadQuery, terms.BadTerm, search.NothingToLookFor) as flaw:
+        return _failed("QUERY_INVALID", str(flaw), cost=Decimal(0))
+    except endpoint.Failure as failure:
+        code = ErrorCode.LOST if failure.lost and work is _update else failure.code
+        return _failed(code, failure.message)
+    except Stopped:
+        return UpstreamResult(
+            Outcome.CANCELLED, error_code=ErrorCode.CANCELLED, error_message="The call was stopped."
+        )
+    except TimeUp:
+        message = f"The knowledge store did not answer within {job.timeout_s:g} s."
+        return UpstreamResult(Outcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message)
+
+
+def _search(job: Run, bounds: Bounds) -> dict[str, Any]:
+    limit = _limit(job)
+    text = search.query_for(search.words_in(_question(job)), limit=limit)
+    found = _select(job, text, bounds, limit)
+    return {
+        "rows": found.rows,
+        "text": search.text_of(found.rows),
+        "truncated": found.truncated,
+    }
+
+
+def _query(job: Run, bounds: Bounds) -> dict[str, Any]:
+    query, limit = queries.read(_question(job)), _limit(job)
+    if query.asks:
+        most = job.definition.max_output_bytes
+        said = endpoint.ask(_upstream(), _graph(job), query.text, bounds, most_bytes=most)
+        return {"boolean": said, "text": "true" if said else "false"}
+    found = _select(job, query.within(limit + 1), bounds, limit)
+    return {
+        "variables": found.variables,
+        "rows": found.rows,
+        "text": endpoint.words(found.rows),
+        "truncated": found.truncated,
+    }
+
+
+def _update(job: Run, bounds: Bounds) -> dict[str, Any]:
+    triples, graph = job.arguments.get("triples"), _graph(job)
+    endpoint.update(_upstream(), graph.endpoint, terms.insertion(graph.iri, triples), bounds)
+    return {"added": len(triples or ())}
+
+
+def _select(job: Run, text: str, bounds: Bounds, limit: int) -> endpoint.Rows:
+    return endpoint.select(
+        _upstream(), _graph(job), text, bounds,
+        limit=limit, most_bytes=job.definition.max_output_bytes,
+    )  # fmt: skip
+
+
+def _question(job: Run) -> str:
+    question = job.arguments.get("question")
+    if not isinstance(question, str):
+        raise queries.BadQuery("The question must be a text.")
+    return question
+
+
+def _graph(job: Run) -> endpoint.Graph:
+    """Of the run's organization, whatever anybody says."""
+    collection = job.definition.raw["implementation"]["collection"]
+    place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return endpoint.Graph(place, terms.graph_of(job.snapshot.organization_id, collection))
+
+
+def _limit(job: Run) -> int:
+    """The definition's; a caller may ask for less."""
+    most = int(job.definition.raw["implementation"]["limit"] or DEFAULT_ROWS)
+    asked = job.arguments.get("limit")
+    if not isinstance(asked, int) or isinstance(asked, bool):
+        return most
+    return max(1, min(most, asked))
+
+
+def _failed(code: str, message: str, *, cost: Decimal | None = None) -> UpstreamResult:
+    return UpstreamResult(Outcome.FAILED, error_code=code, error_message=message, cost=cost)
