@@ -13,6 +13,20 @@ from django.db import DataError, IntegrityError, transaction
 
 from audit.actions import Actor
 from tools.catalog import actions
+from tools.catalog.importing_items import (
+    CREATED,
+    REFUSED,
+    UNCHANGED,
+    UPDATED,
+    Imported,
+    check_first,
+    error_at,
+    errors_of,
+    name_of,
+    prompt_id,
+    stronger,
+    with_key,
+)
 from tools.catalog.importing_sources import (
     known_sources,
     same_server,
@@ -29,8 +43,6 @@ from tools.definitions.tool import digest, read_definition
 from tools.errors import InvalidDefinition, ToolcribError
 from tools.models import Organization, Tool
 
-CREATED, UPDATED, UNCHANGED, REFUSED = "created", "updated", "unchanged", "refused"
-
 
 @dataclass(frozen=True)
 class Way:
@@ -40,21 +52,6 @@ class Way:
     server: str = ""  # of the tools of a server that name none
     dry_run: bool = False
     atomic: bool = False
-
-
-@dataclass(frozen=True)
-class Imported:
-    """What became of one item."""
-
-    key: str
-    name: str
-    result: str
-    errors: list[dict[str, Any]] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "key": self.key, "name": self.name, "result": self.result, "errors": self.errors
-        }  # fmt: skip
 
 
 class _TakenBack(Exception):
@@ -84,7 +81,7 @@ def _nothing_written(found: list[Imported], items: list[Item], refused: int) -> 
     return [
         one
         if one.result in {REFUSED, UNCHANGED}
-        else replace(one, result=REFUSED, errors=[_error("", message, item)])
+        else replace(one, result=REFUSED, errors=[error_at("", message, item)])
         for one, item in zip(found, items, strict=True)
     ]
 
@@ -117,25 +114,25 @@ class _Import:
                 system = item.value if isinstance(item.value, str) else ""
                 continue
             try:
-                prompts[_prompt_id(item)] = read_prompt(item.value)
+                prompts[prompt_id(item)] = read_prompt(item.value)
             except InvalidDefinition:
                 continue  # said when it is the item's turn
         self.known = replace(self.known, prompts=prompts, system=system, server=self.way.server)
 
     def _guarded(self, item: Item, seen: dict[tuple[Kind | None, str], Item]) -> Imported:
         """One item, kept or taken back by itself."""
-        name = _name(item)
+        name = name_of(item)
         try:
             if item.flaw:
                 raise InvalidDefinition(item.flaw, errors=[])
-            _check_first(item, name, seen)
+            check_first(item, name, seen)
             with transaction.atomic():
                 return Imported(item.key, name, self._result(item))
         except ToolcribError as error:
-            return Imported(item.key, name, REFUSED, _errors(error, item))
+            return Imported(item.key, name, REFUSED, errors_of(error, item))
         except (DataError, IntegrityError):
             message = "could not be stored: a value of it cannot be used, or changed meanwhile"
-            return Imported(item.key, name, REFUSED, [_error("", message, item)])
+            return Imported(item.key, name, REFUSED, [error_at("", message, item)])
 
     def _result(self, item: Item) -> str:
         kinds: dict[Kind, Callable[[Item], str]] = {
@@ -148,7 +145,7 @@ class _Import:
         return kinds[item.kind](item)
 
     def _service(self, item: Item) -> str:
-        descriptor = read_service(_with_key(item, "id"))
+        descriptor = read_service(with_key(item, "id"))
         result = UNCHANGED
         if not same_service(self.organization, descriptor):
             created = save_service(
@@ -180,7 +177,7 @@ class _Import:
         else:
             result = self._change(tool, raw, canonical)
         if isinstance(template, str):
-            self.used[template] = _stronger(self.used.get(template), result)
+            self.used[template] = stronger(self.used.get(template), result)
         return result
 
     def _change(self, tool: Tool, raw: dict[str, Any], canonical: dict[str, Any]) -> str:
@@ -202,7 +199,7 @@ class _Import:
 
     def _definition(self, item: Item) -> tuple[dict[str, Any], dict[str, Any]]:
         """What is to be registered, and its canonical form, with all that is wrong at once."""
-        raw, flaws = settled(_with_key(item, "name"), self.known)
+        raw, flaws = settled(with_key(item, "name"), self.known)
         if self.way.group is not None and raw.get("group") is None:
             raw = raw | {"group": self.way.group}
         try:
@@ -220,39 +217,13 @@ class _Import:
         if item.id in {"system", "template-index"}:
             return UNCHANGED
         read_prompt(item.value)
-        result = self.used.get(_prompt_id(item))
+        result = self.used.get(prompt_id(item))
         if result is None:
             raise InvalidDefinition(
                 "A prompt is kept in the tools that name it; no tool of this import does.",
                 errors=[],
             )
         return result
-
-
-def _check_first(item: Item, name: str, seen: dict[tuple[Kind | None, str], Item]) -> None:
-    earlier = seen.setdefault((item.kind, name.casefold()), item)
-    if earlier is not item:
-        raise InvalidDefinition("An earlier item of this import has the same name.", errors=[])
-
-
-def _with_key(item: Item, name: str) -> dict[str, Any]:
-    """The value; what it is called stands in its key where it says nothing itself."""
-    if not isinstance(item.value, dict):
-        raise InvalidDefinition("must be a JSON object", errors=[])
-    missing = item.value.get(name) is None and not item.id.startswith("#")
-    return item.value | {name: item.id} if missing else item.value
-
-
-def _name(item: Item) -> str:
-    value = item.value if isinstance(item.value, dict) else {}
-    said = value.get("id" if item.kind == Kind.SERVICE else "name")
-    if item.kind == Kind.PROMPT or not isinstance(said, str) or not said:
-        return item.id
-    return said[:200]
-
-
-def _prompt_id(item: Item) -> str:
-    return item.id.removeprefix("template.")
 
 
 def _tool_named(organization: Organization, name: str) -> Tool | None:
@@ -272,28 +243,10 @@ def _unlabelled(raw: dict[str, Any]) -> dict[str, Any]:
 def permissions(organization: Organization, items: list[Item]) -> list[str]:
     """What a person needs, beside registering tools, to import these."""
     kinds = {item.kind for item in items}
-    names = [_name(item) for item in items if item.kind == Kind.TOOL]
+    names = [name_of(item) for item in items if item.kind == Kind.TOOL]
     there = Tool.objects.present().filter(organization=organization, name__in=names)
     return [
         *(["change_tool"] if there.exists() else []),
         *(["add_toolservice", "change_toolservice"] if Kind.SERVICE in kinds else []),
         *(["add_mcpserver", "change_mcpserver"] if Kind.SERVER in kinds else []),
     ]
-
-
-def _stronger(before: str | None, result: str) -> str:
-    order = (UNCHANGED, UPDATED, CREATED)
-    return max(before or UNCHANGED, result, key=order.index)
-
-
-def _errors(error: ToolcribError, item: Item) -> list[dict[str, Any]]:
-    listed = error.details.get("errors")
-    flaws = listed if isinstance(listed, list) else []
-    found = [
-        _error(flaw.get("field", ""), flaw["message"], item) for flaw in flaws if "message" in flaw
-    ]
-    return found or [_error("", error.message, item)]
-
-
-def _error(place: str, message: str, item: Item) -> dict[str, Any]:
-    return {"field": place, "message": message, "line": item.lines.of(place)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.catalog.importing import REFUSED, Imported
+from tools.catalog.importing_items import REFUSED, Imported
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import MAX_BYTES, Document
 from tools.definitions.dialects.items import Choice, Item, Kind, Source

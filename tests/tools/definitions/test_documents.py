@@ -1,0 +1,101 @@
+"""Documents from outside: what they say, and in which line."""
+
+import pytest
+
+from tools.definitions.dialects import documents
+from tools.definitions.dialects.items import MAX_ITEMS, Source, recognized, split
+from tools.errors import Malformed, TooLarge
+
+
+def values(text):
+    return [document.value for document in documents.read(text)]
+
+
+def complaint(text):
+    with pytest.raises(Malformed) as caught:
+        documents.read(text)
+    (flaw,) = caught.value.details["errors"]
+    return flaw["line"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("no", "no"), ("yes", "yes"), ("on", "on"), ("off", "off"), ("y", "y"), ("No", "No"),
+        ("true", True), ("FALSE", False), ("null", None), ("~", None), ("", None),
+        ("'true'", "true"), ('"5"', "5"), ("!!str 5", "5"), ("5", 5), ("-5", -5), ("0", 0),
+        ("010", "010"), ("0o10", "0o10"), ("0x10", "0x10"), ("1_000", "1_000"), ("12:30", "12:30"),
+        ("2026-01-01", "2026-01-01"), ("1.5", 1.5), ("1e3", 1000.0), (".nan", ".nan"),
+        (".inf", ".inf"), ("=", "="), ("1.10", 1.1),
+    ],
+)  # fmt: skip
+def test_a_yaml_scalar_is_what_yaml_1_2_says_or_a_text(written, meant):
+    ((found,),) = [value.values() for value in values(f"a: {written}\n")]
+    assert (type(found), found) == (type(meant), meant)
+
+
+def test_documents_of_one_text_know_their_lines_each():
+    first, second = documents.read("a: 1\n---\nb:\n- c: 2\n- d-e: 3\n")
+    assert (first.lines.of("a"), second.lines.of("b[1].d_e"), second.lines.of("b[7].x")) == (
+        1,
+        5,
+        3,
+    )
+
+
+def test_json_knows_its_lines_too():
+    (document,) = documents.read('{"a": [\n {"b,}": 1},\n {"c":\n "\\"]"}],\n "d": 2}')
+    places = ("a", "a[0]", "a[1].c", "d", "nowhere")
+    assert [document.lines.of(place) for place in places] == [1, 2, 3, 5, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"a": 1,\n\n"a": 2}', 3), ('{\n"a": ]', 2), ("a: 1\nb: 2\na: 3", 3), ("a:\n  - ]", 2),
+        ("a: 1\nb: *x", 2), ("a: 1\n<<: {b: 2}", 2), ("a: 1\nb: !!float 2", 2), ("a: &a [\n*a]", 2),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_with_its_line(text, line):
+    assert complaint(text) == line
+
+
+def test_an_anchor_stands_for_a_bounded_amount():
+    assert values("a: &a [1, 2]\nb: *a\n") == [{"a": [1, 2], "b": [1, 2]}]
+    assert complaint(f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 50)}]\n") == 2
+    rows = [
+        f"{n}: &{n} [{', '.join(['*' + b] * 10)}]" for b, n in zip("abcdef", "bcdefg", strict=True)
+    ]
+    assert complaint("\n".join(["a: &a [1]", *rows])) is not None
+
+
+def test_a_document_has_bounds():
+    with pytest.raises(TooLarge):
+        documents.read("x" * (documents.MAX_BYTES + 1))
+    with pytest.raises(TooLarge):
+        documents.decoded(b"x" * (documents.MAX_BYTES + 1))
+    (document,) = documents.read([{}] * (MAX_ITEMS + 1))
+    with pytest.raises(TooLarge):
+        split(document, Source.DEFINITIONS)
+
+
+def test_bytes_that_are_no_text_are_refused():
+    with pytest.raises(Malformed):
+        documents.decoded(b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    ("value", "source"),
+    [
+        ({"openapi": "3.1.0"}, "openapi"), ({"mcpServers": {}}, "mcp-config"),
+        ({"servers": {}}, "mcp-config"), ({"openapi": "3.1.0", "servers": []}, "openapi"),
+        ({"tools": [{"name": "a", "inputSchema": {}}]}, "mcp"),
+        ({"tools": [{"name": "a", "type": "code"}]}, "definitions"),
+        ([{"key": "tool/a", "value": {}}], "items"), ({"tool/a": {}}, "items"),
+        ({"config": {"tool": {}}}, "items"), ({"key": "tool/a", "value": {}}, "items"),
+        ([{"name": "a"}], "definitions"), ([], "definitions"), ({"name": "a"}, "definitions"),
+    ],
+)  # fmt: skip
+def test_what_a_document_is_shows_in_its_looks(value, source):
+    (document,) = documents.read(value)
+    assert recognized(document) == source
