@@ -288,6 +288,15 @@ def test_no_answer_to_what_was_sent_may_be_an_effect(allow, call, web, reply, de
     assert len(web.seen) == 1
 
 
+def test_what_may_be_repeated_is_asked_again(allow, call, web):
+    allow()
+    replies = iter([Raw([b""]), Reply(headers=JSON, body=b"1")])
+    web.replies["/users/1"] = lambda seen: next(replies)
+    done = call({"id": "1"}, method="PUT", implementation={"body": 1}, delivery="idempotent")
+    assert check_execution(done, "Success")["output"]["body"] == 1
+    assert [seen.method for seen in web.seen] == ["PUT", "PUT"]
+
+
 def test_an_answer_that_breaks_off_says_what_it_began_with(allow, call, web):
     allow()
     web.replies["/users/1"] = Raw([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"])

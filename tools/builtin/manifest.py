@@ -78,10 +78,15 @@ def _fetching(organization: str) -> Profile:
     )
 
 
+@lru_cache(maxsize=1)
+def _strict_json() -> str:
+    """The reader that sandboxd itself uses: the standard library is all it needs."""
+    return resources.files("sandbox").joinpath("strictjson.py").read_text("utf-8")
+
+
 def _calling(_organization: str) -> Profile:
     """The same for every organization."""
-    strict = resources.files("sandbox").joinpath("strictjson.py").read_text("utf-8")
-    preload = (("strictjson", strict), *_preloaded("http_call"))
+    preload = (("strictjson", _strict_json()), *_preloaded("http_call"))
     return Profile(IsolationLevel.STANDARD, preload=preload)
 
 

@@ -91,6 +91,8 @@ class Schemas:
                 made[word] = self.read(value)
             elif word in _PLAIN:
                 made[word] = value
+        if raw.get("format") == "password":
+            made["x-sensitive"] = True  # evidence keeps no such value
         if isinstance(made.get("description"), str):
             made["description"] = plain_text(made["description"], LONGEST_DESCRIPTION)
         return self._shown(raw, made)

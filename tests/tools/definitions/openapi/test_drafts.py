@@ -8,7 +8,7 @@ import pytest
 from tests.tools.definitions.openapi.documents import LIBRARY, PETSTORE, one, petstore
 from tools.definitions import schemas
 from tools.definitions.openapi import BadDocument, drafts
-from tools.definitions.tool import read_definition
+from tools.definitions.tool import ToolDefinition, read_definition
 
 
 def by_key(document, **options):
@@ -248,6 +248,14 @@ def test_a_schema_of_an_answer_that_cannot_be_is_left_out_and_noted():
     (draft,) = drafts(one(responses={"200": answer}))
     assert not draft.flaws and draft.definition["output_schema"] == {}
     assert "left out" in draft.notes[0]
+
+
+def test_a_password_is_kept_out_of_evidence():
+    parameters = [
+        {"name": "pin", "in": "query", "schema": {"type": "string", "format": "password"}}
+    ]
+    (draft,) = drafts(one(parameters=parameters))
+    assert ToolDefinition(read_definition(draft.definition)).sensitive == {"pin"}
 
 
 def test_a_long_chain_of_references_is_no_accident():
