@@ -205,8 +205,6 @@ SPECTACULAR_SETTINGS = {
     "SORT_OPERATIONS": False,
     "ENUM_NAME_OVERRIDES": {
         "AllowanceKindEnum": ["calls", "cost"],
-        "StatusEnum": "tools.definitions.results.Status",
-        "McpServerStatusEnum": ["unknown", "alive", "dead", "disabled"],
         "ResolutionEnum": "tools.models.execution.Resolution",
         "AuditOutcomeEnum": ["started", "success", "failure", "denied", "changed"],
     },
