@@ -208,7 +208,6 @@ SPECTACULAR_SETTINGS = {
     "SORT_OPERATIONS": False,
     "ENUM_NAME_OVERRIDES": {
         "AllowanceKindEnum": ["calls", "cost"],
-        "McpServerStatusEnum": ["unknown", "alive", "dead", "disabled"],
         "ResolutionEnum": "tools.models.execution.Resolution",
         "AuditOutcomeEnum": ["started", "success", "failure", "denied", "changed"],
     },

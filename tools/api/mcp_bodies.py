@@ -30,7 +30,7 @@ class McpServerBody(McpServerChange):
 
 
 class McpServerAnswer(McpServerBody):
-    status = serializers.ChoiceField(choices=["unknown", "alive", "dead", "disabled"])
+    status = serializers.CharField(help_text="unknown, alive, dead or disabled")
     tools = serializers.IntegerField(allow_null=True, help_text="How many it listed last.")
     protocol = serializers.CharField()
     snapshot_at = serializers.DateTimeField(allow_null=True)

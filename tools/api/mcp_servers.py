@@ -99,10 +99,11 @@ class McpServerRefresh(McpServerView):
         """List its tools now. Nothing of the catalog changes: look at the difference, then import
         what is wanted."""
         self.require("change_mcpserver")
+        row = self.row(name)
         owner = self.given().get("owner", "")
         if set(self.given()) - {"owner"} or not isinstance(owner, str):
             raise Malformed("The body is {owner}: a text such as agent:magpie, or nothing.")
-        row = mcp_import.refresh(row=self.row(name), by=self.actor, owner=owner)
+        row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
         return Response(mcp_server_shape(row))
 
 
@@ -134,11 +135,11 @@ class McpServerImport(McpServerView):
         """Take tools over as the latest list describes them, and as is said here; again for one
         that changed: that approves the change."""
         self.require("add_tool")
+        row = self.row(name)
         given = self.given()
         unknown = set(given) - {"tools", "dry_run"}
         if unknown or not isinstance(given.get("dry_run", False), bool):
             raise Malformed("The body is {tools, dry_run}: a list, and true or false.")
-        row = self.row(name)
         if mcp_import.names_existing(row, given.get("tools")):
             self.require("change_tool")
         items = mcp_import.import_tools(

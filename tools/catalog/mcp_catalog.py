@@ -1,10 +1,15 @@
 """MCP servers as a snapshot of the catalog has them: a call makes no query of its own."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from django.utils import timezone
+
 from tools.models import CredentialScope, McpCredential, McpServer, OnDrift, Transport
+
+REMEMBERED = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,16 @@ def catalog_server(row: McpServer, credentials: dict[str, Values]) -> CatalogSer
         on_drift=OnDrift(row.on_drift),
         check_every_s=row.check_every_s,
         enabled=row.enabled,
-        protocol=row.protocol,
+        protocol=_remembered(row),
         own=Values.of(row),
         credentials=credentials,
     )
+
+
+def _remembered(row: McpServer) -> str:
+    """What was agreed on lately; a server may have learnt more since."""
+    lately = row.protocol_at is not None and timezone.now() - row.protocol_at < REMEMBERED
+    return row.protocol if lately else ""
 
 
 def catalog_servers(organization_id: UUID) -> dict[str, CatalogServer]:

@@ -2,6 +2,7 @@
 of credentials, kept while it is used, never more than so many."""
 
 import asyncio
+import os
 import queue
 import threading
 import time
@@ -100,6 +101,7 @@ class Hub:
         self._clients: dict[str, _Kept] = {}
         self._breakers: dict[str, Breaker] = {}
         self._house: asyncio.Task[None] | None = None
+        self._pid = os.getpid()
 
     def breaker(self, server: str) -> Breaker:
         with self._lock:
@@ -157,6 +159,7 @@ class Hub:
         work: Callable[[Client], Coroutine[Any, Any, Got]],
         watch: "_Watch",
     ) -> Got:
+        self._notice_fork()
         breaker = self.breaker(endpoint.server)
         if not breaker.admits():
             raise NeverBegan("The MCP server could not be reached lately; it is tried again soon.")
@@ -179,6 +182,12 @@ class Hub:
             raise
         breaker.succeeded()
         return got
+
+    def _notice_fork(self) -> None:
+        """Conversations are the process's that began them."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid, self._clients, self._house = os.getpid(), {}, None
 
     async def _with_client[Got](
         self, endpoint: Endpoint, work: Callable[[Client], Coroutine[Any, Any, Got]]

@@ -1,0 +1,134 @@
+"""The small parts: the breaker, events, headers, digests."""
+
+import pytest
+
+from tools.mcpclient.breaker import AFTER, LONGEST_PAUSE_S, PAUSE_S, Breaker
+from tools.mcpclient.errors import Unusable, quoted
+from tools.mcpclient.headers import header_value, parameter_headers
+from tools.mcpclient.listing import read_tool
+from tools.mcpclient.messages import Request, answers, reply_to
+from tools.mcpclient.sse import Events
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def broken(clock):
+    breaker = Breaker(clock)
+    for _ in range(AFTER):
+        breaker.failed()
+    return breaker
+
+
+def test_a_breaker_opens_after_failures_in_a_row_alone(clock):
+    breaker = Breaker(clock)
+    for _ in range(3 * AFTER):
+        breaker.failed()
+        breaker.failed()
+        breaker.succeeded()
+    assert breaker.admits()
+
+
+def test_an_open_breaker_lets_one_try_after_a_pause(broken, clock):
+    assert not broken.admits()
+    clock.now += PAUSE_S
+    assert [broken.admits(), broken.admits()] == [True, False]
+
+
+def test_one_that_tried_with_success_closes_it(broken, clock):
+    clock.now += PAUSE_S
+    assert broken.admits()
+    broken.succeeded()
+    assert [broken.admits(), broken.admits()] == [True, True]
+
+
+def test_one_that_tried_in_vain_makes_the_pause_longer_up_to_a_bound(broken, clock):
+    for pause_s in (PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S, LONGEST_PAUSE_S):
+        clock.now += pause_s - 0.1
+        assert not broken.admits()
+        clock.now += 0.1
+        assert broken.admits()
+        broken.failed()
+
+
+def test_one_that_tried_and_never_told_blocks_nobody_for_ever(broken, clock):
+    clock.now += PAUSE_S
+    assert broken.admits(probe_s=30)
+    clock.now += 30
+    assert broken.admits()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_events_are_the_same_however_they_are_cut(end, size):
+    raw = end.join([": hi", "event: x", "data: a", "data:b", "id: 7", "retry: 20", "", "data", ""])
+    raw += end.join(["", "data: c", "", ""])
+    data, events = raw.encode(), Events()
+    found = [
+        event for at in range(0, len(data), size) for event in events.feed(data[at : at + size])
+    ]
+    assert [(one.kind, one.data) for one in found] == [("x", b"a\nb"), ("message", b"c")]
+    assert (events.last_id, events.retry_ms) == ("7", 20)
+
+
+def test_a_header_carries_what_it_can_and_wraps_the_rest():
+    assert header_value("plain text") == "plain text"
+    assert header_value("a\r\nX-B: c") == "=?base64?YQ0KWC1COiBj?="
+    assert header_value(" a") == "=?base64?IGE=?="
+    assert header_value("=?base64?YQ==?=") == "=?base64?PT9iYXNlNjQ/WVE9PT89?="
+
+
+def test_only_marked_scalars_become_headers():
+    schema = {
+        "properties": {
+            "a": {"x-mcp-header": "A"},
+            "b": {"properties": {"c": {"x-mcp-header": "C"}}},
+            "d": {"x-mcp-header": "D"},
+            "bad": {"x-mcp-header": "a b\r\n"},
+        }
+    }
+    given = {"a": True, "b": {"c": 5}, "d": [1], "bad": "x"}
+    assert parameter_headers(schema, given) == [("Mcp-Param-A", "true"), ("Mcp-Param-C", "5")]
+
+
+def test_a_digest_is_of_what_is_approved_and_of_nothing_else():
+    base = {"name": "a", "description": "b", "inputSchema": {"type": "object"}}
+    digest = read_tool(base).digest
+    assert read_tool(base | {"_meta": {"x": 1}, "icons": []}).digest == digest
+    for change in ({"description": "b\u200b"}, {"title": ""}, {"annotations": {}}):
+        assert read_tool(base | change).digest != digest
+
+
+def test_a_tool_is_one_object_with_a_name():
+    for raw in (None, [], {}, {"name": 1}, {"name": ""}, {"name": "a", "inputSchema": []}):
+        with pytest.raises(Unusable):
+            read_tool(raw)
+
+
+def test_an_answer_is_to_the_very_number():
+    request = Request("x", id=1)
+    assert answers({"id": 1, "result": {}}, request)
+    assert answers({"id": None, "error": {}}, request)
+    for other in ({"id": True, "result": {}}, {"id": "1", "result": {}}, {"id": 1, "method": "x"}):
+        assert not answers(other, request)
+
+
+def test_a_notification_has_no_reply():
+    assert reply_to({"method": "ping"}) is None
+    assert reply_to({"method": "ping", "id": {}}) is None
+
+
+def test_what_is_quoted_is_bounded_and_plain():
+    assert quoted("a\x1b[31m\u202e") == "a\ufffd[31m\ufffd"
+    assert len(quoted("x" * 10_000)) < 2_100
+    assert quoted({"a": 1}) == ""
