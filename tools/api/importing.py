@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.db import transaction
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
@@ -12,7 +13,9 @@ from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.importing_bodies import ImportAnswer, ImportBody
 from tools.catalog import exporting, importing
+from tools.catalog.openapi_import import import_openapi
 from tools.definitions.dialects import documents, items
+from tools.definitions.dialects.documents import Document
 from tools.definitions.dialects.items import Choice, Source
 from tools.errors import Malformed
 
@@ -60,7 +63,10 @@ class ToolImport(CallerView):
         became of it; one that was refused does not keep the others back, unless `atomic`."""
         self.require("add_tool")
         body = self.body(ImportBody)
-        found = _items(body)
+        read = _documents(body)
+        if len(read) == 1 and read[0][1] == Source.OPENAPI:
+            return self._openapi(read[0][0], body)
+        found = _items(read, body)
         organization = self.organization
         for permission in importing.permissions(organization, found):
             self.require(permission)
@@ -74,6 +80,25 @@ class ToolImport(CallerView):
             organization=organization, items=found, by=self.actor, way=way
         )
         return Response({"items": [one.as_dict() for one in done], "dry_run": way.dry_run})
+
+    @transaction.atomic
+    def _openapi(self, document: Document, body: dict[str, Any]) -> Response:
+        """What people decided about a tool stays when its document is imported again."""
+        rows = import_openapi(
+            organization=self.organization,
+            document=document.value,
+            by=self.actor,
+            pick=_operations(body["pick"]),
+            group=body["group"],
+            server=body["server"] or None,
+            dry_run=body["dry_run"],
+        )
+        if any(row["result"] == "updated" for row in rows):
+            self.require("change_tool")
+        if body["atomic"] and any(row["result"] == "refused" for row in rows):
+            transaction.set_rollback(True)
+            rows = [row | {"result": "refused"} for row in rows]
+        return Response({"items": [_row(row) for row in rows], "dry_run": body["dry_run"]})
 
 
 class ToolExport(CallerView):
@@ -97,14 +122,31 @@ class ToolExport(CallerView):
         return Response(found.document)
 
 
-def _items(body: dict[str, Any]) -> list[items.Item]:
+def _documents(body: dict[str, Any]) -> list[tuple[Document, Source]]:
     """Of the body's `document` or `items`, whichever is given. Raises `Malformed`."""
     given = [key for key in ("document", "items") if body[key] is not None]
     if len(given) != 1:
         raise Malformed("Give either document or items.", code="invalid")
+    return [
+        (one, Source(body["source"]) if body["source"] else items.recognized(one))
+        for one in documents.read(body[given[0]])
+    ]
+
+
+def _items(read: list[tuple[Document, Source]], body: dict[str, Any]) -> list[items.Item]:
     choice = Choice(body["server"], tuple(body["pick"] or ()))
     found: list[items.Item] = []
-    for document in documents.read(body[given[0]]):
-        source = Source(body["source"]) if body["source"] else items.recognized(document)
+    for document, source in read:
         found += items.split(document, source, choice)
     return items.bounded(found)
+
+
+def _operations(pick: list[Any] | None) -> list[str]:
+    """Of an OpenAPI document by name alone. Raises `Malformed`."""
+    if any(not isinstance(one, str) for one in pick or ()):
+        raise Malformed("Pick operations by their names.", code="invalid")
+    return list(pick or ())
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"errors": [error | {"line": None} for error in row["errors"]]}

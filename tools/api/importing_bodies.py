@@ -53,6 +53,12 @@ class ImportedItem(serializers.Serializer[Any]):
     name = serializers.CharField()
     result = serializers.ChoiceField(choices=["created", "updated", "unchanged", "refused"])
     errors = ImportFlaw(many=True)  # type: ignore[assignment]
+    changes = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="Of an operation of an OpenAPI document: what its tool says otherwise now.",
+    )
+    notes = serializers.ListField(child=serializers.CharField(), required=False)
 
 
 class ImportAnswer(serializers.Serializer[Any]):

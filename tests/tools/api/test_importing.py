@@ -196,3 +196,42 @@ def test_legacy_arguments_pass_as_they_came_and_required_ones_are_held_against(b
     assert admit(caller, factories.call("legacy", odd)).parameters == odd
     with pytest.raises(InvalidCall):
         admit(caller, factories.call("strict", odd))
+
+
+PETS = {
+    "openapi": "3.1.0",
+    "info": {"title": "Pets", "version": "1"},
+    "servers": [{"url": "https://pets.example"}],
+    "paths": {
+        "/pets/{id}": {
+            "get": {
+                "operationId": "getPet",
+                "summary": "One pet.",
+                "parameters": [
+                    {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+                ],
+                "responses": {"200": {"description": "It."}},
+            },
+            "patch": {"responses": {"200": {"description": "-"}}, "requestBody": 7},
+        }
+    },
+}
+
+
+def test_an_openapi_document_is_imported_and_its_update_says_what_changed(admin_api):
+    def sent(document, **more):
+        body = {"document": document, "pick": ["getPet"], **more}
+        answer = admin_api.post("/tools/import", body)
+        assert answer.status_code == 200, answer.content
+        return answer.json()["items"]
+
+    [dry] = sent(PETS, dry_run=True)
+    [made] = sent(PETS)
+    assert (dry["result"], made["result"]) == ("created", "created")
+    [same] = sent(PETS)
+    assert same["result"] == "unchanged"
+    text = json.dumps(PETS).replace("One pet.", "Exactly one pet.")
+    [changed] = sent(text)
+    assert changed["result"] == "updated"
+    assert [one["field"] for one in changed["changes"]] == ["description"]
+    assert admin_api.get(f"/tools/{made['name']}").json()["type"] == "http"

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from tools.definitions import strict_json
-from tools.definitions.dialects import openapi, tools_list
+from tools.definitions.dialects import tools_list
 from tools.definitions.dialects.documents import Document, unreadable
 from tools.definitions.dialects.lines import Lines, json_lines
 from tools.errors import TooLarge
@@ -203,10 +203,12 @@ def _client(document: Document, _: Choice) -> Iterator[Item]:
         yield Item(Kind.SERVER, name[:200], one, document.lines.below(key, name))
 
 
-def _openapi(document: Document, choice: Choice) -> Iterator[Item]:
-    for draft in openapi.drafts(document.value, list(choice.pick)):
-        flaw = "; ".join(f"{flaw['field']}: {flaw['message']}" for flaw in draft.flaws)
-        yield Item(Kind.TOOL, draft.name or draft.key, draft.definition, document.lines, flaw)
+def _openapi(document: Document, _: Choice) -> Iterator[Item]:
+    """An update of one keeps what people decided about its tools, which needs another road."""
+    raise unreadable(
+        "is an OpenAPI document: import it alone, with import_openapi or POST /tools/import",
+        document.lines.at(()),
+    )
 
 
 _READERS = {
