@@ -1,5 +1,5 @@
 # make run [PORT=8000]   everything in one terminal; Ctrl-C stops it
-# make test              what tests need, then all checks and tests
+# make test [TESTERS=2]  what tests need, then all checks and tests
 # make lint              the checks alone
 # make soak [KILLS=1000] [CALLS=20000] [SECONDS=0] [SEED=…]   until there were so many, or so long
 # make lock              pins every dependency anew
@@ -9,6 +9,7 @@ PY = .venv/bin/python
 KILLS ?= 1000
 CALLS ?= 20000
 SECONDS ?= 0
+TESTERS ?= 2
 
 .PHONY: run test lint soak lock
 
@@ -21,7 +22,7 @@ test: lint
 	@sh tests/runtimes.sh
 	@sh tests/upstreams.sh
 	@sh tests/faults/clock.sh
-	$(PY) -m pytest
+	$(PY) -m pytest -n $(TESTERS) --dist loadfile
 
 lint:
 	@sh config/environment.sh requirements.txt tests/requirements.txt
