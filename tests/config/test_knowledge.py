@@ -13,7 +13,7 @@ from config.oxigraph import BINARY
 pytestmark = pytest.mark.usefixtures("crib", "db")
 
 
-def test_readiness_asks_the_sparql_endpoint(settings) -> None:
+def test_readiness_asks_the_sparql_endpoint(settings):
     assert json.loads(Client().get("/readyz").content)["checks"]["knowledge"] == "ok"
     settings.SPARQL_URL = "http://127.0.0.1:1/query"
     answer = Client().get("/readyz")
@@ -21,7 +21,7 @@ def test_readiness_asks_the_sparql_endpoint(settings) -> None:
     assert (answer.status_code, checks["knowledge"]) == (503, "the SPARQL endpoint does not answer")
 
 
-def test_it_runs_as_a_user_without_rights(crib) -> None:
+def test_it_runs_as_a_user_without_rights(crib):
     (process,) = [pid for pid in _running(str(BINARY)) if str(crib.data) in _words(pid)]
     status = Path(f"/proc/{process}/status").read_text()
     uid = int(status.split("Uid:")[1].split()[0])
