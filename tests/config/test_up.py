@@ -18,7 +18,17 @@ from config.address import Address
 from tests.config.waiting import alive, eventually, using
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PROCESSES = ("postgres", "valkey", "egress", "sandboxd", "worker", "beat", "sealer", "web")
+PROCESSES = (
+    "postgres",
+    "valkey",
+    "oxigraph",
+    "egress",
+    "sandboxd",
+    "worker",
+    "beat",
+    "sealer",
+    "web",
+)
 
 
 class Crib:

@@ -7,6 +7,7 @@ import pytest
 
 from tests import factories
 from tests.crib import CHECKOUT
+from tests.stubs import llm
 from tools.execution.pipeline import admit, perform
 from tools.models import Execution
 
@@ -36,6 +37,20 @@ def test_there_are_examples_and_all_are_canonical_tools(db, admin_api):
     assert DEFINITIONS
     for path in DEFINITIONS:
         assert admin_api.post("/tools", json.loads(path.read_text("utf-8"))).status_code == 201
+
+
+def test_the_prompt_is_made_of_its_parameters_and_the_completion_of_its_question(run, settings):
+    with llm.serving() as model:
+        settings.LLM_BASE_URL, settings.LLM_MODEL = model.url, "any"
+        model.echoes()
+        given = {"text": "It rained.", "reader": "children"}
+        summary = run(EXAMPLES / "summarize.json", given)
+        assert summary.output.startswith(
+            "Summarize the text below in at most 3 sentences for child"
+        )
+        assert summary.output.endswith("Text:\nIt rained.\n")
+        asked = run(EXAMPLES / "ask_model.json", {"question": "Why?"})
+        assert (asked.status, asked.output) == ("Success", "Why?")
 
 
 def test_the_csv_tool_returns_the_totals_of_the_sales(run):
