@@ -75,7 +75,7 @@ class Client:
         """
         tool = await self._approved(name, pin)
         wanted = request or Request("tools/call")
-        wanted.params = {"name": name, "arguments": arguments}
+        wanted.params |= {"name": name, "arguments": arguments}
         wanted.headers = parameter_headers(tool.input_schema, arguments) if tool else []
         wanted.progress = _told(tell) if tell else nobody
         answer = await self._again(lambda: self._ask(wanted))

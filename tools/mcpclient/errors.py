@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from tools.mcpclient.challenge import Challenge
+
 LONGEST_QUOTE = 2_000
 
 
@@ -44,8 +46,22 @@ class NotAllowed(UpstreamFailure):
     code = UpstreamCode.REFUSED
 
 
+class Unauthorized(NotAllowed):
+    """The server wants other credentials than it was given, and says which."""
+
+    def __init__(self, message: str, challenge: Challenge) -> None:
+        super().__init__(message)
+        self.challenge = challenge
+
+
 class InputRequired(UpstreamFailure):
+    """`requests` and `state` as the server gave them; who can answer calls again with both."""
+
     code = UpstreamCode.INPUT_REQUIRED
+
+    def __init__(self, message: str, requests: object = None, state: object = None) -> None:
+        super().__init__(message)
+        self.requests, self.state = requests, state
 
 
 class Changed(UpstreamFailure):

@@ -37,7 +37,10 @@ class Answer:
         self._connection = connection
         self.done = False  # what still comes of the body is of no interest
         self.status = int(response.status_code)
-        self.headers = {name.decode(): value.decode("latin-1") for name, value in response.headers}
+        self.headers: dict[str, str] = {}
+        for name, value in response.headers:  # several of one name are one list
+            before, one = self.headers.get(name.decode()), value.decode("latin-1")
+            self.headers[name.decode()] = one if before is None else f"{before}, {one}"
 
     @property
     def kind(self) -> str:

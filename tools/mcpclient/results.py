@@ -35,7 +35,9 @@ def read_answer(result: Message) -> ToolAnswer:
     if kind == "input_required":
         raise InputRequired(
             "The MCP server asks for more input before it answers (elicitation or sampling); "
-            "calls through this system cannot give any."
+            "calls through this system cannot give any.",
+            result.get("inputRequests"),
+            result.get("requestState"),
         )
     if kind != "complete":
         raise Unusable("The MCP server answered with a kind of result that we did not ask for.")

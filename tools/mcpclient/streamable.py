@@ -6,13 +6,14 @@ from contextlib import AbstractAsyncContextManager
 
 from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Url
+from tools.mcpclient.challenge import read_challenge
 from tools.mcpclient.channel import Hear
 from tools.mcpclient.errors import (
     Answered,
     Lost,
     NeverBegan,
-    NotAllowed,
     SessionGone,
+    Unauthorized,
     Unusable,
     UpstreamFailure,
 )
@@ -127,7 +128,8 @@ class Streamable:
         if self._session and (status == 404 or (status == 400 and _of_session(error))):
             raise SessionGone("The MCP server has forgotten the session.")
         if status in {401, 403}:
-            raise NotAllowed(f"The MCP server refused our credentials (status {status}).")
+            message = f"The MCP server refused our credentials (status {status})."
+            raise Unauthorized(message, read_challenge(answer.headers.get("www-authenticate", "")))
         if status in {429, 503}:
             raise NeverBegan(f"The MCP server takes no calls just now (status {status}).")
         if status in {502, 504}:

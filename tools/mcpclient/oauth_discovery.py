@@ -1,0 +1,157 @@
+"""Which authorization server stands before an MCP server, and what it offers (RFC 9728, RFC 8414,
+OpenID Connect discovery)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.egress.grammar import Url
+from tools.mcpclient.challenge import Challenge, scopes
+from tools.mcpclient.errors import Unusable
+from tools.mcpclient.fetching import (
+    AuthorizationFailed,
+    Fetch,
+    Fetched,
+    checked_url,
+    json_object,
+)
+
+_RESOURCE = "/.well-known/oauth-protected-resource"
+_SERVER = "/.well-known/oauth-authorization-server"
+_OPENID = "/.well-known/openid-configuration"
+_MOST_NAMED = 100
+_LONGEST = 4_096
+
+
+@dataclass(frozen=True)
+class Resource:
+    """The MCP server as it calls itself, and who gives tokens for it."""
+
+    resource: str
+    issuers: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Issuer:
+    """An authorization server."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    registration_endpoint: str
+    scopes: tuple[str, ...]
+    token_auth_methods: tuple[str, ...]
+    challenge_methods: tuple[str, ...]
+    names_itself: bool  # RFC 9207: its answers to the browser say who they are from
+    takes_documents: bool  # a client may be named by the URL of a document about it
+
+
+async def find_resource(fetch: Fetch, server_url: str, challenge: Challenge) -> Resource:
+    """Where the challenge says it, else at the well-known places.
+
+    Without any, as in 2025-03-26, the MCP server's own origin is the authorization server.
+    Raises UpstreamFailure.
+    """
+    url = checked_url(server_url)
+    places = [challenge.resource_metadata] if challenge.resource_metadata else _places(url)
+    for place in places:
+        answer = await _got(fetch, place)
+        if answer.status == 200:
+            return _resource(json_object(answer), url)
+    if challenge.resource_metadata:
+        raise AuthorizationFailed("The MCP server names metadata of itself that is not there.")
+    return Resource(server_url, (_origin(url),))
+
+
+async def find_issuer(fetch: Fetch, issuer: str) -> Issuer:
+    """Raises UpstreamFailure."""
+    url = checked_url(issuer)
+    if "?" in url.target:
+        raise AuthorizationFailed("The authorization server's name has a query.")
+    for place in _metadata_places(url):
+        answer = await _got(fetch, place)
+        if answer.status == 200:
+            return _issuer(json_object(answer), issuer)
+    raise AuthorizationFailed("The authorization server publishes no metadata.")
+
+
+async def _got(fetch: Fetch, url: str) -> Fetched:
+    return await fetch("GET", url, [("Accept", "application/json")], b"")
+
+
+def _origin(url: Url) -> str:
+    return f"{url.scheme}://{url.authority}"
+
+
+def _places(url: Url) -> Iterator[str]:
+    path = url.path.rstrip("/")
+    if path:
+        yield f"{_origin(url)}{_RESOURCE}{path}"
+    yield f"{_origin(url)}{_RESOURCE}"
+
+
+def _metadata_places(url: Url) -> Iterator[str]:
+    path, origin = url.path.rstrip("/"), _origin(url)
+    yield f"{origin}{_SERVER}{path}"
+    yield f"{origin}{_OPENID}{path}"
+    if path:
+        yield f"{origin}{path}{_OPENID}"
+
+
+def _resource(found: dict[str, Any], url: Url) -> Resource:
+    resource = _text(found, "resource")
+    if not _covers(checked_url(resource), url):
+        raise AuthorizationFailed("The MCP server's metadata is of another server.")
+    issuers = _texts(found, "authorization_servers")
+    if not issuers:
+        raise AuthorizationFailed("The MCP server's metadata names no authorization server.")
+    return Resource(resource, issuers, scopes(" ".join(_texts(found, "scopes_supported"))))
+
+
+def _covers(resource: Url, url: Url) -> bool:
+    """Whether it is this server, or a place that this server is below."""
+    if (resource.scheme, resource.host, resource.port) != (url.scheme, url.host, url.port):
+        return False
+    if "?" in resource.target and resource.target != url.target:
+        return False
+    return f"{url.path.rstrip('/')}/".startswith(f"{resource.path.rstrip('/')}/")
+
+
+def _issuer(found: dict[str, Any], issuer: str) -> Issuer:
+    if found.get("issuer") != issuer:  # letter by letter: RFC 8414, 3.3
+        raise AuthorizationFailed("The authorization server's metadata is of another one.")
+    return Issuer(
+        issuer,
+        _endpoint(found, "authorization_endpoint"),
+        _endpoint(found, "token_endpoint"),
+        _endpoint(found, "registration_endpoint"),
+        scopes(" ".join(_texts(found, "scopes_supported"))),
+        _texts(found, "token_endpoint_auth_methods_supported"),
+        _texts(found, "code_challenge_methods_supported"),
+        found.get("authorization_response_iss_parameter_supported") is True,
+        found.get("client_id_metadata_document_supported") is True,
+    )
+
+
+def _endpoint(found: dict[str, Any], name: str) -> str:
+    """Empty where it is not offered."""
+    if (text := _text(found, name)) != "":
+        checked_url(text)
+    return text
+
+
+def _text(found: dict[str, Any], name: str) -> str:
+    text = found.get(name, "")
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise Unusable(f"The metadata's {name} is no text, or too long.")
+    return text
+
+
+def _texts(found: dict[str, Any], name: str) -> tuple[str, ...]:
+    texts = found.get(name, [])
+    if not isinstance(texts, list) or len(texts) > _MOST_NAMED:
+        raise Unusable(f"The metadata's {name} is no list of at most {_MOST_NAMED}.")
+    if not all(isinstance(one, str) and len(one) <= _LONGEST for one in texts):
+        raise Unusable(f"The metadata's {name} has something that is no text, or too long.")
+    return tuple(texts)
