@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from tools.mcpclient.channel import Channel
@@ -17,7 +18,7 @@ from tools.mcpclient.errors import (
     UpstreamFailure,
     quoted,
 )
-from tools.mcpclient.headers import parameter_headers
+from tools.mcpclient.headers import parameter_headers, well_marked
 from tools.mcpclient.listing import Listing, Pages, UpstreamTool
 from tools.mcpclient.messages import (
     CLIENT,
@@ -106,6 +107,11 @@ class Client:
             params = {"cursor": pages.cursor} if pages.cursor is not None else {}
             more = pages.take(await self._ask(Request("tools/list", params)))
         listing = pages.listing()
+        if self.version == MODERN:  # before it the mark meant nothing
+            tools = {
+                name: tool for name, tool in listing.tools.items() if well_marked(tool.input_schema)
+            }
+            listing = replace(listing, tools=tools)
         told = listing.good_for_s
         good_s = self._fresh_s if told is None else min(self._fresh_s, told)
         self._stale_at = time.monotonic() + good_s
@@ -176,7 +182,7 @@ class Client:
         self.version = MODERN
         try:
             async with asyncio.timeout(_PROBE_S):
-                found = await self._ask(Request("server/discover"))
+                found = await self._discover()
         except (Answered, Unusable, TimeoutError):
             self.version = ""
             return False
@@ -188,6 +194,17 @@ class Client:
             self.version = ""
             return False
         return True
+
+    async def _discover(self) -> Message:
+        """Once more where the version is refused and named as known in one breath."""
+        try:
+            return await self._ask(Request("server/discover"))
+        except Answered as error:
+            known = error.data.get("supported") if isinstance(error.data, dict) else None
+            supported = isinstance(known, list) and MODERN in known
+            if error.number != UNSUPPORTED_VERSION or not supported:
+                raise
+        return await self._ask(Request("server/discover"))
 
     async def _shake_hands(self) -> None:
         params = {"protocolVersion": HANDSHAKE[0], "capabilities": {}, "clientInfo": CLIENT}

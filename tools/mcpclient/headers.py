@@ -8,6 +8,7 @@ from typing import Any
 _SAFE = re.compile(r"[\x20-\x7e]*")
 _WRAPPED = re.compile(r"=\?base64\?.*\?=")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_PLAIN = ("string", "integer", "boolean")
 _DEEPEST = 16
 _LONGEST = 4_096
 
@@ -29,15 +30,36 @@ def parameter_headers(schema: Any, arguments: dict[str, Any]) -> list[tuple[str,
     return found
 
 
+def well_marked(schema: Any) -> bool:
+    """Whether a tool's headers can be sent as its schema says; else it must not be offered."""
+    marks = list(_marks(schema, ()))
+    tokens = [one["x-mcp-header"] for _, one in marks]
+    if not all(isinstance(token, str) and _TOKEN.fullmatch(token) for token in tokens):
+        return False
+    plain = all(_is_plain(one.get("type")) for _, one in marks)
+    return plain and len({token.lower() for token in tokens}) == len(tokens)
+
+
+def _is_plain(kind: Any) -> bool:
+    kinds = [one for one in kind if one != "null"] if isinstance(kind, list) else [kind]
+    return bool(kinds) and all(one in _PLAIN for one in kinds)
+
+
 def _marked(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    for place, one in _marks(schema, path):
+        token = one["x-mcp-header"]
+        if isinstance(token, str) and _TOKEN.fullmatch(token):
+            yield place, token
+
+
+def _marks(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or len(path) >= _DEEPEST:
         return
     for name, below in properties.items():
-        token = below.get("x-mcp-header") if isinstance(below, dict) else None
-        if isinstance(token, str) and _TOKEN.fullmatch(token):
-            yield (*path, name), token
-        yield from _marked(below, (*path, name))
+        if isinstance(below, dict) and "x-mcp-header" in below:
+            yield (*path, name), below
+        yield from _marks(below, (*path, name))
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:
