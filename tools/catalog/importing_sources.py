@@ -5,6 +5,7 @@ from typing import Any
 from audit.actions import Actor
 from tools.catalog.mcp_servers import change_server, create_server, delete_server
 from tools.catalog.mcp_servers import written as server_written
+from tools.catalog.mcp_values import Unreadable, opened_secrets
 from tools.catalog.services import COLUMNS, change_service, create_service, delete_service, written
 from tools.definitions import services
 from tools.definitions.descriptors import canonical_key
@@ -45,13 +46,25 @@ def same_service(organization: Organization, descriptor: Descriptor) -> bool:
 
 
 def same_server(organization: Organization, descriptor: ServerDescriptor) -> bool:
-    """Values that are kept secret can be compared with nothing: a server with some is written."""
+    """Whether the server is there already, with the same secrets too."""
     row = McpServer.objects.filter(organization=organization, name=descriptor.name).first()
-    said = _said(descriptor)
-    if row is None or said.get("headers") or said.get("env"):
-        return False
-    kept = server_written(row)
+    return row is not None and _within(_said(descriptor), _kept(row))
+
+
+def _within(said: dict[str, Any], kept: dict[str, Any]) -> bool:
     return all(kept.get(key) == value for key, value in said.items())
+
+
+def _kept(row: McpServer) -> dict[str, Any]:
+    """With its secrets opened; without them where they cannot be read."""
+    kept = server_written(row)
+    try:
+        secret = opened_secrets(
+            bytes(row.sealed or b""), organization=row.organization_id, row=row.pk
+        )
+    except Unreadable:
+        return kept
+    return kept | {name: {**kept[name], **secret.get(name, {})} for name in ("headers", "env")}
 
 
 def known_sources(organization: Organization) -> Known:

@@ -84,7 +84,8 @@ def test_atomic_over_the_api(bring, admin_api):
         (("add_tool",), {"id": "s", "request-queue": "a", "response-queue": "b"}, 403),
     ],
 )  # fmt: skip
-def test_who_may_import_what(bring, person_api, permissions, document, status):
+def test_who_may_import_what(bring, person_api, permissions, document, status, settings):
+    settings.MCP_STDIO_ALLOWED = ["uvx"]
     bring(document=[tool("there")])
     answer = person_api(*permissions).post("/tools/import", {"document": document})
     assert answer.status_code == status
@@ -233,5 +234,5 @@ def test_an_openapi_document_is_imported_and_its_update_says_what_changed(admin_
     text = json.dumps(PETS).replace("One pet.", "Exactly one pet.")
     [changed] = sent(text)
     assert changed["result"] == "updated"
-    assert [one["field"] for one in changed["changes"]] == ["description"]
+    assert [one["field"] for one in changed["changes"]] == ["title", "description"]
     assert admin_api.get(f"/tools/{made['name']}").json()["type"] == "http"

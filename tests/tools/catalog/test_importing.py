@@ -36,6 +36,7 @@ TRUSTGRAPH = [
     }},
     {"key": "tool/shorten", "value": {
         "type": "prompt", "name": "shorten", "description": "d", "template": "short",
+        "arguments": [{"name": "text", "type": "string", "description": "t"}],
     }},
     {"key": "tool/ask", "value": {
         "type": "knowledge-query", "name": "ask", "description": "d", "collection": "c",
@@ -263,7 +264,8 @@ def test_a_tools_list_is_imported_with_what_was_picked(organization, bring):
 
 
 @pytest.mark.parametrize("key", ["mcpServers", "servers"])
-def test_servers_of_desktop_clients_are_imported(organization, bring, key):
+def test_servers_of_desktop_clients_are_imported(organization, bring, key, settings):
+    settings.MCP_STDIO_ALLOWED = ["uvx"]
     done = bring({key: {
         "time": {"command": "uvx", "args": ["mcp-server-time"], "env": {"TOKEN": "s3cret"}},
         "web": {"type": "http", "url": "https://web.example/mcp", "headers": {"X-Key": "s3cret"}},

@@ -70,7 +70,7 @@ def test_an_update_says_what_it_changes(imported, organization):
         "title": ("List pets", "List some pets"),
         "input_schema.properties.limit.maximum": (100, 50),
     }
-    assert tool(organization, "listPets").version.label == "1.0.1"
+    assert tool(organization, "listPets").version.label == "2.0.0"
 
 
 def test_a_dry_run_says_the_same_and_keeps_nothing(imported, organization):

@@ -20,7 +20,7 @@ def explained(typed, organization, agent):
 def test_every_gate_answers_when_all_say_yes(explained):
     ran = explained("read_file", "--group", "read-only", "--json")
     assert [gate["gate"] for gate in ran.json["gates"]] == [
-        *("standing", "granted_groups", "status", "group", "group_open", "state"),
+        *("standing", "granted_groups", "status", "source_open", "group", "group_open", "state"),
         *("object_permission", "required_permissions", "license"),
         *("sandbox_profile", "isolation_license", "isolation", "network"),
         *("load", "rate", "budget", "confirmation"),

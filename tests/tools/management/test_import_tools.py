@@ -9,6 +9,11 @@ from tests.tools.database import tamper
 from tools.models import Tool
 
 
+@pytest.fixture(autouse=True)
+def _allowed(settings):
+    settings.MCP_STDIO_ALLOWED = ["uvx"]
+
+
 def tool(name, **fields):
     return {"name": name, "type": "text-completion", "description": "d", **fields}
 

@@ -24,7 +24,7 @@ def test_a_tool_is_created_with_arguments_in_their_order(put, stored):
     found = [(one["name"], one["type"], one["description"]) for one in stored()["parameters"]]
     assert found == [("city", "String", "Where: the city"), ("days", "Integer", "How")]
     assert stored()["argument_validation"] == "off"
-    assert stored()["implementation"] == {"server": "", "tool": "get"}
+    assert stored()["implementation"] == {"server": "get", "tool": "get"}
 
 
 def test_what_is_not_given_stays(put, stored):

@@ -109,6 +109,8 @@ def _server(raw: dict[str, Any], known: Known, flaws: Flaws) -> dict[str, Any]:
     made = raw.get("implementation")
     if isinstance(made, dict):
         server, place = made.get("server"), "implementation.server"
+        if server == made.get("tool"):
+            return raw  # what a definition without a server means (specification S5)
     else:
         raw = _with_server(raw, known)
         server, place = raw.get("server"), "server"
