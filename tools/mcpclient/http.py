@@ -37,10 +37,10 @@ class Answer:
         self._connection = connection
         self.done = False  # what still comes of the body is of no interest
         self.status = int(response.status_code)
-        self.headers: dict[str, str] = {}
-        for name, value in response.headers:  # several of one name are one list
-            before, one = self.headers.get(name.decode()), value.decode("latin-1")
-            self.headers[name.decode()] = one if before is None else f"{before}, {one}"
+        self.headers = {name.decode(): value.decode("latin-1") for name, value in response.headers}
+        wanted = [value for name, value in response.headers if name == b"www-authenticate"]
+        if wanted:  # each way of authentication may have a line of its own
+            self.headers["www-authenticate"] = b", ".join(wanted).decode("latin-1")
 
     @property
     def kind(self) -> str:
