@@ -232,7 +232,9 @@ def test_packed_bodies_are_unpacked(place, web, rule):
     raw = zlib.compressobj(wbits=-15)
     bodies = {
         "/gzip": zipped(text),
-        "/twice": Reply(headers=[("Content-Encoding", "x-gzip")], body=gzip.compress(text[:9], mtime=0) * 2),
+        "/twice": Reply(
+            headers=[("Content-Encoding", "x-gzip")], body=gzip.compress(text[:9], mtime=0) * 2
+        ),
         "/zlib": Reply(headers=[("Content-Encoding", "deflate")], body=zlib.compress(text)),
         "/raw": Reply(
             headers=[("Content-Encoding", "deflate")], body=raw.compress(text) + raw.flush()
