@@ -229,6 +229,8 @@ PAGES: dict[str, dict[str, Needs]] = {
     "tool-disable": {"post": Needs(permission="tools.change_tool")},
     "tool-try": {"get": Needs(everywhere=True), "post": SEEN_TOOL},
     "tool-version": {"get": SEEN_TOOL},
+    "tool-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_tool")),
+    "tool-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
     "workflow": {"get": Needs(permission="tools.view_tool")},
     "explain": {"get": Needs()},
     "what-if": {"get": Needs(permission="tools.view_agent")},

@@ -88,7 +88,8 @@ def test_a_page_is_known_by_its_beginning_or_as_xhtml(fetch, web, kind):
 @pytest.mark.parametrize(
     ("kind", "body"),
     [("application/pdf", PDF), ("image/png", b"\x89PNG\r\n"), ("text/html", PDF),
-     ("application/octet-stream", b"a\0b"), ("", gzip.compress(b"a", mtime=0)), ("video/mp4", b"abc")],
+     ("application/octet-stream", b"a\0b"), ("", gzip.compress(b"a", mtime=0)),
+     ("video/mp4", b"abc")],
 )  # fmt: skip
 def test_bytes_that_are_no_text_come_raw_or_not_at_all(fetch, web, kind, body):
     web.replies["/a"] = Reply(headers=[("Content-Type", kind)] if kind else [], body=body)
