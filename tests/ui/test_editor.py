@@ -29,7 +29,8 @@ def argument(at: int, name: str, **more: str) -> dict[str, str]:
 
 
 def saved(name: str = "fresh") -> dict:
-    version = Tool.objects.get(name=name).version
+    """Of the newest of that name: other tests' organizations stay."""
+    version = Tool.objects.filter(name=name).latest("created_at").version
     assert version is not None
     return version.definition
 
