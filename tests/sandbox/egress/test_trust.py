@@ -1,6 +1,7 @@
 """Which certificates are believed."""
 
 import ssl
+import sys
 
 import pytest
 
@@ -21,6 +22,7 @@ def test_a_packaged_bundle_serves_where_the_system_has_none(tmp_path, monkeypatc
     (tmp_path / "certifi").mkdir()
     (tmp_path / "certifi" / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "certifi", raising=False)  # a library may have loaded it
     assert trust.system_bundle([]) == str(tmp_path / "certifi" / "cacert.pem")
 
 
