@@ -317,7 +317,7 @@ def test_a_timeout_says_that_the_effect_may_have_happened(allow, call, web):
     allow()
     held = Held(Reply())
     web.replies["/users/1"] = held
-    done = call({"id": "1"}, constraints={"max_execution_time": "PT1S"})
+    done = call({"id": "1"}, constraints={"max_execution_time": "PT5S"})
     held.let_go()
     assert check_execution(done, "Timeout")["error_details"] == {"effect_possible": True}
 

@@ -101,7 +101,7 @@ def test_a_stream_that_never_ends_times_out_and_the_service_is_told(ask, served)
     service = services.Endless()
     with served(service):
         with pytest.raises(TimedOut):
-            ask(timeout_s=1)
+            ask(timeout_s=5)
         assert service.closed.wait(30)
 
 
