@@ -186,6 +186,9 @@ class DefinitionBody(serializers.Serializer[Any]):
     )
     digest = serializers.CharField(read_only=True)
     signature = serializers.DictField(read_only=True)
+    authentic = serializers.BooleanField(
+        read_only=True, help_text="Whether it is what was signed; what is not is never run."
+    )
     findings = serializers.ListField(
         child=serializers.DictField(),
         read_only=True,
