@@ -25,7 +25,9 @@ ELSEWHERE = {
     # Their own tests: what it takes is more than one line.
     Event.LICENSE_INSTALL, Event.LICENSE_REMOVE, Event.LICENSE_EXPIRE, Event.ROW_CHANGE,
     Event.ALERT_RULE_CHANGE, Event.ALERT_CHANNEL_CHANGE, Event.ALERT_CHANNEL_DELETE,
-    Event.MCP_SERVER_REFRESH, Event.TOOL_QUARANTINE,
+    Event.MCP_SERVER_REFRESH, Event.TOOL_QUARANTINE, Event.SIGNING_KEY_CREATE,
+    Event.SIGNING_KEY_RETIRE, Event.SIGNING_KEY_DISTRUST, Event.TOOL_RESIGN,
+    Event.ROLLBACK_ACCEPT, Event.PIN_CHANGE,
 }  # fmt: skip
 PROFILE = {"name": "small", "max_files": 10}
 

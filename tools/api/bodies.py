@@ -238,6 +238,11 @@ class AgentChange(Strict):
         max_value=MOST,
         help_text="How many of its calls may be open at once; null is no limit.",
     )
+    pins = serializers.DictField(
+        child=Text(allow_null=True, max_length=40),
+        required=False,
+        help_text="Versions by the names of tools; null takes a pin away, others stay.",
+    )
     budget = BudgetBody(
         required=False, allow_null=True, help_text="The cost of all tools; null removes it."
     )
@@ -260,6 +265,7 @@ class AgentAnswer(serializers.Serializer[Any]):
     tool_groups = serializers.ListField(child=serializers.CharField())
     permissions = serializers.ListField(child=serializers.CharField())
     created_at = serializers.DateTimeField()
+    pins = serializers.DictField(child=serializers.CharField())
     budget = BudgetAnswer(allow_null=True)
     quotas = QuotaAnswer(many=True)
 

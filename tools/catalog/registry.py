@@ -24,8 +24,8 @@ from django.db.models import Q
 from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
 from tools.catalog import sealing, versions
-from tools.catalog.keys import keys_of
 from tools.catalog.hosts import Header, Item
+from tools.catalog.keys import keys_of
 from tools.catalog.mcp_catalog import CatalogServer, catalog_servers
 from tools.catalog.newest import Known, newest
 from tools.catalog.paths import mounts_of
@@ -47,6 +47,7 @@ from tools.models import (
     LicenseTier,
     McpServer,
     Organization,
+    Pin,
     SandboxProfile,
     Tool,
     ToolGroup,
@@ -226,6 +227,7 @@ class Snapshot:
         default=MappingProxyType({}), repr=False
     )
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    pins: Mapping[UUID, Mapping[UUID, CatalogTool]] = field(default_factory=dict, repr=False)
 
     _settled: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     _remembered: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False)
@@ -358,6 +360,7 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         services=MappingProxyType(_services(organization_id)),
         mcp_servers=MappingProxyType(catalog_servers(organization_id)),
         keys=keys,
+        pins=_pins(organization_id, organization.slug, keys),
     )
     _show(snapshot)
     return snapshot
@@ -370,6 +373,19 @@ def _changed(organization_id: UUID, known: Snapshot | None, keys: Mapping[str, b
         return rows
     flawed = [tool.id for tool in known.tools.values() if tool.flaw]
     return rows.filter(Q(revision__gt=known.revision) | Q(pk__in=flawed))
+
+
+def _pins(
+    organization_id: UUID, organization: str, keys: Mapping[str, bytes]
+) -> dict[UUID, dict[UUID, CatalogTool]]:
+    """By agent and tool."""
+    found: dict[UUID, dict[UUID, CatalogTool]] = {}
+    rows = Pin.objects.filter(agent__organization_id=organization_id)
+    for row in rows.select_related("tool", "version"):
+        assert row.agent_id is not None
+        tool = catalog_tool(row.tool, row.version, organization, keys)
+        found.setdefault(row.agent_id, {})[row.tool_id] = tool
+    return found
 
 
 def _note(organization_id: UUID, tools: Mapping[str, CatalogTool]) -> None:
@@ -460,6 +476,7 @@ def catalog_tool(
 ) -> CatalogTool:
     """A tool in one of its versions. `noted` for the one in use, that it is not an older one."""
     flaw = _flaw(row, version, organization, keys, noted)
+    raw = _readable(row, version) if flaw else in_order(version.definition)
     return CatalogTool(
         id=row.pk,
         name=row.name,
@@ -470,7 +487,9 @@ def catalog_tool(
         digest=version.digest,
         signature=version.signature,
         key_id=version.key_id,
-        definition=ToolDefinition(_readable(row, version) if flaw else in_order(version.definition)),
+        definition=ToolDefinition(
+            _readable(row, version) if flaw else in_order(version.definition)
+        ),
         created_at=row.created_at,
         updated_at=row.updated_at,
         origin=version.origin,

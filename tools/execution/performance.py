@@ -20,7 +20,7 @@ from audit.events import Outcome as Evidence
 from config.logs import request_id
 from tools import metrics
 from tools.catalog import versions
-from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
+from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
 from tools.catalog.verified import ALTERED, INVALID
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
@@ -32,7 +32,7 @@ from tools.execution.running import check_delivery, run, run_here, validate_outp
 from tools.execution.transforms import observation_of, size_of
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE, Ending
-from tools.policy import accountability, authorization, budgets
+from tools.policy import accountability, authorization, budgets, pins
 from tools.policy.callers import caller_of_execution
 from tools.policy.decision import Asked, Question
 from tools.policy.labels import group_label
@@ -309,7 +309,7 @@ def _claimed(execution_id: UUID, worker: str, younger_than: timedelta | None) ->
         return None
     request_id.set(execution.request_id)
     caller = caller_of_execution(execution)
-    snapshot = registry.snapshot(caller.organization_id, caller.revision)
+    snapshot = pins.snapshot_for(caller, execution.session_id)
     tool = _admitted(execution, snapshot)
     performance = Performance(execution, tool, caller, snapshot, worker)
     for step in CLAIM:

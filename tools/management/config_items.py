@@ -42,9 +42,7 @@ def value_of(row: Found) -> dict[str, Any]:
         return {"name": row.name, "group": row.default_groups}
     assert row.version is not None
     if not verifies(row, row.version):
-        raise Conflict(
-            f"The stored version of {row.name} is not what was signed.", code=INVALID
-        )
+        raise Conflict(f"The stored version of {row.name} is not what was signed.", code=INVALID)
     value: dict[str, Any] = exporting.as_items(exporting.written(row), beside=False)["tool"]
     if row.type == "prompt":
         value["template"] = row.version.definition["implementation"]["template"]

@@ -4,11 +4,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from audit.management import operators
 from tools.catalog.keys import distrust_key, rotate_key
 from tools.management import arguments
 from tools.management.agents import find_organization
-from tools.management.command import DONE, ToolcribCommand
+from tools.management.command import DONE, ToolcribCommand, operator
 from tools.shapes import signing_key_shape
 
 
@@ -34,7 +33,7 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         place = find_organization(options["organization"])
-        by = operators.operator(place.slug)
+        by = operator(place.slug)
         if options["distrust"]:
             distrust_key(organization=place, key_id=options["distrust"], by=by)
         row = rotate_key(organization=place, by=by)

@@ -4,13 +4,12 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from audit.management import operators
 from tools.catalog import verification
 from tools.catalog.actions import find_tool
 from tools.catalog.verification import DISTRUSTED, Wrong, wrong_in
 from tools.management import arguments
 from tools.management.agents import find_organization
-from tools.management.command import DONE, FAILED, ToolcribCommand
+from tools.management.command import DONE, FAILED, ToolcribCommand, operator
 from tools.models import Organization
 
 _SAID = {
@@ -50,7 +49,7 @@ class Command(ToolcribCommand):
         return FAILED if wrong else DONE
 
     def _about(self, place: Organization, options: dict[str, Any]) -> dict[str, Any]:
-        by = operators.operator(place.slug)
+        by = operator(place.slug)
         accepted = (
             verification.accept_rollback(organization=place, by=by)
             if options["accept_rollback"]
