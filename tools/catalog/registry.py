@@ -487,9 +487,7 @@ def catalog_tool(
         digest=version.digest,
         signature=version.signature,
         key_id=version.key_id,
-        definition=ToolDefinition(
-            _readable(row, version) if flaw else in_order(version.definition)
-        ),
+        definition=ToolDefinition(raw),
         created_at=row.created_at,
         updated_at=row.updated_at,
         origin=version.origin,
