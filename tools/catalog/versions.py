@@ -37,16 +37,17 @@ def installation_key() -> signing.SigningKey:
 
 
 def statement_of(
-    *, organization: str, name: str, number: int, label: str, version_digest: str, origin: str
-) -> dict[str, Any]:
-    """What a version's signature vouches for.
+    *, organization: str, name: str, number: int, label: str, version_digest: str, origin: str,
+    early: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """What a version's signature vouches for, who wrote it included: no edited row can unsay it.
 
-    That nobody answers for it is part of what is signed, so that no edited row can unsay it.
+    `early`: under the installation's key it was said only where nobody answers for it.
     """
     said = signing.statement(
         organization=organization, name=name, number=number, label=label, digest=version_digest
     )
-    return said if origin in VOUCHED else said | {"origin": origin}
+    return said if early and origin in VOUCHED else said | {"origin": origin}
 
 
 def authentic(
@@ -73,6 +74,7 @@ def authentic(
             label=label,
             version_digest=version_digest,
             origin=origin,
+            early=key_id == installation_key().key_id,
         )
         known = _authentic[key] = signing.verifies(public, statement, signature)
     return known

@@ -73,7 +73,7 @@ def test_what_the_installations_key_signed_stays_good(organization):
     own = keys.installation_key()
     said = catalog.statement_of(
         organization=organization.slug, name="echo", number=1, label=version.label,
-        version_digest=version.digest, origin=version.origin,
+        version_digest=version.digest, origin=version.origin, early=True,
     )  # fmt: skip
     edit(version, key_id=own.key_id, signature=own.sign(said))
     assert not flaw(organization)
