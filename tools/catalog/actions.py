@@ -28,9 +28,12 @@ from tools.catalog.origins import origin_of
 from tools.catalog.profiles import check_reference
 from tools.catalog.seats import check_room
 from tools.catalog.services import check_service
+from tools.catalog.signing_keys import current_key
 from tools.catalog.tiers import forced_level, require_level
-from tools.catalog.versions import signing_key, statement_of
+from tools.catalog.verified import verifies
+from tools.catalog.versions import statement_of
 from tools.definitions.descriptors import canonical_keys
+from tools.definitions.signing import head_statement
 from tools.definitions.tool import (
     DEFAULT_GROUP,
     Definition,
@@ -108,6 +111,11 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
     assert tool.version is not None
     if version.digest == tool.version.digest:
         return tool
+    if not verifies(tool, version):
+        raise Conflict(
+            f"What is stored of {tool.name} {label} is not what was signed.",
+            code="signature_invalid",
+        )
     check_reference(tool.organization, version.definition)
     check_service(tool.organization, version.definition)
     before = tool.version.definition
@@ -339,7 +347,7 @@ def _add_version(
     number = latest.number + 1 if latest else 1
     label = next_label(tool, canonical, label)
     version_digest, origin = digest(canonical), origin_of(tool, canonical, by)
-    key = signing_key()
+    key = current_key(tool.organization)
     statement = statement_of(
         organization=tool.organization.slug,
         name=tool.name,
@@ -360,7 +368,9 @@ def _add_version(
         note=note[:1000],
         origin=origin,
     )
-    tool.save(update_fields=["version", "updated_at"])
+    head = head_statement(organization=tool.organization.slug, name=tool.name, number=number)
+    tool.head_key_id, tool.head_signature = key.key_id, key.sign(head)
+    tool.save(update_fields=["version", "head_key_id", "head_signature", "updated_at"])
     _check_level(tool)
 
 

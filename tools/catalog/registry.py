@@ -18,12 +18,15 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import rfc8785
+
 from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
 from tools.catalog import sealing, versions
 from tools.catalog.hosts import Header, Item
 from tools.catalog.mcp_catalog import CatalogServer, catalog_servers
 from tools.catalog.paths import mounts_of
+from tools.catalog.signing_keys import trusted_keys
 from tools.definitions.schemas import Validator
 from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition, in_order
 from tools.definitions.vocabulary import ToolType
@@ -68,6 +71,9 @@ class CatalogTool:
     critical: bool = False
     status_reason: str = ""
     max_concurrency: int | None = None
+    resigned: tuple[tuple[str, str], ...] = ()  # ids of keys and their further signatures
+    head_key_id: str = ""
+    head_signature: str = ""
 
     @property
     def enabled(self) -> bool:
@@ -211,6 +217,7 @@ class Snapshot:
     mcp_servers: MappingProxyType[str, CatalogServer] = field(
         default=MappingProxyType({}), repr=False
     )
+    signing_keys: MappingProxyType[str, str] = field(default=MappingProxyType({}), repr=False)
 
     _settled: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     _remembered: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False)
@@ -225,6 +232,38 @@ class Snapshot:
         """The groups a tool is in: its own or its source's, and their parents (ruling 19)."""
         own = self.own_groups(tool)
         return self.settle(("groups", own), lambda: self._with_parents(own))
+
+    def genuine(self, tool: CatalogTool) -> bool:
+        """Whether the tool is what was signed, in the version that was signed as the one in use."""
+        try:
+            return self._signed(tool) and self._in_use(tool)
+        except (rfc8785.CanonicalizationError, UnicodeEncodeError):
+            return False  # edited into what is no definition at all
+
+    def _signed(self, tool: CatalogTool) -> bool:
+        return versions.authentic(
+            organization=self.organization,
+            name=tool.name,
+            number=tool.number,
+            label=tool.version,
+            definition=tool.definition,
+            version_digest=tool.digest,
+            origin=tool.origin,
+            signature=tool.signature,
+            key_id=tool.key_id,
+            keys=self.signing_keys,
+            resigned=tool.resigned,
+        )
+
+    def _in_use(self, tool: CatalogTool) -> bool:
+        return versions.in_use(
+            organization=self.organization,
+            name=tool.name,
+            number=tool.number,
+            key_id=tool.head_key_id,
+            signature=tool.head_signature,
+            keys=self.signing_keys,
+        )
 
     def own_groups(self, tool: CatalogTool) -> frozenset[str]:
         """Those it names, else its source's, else `default`."""
@@ -305,6 +344,7 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
     changed = Tool.objects.filter(
         organization_id=organization_id, revision__gt=known.revision if known else -1
     ).select_related("version")
+    changed = changed.prefetch_related("version__resigned")
     tools = dict(known.tools) if known else {}
     names = {tool.id: tool.name for tool in tools.values()} if known else {}
     for row in changed:
@@ -340,6 +380,7 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         source_groups=MappingProxyType(_source_groups(organization_id)),
         services=MappingProxyType(_services(organization_id)),
         mcp_servers=MappingProxyType(catalog_servers(organization_id)),
+        signing_keys=MappingProxyType(trusted_keys(organization_id, organization.slug)),
     )
     _show(snapshot)
     return snapshot
@@ -437,6 +478,9 @@ def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
         critical=row.critical,
         status_reason=row.status_reason,
         max_concurrency=row.max_concurrency,
+        resigned=tuple((one.key_id, one.signature) for one in version.resigned.all()),
+        head_key_id=row.head_key_id,
+        head_signature=row.head_signature,
     )
 
 

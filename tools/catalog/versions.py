@@ -1,5 +1,6 @@
 """What is made once per tool version and kept: compiled validators, checked signatures."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -50,26 +51,48 @@ def statement_of(
 def authentic(
     *, organization: str, name: str, number: int, label: str, definition: ToolDefinition,
     version_digest: str, origin: str, signature: str, key_id: str,
+    keys: Mapping[str, str], resigned: Sequence[tuple[str, str]] = (),
 ) -> bool:  # fmt: skip
-    """Whether a version is what was signed when it was written.
+    """Whether a version is what was signed: when it was written, or again later (`resigned`).
 
-    The digest is taken once of each definition that was read, never taken from its row.
+    `keys` are the organization's that are trusted, public keys by their ids. The digest is taken
+    once of each definition that was read, never taken from its row.
     """
     if definition.digest != version_digest:
         return False
-    key = (organization, name, str(number), label, version_digest, origin, signature, key_id)
+    statement = statement_of(
+        organization=organization,
+        name=name,
+        number=number,
+        label=label,
+        version_digest=version_digest,
+        origin=origin,
+    )
+    return any(_vouched(statement, *one, keys) for one in ((key_id, signature), *resigned))
+
+
+def in_use(
+    *, organization: str, name: str, number: int, key_id: str, signature: str,
+    keys: Mapping[str, str],
+) -> bool:  # fmt: skip
+    """Whether this number was signed as the one in use."""
+    statement = signing.head_statement(organization=organization, name=name, number=number)
+    return _vouched(statement, key_id, signature, keys)
+
+
+def _vouched(
+    statement: dict[str, Any], key_id: str, signature: str, keys: Mapping[str, str]
+) -> bool:
+    installation = signing_key()
+    own = key_id == installation.key_id
+    public = installation.public_key if own else keys.get(key_id)
+    if public is None:
+        return False
+    key = (*map(str, (part for pair in statement.items() for part in pair)), signature, public)
     known = _authentic.get(key)
     if known is None:
         _bound(_authentic)
-        statement = statement_of(
-            organization=organization,
-            name=name,
-            number=number,
-            label=label,
-            version_digest=version_digest,
-            origin=origin,
-        )
-        known = _authentic[key] = signing_key().verifies(statement, signature, key_id)
+        known = _authentic[key] = signing.signed_by(public, statement, signature)
     return known
 
 

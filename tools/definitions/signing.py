@@ -8,7 +8,10 @@ from typing import Any
 
 import rfc8785
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -19,13 +22,27 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 class SigningKey:
-    """The installation's key. `key_id` is the beginning of the public key's hash."""
+    """The installation's or an organization's. `key_id` is the beginning of the public key's hash."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
-        self._public = private.public_key()
-        raw = self._public.public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self.key_id = hashlib.sha256(raw).hexdigest()[:16]
+        raw = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.public_key = base64.b64encode(raw).decode("ascii")
+        self.key_id = key_id_of(self.public_key)
+
+    @classmethod
+    def generate(cls) -> "SigningKey":
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_text(cls, text: str) -> "SigningKey":
+        """What `secret` gave."""
+        return cls(Ed25519PrivateKey.from_private_bytes(base64.b64decode(text)))
+
+    def secret(self) -> str:
+        """The private key itself: to be sealed, never shown."""
+        raw = self._private.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+        return base64.b64encode(raw).decode("ascii")
 
     @classmethod
     def from_file(cls, path: Path) -> "SigningKey":
@@ -41,13 +58,21 @@ class SigningKey:
         return base64.b64encode(self._private.sign(rfc8785.dumps(statement))).decode("ascii")
 
     def verifies(self, statement: dict[str, Any], signature: str, key_id: str) -> bool:
-        if key_id != self.key_id:
-            return False
-        try:
-            self._public.verify(base64.b64decode(signature), rfc8785.dumps(statement))
-        except (InvalidSignature, ValueError):
-            return False
-        return True
+        return key_id == self.key_id and signed_by(self.public_key, statement, signature)
+
+
+def key_id_of(public_key: str) -> str:
+    """Raises `ValueError` for what is no base64."""
+    return hashlib.sha256(base64.b64decode(public_key)).hexdigest()[:16]
+
+
+def signed_by(public_key: str, statement: dict[str, Any], signature: str) -> bool:
+    try:
+        key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key))
+        key.verify(base64.b64decode(signature), rfc8785.dumps(statement))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def statement(
@@ -60,6 +85,26 @@ def statement(
         "number": number,
         "version": label,
         "digest": digest,
+    }
+
+
+def key_statement(*, organization: str, key_id: str, public_key: str) -> dict[str, Any]:
+    """What the installation's key vouches for: this key signs for that organization."""
+    return {
+        "purpose": "organization signing key",
+        "organization": organization,
+        "key_id": key_id,
+        "public_key": public_key,
+    }
+
+
+def head_statement(*, organization: str, name: str, number: int) -> dict[str, Any]:
+    """Which version of a tool is in use, so that an older one cannot be put in its place."""
+    return {
+        "purpose": "version in use",
+        "organization": organization,
+        "name": name,
+        "number": number,
     }
 
 

@@ -19,7 +19,6 @@ from audit.events import Event
 from audit.events import Outcome as Evidence
 from config.logs import request_id
 from tools import metrics
-from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
@@ -68,21 +67,15 @@ def _same_version(performance: Performance) -> CatalogTool:
 
 
 def check_signature(performance: Performance) -> None:
+    """What runs is what was signed, for this very name, as the version in use."""
     tool = performance.tool
-    if performance.result is None and not versions.authentic(
-        organization=performance.caller.organization,
-        name=performance.execution.tool_name,
-        number=tool.number,
-        label=tool.version,
-        definition=tool.definition,
-        version_digest=tool.digest,
-        origin=tool.origin,
-        signature=tool.signature,
-        key_id=tool.key_id,
-    ):
+    if performance.result is not None:
+        return
+    genuine = tool.name == performance.execution.tool_name and performance.snapshot.genuine(tool)
+    if not genuine:
         performance.result = Result(
             Status.PERMISSION_DENIED,
-            error_code="signature_invalid",
+            error_code="SIGNATURE_INVALID",
             error_message="The tool's stored definition is not the one that was signed.",
         )
 

@@ -26,6 +26,7 @@ from tools.models.permission import (
 from tools.models.request_record import CatalogNames, RequestRecord, ToolFilter
 from tools.models.sandbox_profile import SandboxProfile
 from tools.models.session import Session
+from tools.models.signing_key import SigningKey, VersionSignature
 from tools.models.source import (
     CredentialScope,
     McpCredential,
@@ -73,6 +74,7 @@ __all__ = [
     "SandboxProfile",
     "ServiceStatus",
     "Session",
+    "SigningKey",
     "StateTransition",
     "Token",
     "Tool",
@@ -88,4 +90,5 @@ __all__ = [
     "Transport",
     "UpstreamChange",
     "User",
+    "VersionSignature",
 ]

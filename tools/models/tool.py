@@ -78,6 +78,17 @@ class Tool(models.Model):
         related_name="+",
         help_text="The version in use; only null while the first one is being written.",
     )
+    head_key_id = models.CharField(
+        max_length=16, blank=True, editable=False, default="", db_default=""
+    )
+    head_signature = models.CharField(
+        max_length=88,
+        blank=True,
+        editable=False,
+        default="",
+        db_default="",
+        help_text="Over the number of the version in use: an older one cannot take its place.",
+    )
     revision = models.BigIntegerField(
         editable=False, help_text="The organization's revision that changed this tool last."
     )

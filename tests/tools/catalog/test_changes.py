@@ -8,6 +8,7 @@ from tests.factories import definition
 from tests.tools.database import tamper
 from tools.catalog import actions, versions
 from tools.catalog.registry import registry
+from tools.catalog.signing_keys import trusted_keys
 from tools.definitions import signing
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Forbidden, InvalidDefinition, NotFound
@@ -25,6 +26,7 @@ def authentic(place, version, **changes):
         "label": version.label, "definition": ToolDefinition(version.definition),
         "version_digest": version.digest, "origin": version.origin,
         "signature": version.signature, "key_id": version.key_id,
+        "keys": trusted_keys(place.pk, place.slug),
     }  # fmt: skip
     return versions.authentic(**facts | changes)
 
