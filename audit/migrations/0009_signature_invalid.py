@@ -1,4 +1,4 @@
-"""A call of a tool that was altered ends with SIGNATURE_INVALID: the rule waits for that as well."""
+"""A call of a tool that was altered ends with SIGNATURE_INVALID: the rule knows that too."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
-from tools.catalog import credentials, drift, mcp_servers, profiles, services
+from tools.catalog import credentials, drift, mcp_servers, profiles, services, trust
 from tools.catalog.sources import save_source
 from tools.models import LicenseTier, McpServer, Token
 from tools.policy import actions, allowances, confirmation_rules
@@ -58,6 +58,9 @@ def _tools(organization, by):
         catalog.set_enabled(tool=tool, enabled=enabled, by=by)
     catalog.set_critical(tool=tool, critical=True, by=by)
     _upstream(tool, by)
+    trust.resign_tool(tool=tool, by=by)
+    key = trust.rotate_signing_key(organization=organization, by=by)
+    trust.distrust_signing_key(organization=organization, key_id=key.key_id, by=by)
     catalog.delete_tool(tool=tool, by=by)
     group = catalog.save_group(organization=organization, name="desk", by=by, description="d")
     catalog.delete_group(group=group, by=by)

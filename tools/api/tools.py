@@ -22,8 +22,9 @@ from tools.api.schema import CODE_TOOL, PAGING
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
+from tools.catalog.verified import verifies
 from tools.definitions.vocabulary import Category
-from tools.errors import Malformed
+from tools.errors import Conflict, Malformed
 from tools.policy import authorization, requests
 from tools.policy.findings import findings_about
 from tools.policy.visibility import visible_tool
@@ -127,6 +128,11 @@ class ToolDetail(CallerView):
         self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
         assert tool.version is not None
+        if not verifies(tool, tool.version):
+            raise Conflict(
+                f"What is stored of {tool.name} is not what was signed: replace it whole.",
+                code="signature_invalid",
+            )
         return self._change(name, actions.amended(tool.version.definition, changes))
 
     @extend_schema(

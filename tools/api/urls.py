@@ -26,6 +26,7 @@ from tools.api import (
     requests,
     sandbox_profiles,
     sessions,
+    signing_keys,
     tokens,
     tool_services,
     tools,
@@ -40,6 +41,7 @@ AGENT = "agents/<str:slug>"
 CONFIRMATION = "confirmations/<uuid:confirmation_id>"
 SERVICE = "tool-services/<str:name>"
 MCP_SERVER = "mcp-servers/<str:name>"
+SIGNING_KEYS = "organizations/<str:slug>/signing-keys"
 SESSION = "sessions/<uuid:session_id>"
 
 urlpatterns: list[URLPattern] = [
@@ -118,6 +120,12 @@ urlpatterns: list[URLPattern] = [
         "organizations/<str:slug>/tier/preview",
         organizations.TierPreview.as_view(),
         name="api-tier-preview",
+    ),
+    path(SIGNING_KEYS, signing_keys.SigningKeyList.as_view(), name="api-signing-keys"),
+    path(
+        f"{SIGNING_KEYS}/<str:key_id>/distrust",
+        signing_keys.SigningKeyDistrust.as_view(),
+        name="api-signing-key-distrust",
     ),
     path("sandbox-profiles", sandbox_profiles.ProfileList.as_view(), name="api-sandbox-profiles"),
     path(

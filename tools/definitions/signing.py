@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 class SigningKey:
-    """The installation's or an organization's. `key_id` is the beginning of the public key's hash."""
+    """The installation's or an organization's. `key_id`: the beginning of the public key's hash."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private

@@ -47,7 +47,7 @@ class Migration(migrations.Migration):
                 db_default="",
                 default="",
                 editable=False,
-                help_text="Over the number of the version in use: an older one cannot take its place.",
+                help_text="Over the number of the version in use: no other takes its place.",
                 max_length=88,
             ),
         ),

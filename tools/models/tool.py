@@ -87,7 +87,7 @@ class Tool(models.Model):
         editable=False,
         default="",
         db_default="",
-        help_text="Over the number of the version in use: an older one cannot take its place.",
+        help_text="Over the number of the version in use: no other takes its place.",
     )
     revision = models.BigIntegerField(
         editable=False, help_text="The organization's revision that changed this tool last."

@@ -33,6 +33,9 @@ IN = "in"  # past every question of who may: 2xx, or a 4xx that is about somethi
 LOGIN = "login"  # a page sends whoever is unknown to the login page
 NONSENSE = {"nonsense": 1}  # a body that is refused with 400 by whoever reads it
 NOBODY = "nobody holds this"
+OF_ORGANIZATION = {
+    "api-organization", "api-tier-preview", "api-signing-keys", "api-signing-key-distrust",
+}  # fmt: skip
 MCP_ADDRESSES = (
     "api-mcp-server", "api-mcp-refresh", "api-mcp-difference", "api-mcp-import",
     "api-mcp-credential",
@@ -182,6 +185,8 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-organizations": {"get": SUPERUSER["get"], "post": SUPERUSER["post"]},
     "api-organization": {"get": SUPERUSER["get"], "patch": SUPERUSER["patch"]},
     "api-tier-preview": {"post": SUPERUSER["post"]},
+    "api-signing-keys": {"get": SUPERUSER["get"], "post": SUPERUSER["post"]},
+    "api-signing-key-distrust": {"post": SUPERUSER["post"]},
     "api-sandbox-profiles": four("sandboxprofile", "get", "post"),
     "api-sandbox-profile": four("sandboxprofile", "get", "put", "patch", "delete"),
     "api-egress-credentials": four("egresscredential", "get", "post"),
@@ -370,7 +375,7 @@ class Side:
 
     def place(self, name: str) -> dict[str, Any]:
         """What stands in the places of the address `name`."""
-        of_organization = name in {"api-organization", "api-tier-preview"}
+        of_organization = name in OF_ORGANIZATION
         names = {
             "api-group": f"desk-{self.label}",
             "api-sandbox-profile": f"wall-{self.label}",
@@ -386,6 +391,7 @@ class Side:
             "owner": lambda: f"agent:{self.agent.slug}",
             "slug": lambda: self.organization.slug if of_organization else self.agent.slug,
             "version": lambda: "1.0.0",
+            "key_id": lambda: self.organization.signing_keys.latest("created_at").key_id,
             "number": lambda: 1,
             "execution_id": lambda: self.execution.pk,
             "session_id": lambda: self.session.pk,
