@@ -6,6 +6,7 @@ asking whether its snapshot is current; when not, it reads the tools that change
 those.
 """
 
+import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
@@ -28,7 +29,7 @@ from tools.catalog.mcp_catalog import CatalogServer, catalog_servers
 from tools.catalog.paths import mounts_of
 from tools.catalog.signing_keys import trusted_keys
 from tools.definitions.schemas import Validator
-from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition, in_order
+from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition, in_order, read_definition
 from tools.definitions.vocabulary import ToolType
 from tools.models import (
     Allowance,
@@ -45,6 +46,8 @@ from tools.models import (
     ToolVersion,
 )
 
+logger = logging.getLogger(__name__)
+UNREADABLE = "What is stored of this tool cannot be read."
 Remembered = TypeVar("Remembered")
 _REMEMBERED = 500
 UTC = ZoneInfo("UTC")
@@ -471,7 +474,7 @@ def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
         digest=version.digest,
         signature=version.signature,
         key_id=version.key_id,
-        definition=ToolDefinition(in_order(version.definition)),
+        definition=_definition(row, version),
         created_at=row.created_at,
         updated_at=row.updated_at,
         origin=version.origin,
@@ -482,6 +485,20 @@ def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
         head_key_id=row.head_key_id,
         head_signature=row.head_signature,
     )
+
+
+def _definition(row: Tool, version: ToolVersion) -> ToolDefinition:
+    """What was stored; where somebody edited it into what is none, one that was never signed.
+
+    So the tool is refused when it is called, and the others of the catalog can still be used.
+    """
+    try:
+        return ToolDefinition(in_order(version.definition))
+    except (KeyError, TypeError, AttributeError):
+        logger.error("the stored definition of a tool cannot be read", extra={"tool": row.name})
+    stand_in = {"name": row.name, "type": "code", "description": UNREADABLE}
+    source = {"language": "python", "source": "def main(parameters):\n    return None\n"}
+    return ToolDefinition(read_definition(stand_in | {"implementation": source}))
 
 
 def catalog_group(row: ToolGroup) -> CatalogGroup:

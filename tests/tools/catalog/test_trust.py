@@ -250,3 +250,13 @@ TOOL = {
     "head_key_id": lambda chance, old: _hex(chance, 16),
     "head_signature": _one_character,
 }
+
+
+def test_what_was_edited_into_no_definition_closes_that_tool_alone(agent, organization):
+    tool = factories.tool(organization)
+    execution = factories.execution(agent)
+    tamper(tool.version, parameters="none")
+    registry.forget()
+    perform(execution.pk)
+    done = Execution.objects.get(pk=execution.pk)
+    assert (done.status, done.error_code) == ("PermissionDenied", "SIGNATURE_INVALID")
