@@ -123,6 +123,8 @@ def _deciding(change: UpstreamChange, read_digest: str) -> tuple[Tool, UpstreamC
             "The digest is not that of this change: read the difference again.",
             code="change_not_read",
         )
+    if digest(change.seen) != change.digest:
+        raise Conflict("What is stored of this change was altered.", code="change_altered")
     if change.decision != Decision.OPEN:
         raise Conflict(f"The change was {change.decision} already.", code="change_decided")
     return tool, change

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.django_db
 
 
 def address(organization, rest=""):
-    return f"/api/v1/organizations/{organization.slug}/signing-keys{rest}"
+    return f"/organizations/{organization.slug}/signing-keys{rest}"
 
 
 def test_a_superuser_rotates_the_key_and_sees_no_private_one(admin_api, organization):
@@ -34,5 +34,5 @@ def test_a_distrusted_key_says_since_when(admin_api, organization):
 def test_an_altered_definition_is_not_signed_by_changing_a_part_of_it(admin_api, organization):
     tool = factories.tool(organization)
     tamper(tool.version, description="Tampered.")
-    answer = admin_api.patch("/api/v1/tools/echo", {"title": "Mine"})
+    answer = admin_api.patch("/tools/echo", {"title": "Mine"})
     assert (answer.status_code, answer.json()["code"]) == (409, "signature_invalid")

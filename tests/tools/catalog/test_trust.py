@@ -8,13 +8,13 @@ from django.db import connection, transaction
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import tamper
-from tools.catalog import actions, trust
+from tools.catalog import actions, drift, trust
 from tools.catalog.registry import registry
 from tools.catalog.versions import signing_key
 from tools.definitions import signing
 from tools.errors import Conflict, NotFound
 from tools.execution.pipeline import perform
-from tools.models import Execution, Organization, SigningKey, Tool, ToolVersion
+from tools.models import Execution, Organization, SigningKey, Tool, ToolVersion, UpstreamChange
 
 pytestmark = pytest.mark.django_db
 
@@ -260,3 +260,13 @@ def test_what_was_edited_into_no_definition_closes_that_tool_alone(agent, organi
     perform(execution.pk)
     done = Execution.objects.get(pk=execution.pk)
     assert (done.status, done.error_code) == ("PermissionDenied", "SIGNATURE_INVALID")
+
+
+def test_a_change_that_was_altered_after_it_was_read_is_not_approved(organization):
+    tool, by = factories.tool(organization), factories.by(organization)
+    seen = factories.definition(description="What the upstream says.")
+    change = drift.note_upstream(tool=tool, seen=seen, by=by)
+    altered = change.seen | {"description": "What somebody else says."}
+    UpstreamChange.objects.filter(pk=change.pk).update(seen=altered)
+    with pytest.raises(Conflict):
+        drift.approve_change(change=change, read_digest=change.digest, by=by)
