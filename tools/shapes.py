@@ -1,6 +1,7 @@
 """What the doors show, as plain dicts: the shapes of the API contract, to the letter."""
 
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import Decimal
@@ -27,6 +28,7 @@ from tools.models import (
     Organization,
     SandboxProfile,
     Session,
+    SigningKey,
     StateTransition,
     Token,
     ToolService,
@@ -54,6 +56,7 @@ def tool_shape(tool: CatalogTool) -> dict[str, Any]:
         "max_concurrency": tool.max_concurrency,
         "digest": tool.digest,
         "signature": {"key_id": tool.key_id, "value": tool.signature},
+        "authentic": not tool.flaw,
         "origin": tool.origin,
     }
 
@@ -508,3 +511,13 @@ def money(amount: Decimal) -> str:
 def moment(at: Any) -> str | None:
     """RFC 3339 in UTC."""
     return at.isoformat().replace("+00:00", "Z") if at else None
+
+
+def signing_key_shape(row: SigningKey) -> dict[str, Any]:
+    return {
+        "key_id": row.key_id,
+        "public_key": b64encode(bytes(row.public)).decode("ascii"),
+        "created_at": row.created_at,
+        "retired_at": row.retired_at,
+        "distrusted_at": row.distrusted_at,
+    }

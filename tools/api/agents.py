@@ -24,7 +24,7 @@ from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
 from tools.errors import NotFound
 from tools.models import Agent, Token
-from tools.policy import actions, allowances, grant_actions
+from tools.policy import actions, allowances, grant_actions, pins
 from tools.shapes import agent_shape, allowances_shape, token_shape
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
@@ -44,7 +44,8 @@ class AgentView(CallerView):
         return found
 
     def shape(self, agent: Agent) -> dict[str, object]:
-        held = {"tool_groups": grant_actions.granted_tool_groups(agent)}
+        held: dict[str, object] = {"tool_groups": grant_actions.granted_tool_groups(agent)}
+        held["pins"] = pins.pins_of(agent)
         bounds = allowances_shape(allowances.allowances_of(agent))
         return agent_shape(agent, grant_actions.granted_tools(agent)) | held | bounds
 
@@ -99,6 +100,8 @@ class AgentDetail(AgentView):
             grant_actions.grant(agent=agent, by=self.actor, giver=self.caller, **grants)
         if bounds := {kind: wanted.pop(kind) for kind in BOUNDS if kind in wanted}:
             allowances.set_allowances(agent=agent, by=self.actor, changes=bounds)
+        if "pins" in wanted:
+            pins.set_pins(agent=agent, pins=wanted.pop("pins"), by=self.actor)
         if wanted:
             actions.change_agent(agent=agent, by=self.actor, **wanted)
         return Response(self.shape(self.agent(slug)))

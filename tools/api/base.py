@@ -15,6 +15,7 @@ from tools.definitions.callers import Caller
 from tools.errors import Malformed, Refused
 from tools.execution import sessions
 from tools.models import Organization
+from tools.policy import pins
 from tools.policy.authorization import check_groups
 from tools.policy.callers import actor_of
 from tools.policy.decision import Asked
@@ -51,7 +52,7 @@ class CallerView(APIView):
 
     @property
     def snapshot(self) -> Snapshot:
-        return registry.snapshot(self.caller.organization_id, self.caller.revision)
+        return pins.snapshot_for(self.caller, self.request.query_params.get("session"))
 
     def current(self) -> Snapshot:
         """The catalog with what this very request has changed."""

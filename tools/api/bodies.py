@@ -186,6 +186,9 @@ class DefinitionBody(serializers.Serializer[Any]):
     )
     digest = serializers.CharField(read_only=True)
     signature = serializers.DictField(read_only=True)
+    authentic = serializers.BooleanField(
+        read_only=True, help_text="Whether it is what was signed; what is not is never run."
+    )
     findings = serializers.ListField(
         child=serializers.DictField(),
         read_only=True,
@@ -235,6 +238,11 @@ class AgentChange(Strict):
         max_value=MOST,
         help_text="How many of its calls may be open at once; null is no limit.",
     )
+    pins = serializers.DictField(
+        child=Text(allow_null=True, max_length=40),
+        required=False,
+        help_text="Versions by the names of tools; null takes a pin away, others stay.",
+    )
     budget = BudgetBody(
         required=False, allow_null=True, help_text="The cost of all tools; null removes it."
     )
@@ -257,6 +265,7 @@ class AgentAnswer(serializers.Serializer[Any]):
     tool_groups = serializers.ListField(child=serializers.CharField())
     permissions = serializers.ListField(child=serializers.CharField())
     created_at = serializers.DateTimeField()
+    pins = serializers.DictField(child=serializers.CharField())
     budget = BudgetAnswer(allow_null=True)
     quotas = QuotaAnswer(many=True)
 

@@ -17,6 +17,7 @@ from tools.definitions.callers import Caller
 from tools.execution import sessions
 from tools.policy.decision import Asked
 from tools.policy.explain import Explanation, pretended, subject_of
+from tools.policy.pins import snapshot_for
 from tools.policy.whatif import what_if
 from tools.shapes import difference_shape, explained_shape, request_shape
 
@@ -63,7 +64,7 @@ class ToolExplanation(CallerView):
             self.require("view_tool")
         caller, snapshot = pretended(
             about,
-            self.snapshot,
+            snapshot_for(about, query.get("session")),
             groups=query.getlist("grant_group"),
             tools=query.getlist("grant_tool"),
             permissions=query.getlist("grant_permission"),

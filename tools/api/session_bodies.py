@@ -19,6 +19,11 @@ class SessionBody(Strict):
     state = Text(
         required=False, allow_null=True, default=None, max_length=100, help_text="To begin in."
     )
+    pins = serializers.DictField(
+        child=Text(allow_null=True, max_length=40),
+        required=False,
+        help_text="Versions by the names of tools, kept as long as the session.",
+    )
 
 
 class SessionAnswer(serializers.Serializer[Any]):
@@ -32,6 +37,7 @@ class SessionAnswer(serializers.Serializer[Any]):
 
 
 class OpenedSession(SessionAnswer):
+    pins = serializers.DictField(child=serializers.CharField())
     warnings = serializers.ListField(child=serializers.CharField())
 
 
@@ -63,6 +69,7 @@ class TransitionAnswer(serializers.Serializer[Any]):
 
 
 class SessionDetailAnswer(SessionAnswer):
+    pins = serializers.DictField(child=serializers.CharField())
     tools = serializers.ListField(
         child=serializers.CharField(), help_text="Those that exist in it now."
     )

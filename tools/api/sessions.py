@@ -23,6 +23,7 @@ from tools.api.session_bodies import (
 from tools.definitions.callers import Scope
 from tools.errors import Malformed
 from tools.execution import session_actions as actions
+from tools.policy.pins import session_pins
 from tools.shapes import session_shape, step_shape, transition_shape
 
 MOST_STEPS = 50  # of a session's history, shown with it
@@ -66,7 +67,11 @@ class SessionList(CallerView):
         wanted = self.body(SessionBody)
         session, warnings = actions.open_session(caller=self.caller, **wanted)
         return Response(
-            session_shape(session) | {"warnings": warnings},
+            session_shape(session)
+            | {
+                "warnings": warnings,
+                "pins": session_pins(session),
+            },
             status.HTTP_201_CREATED,
             headers={"Location": f"/api/v1/sessions/{session.pk}"},
         )
@@ -83,6 +88,7 @@ class SessionDetail(CallerView):
         session = actions.one_of(self.caller, session_id)
         latest = actions.history(session).reverse()[:MOST_STEPS]
         shape: dict[str, Any] = session_shape(session) | {
+            "pins": session_pins(session),
             "tools": [tool.name for tool in actions.available_tools(self.caller, session)],
             "transitions": [transition_shape(one) for one in actions.transitions(session)],
             "history": [step_shape(step, step.arguments, step.seen) for step in latest][::-1],

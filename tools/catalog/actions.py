@@ -22,6 +22,7 @@ from tools.catalog.groups import (
     read_opening,
     written,
 )
+from tools.catalog.keys import current_key
 from tools.catalog.labels import next_label
 from tools.catalog.naming import check_name
 from tools.catalog.origins import origin_of
@@ -29,7 +30,8 @@ from tools.catalog.profiles import check_reference
 from tools.catalog.seats import check_room
 from tools.catalog.services import check_service
 from tools.catalog.tiers import forced_level, require_level
-from tools.catalog.versions import signing_key, statement_of
+from tools.catalog.verified import check_current, check_version, verifies
+from tools.catalog.versions import statement_of
 from tools.definitions.descriptors import canonical_keys
 from tools.definitions.tool import (
     DEFAULT_GROUP,
@@ -61,7 +63,7 @@ def register_tool(
     check_reference(organization, canonical)
     check_service(organization, canonical)
     tool = _new_row(organization, canonical, revision)
-    _add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
+    add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
     _note_groups(organization, canonical)
     _record(Event.TOOL_CREATE, tool, by, None, canonical)
     return tool
@@ -69,9 +71,13 @@ def register_tool(
 
 @transaction.atomic
 def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> Tool:
-    """A new version of the tool; none when the definition says what the current one says."""
+    """A new version of the tool; none when the definition says what the current one says.
+
+    Raises `Conflict` also where the current one is not what was signed.
+    """
     canonical = read(definition, builtin=tool.type == ToolType.BUILTIN)
     tool = changing(tool)
+    check_current(tool)
     _check_identity(tool, canonical)
     check_reference(tool.organization, canonical)
     check_service(tool.organization, canonical)
@@ -79,7 +85,7 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> To
     if digest(canonical) == tool.version.digest:
         return tool
     before = tool.version.definition
-    _add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
+    add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
     _note_groups(tool.organization, canonical)
     _record(Event.TOOL_UPDATE, tool, by, before, canonical)
     return tool
@@ -106,12 +112,15 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
     if version is None:
         raise NotFound(f"{tool.name} has no version {label[:40]!r}.", code="version_not_found")
     assert tool.version is not None
-    if version.digest == tool.version.digest:
+    check_version(tool, version)
+    if version.pk == tool.version.pk or (
+        version.digest == tool.version.digest and verifies(tool, tool.version)
+    ):
         return tool
     check_reference(tool.organization, version.definition)
     check_service(tool.organization, version.definition)
     before = tool.version.definition
-    _add_version(tool, version.definition, label=None, by=by, note=f"Restores {label}.")
+    add_version(tool, version.definition, label=None, by=by, note=f"Restores {label}.")
     _record(Event.TOOL_RESTORE, tool, by, before, version.definition, restored=label)
     return tool
 
@@ -332,14 +341,14 @@ def _check_identity(tool: Tool, canonical: Definition) -> None:
         )
 
 
-def _add_version(
+def add_version(
     tool: Tool, canonical: Definition, *, label: str | None, by: Actor, note: str = ""
 ) -> None:
     latest = tool.versions.order_by("-number").first()
     number = latest.number + 1 if latest else 1
     label = next_label(tool, canonical, label)
     version_digest, origin = digest(canonical), origin_of(tool, canonical, by)
-    key = signing_key()
+    key = current_key(tool.organization, by)
     statement = statement_of(
         organization=tool.organization.slug,
         name=tool.name,

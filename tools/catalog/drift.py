@@ -72,6 +72,15 @@ def approve_change(*, change: UpstreamChange, read_digest: str, by: Actor, note:
 
 
 @transaction.atomic
+def settle(*, tool: Tool, by: Actor) -> None:
+    """Somebody took over what the upstream says by another way: what waited for it is decided."""
+    assert tool.version is not None
+    for change in tool.upstream_changes.filter(decision=Decision.OPEN):
+        same = change.digest == tool.version.digest
+        _decide(change, Decision.APPROVED if same else Decision.WITHDRAWN, by)
+
+
+@transaction.atomic
 def reject_change(*, change: UpstreamChange, read_digest: str, by: Actor, reason: str) -> Tool:
     """The approved version stays. The same change does not ask again."""
     tool, change = _deciding(change, read_digest)
@@ -123,6 +132,8 @@ def _deciding(change: UpstreamChange, read_digest: str) -> tuple[Tool, UpstreamC
             "The digest is not that of this change: read the difference again.",
             code="change_not_read",
         )
+    if digest(change.seen) != change.digest:
+        raise Conflict("What is stored of this change was altered.", code="change_altered")
     if change.decision != Decision.OPEN:
         raise Conflict(f"The change was {change.decision} already.", code="change_decided")
     return tool, change

@@ -2,6 +2,7 @@
 were approved."""
 
 import logging
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -10,8 +11,11 @@ from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from tools.catalog.drift import note_upstream
+from tools.catalog.mcp_definitions import renewed
 from tools.catalog.registry import Snapshot
 from tools.definitions.tool import ToolDefinition
+from tools.errors import ToolcribError
 from tools.models import McpServer, Organization, Tool, ToolStatus
 
 log = logging.getLogger(__name__)
@@ -36,7 +40,7 @@ def quarantine(snapshot: Snapshot, definition: ToolDefinition, seen: Any) -> Non
     revision = Organization.objects.next_revision(snapshot.organization_id)
     tool = (
         Tool.objects.present()
-        .select_related("version")
+        .select_related("version", "organization")
         .filter(organization_id=snapshot.organization_id, name=definition.name)
         .first()
     )
@@ -61,3 +65,14 @@ def quarantine(snapshot: Snapshot, definition: ToolDefinition, seen: Any) -> Non
             "reason": tool.status_reason,
         },
     )
+    if seen is not None:
+        _note(tool, seen)
+
+
+def _note(tool: Tool, seen: dict[str, Any]) -> None:
+    """For a person to read field by field. What is no definition of ours is only quarantined."""
+    assert tool.version is not None
+    server = tool.version.definition["implementation"]["server"]
+    by = Actor("system", _SYSTEM, tool.organization.slug)
+    with suppress(ToolcribError), transaction.atomic():
+        note_upstream(tool=tool, seen=renewed(server, tool, seen, {}), by=by)

@@ -10,13 +10,14 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.changes import difference as changes_between
 from audit.events import Event, Outcome
-from tools.catalog import mcp_health
-from tools.catalog.actions import amended, register_tool, update_tool
+from tools.catalog import drift, mcp_health
+from tools.catalog.actions import register_tool, update_tool
 from tools.catalog.mcp_catalog import CatalogServer, Values, catalog_server
+from tools.catalog.mcp_definitions import UPSTREAM, definition_of, renewed
 from tools.catalog.mcp_servers import tools_of
 from tools.catalog.upstreams import endpoint_of, hub
 from tools.definitions.names import TOOL_NAME
-from tools.definitions.vocabulary import Category, ToolType
+from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
 from tools.mcpclient.errors import UpstreamFailure
 from tools.mcpclient.hub import Stopped
@@ -26,7 +27,6 @@ from tools.models import McpServer, Organization, Tool, ToolStatus
 PATIENCE_S = 20.0
 MOST_BYTES = 4 * 1024 * 1024  # of a snapshot
 MOST_ITEMS = 1_000
-UPSTREAM = "upstream"  # where a definition's metadata keeps what was approved
 # What whoever imports may say otherwise than the server does.
 TIGHTENED = (
     "title", "description", "category", "parameters", "output_schema", "constraints",
@@ -204,51 +204,11 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
         return "created"
     assert existing.version is not None
     before = existing.version.digest
-    tool = update_tool(tool=existing, definition=_renewed(row, existing, raw, wanted), by=by)
+    tool = update_tool(tool=existing, definition=renewed(row.name, existing, raw, wanted), by=by)
     released = _released(tool, by)
+    drift.settle(tool=tool, by=by)
     assert tool.version is not None
     return "updated" if released or tool.version.digest != before else "unchanged"
-
-
-def definition_of(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]:
-    """As the server describes it; its schemas are kept whole."""
-    definition = {
-        "name": name,
-        "type": ToolType.MCP,
-        "title": (raw.get("title") or "")[:200] or None,
-        "description": raw.get("description") or raw["name"],
-        "category": Category.EXTERNAL_API,
-        "input_schema": raw["inputSchema"],
-        "output_schema": raw.get("outputSchema") or {},
-        "implementation": {"server": server, "tool": raw["name"], "pin": digest_of(raw)},
-        "metadata": {UPSTREAM: raw},
-    }
-    return {key: value for key, value in definition.items() if value is not None}
-
-
-def _renewed(row: McpServer, tool: Tool, raw: dict[str, Any], wanted: Any) -> dict[str, Any]:
-    """What was written by hand stays; what was the server's becomes what the server says now."""
-    assert tool.version is not None
-    current = tool.version.definition
-    implementation = current["implementation"]
-    if implementation["server"] != row.name or implementation["tool"] != raw["name"]:
-        flaw = {"field": "name", "message": "is another tool's; choose another"}
-        raise Malformed("The tool was not accepted.", errors=[flaw])
-    fresh = definition_of(row.name, raw, tool.name)
-    approved = current["metadata"].get(UPSTREAM)
-    old = definition_of(row.name, approved, tool.name) if approved else {}
-    theirs = {
-        key: fresh.get(key, {} if key == "output_schema" else None)
-        for key in ("title", "description", "input_schema", "output_schema")
-        if old and current.get(key) == old.get(key, {} if key == "output_schema" else None)
-    }
-    if current["parameters"] or wanted.get("parameters"):
-        theirs.pop("input_schema", None)
-    own = {
-        "implementation": fresh["implementation"],
-        "metadata": current["metadata"] | fresh["metadata"],
-    }
-    return amended(current, theirs | own | wanted)
 
 
 def _released(tool: Tool, by: Actor) -> bool:

@@ -8,7 +8,7 @@ those.
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -18,15 +18,28 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from django.db import transaction
+from django.db.models import Q
+
 from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
 from tools.catalog import sealing, versions
 from tools.catalog.hosts import Header, Item
+from tools.catalog.keys import keys_of
 from tools.catalog.mcp_catalog import CatalogServer, catalog_servers
+from tools.catalog.newest import Known, newest
 from tools.catalog.paths import mounts_of
+from tools.catalog.verified import ALTERED, ROLLED_BACK, signed
 from tools.definitions.schemas import Validator
-from tools.definitions.tool import DEFAULT_GROUP, ToolDefinition, in_order
+from tools.definitions.tool import (
+    DEFAULT_GROUP,
+    Definition,
+    ToolDefinition,
+    in_order,
+    read_definition,
+)
 from tools.definitions.vocabulary import ToolType
+from tools.errors import InvalidDefinition
 from tools.models import (
     Allowance,
     ConfirmationRule,
@@ -34,6 +47,7 @@ from tools.models import (
     LicenseTier,
     McpServer,
     Organization,
+    Pin,
     SandboxProfile,
     Tool,
     ToolGroup,
@@ -68,6 +82,7 @@ class CatalogTool:
     critical: bool = False
     status_reason: str = ""
     max_concurrency: int | None = None
+    flaw: str = ""  # why it is not what was signed
 
     @property
     def enabled(self) -> bool:
@@ -211,6 +226,8 @@ class Snapshot:
     mcp_servers: MappingProxyType[str, CatalogServer] = field(
         default=MappingProxyType({}), repr=False
     )
+    keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    pins: Mapping[UUID, Mapping[UUID, CatalogTool]] = field(default_factory=dict, repr=False)
 
     _settled: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     _remembered: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict, repr=False)
@@ -294,6 +311,7 @@ class Registry:
 
     def forget(self) -> None:
         self._snapshots.clear()
+        newest.forget()
 
 
 registry = Registry()
@@ -302,16 +320,17 @@ registry = Registry()
 def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
     """Read the revision first: what is committed later is read now or with the next revision."""
     organization = Organization.objects.select_related("tier").get(pk=organization_id)
-    changed = Tool.objects.filter(
-        organization_id=organization_id, revision__gt=known.revision if known else -1
-    ).select_related("version")
+    noted = newest.of(organization_id)
+    keys = keys_of(organization_id, noted)
+    changed = _changed(organization_id, known, keys)
     tools = dict(known.tools) if known else {}
     names = {tool.id: tool.name for tool in tools.values()} if known else {}
     for row in changed:
         tools.pop(names.get(row.pk, row.name), None)
     for row in changed:
         if row.deleted_at is None and row.version is not None:
-            tools[row.name] = catalog_tool(row, row.version)
+            tools[row.name] = catalog_tool(row, row.version, organization.slug, keys, noted)
+    _note(organization_id, tools)
     groups = {
         row.name: catalog_group(row)
         for row in ToolGroup.objects.select_related("parent").filter(
@@ -340,9 +359,39 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         source_groups=MappingProxyType(_source_groups(organization_id)),
         services=MappingProxyType(_services(organization_id)),
         mcp_servers=MappingProxyType(catalog_servers(organization_id)),
+        keys=keys,
+        pins=_pins(organization_id, organization.slug, keys),
     )
     _show(snapshot)
     return snapshot
+
+
+def _changed(organization_id: UUID, known: Snapshot | None, keys: Mapping[str, bytes]) -> Any:
+    """Rows to read again; those that did not verify too, and with another set of keys all."""
+    rows = Tool.objects.filter(organization_id=organization_id).select_related("version")
+    if known is None or known.keys != keys:
+        return rows
+    flawed = [tool.id for tool in known.tools.values() if tool.flaw]
+    return rows.filter(Q(revision__gt=known.revision) | Q(pk__in=flawed))
+
+
+def _pins(
+    organization_id: UUID, organization: str, keys: Mapping[str, bytes]
+) -> dict[UUID, dict[UUID, CatalogTool]]:
+    """By agent and tool."""
+    found: dict[UUID, dict[UUID, CatalogTool]] = {}
+    rows = Pin.objects.filter(agent__organization_id=organization_id)
+    for row in rows.select_related("tool", "version"):
+        assert row.agent_id is not None
+        tool = catalog_tool(row.tool, row.version, organization, keys)
+        found.setdefault(row.agent_id, {})[row.tool_id] = tool
+    return found
+
+
+def _note(organization_id: UUID, tools: Mapping[str, CatalogTool]) -> None:
+    """What was seen, once it is committed: a version that nobody keeps was never in use."""
+    numbers = {tool.id: tool.number for tool in tools.values() if not tool.flaw}
+    transaction.on_commit(lambda: newest.saw(organization_id, numbers))
 
 
 def _allowances(organization_id: UUID) -> dict[UUID, tuple[CatalogAllowance, ...]]:
@@ -418,8 +467,16 @@ def _show(snapshot: Snapshot) -> None:
         metrics.state_availability.labels(organization, name).set(count)
 
 
-def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
-    """A tool in one of its versions."""
+def catalog_tool(
+    row: Tool,
+    version: ToolVersion,
+    organization: str,
+    keys: Mapping[str, bytes],
+    noted: Known | None = None,
+) -> CatalogTool:
+    """A tool in one of its versions. `noted` for the one in use, that it is not an older one."""
+    flaw = _flaw(row, version, organization, keys, noted)
+    raw = _readable(row, version) if flaw else in_order(version.definition)
     return CatalogTool(
         id=row.pk,
         name=row.name,
@@ -430,14 +487,39 @@ def catalog_tool(row: Tool, version: ToolVersion) -> CatalogTool:
         digest=version.digest,
         signature=version.signature,
         key_id=version.key_id,
-        definition=ToolDefinition(in_order(version.definition)),
+        definition=ToolDefinition(raw),
         created_at=row.created_at,
         updated_at=row.updated_at,
         origin=version.origin,
         critical=row.critical,
         status_reason=row.status_reason,
         max_concurrency=row.max_concurrency,
+        flaw=flaw,
     )
+
+
+def _flaw(
+    row: Tool,
+    version: ToolVersion,
+    organization: str,
+    keys: Mapping[str, bytes],
+    noted: Known | None,
+) -> str:
+    own = version.tool_id == row.pk
+    if not own or not signed(organization=organization, name=row.name, version=version, keys=keys):
+        return ALTERED
+    if noted is not None and version.number < noted.numbers.get(row.pk, 0):
+        return ROLLED_BACK
+    return ""
+
+
+def _readable(row: Tool, version: ToolVersion) -> Definition:
+    """What was edited into no definition at all must not take the catalog with it."""
+    try:
+        return in_order(read_definition(version.definition))
+    except (InvalidDefinition, UnicodeEncodeError):
+        blank = {"name": row.name, "type": "code", "description": ALTERED, "group": []}
+        return read_definition(blank | {"implementation": {"source": "def main(p): ...\n"}})
 
 
 def catalog_group(row: ToolGroup) -> CatalogGroup:

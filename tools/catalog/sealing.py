@@ -17,6 +17,7 @@ _FORM = b"\x01"
 _NONCE_BYTES = 12
 _PURPOSE = b"toolcrib egress credential"
 MCP = b"toolcrib mcp credential"
+SIGNING = b"toolcrib signing key"
 
 
 class Unreadable(Exception):

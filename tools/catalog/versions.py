@@ -1,5 +1,6 @@
 """What is made once per tool version and kept: compiled validators, checked signatures."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,34 +31,39 @@ def output_validator(version_digest: str, definition: ToolDefinition) -> Validat
 
 
 @lru_cache(maxsize=1)
-def signing_key() -> signing.SigningKey:
+def installation_key() -> signing.SigningKey:
+    """It vouches for the organizations' keys, and signed the versions before there were any."""
     return signing.SigningKey.from_file(Path(settings.KEYS_DIR) / "signing.pem")
 
 
 def statement_of(
-    *, organization: str, name: str, number: int, label: str, version_digest: str, origin: str
-) -> dict[str, Any]:
-    """What a version's signature vouches for.
+    *, organization: str, name: str, number: int, label: str, version_digest: str, origin: str,
+    early: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """What a version's signature vouches for, who wrote it included: no edited row can unsay it.
 
-    That nobody answers for it is part of what is signed, so that no edited row can unsay it.
+    `early`: under the installation's key it was said only where nobody answers for it.
     """
     said = signing.statement(
         organization=organization, name=name, number=number, label=label, digest=version_digest
     )
-    return said if origin in VOUCHED else said | {"origin": origin}
+    return said if early and origin in VOUCHED else said | {"origin": origin}
 
 
 def authentic(
     *, organization: str, name: str, number: int, label: str, definition: ToolDefinition,
-    version_digest: str, origin: str, signature: str, key_id: str,
+    version_digest: str, origin: str, signature: str, key_id: str, keys: Mapping[str, bytes],
 ) -> bool:  # fmt: skip
-    """Whether a version is what was signed when it was written.
+    """Whether a version is what was signed when it was written, under one of the public `keys`.
 
     The digest is taken once of each definition that was read, never taken from its row.
     """
-    if definition.digest != version_digest:
+    public = keys.get(key_id)
+    if public is None or definition.digest != version_digest:
         return False
-    key = (organization, name, str(number), label, version_digest, origin, signature, key_id)
+    key = (
+        public.hex(), organization, name, str(number), label, version_digest, origin, signature
+    )  # fmt: skip
     known = _authentic.get(key)
     if known is None:
         _bound(_authentic)
@@ -68,8 +74,9 @@ def authentic(
             label=label,
             version_digest=version_digest,
             origin=origin,
+            early=key_id == installation_key().key_id,
         )
-        known = _authentic[key] = signing_key().verifies(statement, signature, key_id)
+        known = _authentic[key] = signing.verifies(public, statement, signature)
     return known
 
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import rfc8785
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -19,13 +22,25 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 class SigningKey:
-    """The installation's key. `key_id` is the beginning of the public key's hash."""
+    """A key that signs. `key_id` is the beginning of the public key's hash."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
-        self._public = private.public_key()
-        raw = self._public.public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self.key_id = hashlib.sha256(raw).hexdigest()[:16]
+        self.public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.key_id = key_id_of(self.public)
+
+    @classmethod
+    def new(cls) -> "SigningKey":
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_hex(cls, text: str) -> "SigningKey":
+        """Raises `ValueError`."""
+        return cls(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(text)))
+
+    def as_hex(self) -> str:
+        """The secret itself: to be sealed at once."""
+        return self._private.private_bytes_raw().hex()
 
     @classmethod
     def from_file(cls, path: Path) -> "SigningKey":
@@ -41,13 +56,21 @@ class SigningKey:
         return base64.b64encode(self._private.sign(rfc8785.dumps(statement))).decode("ascii")
 
     def verifies(self, statement: dict[str, Any], signature: str, key_id: str) -> bool:
-        if key_id != self.key_id:
-            return False
-        try:
-            self._public.verify(base64.b64decode(signature), rfc8785.dumps(statement))
-        except (InvalidSignature, ValueError):
-            return False
-        return True
+        return key_id == self.key_id and verifies(self.public, statement, signature)
+
+
+def key_id_of(public: bytes) -> str:
+    return hashlib.sha256(public).hexdigest()[:16]
+
+
+def verifies(public: bytes, statement: dict[str, Any], signature: str) -> bool:
+    """Also false for what is no key or no signature at all."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(public)
+        key.verify(base64.b64decode(signature, validate=True), rfc8785.dumps(statement))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def statement(

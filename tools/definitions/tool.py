@@ -49,6 +49,7 @@ SHOWN = frozenset(
     {
         "enabled", "status", "status_reason", "digest", "signature", "version", "origin",
         "critical", "effective_isolation", "findings", "max_concurrency", "on_drift", "change_note",
+        "authentic",
     }
 )  # fmt: skip
 # In the order in which a definition is shown.

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from audit.actions import Actor
 from sandbox.spec import IsolationLevel
-from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.rates import Rate
 from tools.definitions.results import Status
@@ -16,7 +16,7 @@ from tools.definitions.tool import ToolDefinition
 from tools.errors import Shed
 from tools.execution.call import Call
 from tools.models import Execution, Session
-from tools.policy import isolation
+from tools.policy import isolation, pins
 from tools.policy.callers import actor_of
 from tools.policy.confirmations import Need
 from tools.policy.decision import Asked, Question
@@ -56,7 +56,7 @@ class Admission:
 
     def __post_init__(self) -> None:
         self.asked = Asked.of(self.call.group, self.call.state)
-        self.snapshot = registry.snapshot(self.caller.organization_id, self.caller.revision)
+        self.snapshot = pins.snapshot_for(self.caller, self.call.session)
 
     @property
     def rated_by(self) -> str:

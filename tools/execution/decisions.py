@@ -18,7 +18,6 @@ from django.utils import timezone
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from tools.catalog.registry import registry
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import EventType, Status
 from tools.definitions.tool import ToolDefinition
@@ -35,6 +34,7 @@ from tools.models import (
     Token,
     User,
 )
+from tools.policy import pins
 from tools.policy.callers import actor_of, caller_of_execution
 from tools.policy.people import may, require
 
@@ -221,7 +221,7 @@ def _stale(confirmation: Confirmation) -> Refused | None:
     """Every gate once more, as things stand now: what would refuse the call, or None."""
     execution = confirmation.execution
     caller = caller_of_execution(execution)
-    snapshot = registry.snapshot(caller.organization_id, caller.revision)
+    snapshot = pins.snapshot_for(caller, execution.session_id)
     tool = snapshot.tool(execution.tool_name)
     if tool is None or tool.version_id != execution.tool_version_id:
         return Refused("The tool was changed or removed.", code="tool_changed")

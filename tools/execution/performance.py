@@ -20,7 +20,8 @@ from audit.events import Outcome as Evidence
 from config.logs import request_id
 from tools import metrics
 from tools.catalog import versions
-from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
+from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
+from tools.catalog.verified import ALTERED, INVALID
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed, Refused
@@ -31,7 +32,7 @@ from tools.execution.running import check_delivery, run, run_here, validate_outp
 from tools.execution.transforms import observation_of, size_of
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE, Ending
-from tools.policy import accountability, authorization, budgets
+from tools.policy import accountability, authorization, budgets, pins
 from tools.policy.callers import caller_of_execution
 from tools.policy.decision import Asked, Question
 from tools.policy.labels import group_label
@@ -68,22 +69,25 @@ def _same_version(performance: Performance) -> CatalogTool:
 
 
 def check_signature(performance: Performance) -> None:
+    """Once more where it runs: what this process remembers is held against its signature."""
     tool = performance.tool
-    if performance.result is None and not versions.authentic(
-        organization=performance.caller.organization,
-        name=performance.execution.tool_name,
-        number=tool.number,
-        label=tool.version,
-        definition=tool.definition,
-        version_digest=tool.digest,
-        origin=tool.origin,
-        signature=tool.signature,
-        key_id=tool.key_id,
+    if performance.result is None and (
+        tool.flaw
+        or not versions.authentic(
+            organization=performance.caller.organization,
+            name=performance.execution.tool_name,
+            number=tool.number,
+            label=tool.version,
+            definition=tool.definition,
+            version_digest=tool.digest,
+            origin=tool.origin,
+            signature=tool.signature,
+            key_id=tool.key_id,
+            keys=performance.snapshot.keys,
+        )
     ):
         performance.result = Result(
-            Status.PERMISSION_DENIED,
-            error_code="signature_invalid",
-            error_message="The tool's stored definition is not the one that was signed.",
+            Status.PERMISSION_DENIED, error_code=INVALID, error_message=tool.flaw or ALTERED
         )
 
 
@@ -277,7 +281,8 @@ def _admitted(execution: Execution, snapshot: Snapshot) -> CatalogTool:
     tool = snapshot.tool(execution.tool_name)
     if tool is not None and tool.version_id == execution.tool_version_id:
         return tool
-    return catalog_tool(execution.tool_version.tool, execution.tool_version)
+    version = execution.tool_version
+    return catalog_tool(version.tool, version, snapshot.organization, snapshot.keys)
 
 
 def claim(
@@ -304,7 +309,7 @@ def _claimed(execution_id: UUID, worker: str, younger_than: timedelta | None) ->
         return None
     request_id.set(execution.request_id)
     caller = caller_of_execution(execution)
-    snapshot = registry.snapshot(caller.organization_id, caller.revision)
+    snapshot = pins.snapshot_for(caller, execution.session_id)
     tool = _admitted(execution, snapshot)
     performance = Performance(execution, tool, caller, snapshot, worker)
     for step in CLAIM:

@@ -16,7 +16,7 @@ from tools.definitions.callers import Caller
 from tools.errors import Conflict, Malformed, NotFound, Refused
 from tools.models import Organization, Session, StateTransition
 from tools.models.session import SessionQuerySet
-from tools.policy import authorization
+from tools.policy import authorization, pins
 from tools.policy.callers import actor_of, caller_of_agent, caller_of_user
 from tools.policy.decision import Asked
 from tools.policy.people import may, require
@@ -28,7 +28,11 @@ MOST_OBSERVATION = 4_000
 
 
 def open_session(
-    *, caller: Caller, group: list[str] | None, state: str | None
+    *,
+    caller: Caller,
+    group: list[str] | None,
+    state: str | None,
+    pins: dict[str, Any] | None = None,
 ) -> tuple[Session, list[str]]:
     """A session with what the caller may have, and warnings about groups nobody knows.
 
@@ -37,7 +41,7 @@ def open_session(
     asked = Asked.of(group, state)
     _check_names(asked)
     warnings = _granted(caller, asked)
-    return _open(caller, asked), warnings
+    return _open(caller, asked, pins or {}), warnings
 
 
 def close_session(*, caller: Caller, session: Session) -> None:
@@ -111,7 +115,7 @@ def available_tools(caller: Caller, session: Session) -> list[CatalogTool]:
     """The tools that exist in the session now, for the one it belongs to."""
     owner = caller if caller.user_id == session.user_id else _owner(session)
     asked = Asked.of(session.groups, session.state)
-    snapshot = registry.snapshot(owner.organization_id, owner.revision)
+    snapshot = pins.snapshot_for(owner, session.pk)
     if session.closed_at is not None or not _may_ask(owner, asked, snapshot):
         return []
     return authorization.usable_tools(owner, asked, snapshot)
@@ -145,7 +149,7 @@ def _granted(caller: Caller, asked: Asked) -> list[str]:
 
 
 @transaction.atomic
-def _open(caller: Caller, asked: Asked) -> Session:
+def _open(caller: Caller, asked: Asked, wanted: dict[str, Any]) -> Session:
     mine = Session.objects.open().filter(
         user_id=caller.user_id, organization_id=caller.organization_id
     )
@@ -163,12 +167,13 @@ def _open(caller: Caller, asked: Asked) -> Session:
     )
     session.save(force_insert=True)
     session.refresh_from_db(fields=["entered_at", "created_at"])
+    pins.pin_session(session=session, caller=caller, pins=wanted)
     record(
         Event.SESSION_OPEN,
         by=actor_of(caller),
         outcome=Outcome.CHANGED,
         subject=str(session.pk),
-        details={"group": session.groups, "state": session.state},
+        details={"group": session.groups, "state": session.state, "pins": wanted},
     )
     return session
 

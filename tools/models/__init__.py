@@ -23,9 +23,11 @@ from tools.models.permission import (
     ToolGroupUserObjectPermission,
     ToolUserObjectPermission,
 )
+from tools.models.pin import Pin
 from tools.models.request_record import CatalogNames, RequestRecord, ToolFilter
 from tools.models.sandbox_profile import SandboxProfile
 from tools.models.session import Session
+from tools.models.signing_key import SigningKey
 from tools.models.source import (
     CredentialScope,
     McpCredential,
@@ -66,6 +68,7 @@ __all__ = [
     "OrganizationGroupObjectPermission",
     "OrganizationUserObjectPermission",
     "Origin",
+    "Pin",
     "RateHit",
     "RequestRecord",
     "Reservation",
@@ -73,6 +76,7 @@ __all__ = [
     "SandboxProfile",
     "ServiceStatus",
     "Session",
+    "SigningKey",
     "StateTransition",
     "Token",
     "Tool",

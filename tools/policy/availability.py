@@ -1,5 +1,6 @@
 """Which tools exist for a request (Tool groups specification, 4.2, and rulings 1 to 3)."""
 
+from tools.catalog.verified import INVALID
 from tools.definitions.names import WILDCARD
 from tools.definitions.vocabulary import ToolType
 from tools.models import ToolStatus
@@ -16,6 +17,8 @@ def matches_state(tool_states: frozenset[str], current: str) -> bool:
 
 
 def in_service(question: Question) -> Verdict:
+    if question.tool.flaw:
+        return Verdict("status", False, INVALID, question.tool.flaw)
     status = question.tool.status
     if status == ToolStatus.ACTIVE:
         return passed("status")

@@ -24,6 +24,7 @@ from audit.models import AuditRecord
 from sandbox.spec import IsolationLevel
 from tools import metrics
 from tools.catalog import seats
+from tools.catalog.keys import keys_of
 from tools.catalog.registry import CatalogLicense, Snapshot, catalog_profile, catalog_tool
 from tools.catalog.tiers import lowest_tier, standing_of
 from tools.definitions.callers import CallerKind
@@ -106,10 +107,10 @@ class Tools:
         """The catalog under the tier, never kept: this transaction may yet be undone."""
         out = {tool.pk for tool in moved.out}
         back = {tool.pk for tool in moved.back if seats.returns_to_use(tool)}
-        tools = {}
+        tools, keys = {}, keys_of(self.organization.pk)
         for row in self.rows:
             assert row.version is not None
-            tool = catalog_tool(row, row.version)
+            tool = catalog_tool(row, row.version, self.organization.slug, keys)
             if tool.id in out:
                 tool = replace(tool, status=ToolStatus.DISABLED, status_reason=seats.DISABLED)
             elif tool.id in back:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.verified import INVALID
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
 from tools.definitions.schedules import next_opening
@@ -112,6 +113,10 @@ def _approve(case: Case) -> str:
 
 def _lift_quarantine(case: Case) -> str:
     return _do(case, "read what changed and approve the tool")
+
+
+def _see_to_it(case: Case) -> str:
+    return _do(case, "look at verify_tools, and restore a version or delete the tool")
 
 
 def _wait_for_service(case: Case) -> str:
@@ -317,6 +322,7 @@ REMEDIES: dict[str, Callable[[Case], str]] = {
     "tool_disabled": _enable,
     "tool_pending": _approve,
     "tool_quarantined": _lift_quarantine,
+    INVALID: _see_to_it,
     "service_unavailable": _wait_for_service,
     "tool_not_in_group": _request_group,
     "tool_not_in_state": _change_state,

@@ -17,6 +17,7 @@ from tools.definitions.callers import Caller
 from tools.errors import ToolcribError
 from tools.models import Organization, User
 from tools.policy.callers import caller_of_user
+from tools.policy.pins import snapshot_for
 
 
 class PageRequest(HttpRequest):
@@ -52,7 +53,7 @@ def address_of(request: HttpRequest) -> str:
 
 
 def snapshot_of(request: PageRequest) -> Snapshot:
-    return registry.snapshot(request.caller.organization_id, request.caller.revision)
+    return snapshot_for(request.caller)
 
 
 def current_snapshot(request: PageRequest) -> Snapshot:

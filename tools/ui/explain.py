@@ -24,6 +24,7 @@ from tools.policy.decision import DEFAULT_STATE, Asked
 from tools.policy.explain import Explained, Explanation, subject_of
 from tools.policy.grant_actions import granted_tools
 from tools.policy.people import may, require
+from tools.policy.pins import snapshot_for
 from tools.policy.whatif import what_if
 from tools.shapes import difference_shape
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -98,7 +99,7 @@ def explain_page(request: PageRequest) -> HttpResponse:
     search = Search.of_query(request.GET)
     about, everything = subject_of(request.caller, search.agent or None)
     asked = Asked.of(search.named(about), search.state or None)
-    explanation = Explanation(about, asked, snapshot_of(request), everything)
+    explanation = Explanation(about, asked, snapshot_for(about), everything)
     tools, refused = _found(explanation, search)
     shown = Paginator(refused if search.refused else tools, PAGE_SIZE).get_page(
         request.GET.get("page")

@@ -7,6 +7,7 @@ from tests import factories
 from tests.factories import definition
 from tests.tools.database import tamper
 from tools.catalog import actions, versions
+from tools.catalog.keys import keys_of
 from tools.catalog.registry import registry
 from tools.definitions import signing
 from tools.definitions.tool import ToolDefinition
@@ -24,7 +25,7 @@ def authentic(place, version, **changes):
         "organization": place.slug, "name": version.tool.name, "number": version.number,
         "label": version.label, "definition": ToolDefinition(version.definition),
         "version_digest": version.digest, "origin": version.origin,
-        "signature": version.signature, "key_id": version.key_id,
+        "signature": version.signature, "key_id": version.key_id, "keys": keys_of(place.pk),
     }  # fmt: skip
     return versions.authentic(**facts | changes)
 

@@ -79,6 +79,15 @@ def test_nobody_approves_what_nobody_has_read(tool, by):
     assert status(tool) == "quarantined"
 
 
+def test_a_change_that_was_altered_after_it_was_read_is_not_approved(tool, by):
+    change = noted(tool, by, description="Harmless.")
+    altered = change.seen | {"description": "Not so harmless."}
+    tool.upstream_changes.update(seen=altered)
+    with pytest.raises(Conflict, match="altered"):
+        drift.approve_change(change=change, read_digest=change.digest, by=by)
+    assert status(tool) == "quarantined"
+
+
 def test_a_rejected_change_keeps_the_tool_closed_and_does_not_ask_again(tool, by):
     change = noted(tool, by, description="Other words.")
     drift.reject_change(change=change, read_digest=change.digest, by=by, reason="No.")

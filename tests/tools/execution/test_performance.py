@@ -176,7 +176,7 @@ def test_a_tampered_definition_does_not_run(agent, organization):
     tamper(version, implementation={"source": SLEEPS, "language": "python", "entry_point": "main"})
     registry.forget()
     done = performed(execution)
-    assert (done.status, done.error_code) == ("PermissionDenied", "signature_invalid")
+    assert (done.status, done.error_code) == ("PermissionDenied", "SIGNATURE_INVALID")
     assert codes(done) == ["TOOL.DENY"]
 
 

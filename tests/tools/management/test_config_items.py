@@ -114,4 +114,4 @@ def test_an_edited_row_is_not_handed_on(typed, here, organization):
     tool = factories.tool(organization)
     tamper(tool.version, group=["everybody"])
     ran = typed("get_config_item", "tool/echo", *here, "--json")
-    assert (ran.code, ran.error["code"]) == (1, "signature_invalid")
+    assert (ran.code, ran.error["code"]) == (1, "SIGNATURE_INVALID")

@@ -1,4 +1,3 @@
-import asyncio
 import json
 from urllib.parse import parse_qsl, urlsplit
 
@@ -15,9 +14,19 @@ from tools.mcpclient.errors import NeverBegan, Unusable
 from tools.mcpclient.fetching import AuthorizationFailed, Fetcher
 from tools.mcpclient.oauth import MOST_STEPS_UP, begin, client_credentials, finish, refreshed
 from tools.mcpclient.oauth_clients import Identity, OAuthClient
+from tools.mcpclient.loop import Loop
 from tools.mcpclient.oauth_tokens import Pending, Tokens
 
 IDENTITY = Identity("https://crib.example/back")
+
+
+def run(work):
+    """In a loop of its own thread, as the product does: the browser's tests leave one in ours."""
+    loop = Loop()
+    try:
+        return loop.submit(work).result(30)
+    finally:
+        loop.close()
 
 
 @pytest.fixture
@@ -46,13 +55,13 @@ def consent(server, fetch):
             back = {name: value for name, value in back.items() if value is not None}
             return await finish(fetch, pending, back)
 
-        return asyncio.run(both())
+        return run(both())
 
     return go
 
 
 def begun(server, fetch, identity=IDENTITY, **options):
-    return asyncio.run(begin(fetch, server.url, identity, **options))
+    return run(begin(fetch, server.url, identity, **options))
 
 
 def test_consent_brings_tokens_bound_to_issuer_and_resource(server, consent):
@@ -67,8 +76,8 @@ def test_consent_brings_tokens_bound_to_issuer_and_resource(server, consent):
 
 def test_a_refresh_token_that_was_replaced_is_not_sent_again(server, fetch, consent):
     first = consent()
-    second = asyncio.run(refreshed(fetch, first))
-    third = asyncio.run(refreshed(fetch, second))
+    second = run(refreshed(fetch, first))
+    third = run(refreshed(fetch, second))
 
     sent = [form.get("refresh_token") for form in server.forms]
     assert sent == [None, first.refresh, second.refresh]
@@ -80,7 +89,7 @@ def test_a_refused_refresh_says_so_without_the_secret(server, fetch, consent):
     server.refused.add(tokens.refresh)
 
     with pytest.raises(AuthorizationFailed) as refusal:
-        asyncio.run(refreshed(fetch, tokens))
+        run(refreshed(fetch, tokens))
 
     assert refusal.value.error == "invalid_grant"
     assert tokens.refresh not in str(refusal.value)
@@ -91,7 +100,7 @@ def test_a_server_that_is_down_does_not_end_the_authorization(server, fetch, con
     server.web.replies["/token"] = Reply(503)
 
     with pytest.raises(NeverBegan):
-        asyncio.run(refreshed(fetch, tokens))
+        run(refreshed(fetch, tokens))
 
 
 def test_metadata_of_another_issuer_is_refused(server, fetch):
@@ -254,7 +263,7 @@ def test_offline_access_is_asked_for_where_it_is_offered(server, fetch):
 
 def test_a_client_that_acts_for_itself_needs_nobody_to_consent(server, fetch):
     own = OAuthClient("own", "se:cret")
-    tokens = asyncio.run(client_credentials(fetch, server.url, own))
+    tokens = run(client_credentials(fetch, server.url, own))
 
     assert tokens.access == "access-1"
     assert server.clients == ["own:se:cret"]

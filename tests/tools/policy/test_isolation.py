@@ -144,7 +144,7 @@ def test_who_wrote_it_is_signed(agent, organization):
     tools = type(here.tools)({**here.tools, "echo": replace(tool, origin="person")})
     registry._snapshots[organization.pk] = replace(here, tools=tools)
     done = performed(factories.execution(agent))
-    assert (done.status, done.error_code) == ("PermissionDenied", "signature_invalid")
+    assert (done.status, done.error_code) == ("PermissionDenied", "SIGNATURE_INVALID")
 
 
 def performed(execution):

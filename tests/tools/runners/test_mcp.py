@@ -151,6 +151,8 @@ def test_a_tool_that_changed_upstream_is_quarantined_before_it_is_called(
     assert tool.status == "quarantined"
     own = AuditRecord.objects.filter(organization=server.organization.slug)
     assert own.filter(subject="echo", code="REG.TOOL_QUARANTINE").count() == 1
+    change = tool.upstream_changes.get()
+    assert (change.decision, change.digest != tool.version.digest) == ("open", True)
 
 
 def test_a_changed_tool_that_was_looked_at_and_imported_again_is_called(agent, server, stub):
@@ -160,6 +162,7 @@ def test_a_changed_tool_that_was_looked_at_and_imported_again_is_called(agent, s
     assert imported(server).pk == tool.pk
     tool.refresh_from_db()
     assert (tool.status, tool.version.definition["description"]) == ("active", "Other.")
+    assert tool.upstream_changes.get().decision == "approved"
     assert called(agent).status == "Success"
 
 

@@ -6,7 +6,7 @@ from django.core.management.base import CommandParser
 
 from tools.catalog.actions import amended
 from tools.catalog.importing import import_items
-from tools.catalog.verified import verifies
+from tools.catalog.verified import INVALID, verifies
 from tools.definitions.descriptors import FLAT
 from tools.definitions.dialects.items import Item, Kind
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
@@ -105,7 +105,7 @@ def _current(organization: Organization, name: str) -> dict[str, Any]:
         return {}
     if not verifies(tool, tool.version):
         message = f"The stored version of {name} is not what was signed; nothing builds on it."
-        raise Conflict(message, code="signature_invalid")
+        raise Conflict(message, code=INVALID)
     definition: dict[str, Any] = tool.version.definition
     return definition
 

@@ -1,0 +1,63 @@
+"""`/api/v1/signing-keys`: the keys under which the organization's tools are signed."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer, Page
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
+from tools.catalog import keys
+from tools.models import SigningKey
+from tools.shapes import signing_key_shape
+
+
+class SigningKeyAnswer(serializers.Serializer[Any]):
+    key_id = serializers.CharField()
+    public_key = serializers.CharField(help_text="Ed25519, base64.")
+    created_at = serializers.DateTimeField()
+    retired_at = serializers.DateTimeField(allow_null=True)
+    distrusted_at = serializers.DateTimeField(allow_null=True)
+
+
+class SigningKeyPage(Page):
+    results = SigningKeyAnswer(many=True)
+
+
+class SigningKeyList(CallerView):
+    @extend_schema(
+        operation_id="list_signing_keys", parameters=PAGING, responses={200: SigningKeyPage}
+    )
+    def get(self, request: Request) -> Response:
+        """The newest first; the one that signs has no `retired_at`."""
+        self.require("view_signingkey")
+        rows = SigningKey.objects.filter(organization_id=self.caller.organization_id)
+        pages = CursorPages()
+        page: list[SigningKey] = pages.paginate_queryset(rows, request, self) or []
+        return pages.get_paginated_response([signing_key_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="rotate_signing_key", request=None, responses={201: SigningKeyAnswer}
+    )
+    def post(self, request: Request) -> Response:
+        """A new key signs from now on. What the old one signed stays good."""
+        self.require("add_signingkey")
+        row = keys.rotate_key(organization=self.organization, by=self.actor)
+        return Response(signing_key_shape(row), status.HTTP_201_CREATED)
+
+
+class SigningKeyDistrust(CallerView):
+    @extend_schema(
+        operation_id="distrust_signing_key",
+        request=None,
+        responses={200: SigningKeyAnswer, 404: ErrorAnswer},
+    )
+    def post(self, request: Request, key_id: str) -> Response:
+        """Nothing that it signed runs before an operator has it signed again. Safe to repeat."""
+        self.require("change_signingkey")
+        row = keys.distrust_key(organization=self.organization, key_id=key_id, by=self.actor)
+        return Response(signing_key_shape(row))

@@ -1,0 +1,99 @@
+"""What this installation has seen of each catalog, beside its keys: no writer of the database alone
+can take it back.
+
+One file per organization that is only appended to. A line is `seen <tool> <number>`,
+`accept <tool> <number>` (an operator restored a backup) or `distrust <key>`.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from django.conf import settings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Known:
+    """What stands in one file up to `offset`."""
+
+    offset: int = 0
+    numbers: dict[UUID, int] = field(default_factory=dict)
+    distrusted: set[str] = field(default_factory=set)
+
+    def read(self, line: str) -> None:
+        """A line that was cut short, by a full disk perhaps, says nothing."""
+        match line.split():
+            case ["distrust", key_id]:
+                self.distrusted.add(key_id)
+            case ["seen" | "accept" as what, tool, number] if number.isdecimal():
+                try:
+                    identifier = UUID(tool)
+                except ValueError:
+                    return
+                at_least = self.numbers.get(identifier, 0) if what == "seen" else 0
+                self.numbers[identifier] = max(at_least, int(number))
+
+
+class Newest:
+    """What this process has read of the files."""
+
+    def __init__(self) -> None:
+        self._known: dict[UUID, Known] = {}
+        self._lock = threading.Lock()
+
+    def of(self, organization: UUID) -> Known:
+        """As it stands now. Read it before the rows that are held against it."""
+        with self._lock:
+            known = self._known.setdefault(organization, Known())
+            _catch_up(known, _path(organization))
+            return Known(known.offset, dict(known.numbers), set(known.distrusted))
+
+    def saw(self, organization: UUID, numbers: Mapping[UUID, int]) -> None:
+        """Call it when what was seen is committed."""
+        known = self.of(organization).numbers
+        newer = [(pk, number) for pk, number in numbers.items() if number > known.get(pk, 0)]
+        try:
+            append(organization, (f"seen {pk} {number}" for pk, number in newer))
+        except OSError as error:
+            log.error("the newest versions could not be noted: %s", error.strerror)
+
+    def forget(self) -> None:
+        self._known.clear()
+
+
+newest = Newest()
+
+
+def append(organization: UUID, lines: Iterable[str]) -> None:
+    """One write, which begins a line of its own. Raises `OSError`."""
+    text = "".join(f"\n{line}" for line in lines)
+    if not text:
+        return
+    path = _path(organization)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "ab", buffering=0) as out:
+        out.write(f"{text}\n".encode())
+        os.fsync(out.fileno())
+
+
+def _catch_up(known: Known, path: Path) -> None:
+    if not path.exists() or path.stat().st_size == known.offset:
+        return
+    with path.open("rb") as lines:
+        lines.seek(known.offset)
+        fresh = lines.read()
+    whole = fresh[: fresh.rfind(b"\n") + 1]
+    known.offset += len(whole)
+    for line in whole.decode("ascii", "replace").splitlines():
+        known.read(line)
+
+
+def _path(organization: UUID) -> Path:
+    return Path(settings.KEYS_DIR) / "newest" / str(organization)

@@ -1,0 +1,42 @@
+"""`manage.py rotate_signing_key`: a new key signs an organization's tools from now on."""
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.catalog.keys import distrust_key, rotate_key
+from tools.management import arguments
+from tools.management.agents import find_organization
+from tools.management.command import DONE, ToolcribCommand, operator
+from tools.shapes import signing_key_shape
+
+
+class Command(ToolcribCommand):
+    help = (
+        "Retires an organization's signing key for a new one. What the old one signed stays good, "
+        "unless it is distrusted."
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--organization",
+            type=arguments.slug,
+            default="default",
+            metavar="O",
+            help="default: default",
+        )
+        parser.add_argument(
+            "--distrust",
+            metavar="KEY",
+            help="believe nothing that this key signed; see verify_tools --resign",
+        )
+
+    def perform(self, options: dict[str, Any]) -> int:
+        place = find_organization(options["organization"])
+        by = operator(place.slug)
+        if options["distrust"]:
+            distrust_key(organization=place, key_id=options["distrust"], by=by)
+        row = rotate_key(organization=place, by=by)
+        text = f"{place.slug} signs with the key {row.key_id} from now on."
+        self.answer(options, signing_key_shape(row), text)
+        return DONE

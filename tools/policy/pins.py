@@ -1,0 +1,155 @@
+"""Versions that one agent, or one session, keeps to. A session's pins win over its agent's.
+
+A caller's catalog is had here: everywhere else a pinned version is simply the tool.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from tools.catalog.actions import find_tool
+from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
+from tools.catalog.verified import check_version
+from tools.definitions.callers import Caller
+from tools.errors import Forbidden, Malformed, NotFound
+from tools.models import Agent, Organization, Pin, Session, Tool, ToolVersion
+from tools.policy.people import may
+from tools.policy.visibility import visible_tool
+
+MOST_PINS = 200
+Pins = Mapping[str, str | None]
+
+
+def snapshot_for(caller: Caller, session: UUID | str | None = None) -> Snapshot:
+    """The catalog with the caller's pinned versions, and those of its session."""
+    base = registry.snapshot(caller.organization_id, caller.revision)
+    pins = dict(base.pins.get(caller.agent_id, {})) if caller.agent_id else {}
+    if session is not None:
+        pins |= _of_session(caller, session, base)
+    if not pins:
+        return base
+    key = frozenset(one.version_id for one in pins.values())
+    return base.remember(("pins", key), lambda: _with(base, pins))
+
+
+def pins_of(agent: Agent) -> dict[str, str]:
+    return _shown(Pin.objects.filter(agent=agent))
+
+
+def session_pins(session: Session) -> dict[str, str]:
+    return _shown(Pin.objects.filter(session=session))
+
+
+@transaction.atomic
+def set_pins(*, agent: Agent, pins: Pins, by: Actor) -> None:
+    """From the agent's next request on; None takes a pin away. Raises `NotFound`, `Conflict`."""
+    Organization.objects.next_revision(agent.organization_id)
+    before = pins_of(agent)
+    for name, label in _checked(pins).items():
+        tool = find_tool(agent.organization, name)
+        if label is None:
+            Pin.objects.filter(agent=agent, tool=tool).delete()
+            continue
+        version = _version(tool, label)
+        Pin.objects.update_or_create(agent=agent, tool=tool, defaults={"version": version})
+    said = {"before": {"pins": before}, "after": {"pins": pins_of(agent)}}
+    record(
+        Event.PIN_CHANGE, by=by, outcome=Outcome.CHANGED, subject=agent.slug, details=said
+    )  # fmt: skip
+
+
+def pin_session(*, session: Session, caller: Caller, pins: Pins) -> None:
+    """Raises `NotFound` for what the caller may not know, `Forbidden` for a version that asks less
+    of its caller than the one in use: only who may change tools goes back to that."""
+    snapshot = snapshot_for(caller)
+    for name, label in _checked(pins).items():
+        if label is None:
+            continue
+        current = visible_tool(caller, snapshot, name)
+        tool = Tool.objects.select_related("organization", "version").get(pk=current.id)
+        version = _version(tool, label)
+        if version.pk != current.version_id and not may(caller, "change_tool"):
+            _check_as_strict(current, version)
+        Pin.objects.create(session=session, tool=tool, version=version)
+
+
+def _check_as_strict(current: CatalogTool, version: ToolVersion) -> None:
+    now, then = current.definition.raw, version.definition
+    looser = (
+        set(now["required_permissions"]) - set(then["required_permissions"])
+        or (now["requires_confirmation"] and not then["requires_confirmation"])
+        or any(now[key] != then[key] for key in ("group", "available_in_states", "constraints"))
+        or float(now["cost_per_invocation"]) > float(then["cost_per_invocation"])
+    )
+    if looser:
+        raise Forbidden(
+            f"The version {version.label} of {current.name} asks less of its caller than the one "
+            "in use. Who may change tools may pin it.",
+            code="pin_not_allowed",
+        )
+
+
+def _of_session(caller: Caller, session: UUID | str, base: Snapshot) -> dict[UUID, CatalogTool]:
+    """None for a session that is not the caller's: whoever asks in it is refused elsewhere."""
+    try:
+        identifier = session if isinstance(session, UUID) else UUID(session)
+    except ValueError:
+        return {}
+    rows = Pin.objects.filter(
+        session_id=identifier,
+        session__organization_id=caller.organization_id,
+        session__user_id=caller.user_id,
+    ).select_related("tool", "version")
+    return {
+        row.tool_id: catalog_tool(row.tool, row.version, base.organization, base.keys)
+        for row in rows
+    }
+
+
+def _with(base: Snapshot, pins: Mapping[UUID, CatalogTool]) -> Snapshot:
+    """What stands beside a definition stays the tool's own: it is closed with its tool."""
+    tools = {
+        name: _pinned(tool, pins[tool.id]) if tool.id in pins else tool
+        for name, tool in base.tools.items()
+    }
+    return base.changed(tools=MappingProxyType(tools))
+
+
+def _pinned(tool: CatalogTool, pin: CatalogTool) -> CatalogTool:
+    return replace(
+        pin,
+        name=tool.name,
+        status=tool.status,
+        status_reason=tool.status_reason,
+        critical=tool.critical,
+        max_concurrency=tool.max_concurrency,
+    )
+
+
+def _version(tool: Tool, label: str) -> ToolVersion:
+    version = tool.versions.filter(label=label).first() if "\x00" not in label else None
+    if version is None:
+        raise NotFound(f"{tool.name} has no version {label[:40]!r}.", code="version_not_found")
+    check_version(tool, version)
+    return version
+
+
+def _checked(pins: Any) -> dict[str, str | None]:
+    """Raises `Malformed`."""
+    good = isinstance(pins, dict) and len(pins) <= MOST_PINS
+    if not good or not all(one is None or isinstance(one, str) for one in pins.values()):
+        raise Malformed(f"pins must be an object of at most {MOST_PINS} versions by tool names.")
+    if any("\x00" in name for name in pins):
+        raise Malformed("pins names no tool.")
+    return dict(pins)
+
+
+def _shown(rows: Any) -> dict[str, str]:
+    named = rows.order_by("tool__name").values_list("tool__name", "version__label")
+    return dict(named)
