@@ -43,12 +43,14 @@ def remove(directory: int) -> None:
 def empty(directory: int) -> None:
     """Remove everything below, however deep or wide, with two descriptors and no recursion.
 
-    What lies in a subdirectory is moved up, so that there never is a third floor.
+    What lies in a subdirectory is moved up, so that there never is a third floor. A run that
+    ends meanwhile removes its own: what is gone already is looked at no more.
     """
     fresh = (f".moved-{number}" for number in count())
     while subdirectories := _remove_files(directory):
         for name in subdirectories:
-            _flatten(directory, name, fresh.__next__)
+            with suppress(FileNotFoundError):
+                _flatten(directory, name, fresh.__next__)
 
 
 def _remove_files(directory: int) -> list[str]:
@@ -59,7 +61,8 @@ def _remove_files(directory: int) -> list[str]:
             if entry.is_dir(follow_symlinks=False):
                 left.append(entry.name)
             else:
-                os.unlink(entry.name, dir_fd=directory)
+                with suppress(FileNotFoundError):
+                    os.unlink(entry.name, dir_fd=directory)
     return left
 
 

@@ -1,4 +1,5 @@
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,21 @@ def test_a_root_of_somebody_else_is_refused(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(PermissionError):
         scratch.make_root(str(tmp_path / "link"))
+
+
+@pytest.mark.parametrize("step", ["chmod", "rename", "unlink"])
+def test_what_a_run_removes_meanwhile_is_not_missed(root, monkeypatch, step):
+    (root / "runs" / "one" / "below").mkdir(parents=True)
+    (root / "file").touch()
+    real, done = getattr(os, step), []
+
+    def late(*arguments, **options):
+        if not done:
+            done.append(step)
+            shutil.rmtree(root / "runs")
+            (root / "file").unlink(missing_ok=True)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(os, step, late)
+    scratch.make_root(str(root))
+    assert done and os.listdir(root) == []
