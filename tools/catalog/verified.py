@@ -32,6 +32,7 @@ def signed(
     try:
         return versions.authentic(
             organization=organization,
+            tool=version.tool_id,
             name=name,
             number=version.number,
             label=version.label,
