@@ -22,6 +22,7 @@ from tools.api.schema import CODE_TOOL, PAGING
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
+from tools.catalog.verified import check_current
 from tools.definitions.vocabulary import Category
 from tools.errors import Malformed
 from tools.policy import authorization, requests
@@ -126,6 +127,7 @@ class ToolDetail(CallerView):
         changes = self.given()
         self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
+        check_current(tool)
         assert tool.version is not None
         return self._change(name, actions.amended(tool.version.definition, changes))
 

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from audit.actions import Actor
 from tools.catalog.actions import register_tool, update_tool
+from tools.catalog.verified import check_current
 from tools.definitions.openapi import BadDocument, Draft, drafts
 from tools.definitions.openapi.drafts import SOURCE
 from tools.definitions.tool import Definition, read_definition
@@ -82,6 +83,7 @@ def _saved(
     if tool is None:
         register_tool(organization=organization, definition=draft.definition, by=by)
         return "created", []
+    check_current(tool)
     assert tool.version is not None
     before = tool.version.definition
     after = _merged(before, draft, group)

@@ -54,9 +54,9 @@ class Evidence:
         """A rollback comes before its key: nobody signs again what should not be in use."""
         if not verifies(tool, version, self.ever):
             return ALTERED
-        if version.pk == tool.version_id and tool.deleted_at is None:
-            if version.number < self.noted.numbers.get(tool.pk, 0):
-                return ROLLED_BACK
+        in_use = version.pk == tool.version_id and tool.deleted_at is None
+        if in_use and version.number < self.noted.numbers.get(tool.pk, 0):
+            return ROLLED_BACK
         return None if verifies(tool, version, self.keys) else DISTRUSTED
 
 

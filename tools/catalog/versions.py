@@ -67,7 +67,8 @@ def authentic(
     if public is None or definition.digest != version_digest:
         return False
     key = (
-        public.hex(), organization, str(tool), name, str(number), label, version_digest, origin, signature
+        public.hex(), organization, str(tool), name, str(number), label, version_digest, origin,
+        signature,
     )  # fmt: skip
     known = _authentic.get(key)
     if known is None:

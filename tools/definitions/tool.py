@@ -125,6 +125,14 @@ def in_order(definition: Definition) -> Definition:
     return shown
 
 
+def as_stored(definition: Any) -> Any:
+    """The same for what a person has to look at because it is no definition any more."""
+    try:
+        return in_order(definition)
+    except (KeyError, TypeError):
+        return definition
+
+
 @dataclass(frozen=True)
 class ToolDefinition:
     """A canonical definition as the road reads it."""

@@ -11,10 +11,12 @@ from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
 from tools.catalog import keys, newest, verification
+from tools.catalog.exporting import exported
 from tools.catalog.registry import registry
 from tools.catalog.verified import INVALID, signed
 from tools.definitions import signing
 from tools.errors import Conflict, Refused
+from tools.management import config_items
 from tools.models import Organization, Origin, SigningKey, Tool, ToolVersion
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +74,8 @@ def test_what_the_installations_key_signed_stays_good(organization):
     version = factories.tool(organization).version
     own = keys.installation_key()
     said = catalog.statement_of(
-        organization=organization.slug, tool=version.tool_id, name="echo", number=1, label=version.label,
+        organization=organization.slug, tool=version.tool_id, name="echo",
+        number=1, label=version.label,
         version_digest=version.digest, origin=version.origin, early=True,
     )  # fmt: skip
     edit(version, key_id=own.key_id, signature=own.sign(said))
@@ -107,7 +110,8 @@ def test_who_writes_the_database_alone_makes_no_key(organization):
         voucher=own.sign({"a": 1}),
     )  # fmt: skip
     said = catalog.statement_of(
-        organization=organization.slug, tool=version.tool_id, name="echo", number=1, label=version.label,
+        organization=organization.slug, tool=version.tool_id, name="echo",
+        number=1, label=version.label,
         version_digest=version.digest, origin=version.origin,
     )  # fmt: skip
     edit(version, key_id=own.key_id, signature=own.sign(said))
@@ -167,6 +171,38 @@ def test_a_deleted_tool_does_not_come_back_by_an_edit(
     write("UPDATE tools_tool SET deleted_at = NULL, status = 'active' WHERE id = %s", tool.pk)
     assert flaw(organization)
     assert verification.wrong_in(organization)[1][0].problem == "rolled_back"
+
+
+def test_what_was_rolled_back_is_not_handed_on(organization):
+    tool = factories.tool(organization)
+    first = tool.version
+    new = factories.definition(description="New.")
+    catalog.update_tool(tool=tool, definition=new, by=by(organization))
+    seen(organization)
+    write("UPDATE tools_tool SET version_id = %s WHERE id = %s", first.pk, tool.pk)
+    assert exported(organization).left_out == ["echo"]
+    tool = catalog.find_tool(organization, "echo")
+    with pytest.raises(Conflict):
+        config_items.value_of(tool)
+
+
+@pytest.mark.parametrize("definition", ["[]", "null", '{"name": "echo"}'])
+def test_a_person_can_look_at_what_is_no_definition_any_more(
+    organization, admin_api, admin_client, definition
+):
+    version = factories.tool(organization).version
+    edit(version, definition=definition)
+    registry.forget()
+    found = admin_api.get("/tools/echo/versions").json()["results"]
+    assert found[0]["definition"] == json.loads(definition)
+    assert admin_api.get("/tools/echo").json()["authentic"] is False
+    for method, path, body in (
+        ("patch", "/tools/echo", {"description": "x"}),
+        ("put", "/tools/echo", factories.definition(description="x")),
+    ):
+        assert getattr(admin_api, method)(path, body).status_code == 409
+    assert admin_api.get("/tools/echo/difference?from=1.0.0").status_code == 200
+    assert admin_client.get("/editor/echo/").status_code == 409
 
 
 def test_a_rollback_is_not_signed_again_with_its_distrusted_key(organization):
