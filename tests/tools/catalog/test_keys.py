@@ -173,6 +173,24 @@ def test_a_deleted_tool_does_not_come_back_by_an_edit(
     assert verification.wrong_in(organization)[1][0].problem == "rolled_back"
 
 
+def test_a_key_that_is_made_while_a_catalog_is_read_is_known(organization):
+    tool = factories.tool(organization)
+    new = factories.definition(description="New.")
+    done = []
+
+    def meanwhile(execute, sql, params, many, context):
+        if 'FROM "tools_tool"' in sql and not done:
+            done.append(sql)
+            keys.rotate_key(organization=organization, by=by(organization))
+            catalog.update_tool(tool=tool, definition=new, by=by(organization))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(meanwhile):
+        found = snapshot(organization).tools["echo"]
+    assert done
+    assert (found.version, found.flaw) == ("1.0.1", "")
+
+
 def test_what_was_rolled_back_is_not_handed_on(organization):
     tool = factories.tool(organization)
     first = tool.version
