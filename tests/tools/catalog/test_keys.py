@@ -191,6 +191,31 @@ def test_a_key_that_is_made_while_a_catalog_is_read_is_known(organization):
     assert (found.version, found.flaw) == ("1.0.1", "")
 
 
+@pytest.mark.parametrize("number", [2**53, -(2**53), 1e16, 1e300, -0.0, 5e-324, 0.1])
+def test_every_number_is_still_what_was_signed_when_the_database_gives_it_back(
+    organization, number
+):
+    factories.tool(organization, metadata={"number": number})
+    assert not flaw(organization)
+
+
+def test_a_patch_takes_nothing_back_that_was_said_meanwhile(organization, admin_api):
+    tool = factories.tool(organization)
+    stricter = tool.version.definition | {"requires_confirmation": True}
+    done = []
+
+    def meanwhile(execute, sql, params, many, context):
+        if sql.startswith('UPDATE "tools_organization"') and not done:
+            done.append(sql)
+            catalog.update_tool(tool=tool, definition=stricter, by=by(organization))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(meanwhile):
+        answer = admin_api.patch("/tools/echo", {"description": "New."})
+    assert done and answer.status_code == 200
+    assert (answer.json()["description"], answer.json()["requires_confirmation"]) == ("New.", True)
+
+
 def test_what_was_rolled_back_is_not_handed_on(organization):
     tool = factories.tool(organization)
     first = tool.version
