@@ -14,7 +14,7 @@ from tools.catalog.membership import Member
 from tools.catalog.profiles import written
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.names import WILDCARD
-from tools.definitions.tool import in_order
+from tools.definitions.tool import as_stored
 from tools.execution.usage import Figures, Usage
 from tools.models import (
     Agent,
@@ -76,7 +76,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
         "created_by": version.created_by,
         "change_note": version.note,
         "origin": version.origin,
-        "definition": in_order(version.definition),
+        "definition": as_stored(version.definition),
     }
 
 

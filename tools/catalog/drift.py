@@ -15,7 +15,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.actions import changing, read, update_tool
 from tools.definitions.differences import Difference, differences
-from tools.definitions.tool import digest, in_order
+from tools.definitions.tool import as_stored, digest
 from tools.errors import Conflict, NotFound
 from tools.models import Decision, OnDrift, Tool, ToolStatus, UpstreamChange
 
@@ -54,7 +54,7 @@ def difference_of(change: UpstreamChange) -> list[Difference]:
     """Field by field, against the version that is approved now."""
     version = change.tool.version
     assert version is not None
-    return differences(in_order(version.definition), in_order(change.seen))
+    return differences(as_stored(version.definition), as_stored(change.seen))
 
 
 @transaction.atomic

@@ -77,14 +77,14 @@ def distrust_key(*, organization: Organization, key_id: str, by: Actor) -> Signi
     """
     Organization.objects.next_revision(organization.pk)
     row = find_key(organization, key_id)
-    if row.distrusted_at is not None:
+    if row.distrusted_at is not None and key_id in newest.newest.of(organization.pk).distrusted:
         return row
     before, now = _written(row), timezone.now()
     try:
         newest.append(organization.pk, [f"distrust {row.key_id}"])
     except OSError as error:
         raise Unavailable(f"The directory of keys cannot be written: {error.strerror}.") from None
-    row.retired_at, row.distrusted_at = row.retired_at or now, now
+    row.retired_at, row.distrusted_at = row.retired_at or now, row.distrusted_at or now
     row.save(update_fields=["retired_at", "distrusted_at"])
     _record(Event.SIGNING_KEY_DISTRUST, row, by, before)
     return row

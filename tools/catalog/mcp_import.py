@@ -11,7 +11,7 @@ from audit.actions import Actor, record
 from audit.changes import difference as changes_between
 from audit.events import Event, Outcome
 from tools.catalog import drift, mcp_health
-from tools.catalog.actions import register_tool, update_tool
+from tools.catalog.actions import changing, register_tool, update_tool
 from tools.catalog.mcp_catalog import CatalogServer, Values, catalog_server
 from tools.catalog.mcp_definitions import UPSTREAM, definition_of, renewed
 from tools.catalog.mcp_servers import tools_of
@@ -202,6 +202,7 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
             definition.pop("input_schema")
         register_tool(organization=row.organization, definition=definition, by=by)
         return "created"
+    existing = changing(existing)  # what people decide meanwhile stands
     assert existing.version is not None
     before = existing.version.digest
     tool = update_tool(tool=existing, definition=renewed(row.name, existing, raw, wanted), by=by)

@@ -8,6 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from tools.catalog.actions import find_tool, register_tool, update_tool
+from tools.catalog.verified import check_current
 from tools.definitions.implementations import READERS
 from tools.definitions.tool import Definition, in_order, read_definition
 from tools.definitions.vocabulary import ToolType
@@ -42,6 +43,7 @@ def write_tool(request: PageRequest) -> HttpResponseBase:
 def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
+    check_current(tool)
     assert tool.version is not None
     definition = in_order(tool.version.definition)
     if tool.type == ToolType.BUILTIN:

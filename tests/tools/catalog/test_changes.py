@@ -22,7 +22,8 @@ def snapshot(organization):
 
 def authentic(place, version, **changes):
     facts = {
-        "organization": place.slug, "name": version.tool.name, "number": version.number,
+        "organization": place.slug, "tool": version.tool_id, "name": version.tool.name,
+        "number": version.number,
         "label": version.label, "definition": ToolDefinition(version.definition),
         "version_digest": version.digest, "origin": version.origin,
         "signature": version.signature, "key_id": version.key_id, "keys": keys_of(place.pk),

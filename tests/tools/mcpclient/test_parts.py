@@ -132,3 +132,9 @@ def test_what_is_quoted_is_bounded_and_plain():
     assert quoted("a\x1b[31m\u202e") == "a\ufffd[31m\ufffd"
     assert len(quoted("x" * 10_000)) < 2_100
     assert quoted({"a": 1}) == ""
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**53), 1e300])
+def test_a_tool_with_a_number_beyond_those_of_the_canonical_form_has_a_digest(number):
+    tool = read_tool({"name": "a", "inputSchema": {"type": "object", "maximum": number}})
+    assert tool.digest.startswith("sha256:")
