@@ -74,6 +74,17 @@ def test_a_patch_changes_one_field_in_any_dialect(admin_api, organization, chang
     assert response.json()["version"] == label
 
 
+def test_after_the_greatest_label_that_may_be_asked_for_more_follow(admin_api, organization):
+    factories.tool(organization, version="999999999.0.0")
+    labels = [
+        admin_api.patch("/tools/echo", {"requires_confirmation": held}).json()["version"]
+        for held in (True, False, True)
+    ]
+    assert labels == ["1000000000.0.0", "1000000000.1.0", "1000000001.0.0"]
+    answer = admin_api.patch("/tools/echo", {"description": "x", "version": "1000000002.0.0"})
+    assert answer.json()["details"]["errors"][0]["field"] == "version"
+
+
 def test_a_version_may_be_named_once(organization):
     tool = factories.tool(organization, version="2.0.0")
     by = factories.by(organization)

@@ -216,6 +216,17 @@ def test_a_patch_takes_nothing_back_that_was_said_meanwhile(organization, admin_
     assert (answer.json()["description"], answer.json()["requires_confirmation"]) == ("New.", True)
 
 
+def test_an_edit_of_an_earlier_version_makes_nobody_answer_for_its_code(organization):
+    tool = factories.tool(organization, metadata={"origin": "agent"})
+    assert tool.version.origin == Origin.AGENT
+    first = tool.version
+    other = factories.definition(implementation={"source": "def main(p):\n    return 2\n"})
+    tool = catalog.update_tool(tool=tool, definition=other, by=by(organization))
+    edit(first, origin="person")
+    tool = catalog.update_tool(tool=tool, definition=factories.definition(), by=by(organization))
+    assert tool.version.origin == Origin.IMPORT
+
+
 def test_what_was_rolled_back_is_not_handed_on(organization):
     tool = factories.tool(organization)
     first = tool.version
