@@ -24,6 +24,7 @@ UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
 _WITHDRAWN = "withdrawn"
 _BLOCK_MS = 250  # how long a cancelled call may wait to be seen
 _AT_ONCE = 50
+LONGEST_LEASE_S = 3_600.0
 _PATIENCE_S = 5.0  # for a service that is started anew while a request waits
 _NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
 
@@ -42,12 +43,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What the broker knows of a queue. `served`: digests of announcements, with seconds left."""
+    """What the broker knows of a queue. No lease is longer than `LONGEST_LEASE_S`; of one below 0
+    nothing is left."""
 
     waiting: int
     processes: int
-    lease_s: float  # how much longer somebody is believed to take requests; below 0 nobody is
-    served: dict[str, float]
+    lease_s: float  # how much longer somebody is believed to take requests
+    served_s: float  # how much longer some process is believed to stand for the announcement
 
 
 class Client:
@@ -83,13 +85,13 @@ class Client:
                 check()
         return gathering.text
 
-    def life(self, queue: Queue) -> Life:
-        """Raises `redis.RedisError`."""
+    def life(self, queue: Queue, digest: str = "") -> Life:
+        """`digest` is of an announcement. Raises `redis.RedisError`."""
         keys = (queue.requests, queue.accepting, queue.served)
-        waiting, processes, last, now, served = self._redis.eval(scripts.LIFE, 3, *keys)
-        pairs = zip(served[::2], served[1::2], strict=True)
-        left = {digest: (float(till) - float(now)) / 1000 for digest, till in pairs}
-        return Life(waiting, processes, (float(last) - float(now)) / 1000, left)
+        found = self._redis.eval(scripts.LIFE, len(keys), *keys, digest)
+        waiting, processes, accepting, now, served = found
+        lease_s, served_s = (_left_s(till, now) for till in (accepting, served))
+        return Life(waiting, processes, lease_s, served_s)
 
     def close(self) -> None:
         self._redis.close()
@@ -219,6 +221,11 @@ class _Sent:
     entry: str = ""
     dead: int = 0
     alone_since: float = 0.0
+
+
+def _left_s(till: str, now: str) -> float:
+    """Services write these times: any number, and infinity too."""
+    return min(LONGEST_LEASE_S, max(-LONGEST_LEASE_S, (float(till) - float(now)) / 1000))
 
 
 def _nothing() -> None:
