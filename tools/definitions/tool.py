@@ -4,7 +4,6 @@
 and means the same wherever it is read; its digest identifies it.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -13,8 +12,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-import rfc8785
-
+from audit import canonical
 from sandbox.spec import Language
 from tools.definitions import (
     descriptors,
@@ -106,7 +104,7 @@ def read_definition(raw: Any) -> Definition:
 
 def digest(definition: Definition) -> str:
     """`sha256:` and the hash of the canonical JSON (RFC 8785) of a canonical definition."""
-    return "sha256:" + hashlib.sha256(rfc8785.dumps(definition)).hexdigest()
+    return "sha256:" + canonical.commitment(definition)
 
 
 def passed_on(definition: Definition) -> bool:

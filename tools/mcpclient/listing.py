@@ -1,11 +1,9 @@
 """What a server lists, bounded, and what identifies a tool of it."""
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-import rfc8785
-
+from audit import canonical
 from tools.mcpclient.errors import Unusable
 from tools.mcpclient.messages import Message
 
@@ -49,7 +47,7 @@ class Listing:
 
 
 def digest_of(raw: dict[str, Any]) -> str:
-    return "sha256:" + hashlib.sha256(rfc8785.dumps(raw)).hexdigest()
+    return "sha256:" + canonical.commitment(raw)
 
 
 def read_tool(raw: Any) -> UpstreamTool:
