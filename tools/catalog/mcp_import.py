@@ -12,6 +12,7 @@ from audit.changes import difference as changes_between
 from audit.events import Event, Outcome
 from tools.catalog import drift, mcp_health
 from tools.catalog.actions import register_tool, update_tool
+from tools.catalog.masking import Mask, of_values
 from tools.catalog.mcp_catalog import CatalogServer, Values, catalog_server
 from tools.catalog.mcp_definitions import UPSTREAM, definition_of, renewed
 from tools.catalog.mcp_servers import tools_of
@@ -58,16 +59,22 @@ def of_row(row: McpServer) -> CatalogServer:
 def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
     """List the server's tools now and keep the list. Raises `Unavailable`; then nothing of what
     was known is forgotten, and the row says since when the server does not answer."""
+    mask = Mask(())
     try:
         endpoint = endpoint_of(of_row(row), owner)
+        mask = of_values(endpoint.secrets)
         listing = hub().tools(endpoint, PATIENCE_S)
     except (UpstreamFailure, Stopped) as problem:
         said = "It did not answer in time." if isinstance(problem, Stopped) else str(problem)
+        said = mask.quotation(said)
         mcp_health.note_dead(row.pk, said)
         raise Unavailable(said, code="mcp_server_unavailable", server=row.name) from None
     tools = [listing.tools[name].raw for name in sorted(listing.tools)]
     if len(json.dumps(tools)) > MOST_BYTES:
         message = f"The list of the MCP server {row.name} is longer than {MOST_BYTES} bytes."
+        raise Unavailable(message, code="mcp_server_unavailable", server=row.name)
+    if mask.value(tools) != tools:
+        message = f"The list of the MCP server {row.name} repeats a credential it is called with."
         raise Unavailable(message, code="mcp_server_unavailable", server=row.name)
     return _keep(row, tools, hub().version(endpoint), by)
 

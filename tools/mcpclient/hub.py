@@ -34,13 +34,14 @@ Over = Callable[[], bool]
 class Endpoint:
     """A server as one holder of credentials reaches it. `key` names server, holder and all that
     was configured: with another configuration it is another endpoint. `make` is called in the
-    loop."""
+    loop. `secrets` are what it is called with, and nobody may be shown."""
 
     server: str
     key: str
     make: Callable[[], Channel] = field(repr=False, compare=False)
     remembered: str = ""
     fresh_s: float = 30.0
+    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
 
 class Stopped(Exception):
