@@ -84,8 +84,11 @@ class _Watch:
                 self._pass_on()
 
     def _pass_on(self) -> None:
-        while self.tell is not None and not self.words.empty():
-            self.tell(self.words.get_nowait())
+        """What is there now: who talks on meanwhile does not keep us from looking at the time."""
+        for _ in range(self.words.qsize()):
+            words = self.words.get_nowait()
+            if self.tell is not None:
+                self.tell(words)
 
 
 @dataclass

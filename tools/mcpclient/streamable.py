@@ -26,7 +26,7 @@ from tools.mcpclient.messages import (
     answers,
     is_answer,
     notification_bytes,
-    parsed,
+    parsed_aside,
     request_bytes,
     result_of,
 )
@@ -142,8 +142,7 @@ class Streamable:
 
     async def _read(self, answer: Answer, request: Request, version: str, hear: Hear) -> Message:
         if answer.kind == _JSON:
-            raw = await answer.whole()
-            message = await asyncio.to_thread(parsed, raw) if len(raw) > 1 << 18 else parsed(raw)
+            message = await parsed_aside(await answer.whole())
             if not answers(message, request):
                 raise Unusable("The MCP server answered something else than was asked.")
             return message
@@ -188,7 +187,7 @@ class Streamable:
             for event in events.feed(piece):
                 if event.kind != "message":
                     continue
-                message = parsed(event.data)
+                message = await parsed_aside(event.data)
                 if answers(message, request):
                     return message
                 if is_answer(message):
@@ -205,7 +204,7 @@ async def _error_in(answer: Answer, request: Request) -> Answered | None:
     if answer.kind != _JSON:
         return None
     try:
-        message = parsed(raw)
+        message = await parsed_aside(raw)
         if answers(message, request):
             result_of(message)
     except Answered as error:
