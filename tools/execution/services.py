@@ -38,6 +38,7 @@ def ear() -> Ear:
 def look() -> None:
     """Without a broker nothing is heard, and nobody is taken for silent."""
     try:
+        ear().teach()
         hear()
         note_leases()
     except redis.RedisError as error:

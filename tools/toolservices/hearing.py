@@ -6,6 +6,7 @@ from typing import Any
 import redis
 
 from toolcrib_service.announcing import MOST
+from toolcrib_service.scripts import LOADED
 from toolcrib_service.wire import announcements
 from tools.toolservices import scripts
 
@@ -44,6 +45,11 @@ class Ear:
             for slug, entries in zip(slugs, found, strict=True)
             if isinstance(entries, list) and entries
         }
+
+    def teach(self) -> None:
+        """The broker knows what services may run there; after it was started anew it does not."""
+        for script in LOADED:
+            self._redis.script_load(script)
 
     def forget(self, organization: str, entries: Iterable[str]) -> None:
         self._redis.xdel(announcements(organization), *entries)
