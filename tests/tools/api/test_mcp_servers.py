@@ -254,3 +254,28 @@ def test_another_organizations_server_is_not_there(admin_api, organization, far)
     strange = Api(factories.token(eve, scopes=["read", "manage"]))
     assert strange.get(far).status_code == 404
     assert strange.get(PLACE).json()["results"] == []
+
+
+@pytest.mark.parametrize("headers", [{}, {"headers": {"X-Key": MASK}}])
+def test_a_value_that_is_kept_goes_to_no_other_host(admin_api, organization, headers):
+    said = {"name": "far", "url": "https://mcp.example/mcp", "headers": {"X-Key": "swordfish"}}
+    assert admin_api.post(PLACE, said).status_code == 201
+    moved = {"url": "https://evil.example/mcp"} | headers
+    assert wrong(admin_api.patch(f"{PLACE}/far", moved)) == {"headers"}
+    same = admin_api.patch(f"{PLACE}/far", {"url": "https://mcp.example/other"} | headers)
+    assert same.status_code == 200
+    anew = moved | {"headers": {"X-Key": "another"}}
+    assert admin_api.patch(f"{PLACE}/far", anew).status_code == 200
+    server = catalog_servers(organization.pk)["far"]
+    assert opened_values(server.own, organization.pk)[0] == {"X-Key": "another"}
+
+
+def test_what_callers_keep_for_a_server_goes_to_no_other_host(admin_api):
+    said = {"name": "far", "url": "https://mcp.example/mcp", "credential_scope": "agent"}
+    admin_api.post(PLACE, said)
+    owner = f"{PLACE}/far/credentials/agent:magpie"
+    assert admin_api.put(owner, {"headers": {"X-Key": "swordfish"}}).status_code == 200
+    moved = {"url": "https://evil.example/mcp"}
+    assert wrong(admin_api.patch(f"{PLACE}/far", moved)) == {"url"}
+    assert admin_api.delete(owner).status_code == 204
+    assert admin_api.patch(f"{PLACE}/far", moved).status_code == 200
