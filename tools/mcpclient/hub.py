@@ -14,7 +14,7 @@ from typing import Any
 from tools.mcpclient.breaker import Breaker
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.client import Client
-from tools.mcpclient.errors import Lost, NeverBegan, UpstreamFailure
+from tools.mcpclient.errors import Busy, Lost, NeverBegan, UpstreamFailure
 from tools.mcpclient.listing import Listing, UpstreamTool
 from tools.mcpclient.loop import Loop
 from tools.mcpclient.messages import Request
@@ -178,8 +178,11 @@ class Hub:
             if watch.request.sent:
                 raise
             raise NeverBegan(str(problem)) from None
-        except NeverBegan:
-            breaker.failed()
+        except NeverBegan as problem:
+            if isinstance(problem, Busy):
+                breaker.succeeded()
+            else:
+                breaker.failed()
             raise
         except UpstreamFailure:
             breaker.succeeded()

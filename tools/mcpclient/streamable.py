@@ -10,6 +10,7 @@ from tools.mcpclient.challenge import read_challenge
 from tools.mcpclient.channel import Hear
 from tools.mcpclient.errors import (
     Answered,
+    Busy,
     Lost,
     NeverBegan,
     SessionGone,
@@ -131,7 +132,8 @@ class Streamable:
             message = f"The MCP server refused our credentials (status {status})."
             raise Unauthorized(message, read_challenge(answer.headers.get("www-authenticate", "")))
         if status in {429, 503}:
-            raise NeverBegan(f"The MCP server takes no calls just now (status {status}).")
+            refusal = Busy if status == 429 else NeverBegan
+            raise refusal(f"The MCP server takes no calls just now (status {status}).")
         if status in {502, 504}:
             raise Lost(f"What is before the MCP server lost its answer (status {status}).")
         if error is not None:
