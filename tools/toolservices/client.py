@@ -17,13 +17,14 @@ import redis
 
 from toolcrib_service.wire import KEPT_MS, MAX_REQUEST, Queue, Request
 from tools.toolservices import scripts
-from tools.toolservices.answers import Gathering
+from tools.toolservices.answers import INVALID, Gathering
+from tools.toolservices.bounded import Parser, TooMuch
 from tools.toolservices.endings import Cancelled, Failed, Lost, NotBegun, TimedOut
 
 UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
 _WITHDRAWN = "withdrawn"
 _BLOCK_MS = 250  # how long a cancelled call may wait to be seen
-_AT_ONCE = 50
+_AT_ONCE = 10  # answers of a service, each as long as one may be, are less than is read at once
 LONGEST_LEASE_S = 3_600.0
 _PATIENCE_S = 5.0  # for a service that is started anew while a request waits
 _NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
@@ -59,7 +60,7 @@ class Client:
         self._most_waiting = most_waiting
         self._redis: Any = redis.Redis.from_url(
             url, protocol=2, decode_responses=True, encoding_errors="replace",
-            socket_timeout=10, socket_connect_timeout=2,
+            socket_timeout=10, socket_connect_timeout=2, parser_class=Parser,
         )  # fmt: skip
 
     def call(
@@ -155,6 +156,8 @@ class Client:
                 for entry, fields in entries:
                     sent.last = entry
                     gathering.take(fields)
+            except TooMuch:
+                raise Failed(INVALID, "The service answered more at once than is read.") from None
             except redis.RedisError:
                 time.sleep(_BLOCK_MS / 1000)
                 yield _nothing

@@ -23,10 +23,10 @@ return {'sent', first, entry}
 STATE = (
     NOW
     + """
-local holder = redis.call('GET', KEYS[2])
-local till = holder and redis.call('ZSCORE', KEYS[3], holder)
+local holder = redis.call('GETRANGE', KEYS[2], 0, 500)
+local till = holder ~= '' and redis.call('ZSCORE', KEYS[3], holder)
 local lives = till and tonumber(till) > now
-return {redis.call('EXISTS', KEYS[1]), holder or '', lives and 1 or 0,
+return {redis.call('EXISTS', KEYS[1]), holder, lives and 1 or 0,
   redis.call('ZCOUNT', KEYS[4], whole(now), '+inf')}
 """
 )
@@ -56,7 +56,7 @@ LISTEN = """
 local found = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', ARGV[1])
 for _, entry in ipairs(found) do
   local size = 0
-  for _, text in ipairs(entry[2]) do size = size + #text end
+  for _, text in ipairs(entry[2]) do size = size + #text + 64 end
   if size > tonumber(ARGV[2]) then entry[2] = {} end
 end
 return found
