@@ -110,7 +110,7 @@ def difference(row: McpServer) -> list[dict[str, Any]]:
         found.append(_entry(tool, implementation, approved, seen))
     found += [
         {"tool": name, "name": None, "change": "new", "fields": _fields({}, raw)}
-        | {"suggested": suggested(raw)}
+        | {"suggested": suggested(raw), "digest": digest_of(raw)}
         for name, raw in listed.items()
         if name not in taken
     ]
@@ -127,7 +127,7 @@ def _entry(tool: Tool, implementation: Any, approved: Any, seen: Any) -> dict[st
         change = "same" if digest_of(seen) == pin else "changed"
     fields = _fields(approved or {}, seen or {}) if change == "changed" else []
     entry = {"tool": implementation["tool"], "name": tool.name, "change": change, "fields": fields}
-    return entry | {"suggested": suggested(seen or {})}
+    return entry | {"suggested": suggested(seen or {}), "digest": seen and digest_of(seen)}
 
 
 def _fields(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
@@ -182,7 +182,10 @@ def _imported(row: McpServer, listed: dict[str, Any], item: Any, by: Actor) -> I
     if there not in listed:
         flaw = {"field": "tool", "message": "is not in the server's latest list"}
         return Item(there[:128], str(name)[:128], "refused", [flaw])
-    unknown = sorted(set(item) - {"tool", "name", "arguments", *TIGHTENED})
+    if item.get("digest", digest_of(listed[there])) != digest_of(listed[there]):
+        flaw = {"field": "digest", "message": "is of what was read; the list says otherwise now"}
+        return Item(there, str(name)[:128], "refused", [flaw])
+    unknown = sorted(set(item) - {"tool", "name", "digest", "arguments", *TIGHTENED})
     if unknown:
         flaws = [{"field": one[:60], "message": "is not known here"} for one in unknown]
         return Item(there, str(name)[:128], "refused", flaws)
