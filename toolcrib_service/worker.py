@@ -175,9 +175,9 @@ class Worker:
 
     def _take(self, entry: str, fields: Mapping[str, str]) -> None:
         if self._stopping.is_set():
-            keys = (self.queue.requests,)
             flat = [word for pair in fields.items() for word in pair]
-            scripts.run(self._redis, scripts.GIVE_BACK, keys, GROUP, entry, *flat)
+            place = (self.queue.requests,)
+            scripts.run(self._redis, scripts.GIVE_BACK, place, GROUP, entry, *flat)
             return
         try:
             request = Request.read(fields)

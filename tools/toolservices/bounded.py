@@ -34,5 +34,5 @@ class _Buffer(SocketBuffer):
 
 class Parser(_RESP2Parser):
     def on_connect(self, connection: Any) -> None:
-        super().on_connect(connection)
-        self._buffer = _Buffer(self._sock, self.socket_read_size, connection.socket_timeout)
+        super().on_connect(connection)  # type: ignore[no-untyped-call]
+        self._buffer = _Buffer(connection._sock, self.socket_read_size, connection.socket_timeout)
