@@ -60,7 +60,10 @@ class Worker:
     def start(self) -> None:
         """Raises `redis.RedisError` where the broker cannot be used."""
         self._make_group()
-        self._beat()
+        try:
+            self._beat()
+        except redis.exceptions.NoPermissionError:
+            log.warning("Toolcrib has not loaded its scripts at the broker yet; it is waited for")
         for thread in (self._heart, *self._readers):
             thread.start()
 
@@ -100,7 +103,7 @@ class Worker:
         keys = (queue.accepting, queue.alive, queue.served)
         digest = self._announcer.digest if self._announcer else ""
         said = (self.name, round(self.lease_s * 1000), int(accepting), digest)
-        self._redis.eval(scripts.BEAT, len(keys), *keys, *said)
+        scripts.run(self._redis, scripts.BEAT, keys, *said)
 
     def _announce(self) -> None:
         if self._announcer is not None:
@@ -173,7 +176,8 @@ class Worker:
     def _take(self, entry: str, fields: Mapping[str, str]) -> None:
         if self._stopping.is_set():
             flat = [word for pair in fields.items() for word in pair]
-            self._redis.eval(scripts.GIVE_BACK, 1, self.queue.requests, GROUP, entry, *flat)
+            place = (self.queue.requests,)
+            scripts.run(self._redis, scripts.GIVE_BACK, place, GROUP, entry, *flat)
             return
         try:
             request = Request.read(fields)
@@ -184,7 +188,7 @@ class Worker:
             return
         keys = (self.queue.requests, self.queue.claim(request.id))
         said = (GROUP, entry, self.name, request.deadline_ms, MOST_S * 1000)
-        left_ms = self._redis.eval(scripts.TAKE, len(keys), *keys, *said)
+        left_ms = scripts.run(self._redis, scripts.TAKE, keys, *said)
         if left_ms > 0:
             self._perform(Call(request, left_ms / 1000))
 

@@ -13,6 +13,7 @@ from sandbox.egress.grammar import Url
 from tools.catalog.groups import note_groups
 from tools.catalog.listed import Listed
 from tools.catalog.mcp_values import (
+    MASK,
     Unreadable,
     opened_secrets,
     read_values,
@@ -168,7 +169,10 @@ def _write(row: McpServer, raw: Any) -> None:
     fields = Listed(raw, [])
     fields.known({*_FIELDS, *_SHOWN})
     _write_name(row, fields)
+    before = _whom(row)
     _write_place(row, fields)
+    if not row._state.adding and _whom(row) != before:
+        _check_moved(row, fields)
     _write_policy(row, fields)
     _write_values(row, fields, row)
     if fields.flaws:
@@ -218,6 +222,27 @@ def _check_url(row: McpServer, fields: Listed) -> None:
         Url.parse(row.url)
     except MalformedUrl as flaw:
         fields.wrong("url", f"is {flaw}")
+
+
+def _whom(row: McpServer) -> tuple[object, ...]:
+    """Who is told the values that are kept."""
+    if row.transport == Transport.STDIO:
+        return (row.command,)
+    try:
+        url = Url.parse(row.url)
+    except MalformedUrl:
+        return ()
+    return url.scheme, url.host, url.port
+
+
+def _check_moved(row: McpServer, fields: Listed) -> None:
+    """Values that nobody can read are not sent to somebody else instead: they are written anew."""
+    for name, kept in (("headers", row.headers), ("env", row.env)):
+        given = fields.raw.get(name)
+        if kept and (not isinstance(given, dict) or MASK in given.values()):
+            fields.wrong(name, "must be given anew: the server is another one now")
+    if row.credentials.exists():
+        fields.wrong("url", "is another server's; delete the credentials of callers first")
 
 
 def _write_policy(row: McpServer, fields: Listed) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from tools.mcpclient.breaker import Breaker
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.client import Client
-from tools.mcpclient.errors import Lost, NeverBegan, UpstreamFailure
+from tools.mcpclient.errors import Busy, Lost, NeverBegan, UpstreamFailure
 from tools.mcpclient.listing import Listing, UpstreamTool
 from tools.mcpclient.loop import Loop
 from tools.mcpclient.messages import Request
@@ -34,13 +34,14 @@ Over = Callable[[], bool]
 class Endpoint:
     """A server as one holder of credentials reaches it. `key` names server, holder and all that
     was configured: with another configuration it is another endpoint. `make` is called in the
-    loop."""
+    loop. `secrets` are what it is called with, and nobody may be shown."""
 
     server: str
     key: str
     make: Callable[[], Channel] = field(repr=False, compare=False)
     remembered: str = ""
     fresh_s: float = 30.0
+    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
 
 class Stopped(Exception):
@@ -83,8 +84,11 @@ class _Watch:
                 self._pass_on()
 
     def _pass_on(self) -> None:
-        while self.tell is not None and not self.words.empty():
-            self.tell(self.words.get_nowait())
+        """What is there now: who talks on meanwhile does not keep us from looking at the time."""
+        for _ in range(self.words.qsize()):
+            words = self.words.get_nowait()
+            if self.tell is not None:
+                self.tell(words)
 
 
 @dataclass
@@ -174,8 +178,11 @@ class Hub:
             if watch.request.sent:
                 raise
             raise NeverBegan(str(problem)) from None
-        except NeverBegan:
-            breaker.failed()
+        except NeverBegan as problem:
+            if isinstance(problem, Busy):
+                breaker.succeeded()
+            else:
+                breaker.failed()
             raise
         except UpstreamFailure:
             breaker.succeeded()

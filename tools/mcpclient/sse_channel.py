@@ -9,7 +9,7 @@ from sandbox.egress.grammar import Malformed, Url
 from tools.mcpclient.duplex import Duplex, never_usable
 from tools.mcpclient.errors import Lost, NeverBegan, NotAllowed, Unusable, UpstreamFailure
 from tools.mcpclient.http import Headers, Origin
-from tools.mcpclient.messages import parsed
+from tools.mcpclient.messages import parsed_aside
 from tools.mcpclient.sse import Events
 
 _BEGINS_WITHIN_S = 10.0
@@ -86,7 +86,9 @@ class Sse(Duplex):
                 for event in events.feed(piece):
                     if event.kind == "endpoint" and not address.done():
                         address.set_result(self._target(event.data))
-                    elif event.kind == "message" and await self._take(parsed(event.data)):
+                    elif event.kind == "message" and await self._take(
+                        await parsed_aside(event.data)
+                    ):
                         events.forgive()
 
     def _target(self, data: bytes) -> str:

@@ -10,6 +10,7 @@ from tools.mcpclient.challenge import read_challenge
 from tools.mcpclient.channel import Hear
 from tools.mcpclient.errors import (
     Answered,
+    Busy,
     Lost,
     NeverBegan,
     SessionGone,
@@ -26,7 +27,7 @@ from tools.mcpclient.messages import (
     answers,
     is_answer,
     notification_bytes,
-    parsed,
+    parsed_aside,
     request_bytes,
     result_of,
 )
@@ -131,7 +132,8 @@ class Streamable:
             message = f"The MCP server refused our credentials (status {status})."
             raise Unauthorized(message, read_challenge(answer.headers.get("www-authenticate", "")))
         if status in {429, 503}:
-            raise NeverBegan(f"The MCP server takes no calls just now (status {status}).")
+            refusal = Busy if status == 429 else NeverBegan
+            raise refusal(f"The MCP server takes no calls just now (status {status}).")
         if status in {502, 504}:
             raise Lost(f"What is before the MCP server lost its answer (status {status}).")
         if error is not None:
@@ -142,8 +144,7 @@ class Streamable:
 
     async def _read(self, answer: Answer, request: Request, version: str, hear: Hear) -> Message:
         if answer.kind == _JSON:
-            raw = await answer.whole()
-            message = await asyncio.to_thread(parsed, raw) if len(raw) > 1 << 18 else parsed(raw)
+            message = await parsed_aside(await answer.whole())
             if not answers(message, request):
                 raise Unusable("The MCP server answered something else than was asked.")
             return message
@@ -188,7 +189,7 @@ class Streamable:
             for event in events.feed(piece):
                 if event.kind != "message":
                     continue
-                message = parsed(event.data)
+                message = await parsed_aside(event.data)
                 if answers(message, request):
                     return message
                 if is_answer(message):
@@ -205,7 +206,7 @@ async def _error_in(answer: Answer, request: Request) -> Answered | None:
     if answer.kind != _JSON:
         return None
     try:
-        message = parsed(raw)
+        message = await parsed_aside(raw)
         if answers(message, request):
             result_of(message)
     except Answered as error:

@@ -197,4 +197,5 @@ def _execute(caller: Caller, attempt: Attempt, call: Call, wait_s: float) -> Non
         refused = Execution.objects.filter(pk=recorded).first() if recorded else None
         attempt.execution = shown_execution(refused) if refused else None
     else:
-        attempt.execution = shown_execution(execution)
+        written = Execution.objects.get(pk=execution.pk)  # its times are the database's
+        attempt.execution = shown_execution(written)

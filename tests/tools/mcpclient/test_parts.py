@@ -134,7 +134,7 @@ def test_what_is_quoted_is_bounded_and_plain():
     assert quoted({"a": 1}) == ""
 
 
-@pytest.mark.parametrize("number", [2**53, -(2**53), 1e300])
-def test_a_tool_with_a_number_beyond_those_of_the_canonical_form_has_a_digest(number):
-    tool = read_tool({"name": "a", "inputSchema": {"type": "object", "maximum": number}})
-    assert tool.digest.startswith("sha256:")
+@pytest.mark.parametrize("number", [2**53, -(2**53), -0.0, 1e308])
+def test_a_digest_is_of_any_number_that_a_server_may_send(number):
+    schema = {"type": "object", "properties": {"a": {"maximum": number}}}
+    assert read_tool({"name": "t", "inputSchema": schema}).digest

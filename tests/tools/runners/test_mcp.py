@@ -8,12 +8,13 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.stubs.mcp import mcp_serving, text
+from tests.stubs.mcp import Error, mcp_serving, text
 from tests.stubs.web import Held, Raw, Reply
 from tests.tools.waiting import until
 from tools.catalog import mcp_import, mcp_servers
 from tools.catalog.actions import register_tool
 from tools.catalog.upstreams import hub
+from tools.errors import Unavailable
 from tools.execution.pipeline import perform
 from tools.models import Execution, McpServer
 from tools.models import Tool as ToolRow
@@ -267,6 +268,61 @@ def test_a_server_that_dies_is_shown_as_dead_and_since_when(agent, server, stub)
     row = McpServer.objects.get(pk=server.pk)
     assert row.dead_since is not None
     assert "503" in row.last_error
+
+
+SECRET = "swordfish-and-more"
+
+
+@pytest.fixture
+def told(server):
+    """The server, which is called with a secret from now on."""
+    by = factories.by(server.organization)
+    changes = {"headers": {"Authorization": f"Bearer {SECRET}"}}
+    return mcp_servers.change_server(row=server, changes=changes, by=by)
+
+
+def _progress(message):
+    token = message["params"]["_meta"]["progressToken"]
+    params = {"progressToken": token, "progress": 1, "message": f"with {SECRET}"}
+    return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        lambda given: text(f"you sent Bearer {SECRET}"),
+        lambda given: text("", structuredContent={SECRET: [SECRET.encode().hex()]}),
+        lambda given: text(f"no: {SECRET}", isError=True),
+        lambda given: text("x" * 1_990 + SECRET, isError=True),
+        lambda given: (_ for _ in ()).throw(Error(-1, f"no: {SECRET}")),
+        lambda given: (_ for _ in ()).throw(Error(-1, "x" * 1_990 + SECRET)),
+    ],
+    ids=["text", "structured", "failed", "failed-and-cut", "error", "error-and-cut"],
+)
+def test_what_a_server_is_called_with_is_shown_to_nobody(agent, told, stub, does):
+    imported(told)
+    stub.tools["echo"].does = does
+    stub.before = lambda message: [_progress(message)]
+    done = called(agent)
+    events = list(done.events.values_list("message", flat=True))
+    shown = str([done.output, done.observation, done.error_message, done.error_details, events])
+    records = AuditRecord.objects.filter(execution_id=done.pk).values_list("details", "reason")
+    assert SECRET[:8] not in shown + str(list(records))
+    assert SECRET.encode().hex() not in shown
+
+
+def test_a_list_that_repeats_a_credential_is_not_kept(told, stub):
+    stub.tools["echo"].description = f"Called with {SECRET}."
+    with pytest.raises(Unavailable, match="repeats a credential"):
+        mcp_import.refresh(row=told, by=factories.by(told.organization))
+    assert McpServer.objects.get(pk=told.pk).snapshot is None
+
+
+def test_no_more_is_returned_than_the_tool_may(agent, server, stub):
+    imported(server, constraints={"max_output_size": 1_000})
+    stub.tools["echo"].does = lambda given: text("x" * 1_001)
+    done = called(agent)
+    assert (done.status, done.error_code, done.output) == ("Failed", "OUTPUT_LIMIT", None)
 
 
 def _performed(pk):
