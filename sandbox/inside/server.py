@@ -15,7 +15,7 @@ from sandbox.inside import rlimits
 
 _LENGTH = struct.Struct(">I")
 _NOT_STARTED = 127  # as a shell says it
-_CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
+_CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGINT)
 
 
 def serve_one(channel: socket.socket, modules: dict[str, ModuleType], data_before: int) -> NoReturn:
