@@ -36,7 +36,7 @@ class StdioServer:
     programs: tuple[str, ...] = ()
     mounts: tuple[Mount, ...] = ()
     workspace: str = "none"
-    directory: str = "/tmp"  # noqa: S108 - a private one
+    directory: str = "/tmp"  # a private one
     network: bool = False
     memory_bytes: int = 512 * MIB
     processes: int = 64

@@ -33,9 +33,9 @@ class ServerSpec:
     programs: tuple[str, ...] = ()
     mounts: tuple[Mount, ...] = ()
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    directory: str = "/tmp"  # noqa: S108 - a private one
+    directory: str = "/tmp"  # a private one
     network: Network = Network.NONE
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     egress: EgressPolicy = field(default_factory=EgressPolicy, repr=False)
 
     def __post_init__(self) -> None:

@@ -49,9 +49,7 @@ class ServerProcess:
             self._ticket = None
 
 
-def start_server(
-    socket_path: str, egress: EgressClient | None, spec: ServerSpec
-) -> ServerProcess:
+def start_server(socket_path: str, egress: EgressClient | None, spec: ServerSpec) -> ServerProcess:
     """Raises Refused, with nothing started, and OSError, when nothing has been or will be kept."""
     with ExitStack() as undo:
         ticket = _ticket(egress, spec)
@@ -62,7 +60,9 @@ def start_server(
         control.connect(socket_path)
         control.settimeout(_START_S)
         name = None if ticket is None else ticket.name
-        wire.send(control, wire.encode({"type": "server", "server": spec.to_wire(), "ticket": name}))
+        wire.send(
+            control, wire.encode({"type": "server", "server": spec.to_wire(), "ticket": name})
+        )
         stdio = _started(control)
         undo.pop_all()
     return ServerProcess(stdio, control, ticket)

@@ -96,7 +96,7 @@ class Sandboxd:
             most=options.servers, most_each=options.servers_each,
         )  # fmt: skip
         self._service = Service(
-            self._slots, backends, self._janitor, doors, self._servers, driver.mode
+            self._slots, backends, self._janitor, doors, self._servers, cgroup_mode=driver.mode
         )
 
     def examine(self) -> Capability:

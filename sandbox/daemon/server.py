@@ -60,7 +60,7 @@ class Service:
 
     def __init__(
         self, slots: Slots, backends: Registry, janitor: Janitor, doors: Doors, servers: Servers,
-        cgroup_mode: str,
+        *, cgroup_mode: str,
     ) -> None:  # fmt: skip
         self.capability = Capability(None, cgroup_mode, ("sandboxd is starting",))
         self._slots, self._backends = slots, backends

@@ -34,10 +34,10 @@ def serve_one(channel: socket.socket, modules: dict[str, ModuleType], data_befor
     os._exit(_NOT_STARTED)
 
 
-def _environment(given: list[list[str]]) -> dict[str, str]:
+def _environment(given: list[tuple[str, str]]) -> dict[str, str]:
     """What the template has, but for what its own interpreter needs; then what is given."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
-    return own | {name: value for name, value in given}
+    return own | dict(given)
 
 
 def _read(channel: socket.socket) -> Any:

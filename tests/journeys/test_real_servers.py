@@ -1,21 +1,21 @@
 """MCP servers that others wrote, started behind the wall: listed, imported and called through the
 whole road, as an administrator and an agent do it."""
 
+import os
+import signal
 import subprocess
-import threading
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from sandbox.client import SandboxClient
-from tests import factories
-from tests.journeys.client import Http
-from tests.sandbox.watching import all_end_within, pidfds_of
+from config.processes import cgroup_name
+from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio import UPSTREAMS
 from tests.stubs.web import Reply, serving
 from tests.tools.shapes import check_execution
 from tests.tools.waiting import until
 from tools.builtin.workspace import workspace_of
-from tools.models import Execution
 
 PATIENCE_S = 60
 SERVERS = "/api/v1/mcp-servers"
@@ -138,7 +138,9 @@ def test_the_fetch_server_reaches_what_the_organization_allows_through_the_broke
         web.replies["/page"] = Reply(200, page, b"<p>The bridge is open again.</p>")
         allowed = [{"host": "127.0.0.1", "ports": [web.port]}]
         place = f"/api/v1/organizations/{organization.slug}"
-        server = upstream("mcp-server-fetch", "--ignore-robots-txt").imported()
+        server = upstream(
+            "mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"
+        ).imported()
         assert server.listed == {"fetch"}
         refused = check_execution(server.call("fetch", url=web.url("/page")), "Failed")
         assert refused["error_code"] == "TOOL_ERROR"
@@ -148,27 +150,55 @@ def test_the_fetch_server_reaches_what_the_organization_allows_through_the_broke
 
 
 # --- a server that dies ---------------------------------------------------------------------------
-def _called(http, tool):
-    """A call in a thread, for it does not end by itself."""
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(http.execute(tool).json()))
-    thread.start()
-    return thread, answers
+def kill(crib, words):
+    """The processes of this crib's whose command line holds the words, by their handles."""
+    ours = f"/{cgroup_name(crib.data)}/"
+    found = [pid for pid in pids_of(words) if ours in Path(f"/proc/{pid}/cgroup").read_text()]
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def pids_of(words):
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and words.encode() in (entry / "cmdline").read_bytes():
+                yield int(entry.name)
+
+
+@installed
+def test_a_real_server_that_is_killed_during_a_call_leaves_its_outcome_unknown(
+    upstream, http, crib
+):
+    server = upstream("server-everything").imported()
+    name, given = "trigger-long-running-operation", {"duration": 600, "steps": 6_000}
+    begun = http.execute(server.name_of(name), given, options={"wait_s": 0}).json()
+    place = f"/api/v1/executions/{begun['execution_id']}"
+    with http.events(f"{place}/events") as events:
+        next(event for event in events if event["event"] == "InProgress")
+    assert kill(crib, "server-everything/dist/index.js")
+    done = until(lambda: over(http, place), PATIENCE_S)
+    assert (done["status"], done["error_code"]) == ("Failed", "OUTCOME_UNKNOWN")
+    assert "again" in str(server.output("echo", message="again"))
+
+
+def over(http, place):
+    shown = http("GET", place).json()
+    return shown if shown["status"] not in {"Pending", "Running"} else None
 
 
 @pytest.mark.parametrize(
-    ("delivery", "status"), [("external", "OutcomeUnknown"), ("idempotent", "Failed")]
+    ("delivery", "code"), [("external", "OUTCOME_UNKNOWN"), ("idempotent", "WORKER_LOST")]
 )
-def test_a_server_that_is_killed_during_a_call_leaves_no_answer(
-    upstream, http, organization, delivery, status
+def test_what_becomes_of_a_call_whose_server_died_is_the_tools_delivery_to_decide(
+    upstream, delivery, code
 ):
-    """What becomes of the call is the tool's delivery to decide."""
-    marker = organization.slug.encode().hex()
-    server = upstream("stub", "2026-07-28", env={"KEY": marker}).imported(delivery=delivery)
+    """The idempotent one was repeated, as often as it may be."""
+    server = upstream("stub", "2026-07-28", env={"KEY": "s3cret-key"}).imported(delivery=delivery)
     born = server.output("born")
-    done = check_execution(server.call("die"), status)
-    assert done["error_code"] == "LOST"
-    assert marker not in str(done)
+    done = server.call("die")
+    assert (done["status"], done["error_code"]) == ("Failed", code)
+    assert "s3cret-key" not in str(done)
     assert server.output("born") != born
 
 

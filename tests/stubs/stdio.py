@@ -50,7 +50,9 @@ ALLOWED: dict[str, dict[str, Any]] = {
         },
     ),
     "mcp-server-fetch": _python(
-        "mcp-server-fetch", arguments=["--ignore-robots-txt"], network=True
+        "mcp-server-fetch",
+        arguments=["--ignore-robots-txt", "--allow-private-ips"],  # the broker looks at them
+        network=True,
     ),
     "server-everything": _node("server-everything", "stdio"),
     "server-filesystem": _node("server-filesystem", "/workspace"),

@@ -32,8 +32,8 @@ def call(number: int, name: str, given: dict, meta: dict) -> dict | None:
     if name == "progress":
         token = meta["progressToken"]
         for done in (1, 2):
-            say({"method": "notifications/progress",
-                 "params": {"progressToken": token, "progress": done, "message": "on it"}})  # fmt: skip
+            told = {"progressToken": token, "progress": done, "message": "on it"}
+            say({"method": "notifications/progress", "params": told})
     if name in SPOILT:
         sys.stdout.buffer.write(SPOILT[name])
         sys.stdout.flush()

@@ -36,7 +36,10 @@ class Command(ToolcribCommand):
         parser.add_argument("--url", default="", metavar="URL")
         parser.add_argument("--transport", choices=Transport.values, default=None)
         parser.add_argument(
-            "--command", default="", metavar="NAME", help="of a stdio server, as the operator's list has it"
+            "--command",
+            default="",
+            metavar="NAME",
+            help="of a stdio server, as the operator's list has it",
         )
         parser.add_argument(
             "--env", action="append", type=header, default=[], metavar="NAME=VALUE",
