@@ -142,11 +142,12 @@ def test_the_fetch_server_reaches_what_the_organization_allows_through_the_broke
             "mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"
         ).imported()
         assert server.listed == {"fetch"}
-        refused = check_execution(server.call("fetch", url=web.url("/page")), "Failed")
+        given = {"url": web.url("/page"), "raw": True}  # else it wants to install a parser
+        refused = check_execution(server.call("fetch", **given), "Failed")
         assert refused["error_code"] == "TOOL_ERROR"
         assert web.connections == 0
         assert admin("PATCH", place, {"allowed_hosts": allowed}).status_code == 200
-        assert "The bridge is open again." in str(server.output("fetch", url=web.url("/page")))
+        assert "The bridge is open again." in str(server.output("fetch", **given))
 
 
 # --- a server that dies ---------------------------------------------------------------------------

@@ -55,6 +55,7 @@ def endpoint_of(server: CatalogServer, owner: str = "") -> Endpoint:
         make=lambda: _channel(server, headers, env),
         remembered=server.protocol,
         fresh_s=server.check_every_s,
+        holder=f"{server.id}:{owner}",
     )
 
 

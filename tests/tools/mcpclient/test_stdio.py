@@ -190,6 +190,16 @@ def test_an_idle_server_is_reaped(stub, monkeypatch):
     assert one.call() == "{}"
 
 
+def test_another_configuration_takes_the_place_of_the_one_before(stub):
+    before, one = running(), stub()
+    for key in ("s:1", "s:2", "s:3"):
+        endpoint = Endpoint("s", key, one._channel, holder="me")
+        one.hub.call(endpoint, "born", {}, timeout_s=PATIENCE_S)
+    other = Endpoint("s", "s:4", one._channel, holder="another")
+    one.hub.call(other, "born", {}, timeout_s=PATIENCE_S)
+    assert until(lambda: running() == before + 2)
+
+
 def test_two_holders_of_credentials_have_a_process_each(stub):
     one = stub()
     other = Endpoint("s", "s:2", one._channel)
