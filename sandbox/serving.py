@@ -43,10 +43,9 @@ class ServerProcess:
             with suppress(OSError):
                 channel.shutdown(socket.SHUT_RDWR)
             channel.close()
-        if self._ticket is not None:
-            with suppress(OSError):  # the broker is gone, and with it what it had counted
-                self._ticket.close()
-            self._ticket = None
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            _closed(ticket)
 
 
 def start_server(socket_path: str, egress: EgressClient | None, spec: ServerSpec) -> ServerProcess:
@@ -81,7 +80,7 @@ def _ticket(egress: EgressClient | None, spec: ServerSpec) -> Ticket | None:
 
 
 def _closed(ticket: Ticket) -> None:
-    with suppress(OSError):
+    with suppress(OSError):  # the broker is gone, and with it what it had counted
         ticket.close()
 
 
