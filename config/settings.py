@@ -27,6 +27,7 @@ from config.env import (
 )
 from config.logs import logging_config
 from config.mail import mail_options
+from config.stdio import env_stdio
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_text("TOOLCRIB_DATA") or BASE_DIR / "var").resolve()
@@ -225,9 +226,9 @@ EGRESS_SOCKET = env_text("EGRESS_SOCKET") or str(egress_socket(DATA_DIR))
 # For upstreams of one's own; every other address that is not public is refused.
 EGRESS_ALLOW_PRIVATE = env_networks("EGRESS_ALLOW_PRIVATE")
 EGRESS_CA_FILE = env_text("EGRESS_CA_FILE")
-# Commands of MCP servers that may be started behind the wall, and what of this installation's
+# MCP servers that may be started behind the wall, and what of this installation's
 # environment and files (env:NAME, file:/path) a server's headers may refer to.
-MCP_STDIO_ALLOWED = env_list("MCP_STDIO_ALLOWED")
+MCP_STDIO_ALLOWED = env_stdio("MCP_STDIO_ALLOWED")
 MCP_REFERENCES_ALLOWED = env_list("MCP_REFERENCES_ALLOWED")
 EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
 EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from tools.catalog.hosts import Item
 from tools.models import CredentialScope, McpCredential, McpServer, OnDrift, Transport
 
 REMEMBERED = timedelta(days=1)
@@ -30,6 +31,8 @@ class Values:
 class CatalogServer:
     id: UUID
     organization_id: UUID
+    organization: str
+    allowed_hosts: tuple[Item, ...]
     name: str
     transport: Transport
     url: str
@@ -49,6 +52,8 @@ def catalog_server(row: McpServer, credentials: dict[str, Values]) -> CatalogSer
     return CatalogServer(
         id=row.pk,
         organization_id=row.organization_id,
+        organization=row.organization.slug,
+        allowed_hosts=tuple(row.organization.allowed_hosts),
         name=row.name,
         transport=Transport(row.transport),
         url=row.url,
@@ -73,7 +78,8 @@ def _remembered(row: McpServer) -> str:
 
 def catalog_servers(organization_id: UUID) -> dict[str, CatalogServer]:
     """By name."""
-    rows = McpServer.objects.filter(organization_id=organization_id).defer("snapshot")
+    rows = McpServer.objects.filter(organization_id=organization_id)
+    rows = rows.select_related("organization").defer("snapshot")
     found = list(rows)
     by_server: dict[UUID, dict[str, Values]] = {}
     for one in McpCredential.objects.filter(server__in=found) if found else ():

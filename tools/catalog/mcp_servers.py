@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 
 from audit.actions import Actor, record
@@ -12,6 +11,7 @@ from sandbox.egress.grammar import Malformed as MalformedUrl
 from sandbox.egress.grammar import Url
 from tools.catalog.groups import note_groups
 from tools.catalog.listed import Listed
+from tools.catalog.mcp_stdio import NOT_ALLOWED, allowed, forbidden
 from tools.catalog.mcp_values import (
     MASK,
     Unreadable,
@@ -211,8 +211,11 @@ def _is_word(value: Any) -> bool:
 def _check_command(row: McpServer, fields: Listed) -> None:
     if row.url:
         fields.wrong("url", "is not for servers over stdio")
-    if row.command not in settings.MCP_STDIO_ALLOWED:
-        fields.wrong("command", "is not one that the operator allows (MCP_STDIO_ALLOWED)")
+    entry = allowed(row.command)
+    if entry is None:
+        fields.wrong("command", NOT_ALLOWED)
+    elif isinstance(row.args, list) and (flaw := entry.flaw_in_arguments(row.args)):
+        fields.wrong("args", flaw)
 
 
 def _check_url(row: McpServer, fields: Listed) -> None:
@@ -267,9 +270,19 @@ def _write_values(row: McpServer | McpCredential, fields: Listed, server: McpSer
         kept = {}
     row.headers, headers = read_values(fields, "headers", row.headers, kept.get("headers", {}))
     row.env, env = read_values(fields, "env", row.env, kept.get("env", {}))
+    if server.transport == Transport.STDIO:
+        _check_values(row, fields, server)
     secret = {"headers": headers, "env": env}
     some = bool(headers or env)
     row.sealed = sealed_values(secret, organization=organization, row=row.pk) if some else None
+
+
+def _check_values(row: McpServer | McpCredential, fields: Listed, server: McpServer) -> None:
+    if row.headers:
+        fields.wrong("headers", "are not for servers over stdio; they have an environment (env)")
+    entry = allowed(server.command)
+    for name in forbidden(entry, row.env) if entry else ():
+        fields.wrong(f"env.{name}", "is not one that the operator allows for this command")
 
 
 def _invalid(errors: list[dict[str, str]]) -> Malformed:

@@ -14,6 +14,7 @@ from sandbox.egress.grammar import Malformed, Url
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.trust import client_context
 from tools.catalog.mcp_catalog import CatalogServer
+from tools.catalog.mcp_stdio import stdio_channel
 from tools.catalog.mcp_values import Unreadable, opened_values
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.errors import NeverBegan, NotAllowed
@@ -43,8 +44,9 @@ def endpoint_of(server: CatalogServer, owner: str = "") -> Endpoint:
     if not server.enabled:
         raise NeverBegan(f"The MCP server {server.name} is switched off.")
     headers, env = _values(server, owner)
+    hosts = server.allowed_hosts if server.transport == Transport.STDIO else ()
     what = json.dumps(
-        [server.transport, server.url, server.command, server.args, headers, env, owner]
+        [server.transport, server.url, server.command, server.args, headers, env, owner, hosts]
     )
     digest = hashlib.sha256(what.encode()).hexdigest()
     return Endpoint(
@@ -53,7 +55,11 @@ def endpoint_of(server: CatalogServer, owner: str = "") -> Endpoint:
         make=lambda: _channel(server, headers, env),
         remembered=server.protocol,
         fresh_s=server.check_every_s,
+<<<<<<< HEAD
         secrets=(*headers.values(), *env.values()),
+=======
+        holder=f"{server.id}:{owner}",
+>>>>>>> w-stdio
     )
 
 
@@ -79,7 +85,7 @@ def _over(headers: dict[str, str], more: dict[str, str]) -> dict[str, str]:
 
 def _channel(server: CatalogServer, headers: dict[str, str], env: dict[str, str]) -> Channel:
     if server.transport == Transport.STDIO:
-        raise NeverBegan("MCP servers over stdio cannot be started by this installation.")
+        return stdio_channel(server, env)
     try:
         url = Url.parse(server.url)
     except Malformed as flaw:

@@ -37,7 +37,6 @@ from tools.mcpclient.results import ToolAnswer, read_answer
 
 Tell = Callable[[str], None]
 _GOODBYE_S = 1.0
-_PROBE_S = 10.0  # a server that knows nothing of the newest protocol may not answer at all
 
 
 class Client:
@@ -180,7 +179,7 @@ class Client:
         """Whether the server speaks the newest protocol."""
         self.version = MODERN
         try:
-            async with asyncio.timeout(_PROBE_S):
+            async with asyncio.timeout(self._channel.probe_s):
                 found = await self._discover()
         except (Answered, Unusable, TimeoutError):
             self.version = ""

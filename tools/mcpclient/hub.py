@@ -33,15 +33,24 @@ Over = Callable[[], bool]
 @dataclass(frozen=True)
 class Endpoint:
     """A server as one holder of credentials reaches it. `key` names server, holder and all that
+<<<<<<< HEAD
     was configured: with another configuration it is another endpoint. `make` is called in the
     loop. `secrets` are what it is called with, and nobody may be shown."""
+=======
+    was configured: with another configuration it is another endpoint, and takes the place of the
+    one that `holder` had before. `make` is called in the loop."""
+>>>>>>> w-stdio
 
     server: str
     key: str
     make: Callable[[], Channel] = field(repr=False, compare=False)
     remembered: str = ""
     fresh_s: float = 30.0
+<<<<<<< HEAD
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+=======
+    holder: str = ""
+>>>>>>> w-stdio
 
 
 class Stopped(Exception):
@@ -95,6 +104,7 @@ class _Watch:
 class _Kept:
     client: Client
     used_at: float
+    holder: str = ""
     users: int = 0
     worn: bool = False
 
@@ -218,10 +228,12 @@ class Hub:
         with self._lock:
             kept = self._clients.get(endpoint.key)
             if kept is None:
+                self._supersede(endpoint.holder)
                 client = Client(
                     endpoint.make(), remembered=endpoint.remembered, fresh_s=endpoint.fresh_s
                 )
-                kept = self._clients[endpoint.key] = _Kept(client, time.monotonic())
+                kept = _Kept(client, time.monotonic(), endpoint.holder)
+                self._clients[endpoint.key] = kept
         if self._house is None or self._house.done():
             self._house = asyncio.get_running_loop().create_task(self._keep_house())
         return kept
@@ -239,6 +251,17 @@ class Hub:
             ]
             return [self._clients.pop(key) for key in worn]
 
+    def _supersede(self, holder: str) -> None:
+        """What was configured before is not talked to any more. The lock is held."""
+        keys = [key for key, one in self._clients.items() if holder and one.holder == holder]
+        self._let_go([self._clients.pop(key) for key in keys])
+
+    def _let_go(self, gone: "list[_Kept]") -> None:
+        for one in gone:
+            one.worn = True
+            if not one.users:
+                self._loop.submit(one.client.close())
+
     async def _keep_house(self) -> None:
         """As long as there is a client."""
         while self._clients:
@@ -251,10 +274,7 @@ class Hub:
             keys = [key for key in self._clients if key.startswith(f"{server}:")]
             gone = [self._clients.pop(key) for key in keys]
             self._breakers.pop(server, None)
-        for one in gone:
-            one.worn = True
-            if not one.users:
-                self._loop.submit(one.client.close())
+        self._let_go(gone)
 
 
 def _cancel(future: "Future[Any]") -> None:

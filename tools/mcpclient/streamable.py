@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Url
 from tools.mcpclient.challenge import read_challenge
-from tools.mcpclient.channel import Hear
+from tools.mcpclient.channel import PROBE_S, Hear
 from tools.mcpclient.errors import (
     Answered,
     Busy,
@@ -42,6 +42,7 @@ _FAREWELL_S = 2.0
 
 class Streamable:
     modern = True
+    probe_s = PROBE_S
 
     def __init__(self, url: Url, headers: Headers, dialer: Dialer) -> None:
         self._url, self._headers = url, headers

@@ -1,7 +1,10 @@
 """MCP servers over REST: registered, listed, compared, and taken over by choice."""
 
+from dataclasses import replace
+
 import pytest
 
+from config.stdio import read_allowed
 from tests import factories
 from tests.api import Api
 from tests.stubs.mcp import Tool, mcp_serving
@@ -15,6 +18,7 @@ from tools.models import Tool as ToolRow
 
 pytestmark = pytest.mark.django_db
 PLACE = "/mcp-servers"
+STDIO = {"transport": "stdio", "url": "", "command": "mcp-server-time"}
 SCHEMA = {
     "type": "object",
     "properties": {"where": {"$ref": "#/$defs/place"}},
@@ -26,7 +30,12 @@ SCHEMA = {
 def _allowed(settings):
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
     settings.MCP_REFERENCES_ALLOWED = ["env:MCP_TEST_KEY"]
-    settings.MCP_STDIO_ALLOWED = ["mcp-server-time"]
+    settings.MCP_STDIO_ALLOWED = read_allowed(
+        {"mcp-server-time": {
+            "command": "/usr/bin/mcp-server-time", "arguments": ["-v", "--zone=[A-Za-z]+"],
+            "variables": ["TZ"],
+        }}
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -86,7 +95,13 @@ def test_a_value_may_refer_to_what_the_operator_allows_alone(admin_api):
         ({"url": ""}, "url"),
         ({"transport": "carrier-pigeon"}, "transport"),
         ({"transport": "stdio", "url": "", "command": "/bin/sh"}, "command"),
+        ({"transport": "stdio", "url": "", "command": "/usr/bin/mcp-server-time"}, "command"),
         ({"transport": "stdio", "command": "mcp-server-time"}, "url"),
+        ({**STDIO, "args": ["--eval=x"]}, "args"),
+        ({**STDIO, "args": ["-v", "--zone=UTC;id"]}, "args"),
+        ({**STDIO, "env": {"NODE_OPTIONS": "x"}}, "env.NODE_OPTIONS"),
+        ({**STDIO, "env": {"HOME": "/"}}, "env.HOME"),
+        ({**STDIO, "headers": {"X-Key": "x"}}, "headers"),
         ({"headers": {"Host": "x"}}, "headers.Host"),
         ({"headers": {"X-Key": "a\r\nX-B: c"}}, "headers.X-Key"),
         ({"headers": ["x"]}, "headers"),
@@ -103,8 +118,20 @@ def test_what_is_wrong_is_named(admin_api, said, field):
 
 
 def test_a_command_of_the_list_is_taken(admin_api):
-    said = {"name": "time", "transport": "stdio", "command": "mcp-server-time", "args": ["-v"]}
-    assert admin_api.post(PLACE, said).status_code == 201
+    said = {"name": "time", **STDIO, "args": ["-v", "--zone=UTC"], "env": {"TZ": "s3cret"}}
+    made = admin_api.post(PLACE, said)
+    assert made.status_code == 201
+    assert made.json()["env"] == {"TZ": MASK} and "s3cret" not in str(made.json())
+
+
+def test_what_was_allowed_once_and_is_no_more_is_not_started(admin_api, settings):
+    admin_api.post(PLACE, {"name": "time", **STDIO, "args": ["-v"]})
+    kept = settings.MCP_STDIO_ALLOWED["mcp-server-time"]
+    for now in ({}, {"mcp-server-time": replace(kept, arguments=())}):
+        settings.MCP_STDIO_ALLOWED = now
+        refused = admin_api.post(f"{PLACE}/time/refresh", {})
+        assert (refused.status_code, refused.json()["code"]) == (503, "mcp_server_unavailable")
+        assert "operator allows" in refused.json()["message"]
 
 
 def test_two_servers_have_two_names(admin_api, far, stub):
