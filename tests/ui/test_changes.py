@@ -35,7 +35,7 @@ def tool(organization: Organization) -> Tool:
 
 @pytest.fixture
 def change(tool: Tool) -> UpstreamChange:
-    return says(tool, description="Re\u0430ds\u200b it.")
+    return says(tool, description="Re\u0430ds\u3164 it.")
 
 
 def sends(change: UpstreamChange, word: str, **more: str) -> dict[str, str]:
@@ -99,7 +99,7 @@ def test_what_is_hidden_is_named_where_it_stands(
     admin_client: Client, change: UpstreamChange
 ) -> None:
     page = text(admin_client.get(f"/changes/{change.pk}/"))
-    assert ">U+200B ZERO WIDTH SPACE</mark>" in page and "\u200b" not in page
+    assert ">U+3164 HANGUL FILLER</mark>" in page and "\u3164" not in page
     assert ">\u0430 U+0430</mark>" in page and "CYRILLIC SMALL LETTER A" in page
     assert change.digest in page and drift.compared_to(change).digest in page
 

@@ -117,9 +117,8 @@ def change_policy(request: PageRequest, name: str) -> HttpResponseBase:
     if policy not in OnDrift.values:
         raise Malformed(f"on_drift must be one of {', '.join(OnDrift.values)}.")
     tool = drift.set_on_drift(tool=tool, policy=OnDrift(policy), by=actor_of(request.caller))
-    messages.success(
-        request, f"When its upstream changes, {name} {_POLICIES[OnDrift(tool.on_drift)]}."
-    )
+    does = _POLICIES[OnDrift(tool.on_drift)]
+    messages.success(request, f"When its upstream changes, {name} {does}.")
     return redirect("tool", name=name)
 
 
