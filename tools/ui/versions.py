@@ -157,7 +157,8 @@ def flaw_of(evidence: Evidence, tool: Tool, version: ToolVersion) -> str:
 
 
 def _pins(tool: Tool) -> Mapping[UUID, Pinned]:
-    agents, sessions = defaultdict(list), defaultdict(int)
+    agents: dict[UUID, list[str]] = defaultdict(list)
+    sessions: dict[UUID, int] = defaultdict(int)
     rows = Pin.objects.filter(tool=tool, session__closed_at=None).order_by("agent__slug")
     for version, slug in rows.values_list("version_id", "agent__slug"):
         if slug is None:
