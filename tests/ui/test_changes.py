@@ -226,7 +226,10 @@ def test_another_organizations_changes_are_not_there(
 
 
 def test_a_tools_page_leads_to_what_waits(admin_client: Client, change: UpstreamChange) -> None:
-    assert f'href="/changes/{change.pk}/"' in text(admin_client.get("/tools/echo/"))
+    there = f'href="/changes/{change.pk}/"'
+    assert there in text(admin_client.get("/tools/echo/"))
+    decide(admin_client, change, "reject", reason="Not ours.")
+    assert there in text(admin_client.get("/tools/echo/"))
 
 
 def test_what_becomes_of_calls_meanwhile_is_chosen_on_the_tools_page(

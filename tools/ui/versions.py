@@ -19,7 +19,15 @@ from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.compared import versions_apart
 from tools.catalog.verification import Evidence
 from tools.errors import Conflict, Malformed
-from tools.models import Decision, OnDrift, Pin, Tool, ToolVersion
+from tools.models import (
+    Decision,
+    OnDrift,
+    Pin,
+    Tool,
+    ToolStatus,
+    ToolVersion,
+    UpstreamChange,
+)
 from tools.policy.callers import actor_of
 from tools.policy.people import may, require
 from tools.policy.visibility import visible_tool
@@ -126,8 +134,10 @@ def shown_versions(request: PageRequest, tool: Tool) -> dict[str, Any]:
     """The newest of them, each held against its signature."""
     evidence = Evidence.of(tool.organization)
     found = list(tool.versions.all()[: MOST_VERSIONS + 1])
+    assert tool.version is not None
     pins = _pins(tool) if may(request.caller, "view_agent") else {}
     return {
+        "flaw": flaw_of(evidence, tool, tool.version),
         "versions": [
             VersionRow(one, flaw_of(evidence, tool, one), pins.get(one.pk))
             for one in found[:MOST_VERSIONS]
@@ -144,11 +154,18 @@ def shown_upstream(tool: Tool) -> dict[str, Any] | None:
         return None
     return {
         "source": source,
-        "waits": tool.upstream_changes.filter(decision=Decision.OPEN).first(),
+        "change": _standing_between(tool),
         "policies": list(_POLICIES.items()),
         "policy": tool.on_drift,
         "words": _POLICIES[OnDrift(tool.on_drift)],
     }
+
+
+def _standing_between(tool: Tool) -> UpstreamChange | None:
+    """The change that waits for a word; else the rejected one for which the tool is closed."""
+    closed = tool.status == ToolStatus.QUARANTINED
+    said = [Decision.OPEN, Decision.REJECTED] if closed else [Decision.OPEN]
+    return tool.upstream_changes.filter(decision__in=said).order_by("decision", "-seen_at").first()
 
 
 def flaw_of(evidence: Evidence, tool: Tool, version: ToolVersion) -> str:
