@@ -13,7 +13,7 @@ from tools.definitions.visible import lookalikes_in, point
 from tools.ui.shown import pretty
 
 _NAMED = re.compile(r"‹(U\+[0-9A-F]{4,6}[^‹›]*)›")
-_EFFORT = 100_000  # pairs of words that one page compares, so that no upstream keeps it busy
+_EFFORT = 40_000  # pairs of words that one page compares, so that no upstream keeps it busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,9 @@ def draw_difference(found: list[Difference]) -> Drawn:
     effort, rows = _EFFORT, []
     for one in found:
         before, after = _text(one.before), _text(one.after)
-        effort -= (before.count(" ") + 1) * (after.count(" ") + 1)
-        words = _words(before, after) if effort > 0 else _ends(before, after)
+        pairs = (before.count(" ") + 1) * (after.count(" ") + 1)
+        words = _words(before, after) if pairs <= effort else _ends(before, after)
+        effort -= pairs if pairs <= effort else 0
         old, new = words if one.kind == Kind.CHANGED else ([(before, False)], [(after, False)])
         rows.append(
             Row(
