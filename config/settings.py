@@ -88,6 +88,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "tools.ui.changes.waiting",
                 "tools.ui.confirmations.waiting",
                 "tools.ui.sandbox.notice",
                 "tools.ui.licenses.notice",

@@ -19,7 +19,7 @@ from tools.catalog.newest import Known
 from tools.catalog.versions import installation_key
 from tools.definitions import signing
 from tools.errors import NotFound, Unavailable
-from tools.models import Organization, SigningKey
+from tools.models import Organization, SigningKey, Tool
 
 _PURPOSE = "tool signing key"
 
@@ -36,6 +36,18 @@ def keys_of(
         if vouched(row) and (good or distrusted):
             found[row.key_id] = bytes(row.public)
     return found
+
+
+def closed_without(row: SigningKey) -> list[str]:
+    """The tools that distrusting it closes: it signed the version that is in use."""
+    tools = Tool.objects.present().filter(organization_id=row.organization_id)
+    signed = tools.filter(version__key_id=row.key_id)
+    return list(signed.order_by("name").values_list("name", flat=True))
+
+
+def believed(row: SigningKey, known: Known) -> bool:
+    """Whether what the key signed runs."""
+    return row.distrusted_at is None and row.key_id not in known.distrusted and vouched(row)
 
 
 def vouched(row: SigningKey) -> bool:

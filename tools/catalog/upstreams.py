@@ -55,11 +55,8 @@ def endpoint_of(server: CatalogServer, owner: str = "") -> Endpoint:
         make=lambda: _channel(server, headers, env),
         remembered=server.protocol,
         fresh_s=server.check_every_s,
-<<<<<<< HEAD
         secrets=(*headers.values(), *env.values()),
-=======
         holder=f"{server.id}:{owner}",
->>>>>>> w-stdio
     )
 
 

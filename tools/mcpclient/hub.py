@@ -33,24 +33,17 @@ Over = Callable[[], bool]
 @dataclass(frozen=True)
 class Endpoint:
     """A server as one holder of credentials reaches it. `key` names server, holder and all that
-<<<<<<< HEAD
-    was configured: with another configuration it is another endpoint. `make` is called in the
-    loop. `secrets` are what it is called with, and nobody may be shown."""
-=======
     was configured: with another configuration it is another endpoint, and takes the place of the
-    one that `holder` had before. `make` is called in the loop."""
->>>>>>> w-stdio
+    one that `holder` had before. `make` is called in the loop. `secrets` are what it is called
+    with, and nobody may be shown."""
 
     server: str
     key: str
     make: Callable[[], Channel] = field(repr=False, compare=False)
     remembered: str = ""
     fresh_s: float = 30.0
-<<<<<<< HEAD
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
-=======
     holder: str = ""
->>>>>>> w-stdio
 
 
 class Stopped(Exception):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.definitions.results import Status
+from tools.definitions.visible import visible
 
 MOST_CHARACTERS = 20_000
 MOST_LINES = 4_000
@@ -52,7 +53,7 @@ def difference(old: dict[str, Any] | None, new: dict[str, Any]) -> list[Line] | 
     if len(before) + len(after) > MOST_LINES:
         return None
     changes = difflib.unified_diff(before, after, n=3, lineterm="")
-    return [Line(_KINDS.get(text[:1], "same"), text) for text in list(changes)[2:]]
+    return [Line(_KINDS.get(text[:1], "same"), visible(text)) for text in list(changes)[2:]]
 
 
 def _lines(definition: dict[str, Any]) -> list[str]:

@@ -2,14 +2,17 @@ from django.urls import URLPattern, path
 
 from tools.ui import (
     catalog,
+    changes,
     confirmations,
     editor,
     executions,
     explain,
+    keys,
     licenses,
     login,
     sandbox,
     tool,
+    versions,
     workflow,
 )
 
@@ -24,6 +27,14 @@ urlpatterns: list[URLPattern] = [
     path("tools/<str:name>/disable", catalog.switch, {"enabled": False}, name="tool-disable"),
     path("tools/<str:name>/try", tool.try_tool, name="tool-try"),
     path("tools/<str:name>/versions/<int:number>/", tool.version_page, name="tool-version"),
+    path("tools/<str:name>/difference/", versions.difference_page, name="tool-difference"),
+    path("tools/<str:name>/restore", versions.restore, name="tool-restore"),
+    path("tools/<str:name>/drift", versions.change_policy, name="tool-drift"),
+    path("changes/", changes.change_list, name="changes"),
+    path("changes/<uuid:change_id>/", changes.change_page, name="change"),
+    path("changes/<uuid:change_id>/decide", changes.decide, name="change-decide"),
+    path("keys/", keys.key_list, name="keys"),
+    path("keys/<str:key_id>/distrust", keys.distrust, name="key-distrust"),
     path("editor/", editor.write_tool, name="tool-new"),
     path("editor/<str:name>/", editor.change_tool, name="tool-edit"),
     path("workflow/", workflow.workflow_page, name="workflow"),

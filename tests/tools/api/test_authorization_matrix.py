@@ -231,6 +231,21 @@ PAGES: dict[str, dict[str, Needs]] = {
     "tool-disable": {"post": Needs(permission="tools.change_tool")},
     "tool-try": {"get": Needs(everywhere=True), "post": SEEN_TOOL},
     "tool-version": {"get": SEEN_TOOL},
+    "tool-difference": {"get": SEEN_TOOL},
+    "tool-restore": {
+        "post": Needs(permission="tools.change_tool", body={"version": "9.9.9", "digest": "x"})
+    },
+    "tool-drift": {"post": Needs(permission="tools.change_tool", body={"on_drift": "refuse"})},
+    "changes": {"get": Needs(permission="tools.view_tool")},
+    "change": {"get": Needs(permission="tools.view_tool")},
+    "change-decide": {
+        "post": Needs(permission="tools.change_tool", body={"word": "approve", "digest": "x"})
+    },
+    "keys": {
+        "get": Needs(permission="tools.view_signingkey"),
+        "post": Needs(permission="tools.add_signingkey"),
+    },
+    "key-distrust": dict.fromkeys(("get", "post"), Needs(permission="tools.change_signingkey")),
     "tool-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_tool")),
     "tool-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
     "workflow": {"get": Needs(permission="tools.view_tool")},
