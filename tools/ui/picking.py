@@ -121,9 +121,9 @@ def _questions(one: Listed, current: dict[str, Any] | None) -> list[Input]:
 
     groups, states = holds.get("group"), holds.get("available_in_states")
     name = one.ours or local_name(one.tool)
-    fixed = {"help": "As it is here already."} if one.ours else {}
+    known = "As it is here already." if one.ours else ""
     return [
-        ask("name", "Name here", value=name, required=True, **fixed),
+        ask("name", "Name here", value=name, required=True, help=known),
         ask("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
             value=holds.get("delivery", Delivery.EXTERNAL), help="external: at most once."),
         ask("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=_kind(groups)),
