@@ -8,6 +8,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.pages import POLICY, inline_code, text
+from tests.ui.sources import Author, listed_server, told
 from tools.execution.pipeline import admit
 from tools.models import Organization
 
@@ -22,6 +23,18 @@ PAGES = [
     "/tools/hostile/versions/1/",
     "/editor/",
     "/editor/hostile/",
+    "/services/",
+    "/services/new/",
+    "/services/hostile/",
+    "/services/hostile/edit/",
+    "/services/hostile/remove/",
+    "/servers/",
+    "/servers/new/",
+    "/servers/new/?transport=stdio",
+    "/servers/hostile/",
+    "/servers/hostile/edit/",
+    "/servers/hostile/credentials/",
+    "/servers/hostile/remove/",
     "/confirmations/",
     "/workflow/",
     "/audit/alerts/",
@@ -38,6 +51,8 @@ def hostile(organization: Organization) -> None:
     """A tool whose every text tries to become code."""
     parameter = {"name": "text", "type": "String", "description": HOSTILE, "default": HOSTILE}
     source = f"def main(p):\n    return {HOSTILE!r}\n"
+    Author(organization).says("hostile", [told("hostile-joke", "hostile", description=HOSTILE)])
+    listed_server(organization, "hostile", HOSTILE)
     factories.tool(
         organization,
         "hostile",

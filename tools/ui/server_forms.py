@@ -30,13 +30,9 @@ from tools.ui.inputs import (
     plain,
 )
 from tools.ui.secrets import secrets_of, values_from
+from tools.ui.servers import TRANSPORTS
 
 FORM, CREDENTIALS = "ui/server_form.html", "ui/server_credentials.html"
-TRANSPORTS = (
-    (Transport.STREAMABLE_HTTP, "Streamable HTTP"),
-    (Transport.SSE, "SSE"),
-    (Transport.STDIO, "stdio"),
-)
 _SCOPES = (
     (CredentialScope.ORGANIZATION, "the organization’s: everybody’s calls go out alike"),
     (CredentialScope.USER, "each person’s own"),
@@ -221,7 +217,7 @@ def _form(
         "inputs": inputs,
         "row": None if transport is None else row,
         "transport": chosen,
-        "transports": TRANSPORTS,
+        "transports": TRANSPORTS.items(),
         "secrets": secrets_of(field, title, getattr(row, field)),
         "nothing_allowed": chosen == Transport.STDIO and not settings.MCP_STDIO_ALLOWED,
         "flaws": placed(_flaws(error), inputs),

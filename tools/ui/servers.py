@@ -15,7 +15,7 @@ from tools.catalog.upstreams import hub
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
 from tools.mcpclient.listing import digest_of
-from tools.models import McpServer, Tool, ToolStatus
+from tools.models import McpServer, Tool, ToolStatus, Transport
 from tools.policy.callers import actor_of
 from tools.policy.people import may, require
 from tools.shapes import mcp_server_shape
@@ -26,6 +26,11 @@ from tools.ui.visible import Piece, pieces
 
 LIST, ONE, REMOVE = "ui/servers.html", "ui/server.html", "ui/server_remove.html"
 PAGE_SIZE = 25
+TRANSPORTS = {
+    Transport.STREAMABLE_HTTP: "Streamable HTTP",
+    Transport.SSE: "SSE",
+    Transport.STDIO: "stdio",
+}
 _WORDS = {"alive": ("answers", "active"), "unknown": ("not asked yet", "pending")}
 
 
@@ -34,6 +39,7 @@ class Line:
     """A server in the list."""
 
     row: McpServer
+    transport: str
     standing: Standing
     error: list[Piece]
     breaker: bool
@@ -69,6 +75,7 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
     caller = request.caller
     context = {
         "row": row,
+        "transport": TRANSPORTS[Transport(row.transport)],
         "shape": mcp_server_shape(row),
         "standing": standing(row),
         "error": pieces(row.last_error),
@@ -148,6 +155,7 @@ def _line(row: McpServer, pins: list[tuple[str, str, str]]) -> Line:
     ]
     return Line(
         row=row,
+        transport=TRANSPORTS[Transport(row.transport)],
         standing=standing(row),
         error=pieces(row.last_error) if row.dead_since else [],
         breaker=_paused(row),
