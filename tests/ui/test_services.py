@@ -72,7 +72,8 @@ def test_an_announcement_is_shown_whole_with_its_key(admin_client: Client, autho
 
 
 def test_what_nobody_would_see_is_marked(admin_client: Client, author: Author) -> None:
-    author.says("jokes", [told("tell", "jokes", description="Harm\u202eless\u200b.")])
+    words = {"note": "Harm\u202eless\u200b."}
+    author.says("jokes", [told("tell", "jokes", metadata=words)])
     page = text(admin_client.get("/services/jokes/"))
     assert "U+202E" in page and "U+200B" in page and "RIGHT-TO-LEFT OVERRIDE" in page
     assert "\u202e" not in page and "2 characters" in page
