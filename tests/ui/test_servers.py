@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from pytest_django.fixtures import SettingsWrapper
 
 from audit.models import AuditRecord
 from tests import factories
@@ -30,7 +29,7 @@ HOSTILE = "<script>alert(1)</script>\u202e\u200b"
 
 
 @pytest.fixture(autouse=True)
-def _allowed(settings: SettingsWrapper) -> None:
+def _allowed(settings: Any) -> None:
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
     settings.MCP_REFERENCES_ALLOWED = ["env:MCP_TEST_KEY"]
     settings.MCP_STDIO_ALLOWED = ["mcp-server-time"]
@@ -142,7 +141,7 @@ def test_each_transport_has_its_form(admin_client: Client, organization: Organiz
 
 
 def test_over_stdio_the_page_says_when_nothing_is_allowed(
-    admin_client: Client, settings: SettingsWrapper
+    admin_client: Client, settings: Any
 ) -> None:
     settings.MCP_STDIO_ALLOWED = []
     page = text(admin_client.get("/servers/new/?transport=stdio"))
