@@ -104,7 +104,7 @@ def _listed(entry: dict[str, Any], raw: dict[str, Any] | None) -> Listed:
         about=pieces(about[:LONGEST_LINE] + ("…" if len(about) > LONGEST_LINE else "")),
         hint=_HINTS.get(str(hint.get("delivery") or next(iter(hint), "")), ""),
         fields=[(one["field"], _shown(one["before"]), _shown(one["after"]))
-                for one in entry["fields"]],
+                for one in entry["fields"] if entry["change"] == "changed"],
     )  # fmt: skip
 
 

@@ -33,14 +33,15 @@ from tools.ui.secrets import secrets_of, values_from
 from tools.ui.servers import TRANSPORTS
 
 FORM, CREDENTIALS = "ui/server_form.html", "ui/server_credentials.html"
+_PLACE = frozenset({"name", "url", "command", "args"})
 _SCOPES = (
-    (CredentialScope.ORGANIZATION, "the organization’s: everybody’s calls go out alike"),
+    (CredentialScope.ORGANIZATION, "the organization’s"),
     (CredentialScope.USER, "each person’s own"),
     (CredentialScope.AGENT, "each agent’s own"),
 )
 _DRIFT = (
-    (OnDrift.REFUSE, "refuse it until a person has looked"),
-    (OnDrift.SERVE, "serve it as it was approved"),
+    (OnDrift.REFUSE, "refuse it"),
+    (OnDrift.SERVE, "serve it as approved"),
 )
 
 
@@ -150,10 +151,10 @@ def _rules(row: McpServer, new: bool) -> list[Input]:
     names = row.default_groups
     kind = DEFAULT if names is None else THESE if names else NONE
     asked = [
-        Input("credential_scope", "Whose credentials calls go out with", Widget.SELECT,
+        Input("credential_scope", "Credentials of a call", Widget.SELECT,
               options=_SCOPES, value=row.credential_scope),
-        Input("on_drift", "A tool that changes upstream", Widget.SELECT, options=_DRIFT,
-              value=row.on_drift, help="Compared before each call with what was approved."),
+        Input("on_drift", "A tool that changed upstream", Widget.SELECT, options=_DRIFT,
+              value=row.on_drift, help="Until a person has looked at the change."),
         Input("check_every_s", "Check its list every", value=f"{row.check_every_s:g}",
               help="Seconds. How old the list may be that a call is held to."),
         Input("group_kind", "Groups of its tools", Widget.SELECT, options=GROUPS, value=kind,
@@ -214,7 +215,10 @@ def _form(
     field = _field(chosen)
     title = "Environment" if field == "env" else "Headers"
     context = {
-        "inputs": inputs,
+        "sections": [
+            ("What it is", [one for one in inputs if one.key in _PLACE]),
+            ("Rules", [one for one in inputs if one.key not in _PLACE]),
+        ],
         "row": None if transport is None else row,
         "transport": chosen,
         "transports": TRANSPORTS.items(),

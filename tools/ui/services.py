@@ -116,7 +116,10 @@ def standing(row: ToolService, life: Life | None) -> Standing:
         return Standing("available", "active", until=row.lease_until)
     if row.lease_until is None:
         return Standing("approved", "changed", about="nobody has served it yet")
-    return Standing("lapsed", "denied", since=row.lease_until, about="its tools are closed")
+    # A lease that was given back early would have run on.
+    over = row.lease_until <= timezone.now()
+    since = row.lease_until if over else row.last_seen
+    return Standing("lapsed", "denied", since=since, about="its tools are closed")
 
 
 def life_of(row: ToolService) -> Life | None:
