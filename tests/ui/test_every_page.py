@@ -9,6 +9,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.pages import POLICY, inline_code, text
+from tests.ui.sources import Author, listed_server, told
 from tools.catalog.actions import find_tool
 from tools.catalog.drift import note_upstream
 from tools.execution.pipeline import admit
@@ -32,6 +33,18 @@ PAGES = [
     "/keys/",
     "/editor/",
     "/editor/hostile/",
+    "/services/",
+    "/services/new/",
+    "/services/hostile/",
+    "/services/hostile/edit/",
+    "/services/hostile/remove/",
+    "/servers/",
+    "/servers/new/",
+    "/servers/new/?transport=stdio",
+    "/servers/hostile/",
+    "/servers/hostile/edit/",
+    "/servers/hostile/credentials/",
+    "/servers/hostile/remove/",
     "/confirmations/",
     "/workflow/",
     "/audit/alerts/",
@@ -48,6 +61,8 @@ def hostile(organization: Organization) -> None:
     """A tool whose every text tries to become code."""
     parameter = {"name": "text", "type": "String", "description": HOSTILE, "default": HOSTILE}
     source = f"def main(p):\n    return {HOSTILE!r}\n"
+    Author(organization).says("hostile", [told("hostile-joke", "hostile", description=HOSTILE)])
+    listed_server(organization, "hostile", HOSTILE)
     factories.tool(
         organization,
         "hostile",

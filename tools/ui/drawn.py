@@ -18,11 +18,11 @@ _EFFORT = 40_000  # pairs of words that one page compares, so that no upstream k
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a text. `mark` tells what a character is that a reader would not know."""
+    """A stretch of a text. `name` tells what a character is that a reader would not know."""
 
     text: str
     changed: bool = False
-    mark: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ def _marked(stretches: Stretches) -> list[Piece]:
 
 def _pieces(text: str, changed: bool) -> Iterator[Piece]:
     done = 0
-    for start, end, shown, mark in sorted(_marks(text)):
+    for start, end, shown, name in sorted(_marks(text)):
         if start > done:
             yield Piece(text[done:start], changed)
-        yield Piece(shown, changed, mark)
+        yield Piece(shown, changed, name)
         done = end
     if done < len(text):
         yield Piece(text[done:], changed)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpResponse, QueryDict
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
@@ -18,6 +18,7 @@ from tools.policy.callers import actor_of
 from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.drafts import Draft, definition_from, draft_from, draft_of, new_draft
+from tools.ui.inputs import plain
 from tools.ui.shown import Line, difference
 
 TEMPLATE = "ui/editor.html"
@@ -35,7 +36,7 @@ def write_tool(request: PageRequest) -> HttpResponseBase:
         kind = request.GET.get("type", "")
         known = kind in READERS and kind != ToolType.BUILTIN
         return _shown(request, new_draft(kind if known else ToolType.CODE), None)
-    return _answered(request, draft_from(_plain(request.POST), None), None)
+    return _answered(request, draft_from(plain(request.POST), None), None)
 
 
 @require_http_methods(["GET", "POST"])
@@ -53,7 +54,7 @@ def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
         )
     if request.method == "GET":
         return _shown(request, draft_of(definition, tool.version.digest), tool)
-    return _answered(request, draft_from(_plain(request.POST), definition), tool)
+    return _answered(request, draft_from(plain(request.POST), definition), tool)
 
 
 def _answered(request: PageRequest, draft: Draft, tool: Tool | None) -> HttpResponseBase:
@@ -126,8 +127,3 @@ def _shown(
     if request.htmx and request.method == "POST":
         return render(request, f"{TEMPLATE}#form", context)
     return render(request, TEMPLATE, context, status=status)
-
-
-def _plain(data: QueryDict) -> dict[str, str]:
-    """What a database cannot hold becomes visible instead of an error of ours."""
-    return {key: str(data[key]).replace("\x00", "\ufffd") for key in data}

@@ -3,6 +3,7 @@
 import difflib
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tools.definitions.results import Status
@@ -17,6 +18,17 @@ _KINDS = {"+": "added", "-": "removed", "@": "place"}
 class Line:
     kind: str
     text: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a source of tools is: a word, the colour of its chip, and since or until when."""
+
+    word: str
+    tone: str
+    since: datetime | None = None
+    until: datetime | None = None
+    about: str = ""
 
 
 def pretty(value: Any) -> str:

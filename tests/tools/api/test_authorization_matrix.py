@@ -254,6 +254,27 @@ PAGES: dict[str, dict[str, Needs]] = {
     "sandbox": {"get": Needs(permission="tools.change_tool")},
     "licenses": {"get": Needs(permission="tools.view_licensetier")},
     "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
+    "services": {"get": Needs(permission="tools.view_toolservice")},
+    "service": {"get": Needs(permission="tools.view_toolservice")},
+    "service-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_toolservice")),
+    "service-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_toolservice")),
+    "service-remove": dict.fromkeys(("get", "post"), Needs(permission="tools.delete_toolservice")),
+    "service-decide": {
+        "post": Needs(permission="tools.change_toolservice", body={"do": "reject", "digest": "x"})
+    },
+    "servers": {"get": Needs(permission="tools.view_mcpserver")},
+    "server": {"get": Needs(permission="tools.view_mcpserver")},
+    "server-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_mcpserver")),
+    "server-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_mcpserver")),
+    "server-remove": dict.fromkeys(("get", "post"), Needs(permission="tools.delete_mcpserver")),
+    "server-credentials": dict.fromkeys(
+        ("get", "post"), Needs(permission="tools.change_mcpserver")
+    ),
+    # Of nobody's credentials: refused before anything is asked of the server.
+    "server-refresh": {
+        "post": Needs(permission="tools.change_mcpserver", body={"owner": "agent:nobody"})
+    },
+    "server-import": {"post": Needs(permission="tools.add_tool")},
     "confirmations": {"get": Needs(permission="tools.view_confirmation")},
     "confirmations-decide": {
         "post": Needs(permission="tools.decide_confirmation", body={"one": f"approve {uuid4()}"})
@@ -279,6 +300,11 @@ PAGES: dict[str, dict[str, Needs]] = {
 }
 SERVICE_PLACES = (
     "api-tool-service", "api-service-state", "api-service-approve", "api-service-reject",
+    "service", "service-edit", "service-remove", "service-decide",
+)  # fmt: skip
+SERVER_PLACES = (
+    "server", "server-edit", "server-remove", "server-credentials", "server-refresh",
+    "server-import",
 )  # fmt: skip
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
 
@@ -392,7 +418,7 @@ class Side:
             "api-group": f"desk-{self.label}",
             "api-sandbox-profile": f"wall-{self.label}",
             "api-egress-credential": f"key-{self.label}",
-            **dict.fromkeys(MCP_ADDRESSES, f"server-{self.label}"),
+            **dict.fromkeys((*MCP_ADDRESSES, *SERVER_PLACES), f"server-{self.label}"),
             "api-confirmation-rule": f"rule-{self.label}",
             **dict.fromkeys(SERVICE_PLACES, f"service-{self.label}"),
             "api-tier": "Core",
