@@ -24,6 +24,7 @@ PAGES = [
     "/editor/hostile/",
     "/confirmations/",
     "/workflow/",
+    "/import/",
     "/audit/alerts/",
     "/executions/",
     "/executions/?tool=%22%3E%3Cscript%3E",
