@@ -138,9 +138,7 @@ def _changes(key: tuple[Kind, str], before: States, after: States) -> list[Diffe
 def _masked(one: Difference) -> Difference:
     part = one.path.split("/")[1]
     if part == "url":  # what comes after the question mark may be a key
-        return Difference(
-            one.path, one.kind, *(open_part(str(url)) for url in (one.before, one.after))
-        )
+        return Difference(one.path, one.kind, open_part(one.before), open_part(one.after))
     if part not in _SECRET:
         return one
     hidden = {Change.ADDED: (None, HIDDEN), Change.REMOVED: (HIDDEN, None)}
@@ -148,9 +146,9 @@ def _masked(one: Difference) -> Difference:
     return Difference(one.path, one.kind, was, now)
 
 
-def open_part(address: str) -> str:
+def open_part(address: Any) -> str:
     """An address without what may be a key in it."""
-    base, mark, _ = address.partition("?")
+    base, mark, _ = str(address or "").partition("?")
     return f"{base}{mark}{HIDDEN}" if mark else base
 
 

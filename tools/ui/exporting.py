@@ -1,12 +1,12 @@
-"""`/export/` and `/tools/<name>/export`: the catalog, or one tool, as a file that `/import/` reads."""
+"""`/export/` and `/tools/<name>/export`: the catalog, or one tool, as a file to import."""
 
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from tools.catalog.actions import find_tool
 from tools.catalog.exporting import Exported, Format, exported
-from tools.errors import Conflict, Malformed
 from tools.definitions.vocabulary import ToolType
+from tools.errors import Conflict, Malformed
 from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.shown import pretty
