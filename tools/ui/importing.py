@@ -30,6 +30,7 @@ _RESULTS = (
     (LEFT_OUT, "left out"),
 )  # fmt: skip
 _NOTHING = "Give something to import: paste it, or choose files."
+_WHOSE = "These are tools of an MCP server: say of which."
 _CHANGED_ASK = "What you ask for is another than what was shown. Nothing was written; look again."
 _CHANGED_HERE = "The catalog changed while you looked. Nothing was written; look again."
 _ALL_OR_NOTHING = "Nothing was written: some items are wrong, and you asked for all or nothing."
@@ -70,17 +71,15 @@ def _answered(request: PageRequest, form: Asked) -> Shown:
     source = Source(form.source) if form.source else None
     found = read(form.given, source, form.choices.server)
     if found.empty:
-        form.flaws += [_said(error) for error in found.unreadable]
+        form.flaws += [error.message for error in found.unreadable]
+    if not form.choices.server and any(Source.MCP in kinds for kinds in found.sources.values()):
+        form.flaws.append(_WHOSE)
     if found.empty or form.flaws:
         return Shown(form, found, [])
     mode = request.POST.get("mode", "")
     if request.POST.get("do") == "write":
         return _written(request, form, found, mode if mode in {ALL, EACH} else ALL)
     return _looked(request, form, found, "")
-
-
-def _said(error: ToolcribError) -> str:
-    return error.message
 
 
 def _looked(request: PageRequest, form: Asked, found: Read, notice: str, mode: str = "") -> Shown:
@@ -146,7 +145,7 @@ def _page(request: PageRequest, shown: Shown) -> HttpResponse:
         "totals": _totals(shown.rows),
         "wrong": sum(row.result == REFUSED for row in shown.rows),
         "good": sum(row.result in {CREATED, UPDATED} for row in shown.rows),
-        "dialects": DIALECTS,
+        "dialects": list(DIALECTS.items()),
         "most_mib": MAX_BYTES // 1024 // 1024,
         "may_export": may(request.caller, "view_tool"),
         "address": reverse("import"),
