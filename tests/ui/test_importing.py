@@ -107,7 +107,7 @@ def test_nothing_is_written_before_somebody_looked(
 ) -> None:
     page = look(admin_client, [plain("a"), plain("b")])
     assert results(page) == ["new", "new"]
-    assert "read as definitions" in text(page)
+    assert "Read as definitions" in text(page)
     assert names(organization) == set()
     assert not AuditRecord.objects.filter(organization=organization.slug, subject="a").exists()
 
@@ -164,7 +164,7 @@ def test_the_list_of_a_server_needs_its_name(
 
 def test_a_chosen_dialect_wins_over_the_looks_of_it(admin_client: Client) -> None:
     page = look(admin_client, plain("a"), source="items")
-    assert "read as TrustGraph items by key" in text(page)
+    assert "Read as TrustGraph items by key" in text(page)
     assert results(page) == ["wrong"] * 3
 
 
