@@ -181,6 +181,8 @@ WHITENOISE_MAX_AGE = 3600
 
 # --- the API ------------------------------------------------------------------------------------
 DATA_UPLOAD_MAX_MEMORY_SIZE = env_int("MAX_REQUEST_BYTES", 12 * 1024 * 1024, least=1024)
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 1_100  # a thousand items of an import, each with its box
+FILE_UPLOAD_HANDLERS = ["config.uploads.BoundedUploads"]
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "tools.api.authentication.BearerAuthentication",

@@ -47,6 +47,7 @@ PAGES = [
     "/servers/hostile/remove/",
     "/confirmations/",
     "/workflow/",
+    "/import/",
     "/audit/alerts/",
     "/executions/",
     "/executions/?tool=%22%3E%3Cscript%3E",

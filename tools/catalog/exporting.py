@@ -64,12 +64,17 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-def exported(organization: Organization) -> Exported:
-    """Everything but the built-in tools, in the order of the names."""
+def exported(organization: Organization, only: Tool | None = None) -> Exported:
+    """Everything but the built-in tools, in the order of the names; or one tool, with the service
+    that it is of."""
     rows = Tool.objects.custom().filter(organization=organization, version__isnull=False)
+    services = ToolService.objects.filter(organization=organization)
+    if only is not None:
+        rows = rows.filter(pk=only.pk)
+        services = services.filter(name=_service_of(only))
     found, noted = Exported(), newest.of(organization.pk)
     keys = keys_of(organization.pk, noted)
-    for row in ToolService.objects.filter(organization=organization):
+    for row in services:
         found.services.append(service_descriptor(row))
     for tool in rows.select_related("version", "organization").order_by("name"):
         if trusted(tool, keys, noted):
@@ -77,6 +82,11 @@ def exported(organization: Organization) -> Exported:
         else:
             found.left_out.append(tool.name)
     return found
+
+
+def _service_of(tool: Tool) -> str:
+    made = tool.version.definition["implementation"] if tool.version else {}
+    return str(made.get("service", "")) if tool.type == ToolType.SERVICE else ""
 
 
 def written(tool: Tool) -> dict[str, Any]:

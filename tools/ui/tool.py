@@ -112,6 +112,7 @@ def _page(request: PageRequest, tool: CatalogTool, attempt: Attempt) -> HttpResp
         "raw": raw,
         "attempt": attempt,
         "may_change": may(request.caller, "change_tool"),
+        "may_export": may(request.caller, "view_tool"),
         "here": request.path if request.method == "GET" else "",
         "input_schema": pretty(raw["input_schema"]),
         "output_schema": pretty(raw["output_schema"]) if raw["output_schema"] else "",
