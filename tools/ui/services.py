@@ -125,7 +125,7 @@ def standing(row: ToolService, life: Life | None) -> Standing:
 def life_of(row: ToolService) -> Life | None:
     """As the broker knows it now; None where it does not answer."""
     if not row.request_queue:
-        return Life(0, 0, 0.0, {})
+        return Life(0, 0, 0.0, 0.0)
     try:
         return client().life(Queue(row.organization.slug, row.request_queue))
     except redis.RedisError:
