@@ -13,14 +13,14 @@ from audit.events import Event, Outcome
 from tools.catalog import drift, mcp_health
 from tools.catalog.actions import changing, register_tool, update_tool
 from tools.catalog.masking import Mask, of_values
-from tools.catalog.mcp_catalog import CatalogServer, Values, catalog_server
+from tools.catalog.mcp_catalog import Authorized, CatalogServer, Values, catalog_server
 from tools.catalog.mcp_definitions import UPSTREAM, definition_of, renewed
 from tools.catalog.mcp_servers import tools_of
 from tools.catalog.upstreams import endpoint_of, hub
 from tools.definitions.names import TOOL_NAME
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
-from tools.mcpclient.errors import UpstreamFailure
+from tools.mcpclient.errors import Unauthorized, UpstreamFailure
 from tools.mcpclient.hub import Stopped
 from tools.mcpclient.listing import APPROVED, digest_of
 from tools.models import McpServer, Organization, Tool, ToolStatus
@@ -53,7 +53,8 @@ class Item:
 
 def of_row(row: McpServer) -> CatalogServer:
     credentials = {one.owner: Values.of(one) for one in row.credentials.all()}
-    return catalog_server(row, credentials)
+    consented = {one.owner: Authorized.of(one) for one in row.authorizations.all()}
+    return catalog_server(row, credentials, consented)
 
 
 def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
@@ -63,7 +64,14 @@ def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
     try:
         endpoint = endpoint_of(of_row(row), owner)
         mask = of_values(endpoint.secrets)
-        listing = hub().tools(endpoint, PATIENCE_S)
+        try:
+            listing = hub().tools(endpoint, PATIENCE_S)
+        except Unauthorized:
+            if not endpoint.token:
+                raise
+            endpoint = endpoint_of(of_row(row), owner, refused=endpoint.token)
+            mask = of_values(endpoint.secrets)
+            listing = hub().tools(endpoint, PATIENCE_S)
     except (UpstreamFailure, Stopped) as problem:
         said = "It did not answer in time." if isinstance(problem, Stopped) else str(problem)
         said = mask.quotation(said)

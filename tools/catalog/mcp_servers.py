@@ -26,6 +26,7 @@ from tools.errors import Conflict, Malformed, NotFound
 from tools.models import (
     CredentialScope,
     McpCredential,
+    McpOAuthClient,
     McpServer,
     OnDrift,
     Organization,
@@ -246,6 +247,8 @@ def _check_moved(row: McpServer, fields: Listed) -> None:
             fields.wrong(name, "must be given anew: the server is another one now")
     if row.credentials.exists():
         fields.wrong("url", "is another server's; delete the credentials of callers first")
+    if row.authorizations.exists() or McpOAuthClient.objects.filter(server=row).exists():
+        fields.wrong("url", "is another server's; disconnect it and delete its OAuth client first")
 
 
 def _write_policy(row: McpServer, fields: Listed) -> None:

@@ -35,7 +35,7 @@ class Endpoint:
     """A server as one holder of credentials reaches it. `key` names server, holder and all that
     was configured: with another configuration it is another endpoint, and takes the place of the
     one that `holder` had before. `make` is called in the loop. `secrets` are what it is called
-    with, and nobody may be shown."""
+    with, and nobody may be shown; `token` is the one of them that consent brought."""
 
     server: str
     key: str
@@ -43,6 +43,7 @@ class Endpoint:
     remembered: str = ""
     fresh_s: float = 30.0
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    token: str = field(default="", repr=False, compare=False)
     holder: str = ""
 
 

@@ -7,8 +7,8 @@ from urllib.parse import urljoin
 from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Malformed, Url
 from tools.mcpclient.duplex import Duplex, never_usable
-from tools.mcpclient.errors import Lost, NeverBegan, NotAllowed, Unusable, UpstreamFailure
-from tools.mcpclient.http import Headers, Origin
+from tools.mcpclient.errors import Lost, NeverBegan, Unusable, UpstreamFailure
+from tools.mcpclient.http import Headers, Origin, refused
 from tools.mcpclient.messages import parsed_aside
 from tools.mcpclient.sse import Events
 
@@ -45,7 +45,7 @@ class Sse(Duplex):
         ) as answer:
             await answer.whole()
             if answer.status in {401, 403}:
-                raise NotAllowed(f"The MCP server refused our credentials ({answer.status}).")
+                raise refused(answer)
             if not 200 <= answer.status < 300:
                 raise NeverBegan(f"The MCP server took no message (status {answer.status}).")
 
@@ -78,7 +78,7 @@ class Sse(Duplex):
         headers = [*self._headers, ("Accept", "text/event-stream")]
         async with self._origin.exchange("GET", self._url.target, headers) as answer:
             if answer.status in {401, 403}:
-                raise NotAllowed(f"The MCP server refused our credentials ({answer.status}).")
+                raise refused(answer)
             if answer.status != 200 or answer.kind != "text/event-stream":
                 raise Unusable("The MCP server has no stream of events at this address.")
             events = Events()

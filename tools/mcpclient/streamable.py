@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager
 
 from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Url
-from tools.mcpclient.challenge import read_challenge
 from tools.mcpclient.channel import PROBE_S, Hear
 from tools.mcpclient.errors import (
     Answered,
@@ -14,12 +13,11 @@ from tools.mcpclient.errors import (
     Lost,
     NeverBegan,
     SessionGone,
-    Unauthorized,
     Unusable,
     UpstreamFailure,
 )
 from tools.mcpclient.headers import header_value
-from tools.mcpclient.http import Answer, Headers, Origin
+from tools.mcpclient.http import Answer, Headers, Origin, refused
 from tools.mcpclient.messages import (
     MODERN,
     Message,
@@ -130,8 +128,7 @@ class Streamable:
         if self._session and (status == 404 or (status == 400 and _of_session(error))):
             raise SessionGone("The MCP server has forgotten the session.")
         if status in {401, 403}:
-            message = f"The MCP server refused our credentials (status {status})."
-            raise Unauthorized(message, read_challenge(answer.headers.get("www-authenticate", "")))
+            raise refused(answer)
         if status in {429, 503}:
             refusal = Busy if status == 429 else NeverBegan
             raise refusal(f"The MCP server takes no calls just now (status {status}).")

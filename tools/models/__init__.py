@@ -12,6 +12,12 @@ from tools.models.confirmation import (
 from tools.models.egress_credential import EgressCredential
 from tools.models.execution import Execution, ExecutionEvent, Resolution
 from tools.models.group import ToolGroup
+from tools.models.mcp_authorization import (
+    Grant,
+    McpAuthorization,
+    McpConsent,
+    McpOAuthClient,
+)
 from tools.models.organization import Organization
 from tools.models.permission import (
     AgentGroupObjectPermission,
@@ -60,8 +66,12 @@ __all__ = [
     "EgressCredential",
     "Execution",
     "ExecutionEvent",
+    "Grant",
     "LicenseTier",
+    "McpAuthorization",
+    "McpConsent",
     "McpCredential",
+    "McpOAuthClient",
     "McpServer",
     "OnDrift",
     "Organization",

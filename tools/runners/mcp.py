@@ -10,12 +10,12 @@ from django.db import connection
 
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
-from tools.catalog import mcp_health
+from tools.catalog import mcp_health, mcp_tokens
 from tools.catalog.masking import Mask, of_values
 from tools.catalog.mcp_catalog import CatalogServer
 from tools.catalog.upstreams import endpoint_of, hub, owner_of
 from tools.definitions import schemas
-from tools.mcpclient.errors import Changed, Lost, UpstreamCode, UpstreamFailure
+from tools.mcpclient.errors import Changed, Lost, Unauthorized, UpstreamCode, UpstreamFailure
 from tools.mcpclient.hub import Endpoint, Stopped
 from tools.mcpclient.listing import UpstreamTool
 from tools.mcpclient.results import ToolAnswer
@@ -29,8 +29,13 @@ def run(run: Run) -> UpstreamResult:
     if server is None:
         message = f"There is no MCP server {implementation['server']} in this organization."
         return _failed(UpstreamCode.UNAVAILABLE, message)
+    return _with_token(run, server, owner_of(server, run.caller_kind, run.caller))
+
+
+def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") -> UpstreamResult:
+    """A token that the server refuses is renewed once: nothing was begun with it."""
     try:
-        endpoint = endpoint_of(server, owner_of(server, run.caller_kind, run.caller))
+        endpoint = endpoint_of(server, owner, refused=refused)
     except UpstreamFailure as problem:
         return _failed(problem.code, str(problem))
     mask = of_values(endpoint.secrets)
@@ -40,6 +45,12 @@ def run(run: Run) -> UpstreamResult:
         return _stopped(run, stopped)
     except Lost as problem:
         return UpstreamResult(Outcome.FAILED, None, ErrorCode.LOST, str(problem))
+    except Unauthorized as problem:
+        if problem.challenge.wants_more:
+            _noted(partial(mcp_tokens.note_wanted, server, owner, problem.challenge))
+        elif endpoint.token and not refused:
+            return _with_token(run, server, owner, endpoint.token)
+        return _failed(problem.code, mask.quotation(str(problem)))
     except UpstreamFailure as problem:
         return _failed(problem.code, mask.quotation(str(problem)))
     return _result(run, answer, tool, mask)
