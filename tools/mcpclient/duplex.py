@@ -82,7 +82,7 @@ class Duplex(ABC):
         """One message from the other side; True for an answer that somebody waited for."""
         if is_answer(message):
             number = message.get("id")
-            waiting = None if isinstance(number, bool) else self._waiting.get(number)  # type: ignore[arg-type]
+            waiting = self._waiting.get(number) if type(number) is int else None
             if waiting is not None and not waiting[2].done():
                 waiting[2].set_result(message)
             return waiting is not None
