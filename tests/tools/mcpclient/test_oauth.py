@@ -12,9 +12,9 @@ from tests.stubs.web import Reply, endless
 from tools.mcpclient.challenge import NOTHING_SAID, Challenge, read_challenge
 from tools.mcpclient.errors import NeverBegan, Unusable
 from tools.mcpclient.fetching import AuthorizationFailed, Fetcher
+from tools.mcpclient.loop import Loop
 from tools.mcpclient.oauth import MOST_STEPS_UP, begin, client_credentials, finish, refreshed
 from tools.mcpclient.oauth_clients import Identity, OAuthClient
-from tools.mcpclient.loop import Loop
 from tools.mcpclient.oauth_tokens import Pending, Tokens
 
 IDENTITY = Identity("https://crib.example/back")
