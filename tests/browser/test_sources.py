@@ -26,7 +26,7 @@ def test_a_server_is_registered_read_and_imported(
     page.get_by_label("Address").fill(stub.url)
     page.get_by_role("button", name="Register the server").click()
     page.get_by_role("button", name="Refresh now").click()
-    expect(page.get_by_role("status")).to_contain_text("far lists 1 tool.")
+    expect(page.locator("p.banner[role=status]")).to_contain_text("far lists 1 tool.")
     page.get_by_role("checkbox", name="Pick echo").check()
     page.get_by_role("button", name="Review what I picked").click()
     page.get_by_label("Name here").fill("repeat")
@@ -42,5 +42,5 @@ def test_an_announcement_is_read_and_approved(page: Page, place: Organization) -
     page.get_by_role("link", name="jokes").click()
     expect(page.locator("#review")).to_contain_text("Tells one.")
     page.get_by_role("button", name="Approve what I read").click()
-    expect(page.get_by_role("status")).to_contain_text("holds now as you read it")
+    expect(page.locator("p.banner[role=status]")).to_contain_text("holds now as you read it")
     assert ToolService.objects.get(organization=place, name="jokes").digest
