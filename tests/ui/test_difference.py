@@ -113,6 +113,12 @@ def test_a_version_that_is_not_there_is_not_restored(admin_client: Client, tool:
     assert admin_client.post("/tools/echo/restore", sent).status_code == 404
 
 
+@pytest.mark.parametrize("what", ["restore", "drift", "difference/"])
+def test_a_name_that_no_tool_can_have_is_not_there(admin_client: Client, what: str) -> None:
+    send = admin_client.get if what.endswith("/") else admin_client.post
+    assert send(f"/tools/%00/{what}").status_code == 404
+
+
 def test_who_may_only_look_restores_nothing(client_of: Grant, tool: Tool) -> None:
     client = client_of("tools.view_tool")
     assert "Restore" not in text(client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes"))

@@ -93,7 +93,7 @@ def decide(request: PageRequest, change_id: UUID) -> HttpResponseBase:
     except ToolcribError as refusal:
         latest = _latest(change)
         other = refusal.code == "change_not_read" or latest != change
-        messages.error(request, _OTHER if other else f"Nothing was decided: {refusal.message}")
+        messages.error(request, _OTHER if other else f"Nothing was decided: {_told(refusal)}")
         return redirect("change", latest.pk)
     return redirect("change", change.pk)
 
@@ -117,6 +117,11 @@ def _decide(request: PageRequest, change: UpstreamChange) -> None:
     assert tool.version is not None
     said = f"is version {tool.version.label} now" if approve else "stays as it was approved"
     messages.success(request, f"{tool.name} {said}.")
+
+
+def _told(refusal: ToolcribError) -> str:
+    flaws = refusal.details.get("errors") or []
+    return "; ".join([refusal.message, *(f"{one['field']} {one['message']}" for one in flaws)])
 
 
 def _shown(request: PageRequest, change: UpstreamChange) -> dict[str, Any]:

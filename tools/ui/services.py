@@ -1,5 +1,6 @@
 """`/services/`: tool services, whether anybody stands for them, and what they announce."""
 
+import json
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -184,9 +185,15 @@ def _offered(definition: dict[str, Any], tool: Tool | None) -> Offered:
     whole = pieces(pretty(in_order(definition)))
     if tool is None or tool.version is None:
         return Offered(definition["name"], "new", whole)
-    lines = difference(in_order(tool.version.definition), in_order(definition)) or []
+    lines = difference(_even(tool.version.definition), _even(definition)) or []
     told = [(line.kind, pieces(line.text)) for line in lines]
     return Offered(definition["name"], "changed" if lines else "same", whole, told)
+
+
+def _even(definition: dict[str, Any]) -> dict[str, Any]:
+    """What is inside, in one order: a database keeps another one than a document has."""
+    said = in_order(definition).items()
+    return {key: json.loads(json.dumps(value, sort_keys=True)) for key, value in said}
 
 
 def _tools_by_service(request: PageRequest) -> dict[str, list[str]]:

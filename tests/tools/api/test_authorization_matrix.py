@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
-from tools.catalog import credentials, mcp_servers, profiles, services
+from tools.catalog import credentials, keys, mcp_servers, profiles, services
 from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
 from tools.models import Confirmation, Execution, Organization, Session, UpstreamChange, User
@@ -350,6 +350,8 @@ class Side:
         self.organization, self.label = organization, label
         self.by = factories.by(organization)
         self.tool = factories.tool(organization, f"tool-{label}", group=[f"desk-{label}"])
+        # What distrusts it is noted beside the keys too, where no rollback takes it back.
+        self.key = keys.rotate_key(organization=organization, by=self.by)
         self.agent = factories.agent(organization, f"bot-{label}", groups=["*"], permissions=["p"])
         factories.agent(organization, "twin")  # for a body that names one: there is one anywhere
         self.somebody = factories.person(organization)
@@ -436,7 +438,7 @@ class Side:
             "execution_id": lambda: self.execution.pk,
             "session_id": lambda: self.session.pk,
             "change_id": lambda: self.change.pk,
-            "key_id": lambda: self.organization.signing_keys.latest("created_at").key_id,
+            "key_id": lambda: self.key.key_id,
             "confirmation_id": lambda: self.confirmation.pk,
             "token_id": lambda: holder.tokens.earliest("pk").pk,
             "alert_id": lambda: self.alert.pk,
