@@ -24,6 +24,7 @@ from tools.models import (
     EgressCredential,
     Execution,
     LicenseTier,
+    McpAuthorization,
     McpServer,
     Organization,
     SandboxProfile,
@@ -289,6 +290,21 @@ def token_shape(token: Token) -> dict[str, Any]:
         "expires_at": moment(token.expires_at),
         "last_used_at": moment(token.last_used_at),
         "revoked_at": moment(token.revoked_at),
+    }
+
+
+def mcp_authorization_shape(row: McpAuthorization) -> dict[str, Any]:
+    """Without its tokens."""
+    return {
+        "owner": row.owner,
+        "issuer": row.issuer,
+        "scope": row.scope,
+        "good": not row.flaw and row.url == row.server.url,
+        "flaw": row.flaw,
+        "expires_at": row.expires_at and moment(row.expires_at),
+        "connected_by": row.connected_by,
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
     }
 
 

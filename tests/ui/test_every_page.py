@@ -44,6 +44,7 @@ PAGES = [
     "/servers/hostile/",
     "/servers/hostile/edit/",
     "/servers/hostile/credentials/",
+    "/servers/hostile/client/",
     "/servers/hostile/remove/",
     "/confirmations/",
     "/workflow/",

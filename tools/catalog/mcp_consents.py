@@ -3,7 +3,7 @@ acts for itself. What comes of it is kept sealed (mcp_tokens.py)."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -186,7 +186,7 @@ def _entered(row: McpServer) -> OAuthClient | None:
     return OAuthClient(found.client_id, secret)
 
 
-def _talked[Got](work: Any) -> Got:
+def _talked[Got](work: Coroutine[Any, Any, Got]) -> Got:
     try:
         return waited(work, PATIENCE_S)
     except NotAllowed as problem:

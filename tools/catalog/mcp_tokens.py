@@ -93,7 +93,7 @@ def _renewed(server: CatalogServer, owner: str, known: Authorized, refused: str)
     while True:
         row = _row(server, owner, known)
         tokens = opened(bytes(row.sealed), organization=server.organization_id, row=row.pk)
-        if tokens.access != refused and not _runs_out(tokens.expires_at):
+        if tokens.access != refused and not _runs_out(Authorized.of(row).expires_at):
             return tokens
         if _claimed(row, tokens, server.organization_id):
             return _asked(server, owner, row, tokens)

@@ -15,7 +15,7 @@ from tools.catalog.upstreams import hub
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
 from tools.mcpclient.listing import digest_of
-from tools.models import McpServer, Tool, ToolStatus, Transport
+from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
 from tools.policy.callers import actor_of
 from tools.policy.people import may, require
 from tools.shapes import mcp_server_shape
@@ -86,6 +86,10 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
         "may_change": may(caller, "change_mcpserver"),
         "may_delete": may(caller, "delete_mcpserver"),
         "may_import": may(caller, "add_tool"),
+        "authorizations": list(row.authorizations.all()),
+        "own_owner": f"user:{caller.name}",
+        "may_connect": may(caller, "change_mcpserver")
+        or row.credential_scope == CredentialScope.USER,
     }
     return render(request, ONE, context)
 

@@ -23,7 +23,16 @@ from tests import factories
 from tools.catalog import credentials, keys, mcp_servers, profiles, services
 from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
-from tools.models import Confirmation, Execution, Organization, Session, UpstreamChange, User
+from tools.models import (
+    Confirmation,
+    Execution,
+    McpAuthorization,
+    McpOAuthClient,
+    Organization,
+    Session,
+    UpstreamChange,
+    User,
+)
 from tools.models.grant_rows import GrantRow
 from tools.policy import actions, confirmation_rules
 from tools.policy.grant_ids import grant_id
@@ -34,6 +43,7 @@ LOGIN = "login"  # a page sends whoever is unknown to the login page
 NONSENSE = {"nonsense": 1}  # a body that is refused with 400 by whoever reads it
 NOBODY = "nobody holds this"
 MCP_ADDRESSES = (
+    "api-mcp-authorizations", "api-mcp-authorization", "api-mcp-oauth-client",
     "api-mcp-server", "api-mcp-refresh", "api-mcp-difference", "api-mcp-import",
     "api-mcp-credential",
 )  # fmt: skip
@@ -194,6 +204,15 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-mcp-servers": four("mcpserver", "get", "post"),
     "api-mcp-server": four("mcpserver", "get", "patch", "delete"),
     "api-mcp-refresh": {"post": manages("tools.change_mcpserver")},
+    "api-mcp-authorizations": {
+        "get": reads("tools.view_mcpserver"),
+        "post": manages("tools.change_mcpserver"),
+    },
+    "api-mcp-authorization": {"delete": manages("tools.change_mcpserver")},
+    "api-mcp-oauth-client": {
+        "put": manages("tools.change_mcpserver"),
+        "delete": manages("tools.change_mcpserver"),
+    },
     "api-mcp-difference": {"get": reads("tools.view_mcpserver")},
     "api-mcp-import": {"post": manages("tools.add_tool")},
     "api-mcp-credential": {
@@ -278,6 +297,15 @@ PAGES: dict[str, dict[str, Needs]] = {
         "post": Needs(permission="tools.change_mcpserver", body={"owner": "agent:nobody"})
     },
     "server-import": {"post": Needs(permission="tools.add_tool")},
+    # As nobody whose consent could be asked for.
+    "server-connect": {
+        "post": Needs(permission="tools.change_mcpserver", body={"owner": "nobody"})
+    },
+    "server-disconnect": {
+        "post": Needs(permission="tools.change_mcpserver", body={"owner": "nobody"})
+    },
+    "server-client": dict.fromkeys(("get", "post"), Needs(permission="tools.change_mcpserver")),
+    "oauth-callback": {"get": Needs()},
     "confirmations": {"get": Needs(permission="tools.view_confirmation")},
     "confirmations-decide": {
         "post": Needs(permission="tools.decide_confirmation", body={"one": f"approve {uuid4()}"})
@@ -307,7 +335,7 @@ SERVICE_PLACES = (
 )  # fmt: skip
 SERVER_PLACES = (
     "server", "server-edit", "server-remove", "server-credentials", "server-refresh",
-    "server-import",
+    "server-import", "server-connect", "server-disconnect", "server-client",
 )  # fmt: skip
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
 
@@ -383,6 +411,10 @@ class Side:
                 "name": f"server-{label}", "url": "https://mcp.example/mcp",
                 "credential_scope": "agent",
             },
+        )  # fmt: skip
+        McpOAuthClient.objects.create(server=server, client_id="crib")
+        McpAuthorization.objects.create(
+            server=server, owner=f"agent:{self.agent.slug}", url=server.url, sealed=b"x",
         )  # fmt: skip
         mcp_servers.set_credential(
             row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
