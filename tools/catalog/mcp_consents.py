@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from audit.actions import Actor, record
+from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog import sealing
 from tools.catalog.dialing import fetcher, waited
@@ -117,7 +118,10 @@ def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
     fields.known(("client_id", "client_secret", "grant"))
     found = McpOAuthClient.objects.filter(server=row).first()
     made = found or McpOAuthClient(server=row)
+    before = client_written(found) if found else None
     made.client_id = fields.text("client_id", made.client_id or None, longest=1_000)
+    if found and not made.client_id.strip():
+        fields.wrong("client_id", "must not be empty")
     made.grant = fields.choice("grant", Grant, made.grant)
     secret = client.get("client_secret")
     if secret not in (None, MASK):
@@ -128,7 +132,7 @@ def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
     if fields.flaws:
         raise _invalid(fields.flaws)
     made.save()
-    _record(Event.MCP_SERVER_CHANGE, row, by, oauth_client=client_written(made))
+    _record_client(row, by, before, client_written(made))
     return made
 
 
@@ -138,8 +142,8 @@ def delete_client(*, row: McpServer, by: Actor) -> None:
     found = McpOAuthClient.objects.filter(server=row).first()
     if found is None:
         raise NotFound("No client was entered for this server.", code="oauth_client_not_found")
+    _record_client(row, by, client_written(found), None)
     found.delete()
-    _record(Event.MCP_SERVER_CHANGE, row, by, oauth_client=None)
 
 
 def client_written(client: McpOAuthClient) -> dict[str, Any]:
@@ -241,6 +245,13 @@ def _unsealed(row: McpServer, pk: Any, kept: bytes) -> str:
 def _invalid(errors: list[dict[str, str]]) -> Malformed:
     message = "The client was not accepted; see details.errors."
     return Malformed(message, code="invalid_oauth_client", errors=errors)
+
+
+def _record_client(
+    row: McpServer, by: Actor, before: dict[str, Any] | None, after: dict[str, Any] | None
+) -> None:
+    said = difference({"oauth_client": before}, {"oauth_client": after})
+    _record(Event.MCP_SERVER_CHANGE, row, by, **said)
 
 
 def _record(event: Event, row: McpServer, by: Actor, **said: Any) -> None:

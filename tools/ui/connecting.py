@@ -48,7 +48,7 @@ def connect(request: PageRequest, name: str) -> HttpResponseBase:
 @page
 def come_back(request: PageRequest) -> HttpResponseBase:
     """What the authorization server sends the browser back with. Good once, for who began it."""
-    given = {name: value[:8_192] for name, value in request.GET.items()}
+    given = {name: str(value)[:8_192] for name, value in request.GET.items()}
     try:
         made = mcp_consents.finish_consent(
             user=request.user, parameters=given, by=actor_of(request.caller)

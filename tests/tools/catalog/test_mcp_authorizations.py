@@ -103,7 +103,7 @@ def test_a_connected_server_is_called_with_its_token(agent, organization, server
     assert stub.tokens == ["access-2"]
     assert (authorization.issuer, authorization.flaw) == (stub.oauth.issuer, "")
     assert b"access-2" not in bytes(authorization.sealed)
-    said = records(organization, "ADMIN.MCP_AUTHORIZE").get()
+    said = records(organization, "MCP.AUTHORIZE").get()
     assert said.details["issuer"] == stub.oauth.issuer and "access" not in str(said.details)
 
 
@@ -173,7 +173,7 @@ def test_a_renewal_that_is_refused_says_who_must_connect_again(
         assert (done.status, done.error_code) == ("Failed", "UPSTREAM_REFUSED")
         assert "an administrator must connect the MCP server far again" in done.error_message
     assert [form["grant_type"] for form in stub.oauth.forms].count("refresh_token") == 1
-    lost = records(organization, "ADMIN.MCP_AUTHORIZATION_LOST").get()
+    lost = records(organization, "MCP.AUTHORIZATION_LOST").get()
     assert "invalid_grant" in lost.details["reason"] and "refresh-2" not in str(lost.details)
     connected(server, ada, by)
     assert called(agent).status == "Success"
