@@ -23,7 +23,7 @@ from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
 from tools.mcpclient.errors import Unauthorized, UpstreamFailure
 from tools.mcpclient.hub import Stopped
 from tools.mcpclient.listing import APPROVED, digest_of
-from tools.models import McpServer, Organization, Tool, ToolStatus
+from tools.models import McpServer, OnDrift, Organization, Tool, ToolStatus
 
 PATIENCE_S = 20.0
 MOST_BYTES = 4 * 1024 * 1024  # of a snapshot
@@ -218,7 +218,8 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
         definition = definition_of(row.name, raw, name) | wanted
         if wanted.get("parameters"):
             definition.pop("input_schema")
-        register_tool(organization=row.organization, definition=definition, by=by)
+        made = register_tool(organization=row.organization, definition=definition, by=by)
+        drift.set_on_drift(tool=made, policy=OnDrift(row.on_drift), by=by)
         return "created"
     existing = changing(existing)  # what people decide meanwhile stands
     assert existing.version is not None

@@ -46,6 +46,7 @@ from tools.models import (
     EgressCredential,
     LicenseTier,
     McpServer,
+    OnDrift,
     Organization,
     Pin,
     SandboxProfile,
@@ -82,6 +83,7 @@ class CatalogTool:
     critical: bool = False
     status_reason: str = ""
     max_concurrency: int | None = None
+    on_drift: OnDrift = OnDrift.REFUSE
     flaw: str = ""  # why it is not what was signed
 
     @property
@@ -509,6 +511,7 @@ def catalog_tool(
         critical=row.critical,
         status_reason=row.status_reason,
         max_concurrency=row.max_concurrency,
+        on_drift=OnDrift(row.on_drift),
         flaw=flaw,
     )
 

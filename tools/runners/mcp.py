@@ -81,18 +81,14 @@ def _called(
     try:
         return _asked(run, server, endpoint, pin, mask)
     except Changed as change:
-        own = server.scope != CredentialScope.ORGANIZATION  # says nothing about other people's
-        if own or server.on_drift == OnDrift.REFUSE:
-            if not own:
-                _quarantine(run, mask.value(change.seen))
-            raise
-        if change.seen is None:
+        if server.scope != CredentialScope.ORGANIZATION:
+            raise  # a list of one's own says nothing about other people's
+        tool = run.snapshot.tools[run.definition.name]
+        seen = mask.value(change.seen)
+        _noted(partial(mcp_health.note_changed, tool, run.snapshot.organization_id, seen))
+        if tool.on_drift == OnDrift.REFUSE or change.seen is None:
             raise
         return _asked(run, server, endpoint, "", mask)
-
-
-def _quarantine(run: Run, seen: Any) -> None:
-    _noted(partial(mcp_health.quarantine, run.snapshot, run.definition, seen))
 
 
 def _asked(

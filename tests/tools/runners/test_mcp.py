@@ -1,5 +1,6 @@
 """Tools of MCP servers through the whole road, against stub servers over real HTTP."""
 
+import random
 import threading
 
 import pytest
@@ -11,12 +12,13 @@ from tests import factories
 from tests.stubs.mcp import Error, mcp_serving, text
 from tests.stubs.web import Held, Raw, Reply
 from tests.tools.waiting import until
-from tools.catalog import mcp_import, mcp_servers
+from tools.catalog import drift, mcp_import, mcp_servers
 from tools.catalog.actions import register_tool
-from tools.catalog.upstreams import hub
+from tools.catalog.upstreams import endpoint_of, hub
 from tools.errors import Unavailable
 from tools.execution.pipeline import perform
-from tools.models import Execution, McpServer
+from tools.mcpclient.errors import Changed
+from tools.models import Execution, McpServer, OnDrift
 from tools.models import Tool as ToolRow
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -168,13 +170,19 @@ def test_a_changed_tool_that_was_looked_at_and_imported_again_is_called(agent, s
 
 
 def test_where_policy_says_so_the_approved_version_goes_on(agent, server, stub):
-    tool = imported(server)
     by = factories.by(server.organization)
     mcp_servers.change_server(row=server, changes={"on_drift": "serve"}, by=by)
+    tool = imported(server)
     stub.tools["echo"].description = "Other."
+    assert called(agent).status == "Success"
     assert called(agent).status == "Success"
     tool.refresh_from_db()
     assert tool.status == "active"
+    change = tool.upstream_changes.get()
+    assert (change.decision, change.seen["description"]) == ("open", "Other.")
+    drift.set_on_drift(tool=tool, policy=OnDrift.REFUSE, by=by)
+    tool.refresh_from_db()
+    assert tool.status == "quarantined"
 
 
 def test_a_list_of_ones_own_that_differs_refuses_that_call_alone(agent, server, stub):
@@ -328,3 +336,45 @@ def test_no_more_is_returned_than_the_tool_may(agent, server, stub):
 def _performed(pk):
     perform(pk)
     connection.close()
+
+
+def _mutated(tool, chance):
+    """One thing of what the server lists of the tool, changed however little."""
+    text, number = chance.choice("абв \u200b.éA0日"), chance.randrange(10**6)
+    at = chance.randrange(len(tool.description) + 1)
+    ways = {
+        "description": lambda: tool.description[:at] + text + tool.description[at:],
+        "input_schema": lambda: {"type": "object", "properties": {f"p{number}": {"enum": [text]}}},
+        "more": lambda: chance.choice(
+            [
+                {"title": f"{text}{number}"},
+                {"annotations": {"readOnlyHint": True, "title": str(number)}},
+                {"outputSchema": {"type": "object", "title": f"{text}{number}"}},
+            ]
+        ),
+    }
+    field = chance.choice(sorted(ways))
+    return field, ways[field]()
+
+
+def test_no_mutation_of_a_server_reaches_a_call(server, stub):
+    """By default: nothing is set that says how often to look."""
+    chance = random.Random(20260728)
+    row = mcp_servers.create_server(
+        organization=server.organization,
+        server={"name": "plain", "url": stub.url},
+        by=factories.by(server.organization),
+    )
+    endpoint = endpoint_of(mcp_import.of_row(row))
+    approved = hub().tools(endpoint, 30).tools["echo"].digest
+    tool = stub.tools["echo"]
+    for _ in range(500):
+        field, value = _mutated(tool, chance)
+        before = getattr(tool, field)
+        setattr(tool, field, value)
+        with pytest.raises(Changed):
+            hub().call(endpoint, "echo", {}, timeout_s=30, pin=approved)
+        setattr(tool, field, before)
+    assert not stub.asked("tools/call")
+    hub().call(endpoint, "echo", {}, timeout_s=30, pin=approved)
+    hub().forget(str(row.pk))
