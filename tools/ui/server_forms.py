@@ -156,7 +156,7 @@ def _rules(row: McpServer, new: bool) -> list[Input]:
         Input("on_drift", "A tool that changed upstream", Widget.SELECT, options=_DRIFT,
               value=row.on_drift, help="Until a person has looked at the change."),
         Input("check_every_s", "Check its list every", value=f"{row.check_every_s:g}",
-              help="Seconds. How old the list may be that a call is held to; 0 asks before every call."),
+              help="Seconds a list may be old that a call is held to; 0 asks before each."),
         Input("group_kind", "Groups of its tools", Widget.SELECT, options=GROUPS, value=kind,
               help="Where a tool names none of its own."),
         Input("group", "Names of groups", value=", ".join(names or ()),

@@ -97,7 +97,8 @@ def test_what_a_distrusted_key_signed_is_refused_until_it_is_signed_again(organi
 def test_no_edit_of_its_row_makes_a_distrusted_key_good(organization):
     tool = factories.tool(organization)
     keys.distrust_key(organization=organization, key_id=tool.version.key_id, by=by(organization))
-    write("UPDATE tools_signingkey SET distrusted_at = NULL, retired_at = NULL")
+    own = "UPDATE tools_signingkey SET distrusted_at = NULL, retired_at = NULL "
+    write(f"{own} WHERE organization_id = %s", organization.pk)
     assert flaw(organization)
 
 
@@ -288,9 +289,11 @@ def test_a_tool_with_another_ones_version_is_reported(organization):
 
 def test_distrust_is_noted_even_where_the_row_says_so_already(organization):
     tool = factories.tool(organization)
-    write("UPDATE tools_signingkey SET distrusted_at = now(), retired_at = now()")
+    said = "UPDATE tools_signingkey SET distrusted_at = now(), retired_at = now() "
+    write(f"{said} WHERE organization_id = %s", organization.pk)
     keys.distrust_key(organization=organization, key_id=tool.version.key_id, by=by(organization))
-    write("UPDATE tools_signingkey SET distrusted_at = NULL, retired_at = NULL")
+    own = "UPDATE tools_signingkey SET distrusted_at = NULL, retired_at = NULL "
+    write(f"{own} WHERE organization_id = %s", organization.pk)
     assert flaw(organization)
 
 
