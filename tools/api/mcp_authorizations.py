@@ -54,7 +54,7 @@ class McpAuthorizationList(McpServerView):
         with us. A client that acts for itself is connected at once, and there is no address."""
         own = self.given().get("owner") == f"user:{self.caller.name}"
         self.require("view_mcpserver" if own else "change_mcpserver")
-        owner, row = self._owner(), self.row(name)
+        row, owner = self.row(name), self._owner()
         client = McpOAuthClient.objects.filter(server=row).first()
         if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
             self.require("change_mcpserver")

@@ -22,8 +22,9 @@ GO, CLIENT, BACK = "ui/server_connect.html", "ui/server_client.html", "ui/server
 @page
 def connect(request: PageRequest, name: str) -> HttpResponseBase:
     """Shows where consent is asked for before anybody goes there."""
-    row, owner = _row(request, name), request.POST.get("owner", "")[:200]
+    owner = request.POST.get("owner", "")[:200]
     _check(request, owner)
+    row = _row(request, name)
     client = McpOAuthClient.objects.filter(server=row).first()
     try:
         if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
@@ -62,8 +63,9 @@ def come_back(request: PageRequest) -> HttpResponseBase:
 @require_POST
 @page
 def disconnect(request: PageRequest, name: str) -> HttpResponseBase:
-    row, owner = _row(request, name), request.POST.get("owner", "")[:200]
+    owner = request.POST.get("owner", "")[:200]
     _check(request, owner)
+    row = _row(request, name)
     try:
         mcp_consents.disconnect(row=row, owner=owner, by=actor_of(request.caller))
     except NotFound as problem:
