@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 MOST_S = 86_400.0
 _WAIT_S = 0.5  # how long a stop may wait for a thread that listens
 _PAUSE_S = 1.0  # before a broker that failed is asked again
-_ONE_AT_A_TIME = {"prefetch_size": 0, "prefetch_count": 1, "apply_global": False}
 
 
 class KombuWorker:
@@ -102,7 +101,6 @@ class KombuWorker:
     def _serve(self, connection: Any) -> None:
         taken: list[Any] = []
         channel = connection.default_channel
-        channel.basic_qos(**_ONE_AT_A_TIME) if hasattr(channel, "basic_qos") else None
         consumer = Consumer(
             channel, [_requests(self.queue, channel)], accept=["text/plain"],
             on_message=taken.append, prefetch_count=1,
@@ -114,7 +112,9 @@ class KombuWorker:
                 except TimeoutError:
                     continue
                 while taken:
+                    consumer.cancel()  # what others could do is not kept here meanwhile
                     self._take(connection, taken.pop(0))
+                    consumer.consume()
 
     def _take(self, connection: Any, message: Any) -> None:
         if self._stopping.is_set():
