@@ -6,6 +6,7 @@ from pathlib import Path
 from django.utils.csp import CSP
 
 from config import oxigraph
+from config.brokers import env_brokers
 from config.embedded import (
     broker_url,
     database_url,
@@ -232,6 +233,8 @@ EGRESS_CA_FILE = env_text("EGRESS_CA_FILE")
 # MCP servers that may be started behind the wall, and what of this installation's
 # environment and files (env:NAME, file:/path) a server's headers may refer to.
 MCP_STDIO_ALLOWED = env_stdio("MCP_STDIO_ALLOWED")
+# Tool services that are not at our own broker.
+TOOL_SERVICE_BROKERS = env_brokers("TOOL_SERVICE_BROKERS")
 MCP_REFERENCES_ALLOWED = env_list("MCP_REFERENCES_ALLOWED")
 EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
 EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)
