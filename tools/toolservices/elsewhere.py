@@ -183,6 +183,8 @@ class _Listener:
     def _listen(self) -> None:
         """Until it is closed, or the broker is gone: then the next call begins another."""
         connection = _connected(self._broker)
+        # What the broker hands out may be no message.
+        faults: tuple[type[Exception], ...] = (*_faults(connection), ValueError)
         try:
             with connection:
                 connection.ensure_connection(max_retries=1, timeout=_CONNECT_S)
@@ -198,7 +200,7 @@ class _Listener:
                     self._ready.set()
                     self._drain(connection)
                 place.delete()
-        except (*_faults(connection), ValueError) as error:  # or what it handed out is no message
+        except faults as error:
             log.warning("the broker of a tool service did not answer: %s", type(error).__name__)
         finally:
             self._ready.set()
