@@ -50,7 +50,7 @@ def back(client: Client, url: str) -> Any:
 
 
 def test_a_person_is_shown_where_to_and_comes_back_connected(
-    admin_client: Client, far: str, stub: Guarded
+    admin_client: Client, organization: Organization, far: str, stub: Guarded
 ) -> None:
     assert "Nobody connected it by OAuth" in text(admin_client.get(far))
     url = asked_at(admin_client, far)
@@ -60,7 +60,8 @@ def test_a_person_is_shown_where_to_and_comes_back_connected(
     listed = text(admin_client.post(f"{far}refresh", follow=True))
     assert "far lists 1 tool." in listed
     gone = text(admin_client.post(f"{far}disconnect", {"owner": ""}, follow=True))
-    assert "far is disconnected." in gone and not McpAuthorization.objects.exists()
+    assert "far is disconnected." in gone
+    assert not McpAuthorization.objects.filter(server__organization=organization).exists()
 
 
 def test_coming_back_twice_or_as_nobody_who_left_connects_nothing(
@@ -82,18 +83,21 @@ def test_an_odd_way_back_is_said_and_keeps_nothing(admin_client: Client, query: 
     assert "is not connected" in text(page)
 
 
-def test_a_client_is_entered_changed_and_removed(admin_client: Client, far: str) -> None:
+def test_a_client_is_entered_changed_and_removed(
+    admin_client: Client, organization: Organization, far: str
+) -> None:
+    own = McpOAuthClient.objects.filter(server__organization=organization)
     given = {"client_id": "me", "client_secret": "canary", "grant": "authorization_code"}
     assert "The client is kept." in text(admin_client.post(f"{far}client/", given, follow=True))
     form = text(admin_client.get(f"{far}client/"))
     assert 'value="me"' in form and "canary" not in form
     admin_client.post(f"{far}client/", given | {"client_id": "you", "client_secret": ""})
-    kept = McpOAuthClient.objects.get()
+    kept = own.get()
     assert kept.client_id == "you" and kept.sealed
     wrong = admin_client.post(f"{far}client/", {"client_id": "", "grant": "x"})
     assert wrong.status_code == 400 and "must not be empty" in text(wrong)
     admin_client.post(f"{far}client/", {"do": "remove"})
-    assert not McpOAuthClient.objects.exists()
+    assert not own.exists()
 
 
 def test_what_cannot_be_connected_is_said_on_the_page(

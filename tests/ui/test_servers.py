@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from audit.models import AuditRecord
+from config.stdio import read_allowed
 from tests import factories
 from tests.stubs.mcp import McpStub, mcp_serving
 from tests.stubs.mcp import Tool as Stub
@@ -32,7 +33,9 @@ HOSTILE = "<script>alert(1)</script>\u202e\u200b"
 def _allowed(settings: Any) -> None:
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
     settings.MCP_REFERENCES_ALLOWED = ["env:MCP_TEST_KEY"]
-    settings.MCP_STDIO_ALLOWED = ["mcp-server-time"]
+    settings.MCP_STDIO_ALLOWED = read_allowed(
+        {"mcp-server-time": {"command": "/usr/bin/mcp-server-time", "arguments": ["-v", "--utc"]}}
+    )
 
 
 @pytest.fixture
@@ -143,7 +146,7 @@ def test_each_transport_has_its_form(admin_client: Client, organization: Organiz
 def test_over_stdio_the_page_says_when_nothing_is_allowed(
     admin_client: Client, settings: Any
 ) -> None:
-    settings.MCP_STDIO_ALLOWED = []
+    settings.MCP_STDIO_ALLOWED = {}
     page = text(admin_client.get("/servers/new/?transport=stdio"))
     assert "MCP_STDIO_ALLOWED" in page and "Register the server" not in page
 

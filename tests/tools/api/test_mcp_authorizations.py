@@ -28,7 +28,7 @@ def far(admin_api, stub):
     admin_api.post("/mcp-servers", {"name": "far", "url": stub.mcp.url})
 
 
-def test_a_client_is_entered_and_its_secret_never_shown(admin_api, far):
+def test_a_client_is_entered_and_its_secret_never_shown(organization, admin_api, far):
     entered = {"client_id": "me", "client_secret": "s3cret-canary", "grant": "client_credentials"}
     answers = [admin_api.put("/mcp-servers/far/oauth-client", entered)]
     answers += [admin_api.put("/mcp-servers/far/oauth-client", {"client_secret": "•••"})]
@@ -38,7 +38,8 @@ def test_a_client_is_entered_and_its_secret_never_shown(admin_api, far):
         "client_id": "me", "client_secret": "•••", "grant": "client_credentials",
     }  # fmt: skip
     assert "canary" not in "".join(answer.content.decode() for answer in answers)
-    assert b"canary" not in bytes(McpOAuthClient.objects.get().sealed or b"")
+    kept = McpOAuthClient.objects.get(server__organization=organization)
+    assert b"canary" not in bytes(kept.sealed or b"")
     cleared = admin_api.put("/mcp-servers/far/oauth-client", {"client_secret": ""})
     assert cleared.json()["client_secret"] is None
     assert admin_api.delete("/mcp-servers/far/oauth-client").status_code == 204
@@ -73,11 +74,11 @@ def test_an_owner_the_server_does_not_know_is_refused(admin_api, far, body):
     check_error(admin_api.post(PLACE, body), 400)
 
 
-def test_an_authorization_server_that_is_not_there_is_said(admin_api, far, stub):
+def test_an_authorization_server_that_is_not_there_is_said(organization, admin_api, far, stub):
     stub.oauth.web.replies.clear()
     answer = admin_api.post(PLACE, {})
     check_error(answer, 409, "authorization_failed")
-    assert not McpAuthorization.objects.exists()
+    assert not McpAuthorization.objects.filter(server__organization=organization).exists()
 
 
 def test_a_person_may_connect_for_himself_and_for_nobody_else(organization, admin_api, far):
@@ -92,8 +93,8 @@ def test_a_person_may_connect_for_himself_and_for_nobody_else(organization, admi
     check_error(own.put("/mcp-servers/far/oauth-client", {"client_id": "x"}), 403)
 
 
-def test_nobody_sees_another_organizations_authorizations(far):
+def test_nobody_sees_another_organizations_authorizations(organization, far):
     elsewhere = factories.organization("authorizations-elsewhere")
     token = factories.token(factories.superuser(elsewhere), scopes=["read", "manage"])
     check_error(Api(token).get(PLACE), 404, "mcp_server_not_found")
-    assert McpServer.objects.filter(name="far").exists()
+    assert McpServer.objects.filter(organization=organization, name="far").exists()
