@@ -13,6 +13,7 @@ from tools.definitions import strict_json
 log = logging.getLogger(__name__)
 _QUERY, _UPDATE = "application/sparql-query", "application/sparql-update"
 _RESULTS = "application/sparql-results+json"
+_STATEMENTS = "application/n-triples"
 _LONGEST_COMPLAINT = 2_000
 _SHOWN = 300
 _KINDS = frozenset({"uri", "literal", "bnode", "typed-literal"})
@@ -76,6 +77,14 @@ def ask(
     return answer
 
 
+def construct(
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *,
+    most_bytes: int,
+) -> bytes:  # fmt: skip
+    """Statements, as N-Triples. Raises `Failure`, and what ends a run."""
+    return _fetched(upstream, graph, text, bounds, most_bytes, accept=_STATEMENTS)
+
+
 def update(upstream: Upstream, endpoint: Endpoint, text: str, bounds: Bounds) -> None:
     """Raises `Failure`, and what ends a run."""
     headers = {"Content-Type": _UPDATE}
@@ -94,24 +103,33 @@ def update(upstream: Upstream, endpoint: Endpoint, text: str, bounds: Bounds) ->
 def _asked(
     upstream: Upstream, graph: Graph, text: str, bounds: Bounds, most_bytes: int
 ) -> dict[str, Any]:
-    """The graph is the query's default graph, and no other can be named in it."""
-    url = with_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
-    headers = {"Content-Type": _QUERY, "Accept": _RESULTS}
+    body = _fetched(upstream, graph, text, bounds, most_bytes, accept=_RESULTS)
     try:
-        with upstream.post(url, headers, text.encode(), bounds) as answer:
-            if answer.status != 200:
-                raise _refusal(answer)
-            document = strict_json.parse(_whole(answer, most_bytes))
-    except Unreachable as error:
-        raise _unreachable(error) from None
-    except Broken as error:
-        log.error("the answer of the SPARQL endpoint was cut: %s", error)
-        raise Failure("KNOWLEDGE_CUT", "The answer did not come to its end. Try again.") from None
+        document = strict_json.parse(body)
     except strict_json.BadJson as error:
         raise _unreadable(str(error)) from None
     if not isinstance(document, dict):
         raise _unreadable("no object")
     return document
+
+
+def _fetched(
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, most_bytes: int, *,
+    accept: str,
+) -> bytes:  # fmt: skip
+    """The graph is the query's default graph, and no other can be named in it."""
+    url = with_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
+    headers = {"Content-Type": _QUERY, "Accept": accept}
+    try:
+        with upstream.post(url, headers, text.encode(), bounds) as answer:
+            if answer.status != 200:
+                raise _refusal(answer)
+            return _whole(answer, most_bytes)
+    except Unreachable as error:
+        raise _unreachable(error) from None
+    except Broken as error:
+        log.error("the answer of the SPARQL endpoint was cut: %s", error)
+        raise Failure("KNOWLEDGE_CUT", "The answer did not come to its end. Try again.") from None
 
 
 def with_query(url: str, more: dict[str, str]) -> str:
