@@ -6,6 +6,7 @@ from typing import Any
 
 from tools.definitions import durations, names, strict_json
 from tools.definitions.vocabulary import ParameterType
+from tools.knowledge.documents import Syntax
 
 MOST_DAYS = 365
 
@@ -80,6 +81,12 @@ def add_organization(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--organization", type=slug, default="default", metavar="O", help="default: default"
     )
+
+
+def add_graph(parser: ArgumentParser) -> None:
+    """Which of the organization's graphs, and how it is written."""
+    parser.add_argument("--collection", type=slug, metavar="C", help="default: default")
+    parser.add_argument("--format", choices=[str(one) for one in Syntax], default="turtle")
 
 
 def add_agent(parser: ArgumentParser, *, required: bool) -> None:

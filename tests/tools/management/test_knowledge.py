@@ -1,0 +1,67 @@
+"""Graphs in and out as documents, against the Oxigraph the product started."""
+
+import json
+
+import pytest
+from django.conf import settings
+
+from audit.models import AuditRecord
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+ELEMENTS = settings.BASE_DIR / "examples" / "elements.ttl"
+
+
+@pytest.fixture
+def here(organization):
+    return ("--organization", organization.slug)
+
+
+def test_the_sample_graph_goes_in_and_comes_out_as_json_ld(typed, here):
+    ran = typed("import_knowledge", str(ELEMENTS), *here)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "366 statements are in the graph.\n"
+    out = json.loads(typed("export_knowledge", *here, "--format", "json-ld").out)
+    (iron,) = [one for one in out if one["@id"].endswith("/iron")]
+    assert iron["http://example.org/chemistry/symbol"] == [{"@value": "Fe"}]
+
+
+def test_what_was_exported_is_imported_again_and_changes_nothing(typed, here, tmp_path):
+    typed("import_knowledge", str(ELEMENTS), *here)
+    for syntax in ("turtle", "json-ld"):
+        once = typed("export_knowledge", *here, "--format", syntax).out
+        (file := tmp_path / "graph").write_text(once, "utf-8")
+        again = typed("import_knowledge", str(file), *here, "--format", syntax, "--json")
+        assert again.json == {"statements": 366}
+        assert len(typed("export_knowledge", *here, "--format", syntax).out) == len(once)
+
+
+def test_a_flaw_is_told_with_its_line_and_nothing_is_imported(typed, here, tmp_path):
+    (file := tmp_path / "bad.ttl").write_text("<urn:a> <urn:b> 1 .\n\n<urn:a> nonsense .\n")
+    ran = typed("import_knowledge", str(file), *here)
+    assert ran.code == 1
+    assert "line 3: " in ran.err
+    assert "urn:a" not in typed("export_knowledge", *here).out
+
+
+def test_another_organizations_graph_is_never_written_or_read(typed, here, tmp_path):
+    other = factories.organization("org-of-others-graphs")
+    (file := tmp_path / "named.json").write_text(
+        json.dumps(
+            {"@id": f"urn:toolcrib:{other.pk}:default", "@graph": [{"@id": "urn:x", "urn:p": 1}]}
+        )
+    )
+    assert typed("import_knowledge", str(file), *here, "--format", "json-ld").code == 1
+    typed("import_knowledge", str(ELEMENTS), *here)
+    assert "iron" not in typed("export_knowledge", "--organization", other.slug).out
+
+
+def test_an_import_is_on_record(typed, organization, here):
+    typed("import_knowledge", str(ELEMENTS), *here)
+    told = AuditRecord.objects.get(organization=organization.slug, code="KNOWLEDGE.IMPORT")
+    assert told.details == {"statements": 366, "answer_lost": False}
+
+
+@pytest.mark.parametrize("words", [["/nowhere/at/all"], [str(ELEMENTS.parent)]])
+def test_a_file_that_cannot_be_read_is_a_refusal(typed, here, words):
+    assert typed("import_knowledge", *words, *here).code == 1

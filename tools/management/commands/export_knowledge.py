@@ -1,0 +1,28 @@
+"""`manage.py export_knowledge`: the organization's graph as Turtle or JSON-LD."""
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.catalog.knowledge import export_graph
+from tools.knowledge.documents import Syntax
+from tools.management import agents, arguments
+from tools.management.command import DONE, ToolcribCommand
+
+
+class Command(ToolcribCommand):
+    help = "Prints every statement of the organization's graph; import_knowledge reads it again."
+
+    def arguments(self, parser: CommandParser) -> None:
+        arguments.add_organization(parser)
+        arguments.add_graph(parser)
+
+    def perform(self, options: dict[str, Any]) -> int:
+        syntax = Syntax(options["format"])
+        found = export_graph(
+            organization=agents.find_organization(options["organization"]),
+            syntax=syntax,
+            collection=options["collection"],
+        ).decode()
+        self.answer(options, {"format": str(syntax), "content": found}, found.rstrip("\n"))
+        return DONE
