@@ -28,7 +28,6 @@ ELSEWHERE = {
     Event.MCP_SERVER_REFRESH, Event.TOOL_QUARANTINE,
     Event.SIGNING_KEY_RETIRE, Event.SIGNING_KEY_DISTRUST, Event.TOOL_RESIGN,
     Event.ROLLBACK_ACCEPT, Event.PIN_CHANGE,
-    Event.KNOWLEDGE_IMPORT,
 }  # fmt: skip
 PROFILE = {"name": "small", "max_files": 10}
 
