@@ -9,7 +9,15 @@ from tests.ui.pages import htmx, text
 from tools.models import Organization, Tool
 
 FILES = ["read_file", "write_file"]
-ALL = ["alpha", "beta", "read_file", "validate_content", "web_fetch", "write_file"]
+ALL = [
+    "alpha",
+    "beta",
+    "execute_ckvs_query",
+    "read_file",
+    "validate_content",
+    "web_fetch",
+    "write_file",
+]
 
 
 def names(response) -> list[str]:

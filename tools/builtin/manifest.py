@@ -324,6 +324,49 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "capabilities": ["fetch", "web", "html", "markdown"],
         "metadata": {"riskLevel": "medium"},
     },
+    {
+        "name": "execute_ckvs_query",
+        "type": "builtin",
+        "title": "Query the knowledge graph",
+        "description": "Run a SPARQL SELECT, ASK, CONSTRUCT or DESCRIBE on the organization's "
+        "graph. It only reads, and names no graph and no other endpoint.",
+        "category": "Database",
+        "parameters": [
+            {
+                "name": "query",
+                "type": "String",
+                "description": "The query, in SPARQL 1.1.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 10_000},
+            },
+            {
+                "name": "limit",
+                "type": "Integer",
+                "description": "The most rows or statements to return.",
+                "default": 100,
+                "schema": {"minimum": 1, "maximum": 100},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "form": {"enum": ["rows", "boolean", "statements"]},
+                "variables": {"type": "array", "items": {"type": "string"}},
+                "rows": {"type": "array", "items": {"type": "object"}},
+                "boolean": {"type": "boolean"},
+                "statements": {"type": "array", "items": {"type": "object"}},
+                "truncated": {"type": "boolean"},
+            },
+            "required": ["form", "truncated"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT30S", "allow_side_effects": False},
+        "required_permissions": ["tool.knowledge.read"],
+        "group": ["knowledge"],
+        "delivery": "pure",
+        "capabilities": ["query", "knowledge", "sparql"],
+        "metadata": {"riskLevel": "low"},
+    },
 )
 
 GROUPS: tuple[tuple[str, str, list[str]], ...] = (
@@ -331,4 +374,5 @@ GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("read-only", "Tools that change nothing.", ["tool.filesystem.read"]),
     ("write", "Tools that change files.", ["tool.filesystem.read", "tool.filesystem.write"]),
     ("network", "Tools that reach hosts outside.", ["tool.network.fetch"]),
+    ("knowledge", "Tools of the knowledge graph.", ["tool.knowledge.read"]),
 )

@@ -48,6 +48,15 @@ def written(n_triples: bytes, syntax: Syntax) -> bytes:
     return text if text is not None else b""
 
 
+def statements(n_triples: bytes, limit: int) -> tuple[list[dict[str, str]], bool]:
+    """So many of what an endpoint said, and whether there are more. Raises `BadDocument`."""
+    found = sorted(
+        (str(one.subject), str(one.predicate), str(one.object)) for one in _parsed(n_triples)
+    )
+    names = ("subject", "predicate", "object")
+    return [dict(zip(names, one, strict=True)) for one in found[:limit]], len(found) > limit
+
+
 def _parsed(n_triples: bytes) -> Iterable[Any]:
     try:
         return list(ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES))

@@ -43,6 +43,7 @@ _WORDS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _READS = frozenset({"SELECT", "ASK"})
+STATEMENTS = frozenset({"CONSTRUCT", "DESCRIBE"})
 _PROLOGUE = frozenset({"PREFIX", "BASE"})
 _REFUSED = {
     "SERVICE": "may not call other endpoints (SERVICE)",
@@ -52,7 +53,7 @@ _REFUSED = {
 _CHANGES = frozenset(
     {
         "INSERT", "DELETE", "LOAD", "CLEAR", "CREATE", "DROP", "ADD", "MOVE", "COPY", "WITH",
-        "USING", "CONSTRUCT", "DESCRIBE",
+        "USING",
     }
 )  # fmt: skip
 _OPENING, _CLOSING = frozenset("{(["), {"}": "{", ")": "(", "]": "["}
@@ -68,6 +69,7 @@ class Query:
 
     text: str
     asks: bool
+    states: bool = False  # answers with statements, not with rows
     limited: bool = False  # by a LIMIT of its own, or what comes after has to come last
 
     def within(self, limit: int) -> str:
@@ -75,17 +77,17 @@ class Query:
         return self.text if self.asks or self.limited else f"{self.text} LIMIT {int(limit)}"
 
 
-def read(text: str) -> Query:
-    """Raises `BadQuery`."""
+def read(text: str, *, statements: bool = False) -> Query:
+    """`statements` lets it CONSTRUCT and DESCRIBE as well. Raises `BadQuery`."""
     if len(text) > LONGEST_QUERY:
         raise BadQuery(f"The query is longer than {LONGEST_QUERY} characters.")
     if re.search(r"\\[uU]", text):
         raise BadQuery("The query may not hold \\u escapes; write the character itself.")
     words = _words(text)
     _check_brackets(words)
-    kind = _kind(words)
+    kind = _kind(words, _READS | STATEMENTS if statements else _READS)
     written = "".join(_rendered(*word) for word in words).strip()
-    return Query(written, asks=kind == "ASK", limited=_limited(words))
+    return Query(written, asks=kind == "ASK", states=kind in STATEMENTS, limited=_limited(words))
 
 
 def _limited(words: list[tuple[str, str]]) -> bool:
@@ -159,16 +161,17 @@ def _check_brackets(words: list[tuple[str, str]]) -> None:
         raise BadQuery(f"The query does not close {open_ones[-1]}.")
 
 
-def _kind(words: list[tuple[str, str]]) -> str:
+def _kind(words: list[tuple[str, str]], forms: frozenset[str]) -> str:
     """The first keyword after the prologue."""
     for kind, text in words:
         if kind == "word" and text.upper() not in _PROLOGUE:
-            if text.upper() in _READS:
+            if text.upper() in forms:
                 return text.upper()
             break
         if kind not in {"word", "space", "iri", "prefixed"}:
             break
-    raise BadQuery("The query must be a SELECT or an ASK.")
+    *most, last = sorted(forms)
+    raise BadQuery(f"The query must be one of {', '.join(most)} or {last}.")
 
 
 def _rendered(kind: str, text: str) -> str:

@@ -11,7 +11,7 @@ from django.conf import settings
 from config.upstreams import Bounds, Stopped, TimeUp, Upstream
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
-from tools.knowledge import endpoint, queries, search, terms
+from tools.knowledge import documents, endpoint, queries, search, terms
 from tools.runners.base import Run, UpstreamResult
 
 DEFAULT_ROWS = 100
@@ -25,6 +25,11 @@ def run_search(job: Run) -> UpstreamResult:
 def run_query(job: Run) -> UpstreamResult:
     """Rows of a SELECT, or what an ASK says."""
     return _guarded(job, _query)
+
+
+def run_ckvs_query(job: Run) -> UpstreamResult:
+    """The built-in tool: rows, what an ASK says, or statements of CONSTRUCT and DESCRIBE."""
+    return _guarded(job, _ckvs_query)
 
 
 def run_update(job: Run) -> UpstreamResult:
@@ -45,6 +50,8 @@ def _guarded(job: Run, work: Callable[[Run, Bounds], Any]) -> UpstreamResult:
         return UpstreamResult(Outcome.SUCCESS, output=work(job, bounds))
     except (queries.BadQuery, terms.BadTerm, search.NothingToLookFor) as flaw:
         return _failed("QUERY_INVALID", str(flaw), cost=Decimal(0))
+    except documents.BadDocument as flaw:
+        return _failed("KNOWLEDGE_UNREADABLE", str(flaw))
     except endpoint.Failure as failure:
         code = ErrorCode.LOST if failure.lost and work is _update else failure.code
         return _failed(code, failure.message)
@@ -83,6 +90,22 @@ def _query(job: Run, bounds: Bounds) -> dict[str, Any]:
     }
 
 
+def _ckvs_query(job: Run, bounds: Bounds) -> dict[str, Any]:
+    query, limit = queries.read(str(job.arguments["query"]), statements=True), _limit(job)
+    most = job.definition.max_output_bytes
+    if query.asks:
+        said = endpoint.ask(_upstream(), _graph(job), query.text, bounds, most_bytes=most)
+        return {"form": "boolean", "boolean": said, "truncated": False}
+    text = query.within(limit + 1)
+    if query.states:
+        stated = endpoint.construct(_upstream(), _graph(job), text, bounds, most_bytes=most)
+        found, more = documents.statements(stated, limit)
+        return {"form": "statements", "statements": found, "truncated": more}
+    rows = _select(job, text, bounds, limit)
+    told = {"variables": rows.variables, "rows": rows.rows, "truncated": rows.truncated}
+    return {"form": "rows", **told}
+
+
 def _update(job: Run, bounds: Bounds) -> dict[str, Any]:
     triples, graph = job.arguments.get("triples"), _graph(job)
     endpoint.update(_upstream(), graph.endpoint, terms.insertion(graph.iri, triples), bounds)
@@ -105,14 +128,14 @@ def _question(job: Run) -> str:
 
 def _graph(job: Run) -> endpoint.Graph:
     """Of the run's organization, whatever anybody says."""
-    collection = job.definition.raw["implementation"]["collection"]
+    collection = job.definition.raw["implementation"].get("collection")
     place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
     return endpoint.Graph(place, terms.graph_of(job.snapshot.organization_id, collection))
 
 
 def _limit(job: Run) -> int:
     """The definition's; a caller may ask for less."""
-    most = int(job.definition.raw["implementation"]["limit"] or DEFAULT_ROWS)
+    most = int(job.definition.raw["implementation"].get("limit") or DEFAULT_ROWS)
     asked = job.arguments.get("limit")
     if not isinstance(asked, int) or isinstance(asked, bool):
         return most

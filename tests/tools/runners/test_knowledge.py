@@ -272,3 +272,60 @@ def test_a_cancelled_call_hangs_up_on_the_endpoint(agent, endpoint):
 def _performed(execution):
     perform(execution.pk)
     connection.close()
+
+
+def queried(agent, query, **more):
+    reader = factories.agent(
+        agent.organization, groups=["knowledge"], permissions=["tool.knowledge.read"]
+    )
+    execution = factories.execution(
+        reader, "execute_ckvs_query", group=["knowledge"], query=query, **more
+    )
+    perform(execution.pk)
+    return Execution.objects.get(pk=execution.pk)
+
+
+def test_the_built_in_query_answers_in_all_four_forms(agent):
+    told(agent)
+    rows = queried(agent, f"SELECT ?name {{ <{ADA}> <{LABEL}> ?name }}")
+    assert rows.status == "Success", rows.error_message
+    assert rows.output["rows"] == [{"name": {"type": "literal", "value": "Ada Lovelace"}}]
+    assert queried(agent, f"ASK {{ <{ADA}> ?p ?o }}").output["boolean"] is True
+    made = queried(agent, f"CONSTRUCT {{ ?s <urn:x> ?o }} WHERE {{ ?s <{LABEL}> ?o }}", limit=1)
+    assert made.output["statements"] == [
+        {"subject": f"<{ADA}>", "predicate": "<urn:x>", "object": '"Ada Lovelace"'}
+    ]
+    assert made.output["truncated"]
+    assert len(queried(agent, f"DESCRIBE <{ADA}>").output["statements"]) == 2
+
+
+def test_the_built_in_query_describes_nothing_of_others(agent):
+    other = factories.organization(f"org-{uuid4().hex[:12]}")
+    told(agent)
+    for query in (f"DESCRIBE <{ADA}>", "CONSTRUCT WHERE { ?s ?p ?o }"):
+        assert queried(factories.agent(other), query).output["statements"] == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DROP ALL",
+        "INSERT DATA { <urn:a> <urn:b> 1 }",
+        "SELECT * { ?s ?p ?o } ; DROP ALL",
+        "ASK {} DELETE WHERE { ?s ?p ?o }",
+        "CONSTRUCT { ?s ?p ?o } FROM <urn:g> WHERE { ?s ?p ?o }",
+        "DESCRIBE <urn:a> FROM <urn:g>",
+        "DESCRIBE ?s { GRAPH ?g { ?s ?p ?o } }",
+        "CONSTRUCT { ?s ?p ?o } WHERE { SERVICE <http://127.0.0.1/> { ?s ?p ?o } }",
+        "CONSTRUCT { ?s ?p ?o } WHERE { SERVICE SILENT <urn:x> { ?s ?p ?o } }",
+        "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o",
+        "SELECT * { ?s ?p '\\u0022' }",
+        "CLEAR GRAPH <urn:g>",
+        "LOAD <http://127.0.0.1/>",
+    ],
+)
+def test_the_built_in_query_refuses_what_is_more_than_reading_its_graph(agent, query):
+    told(agent)
+    done = queried(agent, query)
+    assert (done.status, done.error_code) == ("Failed", "QUERY_INVALID")
+    assert len(everything(agent)) == 3
