@@ -303,6 +303,8 @@ def organization_shape(organization: Organization) -> dict[str, Any]:
         "time_zone": organization.time_zone,
         "max_concurrency": organization.max_concurrency,
         "max_queue_depth": organization.max_queue_depth,
+        "workspace_max_files": organization.workspace_max_files,
+        "workspace_max_bytes": organization.workspace_max_bytes,
         "created_at": moment(organization.created_at),
     }
 

@@ -5,8 +5,14 @@ opened is what the path says, also while somebody else moves things about.
 """
 
 import errno
+import fcntl
+import hashlib
 import os
 import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from toolcrib import ToolError
 
@@ -14,10 +20,15 @@ ROOT = "/workspace"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST = 4096
 _DEEPEST = 64
+_LOCK_WITHIN_S = 10.0
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
-def steps_of(path: str) -> list[str]:
-    """The names along a relative path. Raises ToolError for one that leads elsewhere."""
+def steps_of(path: str, *, root: bool = False) -> list[str]:
+    """The names along a relative path; none for the workspace itself, where `root` allows it.
+
+    Raises ToolError for one that leads elsewhere.
+    """
     if "\x00" in path or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
         raise ToolError("PATH_INVALID", "The path holds a NUL character or is too long.")
     if path.startswith("/"):
@@ -27,7 +38,7 @@ def steps_of(path: str) -> list[str]:
         raise ToolError("PATH_INVALID", "The path must not hold '..'.")
     if len(steps) > _DEEPEST:
         raise ToolError("PATH_INVALID", f"The path is deeper than {_DEEPEST} folders.")
-    if not steps:
+    if not steps and not root:
         raise ToolError("PATH_INVALID", "The path names the workspace itself, not a file in it.")
     return steps
 
@@ -63,6 +74,50 @@ def open_regular(name: str, directory: int, flags: int, path: str) -> int:
     return opened
 
 
+def hash_of(file: Any) -> str:
+    """SHA-256 of all that the open file holds, in hexadecimal digits."""
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def entry(name: str, directory: int) -> dict[str, object] | None:
+    """What a listing says of one name; None when it is gone meanwhile."""
+    try:
+        found = os.lstat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    return {
+        # A name is bytes to the kernel; what is no text is shown, not passed on.
+        "name": name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
+        "kind": _KINDS.get(stat.S_IFMT(found.st_mode), "other"),
+        "size": found.st_size,
+        "modified": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.st_mtime)),
+    }
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """No other `write_file` writes meanwhile. Raises ToolError when somebody does not let go."""
+    root = os.open(ROOT, _DIRECTORY)
+    try:
+        _take_lock(root)
+        yield
+    finally:
+        os.close(root)
+
+
+def usage(most_files: int) -> tuple[int, int]:
+    """Files and bytes in the workspace; counted no further than one file past `most_files`."""
+    files = size = 0
+    for _, _, names, directory in os.fwalk(ROOT):
+        for name in names:
+            files += 1
+            size += _blocks(name, directory)
+        if files > most_files:
+            break
+    return files, size
+
+
 def refusal(error: OSError, path: str) -> ToolError:
     """What the caller is told: by kind, never the system's own words."""
     code, sentence = _REFUSALS.get(error.errno or 0, ("FILE_ERROR", "{path} cannot be used."))
@@ -83,6 +138,24 @@ _REFUSALS = {
     errno.ENOSPC: ("DISK_FULL", "The disk is full."),
     errno.EFBIG: ("FILE_TOO_LARGE", "{path} would become too large."),
 }
+
+
+def _take_lock(root: int) -> None:
+    until = time.monotonic() + _LOCK_WITHIN_S
+    while True:
+        try:
+            return fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise ToolError("WORKSPACE_BUSY", "Somebody else holds the workspace.") from None
+            time.sleep(0.01)
+
+
+def _blocks(name: str, directory: int) -> int:
+    try:
+        return os.lstat(name, dir_fd=directory).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _make(name: str, directory: int) -> None:
