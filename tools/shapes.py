@@ -21,6 +21,8 @@ from tools.models import (
     Confirmation,
     ConfirmationDecision,
     ConfirmationRule,
+    ContentSchema,
+    ContentSchemaVersion,
     EgressCredential,
     Execution,
     LicenseTier,
@@ -289,6 +291,29 @@ def token_shape(token: Token) -> dict[str, Any]:
         "expires_at": moment(token.expires_at),
         "last_used_at": moment(token.last_used_at),
         "revoked_at": moment(token.revoked_at),
+    }
+
+
+def content_schema_shape(row: ContentSchema) -> dict[str, Any]:
+    """Of a row `with_latest`."""
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "description": row.description,
+        "versions": row.latest,
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
+    }
+
+
+def content_schema_version_shape(version: ContentSchemaVersion) -> dict[str, Any]:
+    return {
+        "number": version.number,
+        "document": version.document,
+        "digest": version.digest,
+        "note": version.note,
+        "created_by": version.created_by,
+        "created_at": moment(version.created_at),
     }
 
 

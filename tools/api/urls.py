@@ -14,6 +14,7 @@ from tools.api import (
     cache,
     changes,
     confirmations,
+    content_schemas,
     egress_credentials,
     executions,
     explain,
@@ -125,6 +126,21 @@ urlpatterns: list[URLPattern] = [
         "sandbox-profiles/<str:name>",
         sandbox_profiles.ProfileDetail.as_view(),
         name="api-sandbox-profile",
+    ),
+    path(
+        "content-schemas",
+        content_schemas.ContentSchemaList.as_view(),
+        name="api-content-schemas",
+    ),
+    path(
+        "content-schemas/<str:name>",
+        content_schemas.ContentSchemaDetail.as_view(),
+        name="api-content-schema",
+    ),
+    path(
+        "content-schemas/<str:name>/versions/<int:number>",
+        content_schemas.ContentSchemaVersionDetail.as_view(),
+        name="api-content-schema-version",
     ),
     path(
         "egress-credentials",

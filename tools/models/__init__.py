@@ -9,6 +9,7 @@ from tools.models.confirmation import (
     ConfirmationRule,
     ConfirmationStatus,
 )
+from tools.models.content_schema import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.models.egress_credential import EgressCredential
 from tools.models.execution import Execution, ExecutionEvent, Resolution
 from tools.models.group import ToolGroup
@@ -55,6 +56,8 @@ __all__ = [
     "ConfirmationDecision",
     "ConfirmationRule",
     "ConfirmationStatus",
+    "ContentSchema",
+    "ContentSchemaVersion",
     "CredentialScope",
     "Decision",
     "EgressCredential",
@@ -74,6 +77,7 @@ __all__ = [
     "Reservation",
     "Resolution",
     "SandboxProfile",
+    "SchemaKind",
     "ServiceStatus",
     "Session",
     "SigningKey",

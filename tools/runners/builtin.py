@@ -1,11 +1,65 @@
-"""The tools that come with the product, behind the wall like any other."""
+"""The tools that come with the product, behind the wall like any other.
 
-from sandbox.spec import Preloaded, SandboxResult
+What an agent cannot say itself is added here: the quota of the workspace, a schema by its name.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from sandbox.spec import Outcome, Preloaded, SandboxResult
 from tools.builtin import manifest
+from tools.builtin.schemas import SCHEMAS
+from tools.catalog.content_schemas import slot_of
+from tools.models import ContentSchemaVersion
 from tools.runners.base import Run
 from tools.runners.sandboxing import around_builtin, perform
 
 
+class Unprepared(Exception):
+    """The call cannot be made. Code and message are for the caller."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
 def run(job: Run) -> SandboxResult:
-    builtin = manifest.ISOLATED[job.definition.raw["implementation"]["entry_point"]]
-    return perform(job, Preloaded(builtin.module), around_builtin(job, builtin))
+    name = job.definition.raw["implementation"]["entry_point"]
+    builtin, prepare = manifest.ISOLATED[name], _PREPARATIONS.get(name)
+    try:
+        prepared = replace(job, parameters=prepare(job)) if prepare else job
+    except Unprepared as error:
+        return SandboxResult(Outcome.FAILED, error_code=error.code, error_message=error.message)
+    return perform(prepared, Preloaded(builtin.module), around_builtin(job, builtin))
+
+
+def _with_quota(job: Run) -> dict[str, Any]:
+    quota = job.snapshot.workspace
+    return job.parameters | {"quota": {"files": quota.files, "bytes": quota.bytes}}
+
+
+def _with_schema(job: Run) -> dict[str, Any]:
+    """The schema itself in place of its name. Raises `Unprepared`."""
+    given = dict(job.parameters)
+    name, number = given.pop("schema_name", None), given.pop("schema_version", None)
+    if name is None:
+        return given
+    if given.get("schema") is not None or given.get("xsd") is not None:
+        raise Unprepared("SCHEMA_MISSING", "Give either a schema or the name of one.")
+    if name in SCHEMAS:
+        return given | {"schema": SCHEMAS[name]}
+    rows = ContentSchemaVersion.objects.select_related("schema").filter(
+        schema__organization_id=job.snapshot.organization_id, schema__name=name
+    )
+    found = (rows if number is None else rows.filter(number=number)).first()
+    if found is None:
+        version = "" if number is None else f" in version {number}"
+        raise Unprepared("SCHEMA_UNKNOWN", f"There is no schema {name[:63]!r}{version}.")
+    return given | {slot_of(found.schema.kind): found.document}
+
+
+_PREPARATIONS: dict[str, Callable[[Run], dict[str, Any]]] = {
+    "write_file": _with_quota,
+    "validate_content": _with_schema,
+}

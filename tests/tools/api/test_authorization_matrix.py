@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
-from tools.catalog import credentials, mcp_servers, profiles, services
+from tools.catalog import content_schemas, credentials, mcp_servers, profiles, services
 from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
 from tools.models import Confirmation, Execution, Organization, Session, UpstreamChange, User
@@ -184,6 +184,9 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-tier-preview": {"post": SUPERUSER["post"]},
     "api-sandbox-profiles": four("sandboxprofile", "get", "post"),
     "api-sandbox-profile": four("sandboxprofile", "get", "put", "patch", "delete"),
+    "api-content-schemas": four("contentschema", "get", "post"),
+    "api-content-schema": four("contentschema", "get", "put", "delete"),
+    "api-content-schema-version": four("contentschema", "get"),
     "api-egress-credentials": four("egresscredential", "get", "post"),
     "api-egress-credential": four("egresscredential", "get", "put", "patch", "delete"),
     "api-tool-services": four("toolservice", "get", "post"),
@@ -265,6 +268,7 @@ PAGES: dict[str, dict[str, Needs]] = {
 SERVICE_PLACES = (
     "api-tool-service", "api-service-state", "api-service-approve", "api-service-reject",
 )  # fmt: skip
+SCHEMA_PLACES = ("api-content-schema", "api-content-schema-version")
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
 
 
@@ -323,6 +327,10 @@ class Side:
             organization=organization, by=self.by,
             credential={"name": f"key-{label}", "header": "X-Key", "value": "Bearer x"},
         )  # fmt: skip
+        content_schemas.create_schema(
+            organization=organization, by=self.by,
+            schema={"name": f"schema-{label}", "document": {"type": "object"}},
+        )  # fmt: skip
         services.create_service(
             organization=organization, by=self.by,
             service={"id": f"service-{label}", "request_queue": "q", "response_queue": "r"},
@@ -376,6 +384,7 @@ class Side:
         names = {
             "api-group": f"desk-{self.label}",
             "api-sandbox-profile": f"wall-{self.label}",
+            **dict.fromkeys(SCHEMA_PLACES, f"schema-{self.label}"),
             "api-egress-credential": f"key-{self.label}",
             **dict.fromkeys(MCP_ADDRESSES, f"server-{self.label}"),
             "api-confirmation-rule": f"rule-{self.label}",

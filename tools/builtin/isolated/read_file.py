@@ -31,7 +31,7 @@ def _content(path: str, encoding: str, offset: int, length: int | None) -> dict[
         if length is None and size - offset > MOST_BYTES:
             raise ToolError(
                 "FILE_TOO_LARGE",
-                f"{path} is larger than {MOST_BYTES} bytes: read it in pieces by offset and length.",
+                f"{path} is larger than {MOST_BYTES} bytes: read pieces by offset and length.",
             )
         content_hash = workspace.hash_of(file)
         order = _byte_order(file) if encoding == "utf-16" else encoding
@@ -71,9 +71,7 @@ def _byte_order(file: Any) -> str:
     return _BYTE_ORDERS.get(mark, "utf-16-le")
 
 
-def _decoded(
-    raw: bytes, encoding: str, path: str, *, begins: bool, last: bool
-) -> tuple[str, int]:
+def _decoded(raw: bytes, encoding: str, path: str, *, begins: bool, last: bool) -> tuple[str, int]:
     """The text, and how many bytes it stands for: a character that was cut is left to the next."""
     if encoding == "base64":
         return base64.b64encode(raw).decode("ascii"), len(raw)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jsonschema_rs
+import table_schema
 from toolcrib import ToolError
 
 LONGEST_CELL = 1024 * 1024
@@ -20,60 +21,10 @@ _BOOLEANS = {
     **dict.fromkeys(("false", "False", "FALSE", "0"), False),
 }
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
-_NUMBER = re.compile(r"[+-]?([0-9]{1,4000}(\.[0-9]{0,4000})?|\.[0-9]{1,4000})([eE][+-]?[0-9]{1,4})?")
+_NUMBER = re.compile(
+    r"[+-]?([0-9]{1,4000}(\.[0-9]{0,4000})?|\.[0-9]{1,4000})([eE][+-]?[0-9]{1,4})?"
+)
 type Flaw = dict[str, object]
-
-SCHEMA = {
-    "type": "object",
-    "required": ["fields"],
-    "properties": {
-        "fields": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": 1000,
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "properties": {
-                    "name": {"type": "string", "minLength": 1},
-                    "title": {"type": "string"},
-                    "description": {"type": "string"},
-                    "type": {
-                        "enum": [
-                            *("string", "integer", "number", "boolean", "date", "datetime"),
-                            *("time", "year", "any"),
-                        ]
-                    },
-                    "constraints": {
-                        "type": "object",
-                        "properties": {
-                            "required": {"type": "boolean"},
-                            "unique": {"type": "boolean"},
-                            "enum": {"type": "array", "minItems": 1},
-                            "pattern": {"type": "string", "maxLength": 1000},
-                            "minimum": {"type": ["number", "string"]},
-                            "maximum": {"type": ["number", "string"]},
-                            "minLength": {"type": "integer", "minimum": 0},
-                            "maxLength": {"type": "integer", "minimum": 0},
-                        },
-                        "additionalProperties": False,
-                    },
-                },
-                "additionalProperties": False,
-            },
-        },
-        "primaryKey": {
-            "anyOf": [
-                {"type": "string"},
-                {"type": "array", "minItems": 1, "items": {"type": "string"}},
-            ]
-        },
-        "missingValues": {"type": "array", "items": {"type": "string"}},
-        "delimiter": {"enum": [",", ";", "\t", "|"]},
-        "additionalFields": {"type": "boolean"},
-    },
-    "additionalProperties": False,
-}
 
 
 class Field:
@@ -89,7 +40,9 @@ class Field:
         self._least = self._bound(rules.get("minimum"))
         self._most = self._bound(rules.get("maximum"))
         self._choices = [str(choice) for choice in rules.get("enum", [])]
-        words = {name: rules[name] for name in ("pattern", "minLength", "maxLength") if name in rules}
+        words = {
+            name: rules[name] for name in ("pattern", "minLength", "maxLength") if name in rules
+        }
         self._words = jsonschema_rs.validator_for(
             _whole(words), pattern_options=jsonschema_rs.RegexOptions()
         )
@@ -113,18 +66,22 @@ class Field:
         if given is None:
             return None
         if self._kind in {"string", "boolean", "any"}:
-            raise ToolError("SCHEMA_INVALID", f"{self.name}: a {self._kind} has no minimum, maximum.")
+            raise ToolError(
+                "SCHEMA_INVALID", f"{self.name}: a {self._kind} has no minimum, maximum."
+            )
         try:
             return self._read(str(given))
         except ValueError:
-            raise ToolError("SCHEMA_INVALID", f"{self.name}: {given!r} is no {self._kind}.") from None
+            raise ToolError(
+                "SCHEMA_INVALID", f"{self.name}: {given!r} is no {self._kind}."
+            ) from None
 
 
 class Table:
     """A schema that was understood. Raises ToolError."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        validator = jsonschema_rs.validator_for(SCHEMA)
+        validator = jsonschema_rs.validator_for(table_schema.SCHEMA)
         for error in validator.iter_errors(schema):
             place = "/".join(str(step) for step in error.instance_path)
             raise ToolError("SCHEMA_INVALID", f"/{place}: {error.message[:300]}")
@@ -245,6 +202,13 @@ def _datetime(cell: str) -> datetime.datetime:
     return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
 
 
+def _time(cell: str) -> datetime.time:
+    found = datetime.time.fromisoformat(cell)
+    if found.tzinfo:
+        raise ValueError(cell)  # times of different zones have no order
+    return found
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "string": str,
     "any": str,
@@ -253,6 +217,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "boolean": _boolean,
     "date": datetime.date.fromisoformat,
     "datetime": _datetime,
-    "time": datetime.time.fromisoformat,
+    "time": _time,
     "year": _integer,
 }

@@ -1,5 +1,5 @@
-"""The built-in `validate_content`. Runs inside the sandbox, with three libraries beside the standard
-one: a schema and a document from outside may be made to hang, and here they hang alone.
+"""The built-in `validate_content`. Runs inside the sandbox, with three libraries beside the
+standard one: a schema and a document from outside may be made to hang, and here they hang alone.
 """
 
 import itertools
@@ -20,25 +20,6 @@ MOST_ERRORS = 100
 MOST_COUNTED = 100_000
 MOST_ALIASES = 100
 MOST_SEARCHED = 100_000_000  # characters gone through to find the places of errors
-SCHEMAS: dict[str, Any] = {
-    "json-schema": {"$ref": "https://json-schema.org/draft/2020-12/schema"},
-    "tool-parameters": {
-        "type": "array",
-        "items": {
-            "type": "object",
-            "required": ["name", "description", "type"],
-            "properties": {
-                "name": {"type": "string", "minLength": 1},
-                "description": {"type": "string", "minLength": 1},
-                "type": {"enum": ["String", "Integer", "Number", "Boolean", "Array", "Object"]},
-                "required": {"type": "boolean"},
-                "enum": {"type": "array", "minItems": 1},
-                "schema": {"type": "object"},
-            },
-        },
-    },
-}
-
 
 type Flaw = dict[str, object]
 
