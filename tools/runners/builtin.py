@@ -3,17 +3,21 @@
 What an agent cannot say itself is added here: the quota of the workspace, a schema by its name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 from sandbox.spec import Outcome, Preloaded, SandboxResult
 from tools.builtin import manifest
 from tools.builtin.schemas import SCHEMAS
+from tools.builtin.workspace import Busy, writing
 from tools.catalog.content_schemas import slot_of
 from tools.models import ContentSchemaVersion
 from tools.runners.base import Run
 from tools.runners.sandboxing import around_builtin, perform
+
+_WRITERS_WAIT_S = 10.0
 
 
 class Unprepared(Exception):
@@ -26,12 +30,27 @@ class Unprepared(Exception):
 
 def run(job: Run) -> SandboxResult:
     name = job.definition.raw["implementation"]["entry_point"]
-    builtin, prepare = manifest.ISOLATED[name], _PREPARATIONS.get(name)
+    prepare = _PREPARATIONS.get(name)
     try:
         prepared = replace(job, parameters=prepare(job)) if prepare else job
+        with _alone(job) if name == "write_file" else nullcontext():
+            return _performed(prepared, manifest.ISOLATED[name])
     except Unprepared as error:
         return SandboxResult(Outcome.FAILED, error_code=error.code, error_message=error.message)
-    return perform(prepared, Preloaded(builtin.module), around_builtin(job, builtin))
+
+
+def _performed(job: Run, builtin: manifest.Isolated) -> SandboxResult:
+    return perform(job, Preloaded(builtin.module), around_builtin(job, builtin))
+
+
+@contextmanager
+def _alone(job: Run) -> Iterator[None]:
+    """What is checked of the workspace holds until it is written. Raises `Unprepared`."""
+    try:
+        with writing(job.organization, min(_WRITERS_WAIT_S, job.timeout_s), job.stop.is_set):
+            yield
+    except Busy:
+        raise Unprepared("WORKSPACE_BUSY", "Others write to the workspace; try again.") from None
 
 
 def _with_quota(job: Run) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 import base64
-import fcntl
 import hashlib
-import os
 import threading
 
 import pytest
 
 from tests import factories
+from tools.builtin.workspace import writing
 from tools.execution.pipeline import perform
 from tools.models import Execution
 from tools.policy import actions
@@ -199,10 +198,6 @@ def test_no_caller_sets_the_quota(organization, agent, workspace):
 
 
 def test_a_workspace_that_somebody_holds_is_busy_and_not_forever(run, workspace):
-    held = os.open(workspace, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with writing(workspace.name, 1, lambda: False):
         assert failed(run("write_file", path="a", content="x"), "WORKSPACE_BUSY")
-    finally:
-        os.close(held)
     assert run("write_file", path="a", content="x").status == "Success"

@@ -5,13 +5,10 @@ opened is what the path says, also while somebody else moves things about.
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from toolcrib import ToolError
@@ -20,7 +17,6 @@ ROOT = "/workspace"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST = 4096
 _DEEPEST = 64
-_LOCK_WITHIN_S = 10.0
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
@@ -95,17 +91,6 @@ def entry(name: str, directory: int) -> dict[str, object] | None:
     }
 
 
-@contextmanager
-def locked() -> Iterator[None]:
-    """No other `write_file` writes meanwhile. Raises ToolError when somebody does not let go."""
-    root = os.open(ROOT, _DIRECTORY)
-    try:
-        _take_lock(root)
-        yield
-    finally:
-        os.close(root)
-
-
 def usage(most_files: int) -> tuple[int, int]:
     """Files and bytes in the workspace; counted no further than one file past `most_files`."""
     files = size = 0
@@ -138,17 +123,6 @@ _REFUSALS = {
     errno.ENOSPC: ("DISK_FULL", "The disk is full."),
     errno.EFBIG: ("FILE_TOO_LARGE", "{path} would become too large."),
 }
-
-
-def _take_lock(root: int) -> None:
-    until = time.monotonic() + _LOCK_WITHIN_S
-    while True:
-        try:
-            return fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise ToolError("WORKSPACE_BUSY", "Somebody else holds the workspace.") from None
-            time.sleep(0.01)
 
 
 def _blocks(name: str, directory: int) -> int:

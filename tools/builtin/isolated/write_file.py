@@ -16,18 +16,18 @@ MOST_FILE_BYTES = 64 * 1024 * 1024
 def main(parameters: dict[str, Any]) -> dict[str, object]:
     """Write, append or create; a file is at every moment the old one or the new one.
 
-    `quota` is the workspace's, {files, bytes}; no caller sets it.
+    `quota` is the workspace's, {files, bytes}; no caller sets it. Outside, whoever runs this holds
+    the workspace's lock, so that nobody writes between what is checked here and what is done.
     """
     path, mode = parameters["path"], parameters["mode"]
     raw = _bytes(parameters["content"], parameters["encoding"])
     steps = workspace.steps_of(path)
     write = {"overwrite": _overwrite, "append": _append, "create": _create}[mode]
-    with workspace.locked():
-        directory = workspace.open_directory(steps[:-1], create=True)
-        _check_quota(parameters["quota"], directory, steps[-1], mode, len(raw))
-        _check_hash(directory, steps[-1], parameters.get("if_hash"), path)
-        size = write(directory, steps[-1], raw, path)
-        content_hash = _hash_of(directory, steps[-1], path)
+    directory = workspace.open_directory(steps[:-1], create=True)
+    _check_quota(parameters["quota"], directory, steps[-1], mode, len(raw))
+    _check_hash(directory, steps[-1], parameters.get("if_hash"), path)
+    size = write(directory, steps[-1], raw, path)
+    content_hash = _hash_of(directory, steps[-1], path)
     return {
         "path": "/".join(steps),
         "bytes_written": len(raw),
