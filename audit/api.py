@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-import orjson
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, StreamingHttpResponse
 from django.utils import timezone
@@ -20,6 +19,7 @@ from rest_framework.views import APIView
 
 from audit import alerts, erasure, export, reading, search
 from audit.actions import Actor
+from audit.answers import written
 from audit.models import Alert, AuditRecord
 
 PERMISSION = "audit.view_auditrecord"
@@ -87,7 +87,7 @@ class LinesRenderer(BaseRenderer):
 
     def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None,
                ) -> bytes:  # fmt: skip
-        return orjson.dumps(data, default=str)
+        return written(data)
 
 
 class CsvRenderer(LinesRenderer):

@@ -140,6 +140,7 @@ def _count_sandbox(state: State | None) -> None:
         counted.sandbox_mode.labels(one).set(one == mode)
     counted.sandbox_slots.set(state.slots if state else 0)
     counted.sandbox_templates.set(state.templates if state else 0)
+    counted.sandbox_servers.set(state.servers if state else 0)
 
 
 CHECKS: dict[str, Callable[[], str]] = {

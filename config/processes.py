@@ -56,11 +56,18 @@ def sandboxd(data: Path) -> ProcessSpec:
         reach=(
             *(*interpreter(), CHECKOUT / "sandbox", data / "workspaces"),
             *(address.parent, scratch, Path(settings.EGRESS_SOCKET).parent),
+            *_shown_to_servers(),
         ),
         ready=partial(_accepts, address),
         before_start=partial(_prepare_sandboxd, address, name),
         after_start=partial(_enter_cgroup, name),
     )
+
+
+def _shown_to_servers() -> list[Path]:
+    """One that is missing is said so when a server wants it."""
+    entries = settings.MCP_STDIO_ALLOWED.values()
+    return [path for entry in entries for path in entry.places if path.is_dir()]
 
 
 def egress(data: Path) -> ProcessSpec:

@@ -6,6 +6,7 @@ from pathlib import Path
 from django.utils.csp import CSP
 
 from config import oxigraph
+from config.brokers import env_brokers
 from config.embedded import (
     broker_url,
     database_url,
@@ -27,6 +28,7 @@ from config.env import (
 )
 from config.logs import logging_config
 from config.mail import mail_options
+from config.stdio import env_stdio
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_text("TOOLCRIB_DATA") or BASE_DIR / "var").resolve()
@@ -87,6 +89,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "tools.ui.changes.waiting",
                 "tools.ui.confirmations.waiting",
                 "tools.ui.sandbox.notice",
                 "tools.ui.licenses.notice",
@@ -179,6 +182,8 @@ WHITENOISE_MAX_AGE = 3600
 
 # --- the API ------------------------------------------------------------------------------------
 DATA_UPLOAD_MAX_MEMORY_SIZE = env_int("MAX_REQUEST_BYTES", 12 * 1024 * 1024, least=1024)
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 1_100  # a thousand items of an import, each with its box
+FILE_UPLOAD_HANDLERS = ["config.uploads.BoundedUploads"]
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "tools.api.authentication.BearerAuthentication",
@@ -225,9 +230,11 @@ EGRESS_SOCKET = env_text("EGRESS_SOCKET") or str(egress_socket(DATA_DIR))
 # For upstreams of one's own; every other address that is not public is refused.
 EGRESS_ALLOW_PRIVATE = env_networks("EGRESS_ALLOW_PRIVATE")
 EGRESS_CA_FILE = env_text("EGRESS_CA_FILE")
-# Commands of MCP servers that may be started behind the wall, and what of this installation's
+# MCP servers that may be started behind the wall, and what of this installation's
 # environment and files (env:NAME, file:/path) a server's headers may refer to.
-MCP_STDIO_ALLOWED = env_list("MCP_STDIO_ALLOWED")
+MCP_STDIO_ALLOWED = env_stdio("MCP_STDIO_ALLOWED")
+# Tool services that are not at our own broker.
+TOOL_SERVICE_BROKERS = env_brokers("TOOL_SERVICE_BROKERS")
 MCP_REFERENCES_ALLOWED = env_list("MCP_REFERENCES_ALLOWED")
 EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
 EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)

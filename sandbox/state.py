@@ -15,7 +15,7 @@ from sandbox.fields import Fields
 PATIENCE_S = 0.2  # nobody's page waits longer for a sandboxd that hangs
 _KEPT_S = 1.0
 _ANSWER_CAP = 1024 * 1024
-_OWN = ("templates", "slots", "pid")
+_OWN = ("templates", "slots", "servers", "pid")
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class State:
     capability: Capability
     templates: int
     slots: int
+    servers: int
     pid: int
 
     @classmethod

@@ -5,6 +5,10 @@ no answer) or {"type": "run", …}, followed by a body frame with program and pa
 to the slot as it came. The answer to a run is a result header and a body frame: the output as JSON
 text, empty when there is none.
 
+{"type": "server", "server": {…}, "ticket": …} asks for a lasting server. It is answered with
+{"type": "started"} and a descriptor, the server's streams, or with {"type": "refused", …}. From
+then on the connection stands for the server, and {"type": "ended", …} is the last word on it.
+
 A run may name the time by which it must be over, and the worker may move it with {"type": "alive"}
 frames while it lasts. It is a time of the monotonic clock, which all processes of a machine share.
 """

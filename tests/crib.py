@@ -1,5 +1,6 @@
 """A real Toolcrib beside the tests: PostgreSQL, Valkey, sandboxd, web, worker and beat."""
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.stubs import stdio
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 STARTS_WITHIN_S = 90
@@ -38,7 +41,9 @@ def running(data: Path) -> Iterator[Crib]:
     process = subprocess.Popen(
         [sys.executable, "manage.py", "up", "--port", str(port), "--no-browser"],
         cwd=CHECKOUT,
-        env=os.environ | {"TOOLCRIB_DATA": str(data), "EGRESS_ALLOW_PRIVATE": "127.0.0.1/32"},
+        env=os.environ
+        | {"TOOLCRIB_DATA": str(data), "EGRESS_ALLOW_PRIVATE": "127.0.0.1/32"}
+        | {"MCP_STDIO_ALLOWED": json.dumps(stdio.ALLOWED)},
         start_new_session=True,
     )
     url = f"http://127.0.0.1:{port}"

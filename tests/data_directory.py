@@ -8,7 +8,13 @@ import tempfile
 
 for name in ("DATABASE_URL", "REDIS_URL", "DATABASE_URL_FILE", "REDIS_URL_FILE"):
     os.environ.pop(name, None)
-for name in ("SANDBOX_SOCKET", "EGRESS_SOCKET", "EGRESS_ALLOW_PRIVATE", "EGRESS_CA_FILE"):
+for name in (
+    "SANDBOX_SOCKET",
+    "EGRESS_SOCKET",
+    "EGRESS_ALLOW_PRIVATE",
+    "EGRESS_CA_FILE",
+    "MCP_STDIO_ALLOWED",
+):
     os.environ.pop(name, None)
 for name in ("LLM_BASE_URL", "LLM_API_KEY", "LLM_MODEL", "LLM_PRICES", "SPARQL_URL"):
     os.environ.pop(name, None)

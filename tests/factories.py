@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission
 from django.utils import timezone
 
 from audit.actions import Actor
+from config.stdio import StdioServer, read_allowed
 from tests.api import Api
 from tools.builtin.workspace import workspace_of
 from tools.catalog.actions import register_tool
@@ -146,4 +147,12 @@ def release(execution: Execution) -> None:
     """Back to the queue, as the reaper puts what a lost worker had."""
     Execution.objects.filter(pk=execution.pk).update(
         status=Status.PENDING, lease_until=None, started_at=None, worker=""
+    )
+
+
+def uvx_allowed() -> dict[str, StdioServer]:
+    """An operator's list of one command, which nobody starts."""
+    arguments, variables = ["mcp-[a-z-]+"], ["TOKEN"]
+    return read_allowed(
+        {"uvx": {"command": "/usr/bin/uvx", "arguments": arguments, "variables": variables}}
     )

@@ -2,18 +2,21 @@
 
 import argparse
 import importlib
+import json
 import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import redis
 
-from toolcrib_service.running import GRACE_S, keep, run
+from toolcrib_service.running import GRACE_S, is_redis, keep, run
 from toolcrib_service.service import DynamicToolService
 from toolcrib_service.worker import LEASE_S
 
 URL = "TOOLCRIB_BROKER_URL"
+OPTIONS = "TOOLCRIB_BROKER_OPTIONS"
 
 
 def load(dotted: str) -> DynamicToolService:
@@ -43,6 +46,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", type=Path, help="file of the signing key, made on first use")
 
 
+def _options(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Of kombu's transport, as JSON: an environment keeps what may be secret in them."""
+    try:
+        options = json.loads(os.environ.get(OPTIONS) or "{}")
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        parser.error(f"{OPTIONS} must be a JSON object")
+    return options
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="toolcrib_service", description=__doc__)
     add_options(parser)
@@ -61,11 +75,14 @@ def main() -> int:
     service = load(given.path)
     service.id = given.id or service.id
     service.request_queue = given.request_queue or service.request_queue
+    if given.announce and not is_redis(url):
+        parser.error("only at a Redis do services announce themselves")
     key = (given.key or Path(f"{service.id}.key")) if given.announce else None
     try:
         return run(
             service, url, organization=given.organization, concurrency=given.concurrency,
             lease_s=given.lease, grace_s=given.grace, announce_with=key,
+            options=_options(parser),
         )  # fmt: skip
     except redis.RedisError as error:
         raise SystemExit(f"The broker cannot be used: {error}") from None

@@ -2,16 +2,19 @@
 
 import asyncio
 import inspect
+import logging
 import threading
 import time
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from toolcrib_service.service import DynamicToolService
-from toolcrib_service.wire import Request, text_of
+from toolcrib_service.service import DynamicToolService, ToolFailed
+from toolcrib_service.wire import Request, Response, pieces, text_of
 
+log = logging.getLogger(__name__)
 _END = object()
+_GENERIC = Response(error_type="service-error", error_message="The service met a fault of its own.")
 
 
 class Over(Exception):
@@ -104,6 +107,25 @@ def texts(service: DynamicToolService, call: Call, loop: Loop) -> Iterator[tuple
     finally:
         answer.close()
     yield "", True
+
+
+def responses(service: DynamicToolService, call: Call, loop: Loop) -> Iterator[Response]:
+    """What is answered, in its order; a fault of the author's code is told to the author alone.
+
+    Raises `Over`.
+    """
+    try:
+        for text, last in texts(service, call, loop):
+            cut = pieces(text)
+            for at, piece in enumerate(cut, 1):
+                yield Response(piece, last and at == len(cut))
+    except Over:
+        raise
+    except ToolFailed as failure:
+        yield Response(error_type=text_of(failure.type), error_message=text_of(failure.message))
+    except (Exception, SystemExit):  # the author's code
+        log.exception("invoke failed")
+        yield _GENERIC
 
 
 async def _next(answer: Any) -> Any:

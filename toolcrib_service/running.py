@@ -4,14 +4,17 @@ import logging
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolcrib_service.announcing import Announcer, announcer
 from toolcrib_service.service import DynamicToolService
 from toolcrib_service.worker import LEASE_S, Worker
+
+if TYPE_CHECKING:
+    from toolcrib_service.elsewhere import KombuWorker
 
 log = logging.getLogger(__name__)
 GRACE_S = 20.0
@@ -27,16 +30,17 @@ def run(
     lease_s: float = LEASE_S,
     grace_s: float = GRACE_S,
     announce_with: Path | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT. The exit code: 0, or 1 where a call had to be given up.
 
-    Call it in as many processes as you like: they share the queue.
+    Call it in as many processes as you like: they share the queue. `options` are those of the
+    transport, for a broker that is not Redis.
     """
     stop = _stop_signal()
-    said = _announcer(service, organization, announce_with)
-    worker = Worker(
+    worker = _worker(
         service, url, organization=organization, concurrency=concurrency, lease_s=lease_s,
-        announcer=said,
+        announcer=_announcer(service, organization, announce_with), options=options,
     )  # fmt: skip
     worker.start()
     log.info("%s listens as %s", service.id, worker.name)
@@ -45,14 +49,21 @@ def run(
 
 
 @contextmanager
-def serve(service: DynamicToolService, url: str, **options: Any) -> Iterator[Worker]:
+def serve(
+    service: DynamicToolService, url: str, **settings: Any
+) -> "Iterator[Worker | KombuWorker]":
     """The service in this process, against a real broker, for as long as the block lasts."""
-    worker = Worker(service, url, **options)
+    worker = _worker(service, url, **settings)
     worker.start()
     try:
         yield worker
     finally:
         worker.stop(grace_s=5.0)
+
+
+def is_redis(url: str) -> bool:
+    """With all the guarantees; any other broker is reached by kombu."""
+    return url.partition(":")[0] in {"redis", "rediss", "unix"}
 
 
 def keep(command: Sequence[str], processes: int) -> int:
@@ -66,6 +77,24 @@ def keep(command: Sequence[str], processes: int) -> int:
         if one.poll() is None:
             one.send_signal(signal.SIGTERM)
     return max(one.wait() for one in running)
+
+
+def _worker(
+    service: DynamicToolService,
+    url: str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> "Worker | KombuWorker":
+    """Raises `SystemExit` where kombu is needed and not there: who needs it installs it."""
+    if is_redis(url):
+        return Worker(service, url, **settings)
+    try:
+        from toolcrib_service.elsewhere import KombuWorker  # noqa: PLC0415
+    except ImportError:
+        raise SystemExit("This broker is no Redis: install the package kombu.") from None
+    known = {name: settings[name] for name in ("organization", "concurrency") if name in settings}
+    return KombuWorker(service, url, options=options, **known)
 
 
 def _announcer(

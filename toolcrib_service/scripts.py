@@ -1,7 +1,16 @@
 """What the broker does in one go, so that no two sides can disagree about it.
 
 Times are the broker's own: clocks of machines differ.
+
+Toolcrib keeps these scripts loaded, and a service's user of the broker may run what is loaded and
+nothing of its own: a script of somebody's own could keep the broker from everybody for ever.
 """
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import redis
 
 NOW = """
 local t = redis.call('TIME')
@@ -52,10 +61,22 @@ return 1
 """
 )
 
+LOADED = (TAKE, GIVE_BACK, BEAT)
+
+
+def run(connection: Any, script: str, keys: Sequence[str], *said: Any) -> Any:
+    """Raises `redis.RedisError`; `NoPermissionError` as long as Toolcrib has not loaded them."""
+    digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+    try:
+        return connection.evalsha(digest, len(keys), *keys, *said)
+    except redis.exceptions.NoScriptError:
+        return connection.eval(script, len(keys), *keys, *said)
+
+
 # What a service needs of the broker: `ACL SETUSER name on >secret resetkeys resetchannels
 # ~toolcrib:<organization>:svc:* -@all` and each of these with a plus.
 COMMANDS = (
-    "eval", "expire", "mget", "ping", "set", "time", "xack", "xadd", "xautoclaim", "xdel",
+    "evalsha", "expire", "mget", "ping", "set", "time", "xack", "xadd", "xautoclaim", "xdel",
     "xgroup|create", "xgroup|delconsumer", "xpending", "xreadgroup", "zadd", "zrem",
     "zremrangebyscore", "client|setinfo",
 )  # fmt: skip

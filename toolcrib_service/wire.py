@@ -150,6 +150,42 @@ class Response:
         return cls(text, True, kind, message)
 
 
+def shortened(response: Response) -> Response:
+    """An error ends the stream, and its words fit into one answer."""
+    if response.error_type is None:
+        return response
+    return Response("", True, response.error_type, pieces(response.error_message)[0])
+
+
+def message_of(place: str, fields: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    """An entry as a message of other brokers: the id is its correlation, the body its body."""
+    headers = {name: fields[name] for name in ("token", "deadline_ms", "n") if name in fields}
+    return {
+        "body": fields["body"],
+        "routing_key": place,
+        "correlation_id": fields["id"],
+        "content_type": "text/plain",
+        "content_encoding": "utf-8",
+        "headers": headers,
+        **more,
+    }
+
+
+def said_in(message: Any) -> dict[str, str]:
+    """A message of another broker as an entry; what is no text is as if it were not there."""
+    body = message.body
+    if isinstance(body, bytes | memoryview):
+        body = bytes(body).decode("utf-8", "replace")
+    known = dict(message.headers or {})
+    properties = dict(message.properties or {})
+    known |= {"id": properties.get("correlation_id"), "reply_to": properties.get("reply_to")}
+    known["body"] = body
+    names = ("id", "token", "deadline_ms", "n", "reply_to", "body")
+    return {name: value for name in names if isinstance(value := known.get(name), str)} | {
+        "reply_to": known["reply_to"] if isinstance(known["reply_to"], str) else ""
+    }
+
+
 def text_of(value: Any) -> str:
     """A text as it is, anything else as JSON; without what JSON's strict readers refuse."""
     if not isinstance(value, str):

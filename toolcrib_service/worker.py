@@ -17,16 +17,15 @@ import redis
 
 from toolcrib_service import scripts
 from toolcrib_service.announcing import Announcer
-from toolcrib_service.calls import Call, Loop, Over, texts
-from toolcrib_service.service import DynamicToolService, ToolFailed
-from toolcrib_service.wire import GROUP, Malformed, Queue, Request, Response, pieces, text_of
+from toolcrib_service.calls import Call, Loop, Over, responses
+from toolcrib_service.service import DynamicToolService
+from toolcrib_service.wire import GROUP, Malformed, Queue, Request, Response, shortened
 
 log = logging.getLogger(__name__)
 LEASE_S = 10.0
 MOST_S = 86_400  # no call is longer, whatever its request says
 _BLOCK_MS = 500  # how long a stop may wait for a thread that reads
 _PAUSE_S = 1.0  # before a broker that failed is asked again
-_GENERIC = Response(error_type="service-error", error_message="The service met a fault of its own.")
 
 
 class Worker:
@@ -60,7 +59,10 @@ class Worker:
     def start(self) -> None:
         """Raises `redis.RedisError` where the broker cannot be used."""
         self._make_group()
-        self._beat()
+        try:
+            self._beat()
+        except redis.exceptions.NoPermissionError:
+            log.warning("Toolcrib has not loaded its scripts at the broker yet; it is waited for")
         for thread in (self._heart, *self._readers):
             thread.start()
 
@@ -100,7 +102,7 @@ class Worker:
         keys = (queue.accepting, queue.alive, queue.served)
         digest = self._announcer.digest if self._announcer else ""
         said = (self.name, round(self.lease_s * 1000), int(accepting), digest)
-        self._redis.eval(scripts.BEAT, len(keys), *keys, *said)
+        scripts.run(self._redis, scripts.BEAT, keys, *said)
 
     def _announce(self) -> None:
         if self._announcer is not None:
@@ -173,7 +175,8 @@ class Worker:
     def _take(self, entry: str, fields: Mapping[str, str]) -> None:
         if self._stopping.is_set():
             flat = [word for pair in fields.items() for word in pair]
-            self._redis.eval(scripts.GIVE_BACK, 1, self.queue.requests, GROUP, entry, *flat)
+            place = (self.queue.requests,)
+            scripts.run(self._redis, scripts.GIVE_BACK, place, GROUP, entry, *flat)
             return
         try:
             request = Request.read(fields)
@@ -184,7 +187,7 @@ class Worker:
             return
         keys = (self.queue.requests, self.queue.claim(request.id))
         said = (GROUP, entry, self.name, request.deadline_ms, MOST_S * 1000)
-        left_ms = self._redis.eval(scripts.TAKE, len(keys), *keys, *said)
+        left_ms = scripts.run(self._redis, scripts.TAKE, keys, *said)
         if left_ms > 0:
             self._perform(Call(request, left_ms / 1000))
 
@@ -198,27 +201,12 @@ class Worker:
             del self._calls[call.request.id]
 
     def _answer(self, call: Call) -> None:
-        said = 0
-        try:
-            for text, last in texts(self.service, call, self._loop):
-                cut = pieces(text)
-                for at, piece in enumerate(cut, 1):
-                    call.check()
-                    said += 1
-                    self._say(call, said, Response(piece, last and at == len(cut)))
-        except (Over, redis.RedisError):
-            raise
-        except ToolFailed as failure:
-            kind, message = text_of(failure.type), text_of(failure.message)
-            self._say(call, said + 1, Response(error_type=kind, error_message=message))
-        except (Exception, SystemExit):  # the author's code: what it says is for the author alone
-            log.exception("invoke failed")
-            self._say(call, said + 1, _GENERIC)
+        for n, response in enumerate(responses(self.service, call, self._loop), 1):
+            call.check()
+            self._say(call, n, shortened(response))
 
     def _say(self, call: Call, n: int, response: Response) -> None:
         """Raises `Over` where the stream for answers is gone, and with it whoever asked."""
         place = self.queue.replies(call.request.id)
-        if response.error_type is not None:
-            response = Response("", True, response.error_type, pieces(response.error_message)[0])
         if self._redis.xadd(place, response.fields(call.request, n), nomkstream=True) is None:
             raise Over

@@ -163,6 +163,11 @@ sandbox_mode = Gauge(
 sandbox_slots = Gauge(
     "toolcrib_sandbox_slots", "Slots that wait for a run.", multiprocess_mode="mostrecent"
 )
+sandbox_servers = Gauge(
+    "toolcrib_sandbox_servers",
+    "MCP servers that run behind the wall.",
+    multiprocess_mode="mostrecent",
+)
 sandbox_templates = Gauge(
     "toolcrib_sandbox_templates",
     "Templates from which slots are made.",

@@ -14,7 +14,7 @@ from tools.catalog.membership import Member
 from tools.catalog.profiles import written
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.names import WILDCARD
-from tools.definitions.tool import in_order
+from tools.definitions.tool import as_stored
 from tools.execution.usage import Figures, Usage
 from tools.models import (
     Agent,
@@ -26,6 +26,7 @@ from tools.models import (
     EgressCredential,
     Execution,
     LicenseTier,
+    McpAuthorization,
     McpServer,
     Organization,
     SandboxProfile,
@@ -78,7 +79,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
         "created_by": version.created_by,
         "change_note": version.note,
         "origin": version.origin,
-        "definition": in_order(version.definition),
+        "definition": as_stored(version.definition),
     }
 
 
@@ -301,6 +302,21 @@ def content_schema_shape(row: ContentSchema) -> dict[str, Any]:
         "kind": row.kind,
         "description": row.description,
         "versions": row.latest,
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
+    }
+
+
+def mcp_authorization_shape(row: McpAuthorization) -> dict[str, Any]:
+    """Without its tokens."""
+    return {
+        "owner": row.owner,
+        "issuer": row.issuer,
+        "scope": row.scope,
+        "good": not row.flaw and row.url == row.server.url,
+        "flaw": row.flaw,
+        "expires_at": row.expires_at and moment(row.expires_at),
+        "connected_by": row.connected_by,
         "created_at": moment(row.created_at),
         "updated_at": moment(row.updated_at),
     }

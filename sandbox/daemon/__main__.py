@@ -22,10 +22,12 @@ from sandbox.backends.registry import Registry
 from sandbox.daemon import cgroups, children, launch, privileges, reap
 from sandbox.daemon.capability import Capability
 from sandbox.daemon.doors import Doors
+from sandbox.daemon.listening import listen
 from sandbox.daemon.logs import log, log_crash
 from sandbox.daemon.operations import Counter
 from sandbox.daemon.scratch import make_root
-from sandbox.daemon.server import Server, Service, listen
+from sandbox.daemon.server import Server, Service
+from sandbox.daemon.serving import Servers
 from sandbox.daemon.slots import Slots
 from sandbox.inside import libc
 from sandbox.machine import Facts
@@ -89,7 +91,13 @@ class Sandboxd:
         )
         self._slots, self._janitor = Slots(backends.template), reap.Janitor()
         doors = Doors(options.egress)
-        self._service = Service(self._slots, backends, self._janitor, doors, driver.mode)
+        self._servers = Servers(
+            self._bwrap, driver, self._counter, self._janitor, doors,
+            most=options.servers, most_each=options.servers_each,
+        )  # fmt: skip
+        self._service = Service(
+            self._slots, backends, self._janitor, doors, self._servers, cgroup_mode=driver.mode
+        )
 
     def examine(self) -> Capability:
         return self._service.examine(
@@ -112,6 +120,7 @@ class Sandboxd:
 
     def close(self) -> None:
         """End everything, runs included."""
+        self._servers.close()
         self._slots.close()
         self._janitor.close()
         self._counter.close()
@@ -147,6 +156,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--allow-uid", type=int, action="append", default=[])
     parser.add_argument("--cgroup-root", default="toolcrib")
     parser.add_argument("--slots", type=int, default=4, help="ready slots per template")
+    parser.add_argument("--servers", type=int, default=64, help="lasting ones, at most")
+    parser.add_argument("--servers-each", type=int, default=16, help="of one organization")
     parser.add_argument("--egress", default="", help="socket of the egress broker")
     parser.add_argument("--scratch", default="", help="for runs without a mount namespace")
     parser.add_argument("--bwrap", default="", help="instead of the one that is found")

@@ -1,5 +1,6 @@
 """What executes a tool's source inside: this Python itself, Deno, or Monty."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,16 @@ def engine_of(profile: Profile, *, inside: bool = True) -> Engine:
     except FileNotFoundError as error:
         raise Refused(ErrorCode.ISOLATION_UNAVAILABLE, str(error)) from None
     return Engine()
+
+
+def engine_of_server(programs: Iterable[str]) -> Engine:
+    """Each is shown where it lies; links on the way are followed, for it is the operator's word."""
+    shown = [path for path in programs if path.split("/")[1] != "usr"]
+    return Engine(
+        setup={"name": "server"},
+        programs=shown,
+        mounts=[word for path in shown for word in ("--ro-bind", path, path)],
+    )
 
 
 def _deno() -> Engine:

@@ -58,8 +58,13 @@ class Launch:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def namespaced(bwrap: str, profile: Profile, report_fd: int) -> Launch:
-    """Behind bwrap's namespaces. Raises Refused when a mount of the profile cannot be made."""
+def namespaced(
+    bwrap: str, profile: Profile, report_fd: int, engine: Engine | None = None
+) -> Launch:
+    """Behind bwrap's namespaces, with the profile's engine where no other is given.
+
+    Raises Refused when a mount of the profile cannot be made.
+    """
     layers = layers_of(profile.level, profile.backend)
     opened = open_mounts(profile)
     arguments = [
@@ -71,7 +76,7 @@ def namespaced(bwrap: str, profile: Profile, report_fd: int) -> Launch:
     ]
     for library in profile.libraries:
         arguments += ["--ro-bind", library, _inside(library)]
-    engine = engine_of(profile)
+    engine = engine or engine_of(profile)
     arguments += engine.mounts
     for mount, descriptor in zip(profile.mounts, opened, strict=True):
         how = "--bind-fd" if mount.writable else "--ro-bind-fd"

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -17,10 +16,12 @@ from sandbox import doctor, wire
 from sandbox.backends.registry import Registry
 from sandbox.daemon.capability import Capability
 from sandbox.daemon.doors import Doors
+from sandbox.daemon.listening import peer_uid
 from sandbox.daemon.logs import log
 from sandbox.daemon.paths import flaw_of
 from sandbox.daemon.reap import Janitor
 from sandbox.daemon.run import Run, SlotEnded
+from sandbox.daemon.serving import Servers
 from sandbox.daemon.slot import Slot
 from sandbox.daemon.slots import Slots
 from sandbox.daemon.worker import Worker
@@ -28,6 +29,7 @@ from sandbox.errors import ErrorCode, Refused, SpecInvalid
 from sandbox.fields import Fields
 from sandbox.levels import within
 from sandbox.machine import Facts
+from sandbox.servers import ServerSpec
 from sandbox.spec import (
     Backend,
     IsolationLevel,
@@ -39,8 +41,6 @@ from sandbox.spec import (
     SandboxResult,
 )
 
-_PEER = struct.Struct("3i")
-_BACKLOG = 128
 _MOST_DEAD_SLOTS = 16
 
 
@@ -59,11 +59,12 @@ class Service:
     """Turns a request into a result; shared by all connections and the doctor."""
 
     def __init__(
-        self, slots: Slots, backends: Registry, janitor: Janitor, doors: Doors, cgroup_mode: str
-    ) -> None:
+        self, slots: Slots, backends: Registry, janitor: Janitor, doors: Doors, servers: Servers,
+        *, cgroup_mode: str,
+    ) -> None:  # fmt: skip
         self.capability = Capability(None, cgroup_mode, ("sandboxd is starting",))
         self._slots, self._backends = slots, backends
-        self._janitor, self._doors = janitor, doors
+        self._janitor, self._doors, self._servers = janitor, doors, servers
         self._numbers = itertools.count(1)
 
     def examine(self, facts: Facts) -> Capability:
@@ -136,8 +137,24 @@ class Service:
             run = Run(slot, order.limits, worker)
             return run.perform(order.body, time.monotonic() - asked, sandbox_id)
 
+    def hold(self, spec: ServerSpec, ticket: str | None, worker: socket.socket) -> None:
+        """A lasting server, for as long as this connection is held; what is refused is answered."""
+        profile = Profile(IsolationLevel.STANDARD, network=spec.network)
+        flaw = self.capability.refusal(profile.level, profile)
+        if flaw is None and self.capability.placed(profile).backend != Backend.PROCESS:
+            flaw = "servers need namespaces, which this machine has not"
+        try:
+            if flaw is not None:
+                raise Refused(ErrorCode.ISOLATION_UNAVAILABLE, flaw)
+            self._servers.hold(spec, ticket, worker)
+        except Refused as reason:
+            log("server_refused", code=reason.code, reason=str(reason))
+            said = {"type": "refused", "code": reason.code, "reason": str(reason)}
+            wire.send(worker, wire.encode(said))
+
     def describe(self) -> dict[str, Any]:
-        return {**self.capability.to_wire(), **self._slots.counts(), "pid": os.getpid()}
+        counts = {**self._slots.counts(), "servers": self._servers.count()}
+        return {**self.capability.to_wire(), **counts, "pid": os.getpid()}
 
 
 def refused(code: ErrorCode, reason: str) -> SandboxResult:
@@ -176,6 +193,11 @@ class Conversation:
                 self._learn(Profile.from_wire(request.value("profile")))
             case "run":
                 self._run(request)
+            case "server":
+                ticket = request.optional_text("ticket")
+                spec = request.done(ServerSpec.from_wire(request.value("server")))
+                self._service.hold(spec, ticket, self._worker)
+                raise wire.ConnectionEnded  # the connection was the server's
             case "alive":
                 return  # of a run that was over when it came
             case other:
@@ -218,30 +240,3 @@ class Server:
     def _welcome(self, worker: socket.socket) -> None:
         conversation = Conversation(self._service, worker)
         threading.Thread(target=conversation.hold, daemon=True, name="worker").start()
-
-
-def listen(path: str) -> socket.socket:
-    """Replaces the socket an earlier sandboxd left; only one that nobody listens on."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    if os.path.exists(path):
-        remove_dead(path)
-    listener.bind(path)
-    os.chmod(path, 0o666)  # noqa: S103 - connecting is free, the peer is checked
-    listener.listen(_BACKLOG)
-    return listener
-
-
-def remove_dead(path: str) -> None:
-    """Raises OSError when another sandboxd answers there."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
-        try:
-            knock.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-        else:
-            raise OSError(f"another sandboxd listens on {path}")
-
-
-def peer_uid(worker: socket.socket) -> int:
-    raw = worker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    return int(_PEER.unpack(raw)[1])

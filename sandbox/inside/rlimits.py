@@ -41,6 +41,19 @@ def confine_run(limits: dict[str, float], data_before: int) -> None:
         resource.setrlimit(kind, (value, value))
 
 
+def confine_server(limits: dict[str, float], data_before: int) -> None:
+    """It lasts, so its processor time is not counted; `data_spare` is what runtimes set aside and
+    never use, where a control group counts what they do use."""
+    data = data_before + int(limits["memory_bytes"]) + int(limits["data_spare"])
+    for kind, value in (
+        (resource.RLIMIT_DATA, data),
+        (resource.RLIMIT_NPROC, int(limits["processes"])),
+        (resource.RLIMIT_FSIZE, int(max(limits["tmp_bytes"], limits["output_bytes"]))),
+        (resource.RLIMIT_NOFILE, min(int(limits["open_files"]), _DESCRIPTORS)),
+    ):
+        resource.setrlimit(kind, (value, value))
+
+
 def open_reserve() -> None:
     """A little memory to say that there is none left."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

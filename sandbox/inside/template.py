@@ -26,6 +26,7 @@ from sandbox.inside import (
     runner,
     sandbox_http,
     seccomp,
+    server,
     sessions,
     stage2,
     toolcrib,
@@ -83,6 +84,8 @@ def engine(told: dict[str, str], layers: Layers) -> stage2.Serve:
     if told["name"] == "javascript":
         runtime = javascript.Runtime(told["program"], told["script"], layers.new_code)
         return lambda channel, modules, data: javascript.serve_one(channel, runtime)
+    if told["name"] == "server":
+        return server.serve_one
     if told["name"] == "monty":  # its client is a library that is only there for it
         monty = importlib.import_module("sandbox.inside.monty")
         return lambda channel, modules, data: monty.serve_one(channel, told["program"], data)

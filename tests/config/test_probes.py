@@ -28,7 +28,7 @@ BARE = replace(NOTHING, ceiling=IsolationLevel.NONE, cgroup_mode="none")
 @contextmanager
 def sandboxd_that_says(path: str, capability: Capability) -> Iterator[None]:
     """A socket that answers each connection's one ping, as sandboxd would."""
-    said = wire.encode(capability.to_wire() | {"templates": 2, "slots": 8, "pid": 1})
+    said = wire.encode(capability.to_wire() | {"templates": 2, "slots": 8, "servers": 3, "pid": 1})
 
     def serve() -> None:
         while True:
@@ -105,4 +105,7 @@ def test_metrics_say_how_high_the_wall_is(
     assert [line for line in modes if line.endswith(" 1.0")] == [
         f'toolcrib_sandbox_mode{{mode="{mode}"}} 1.0'
     ]
-    assert {"toolcrib_sandbox_slots 8.0", "toolcrib_sandbox_templates 2.0"} <= set(lines)
+    assert {
+        *("toolcrib_sandbox_slots 8.0", "toolcrib_sandbox_templates 2.0"),
+        "toolcrib_sandbox_servers 3.0",
+    } <= set(lines)

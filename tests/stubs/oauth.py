@@ -9,6 +9,7 @@ with oauth_serving() as stub:
 
 import base64
 import hashlib
+import http.client
 import itertools
 import json
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from tests.stubs.mcp import MODERN, McpStub
 from tests.stubs.web import Reply, Seen, Web, serving
 
 
@@ -106,3 +108,48 @@ def _json(value: Any, status: int = 200) -> Reply:
 def oauth_serving() -> Iterator[OAuthStub]:
     with serving() as web:
         yield OAuthStub(web)
+
+
+class Guarded:
+    """An MCP server that takes calls only with a token of its authorization server that is not
+    among the `revoked`; `wants` is what it says in a challenge beside where to go."""
+
+    def __init__(self, web: Web) -> None:
+        self.oauth, self.mcp = OAuthStub(web), McpStub(web, MODERN, streamed=True)
+        self.revoked: set[str] = set()
+        self.wants = ""
+        self._behind = web.replies["/mcp"]
+        web.replies["/mcp"] = self._reply
+
+    @property
+    def tokens(self) -> list[str]:
+        """That calls came with, each once, in their order."""
+        seen = [one.headers.get("authorization", "") for one in self.oauth.asked("/mcp")]
+        return list(dict.fromkeys(one.removeprefix("Bearer ") for one in seen if one))
+
+    def _reply(self, seen: Seen) -> Any:
+        token = seen.headers.get("authorization", "").removeprefix("Bearer ")
+        if not token.startswith("access-") or token in self.revoked:
+            place = self.oauth.web.url("/.well-known/oauth-protected-resource/mcp")
+            return Reply(401, [("WWW-Authenticate", f'Bearer resource_metadata="{place}"')])
+        if self.wants:
+            more = f'Bearer error="insufficient_scope", scope="{self.wants}"'
+            return Reply(403, [("WWW-Authenticate", more)])
+        return self._behind(seen) if callable(self._behind) else self._behind
+
+
+@contextmanager
+def guarded_serving() -> Iterator[Guarded]:
+    with serving() as web:
+        yield Guarded(web)
+
+
+def consented(url: str) -> str:
+    """What the browser is sent back to by an authorization server that asks nobody."""
+    target = urlsplit(url)
+    connection = http.client.HTTPConnection(target.hostname or "", target.port or 80, timeout=30)
+    try:
+        connection.request("GET", f"{target.path}?{target.query}")
+        return str(connection.getresponse().headers["Location"])
+    finally:
+        connection.close()

@@ -13,12 +13,17 @@ from tools.models import Organization, ToolVersion
 
 def tamper(version: ToolVersion, **fields: Any) -> None:
     """Change a stored definition behind the trigger's back; digest and signature stay."""
+    overwrite(version, version.definition | fields)
+
+
+def overwrite(version: ToolVersion, definition: object) -> None:
+    """Put anything in its place, in the same way."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER tool_version_never_changes")
         cursor.execute(
-            "UPDATE tools_toolversion SET definition = definition || %s WHERE id = %s",
-            [Jsonb(fields), version.pk],
+            "UPDATE tools_toolversion SET definition = %s WHERE id = %s",
+            [Jsonb(definition), version.pk],
         )
         cursor.execute("ALTER TABLE tools_toolversion ENABLE TRIGGER tool_version_never_changes")
 

@@ -1,5 +1,6 @@
 """What holds for each page, whatever it shows."""
 
+from collections.abc import Callable
 from uuid import UUID, uuid4
 
 import pytest
@@ -8,11 +9,15 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.pages import POLICY, inline_code, text
+from tests.ui.sources import Author, listed_server, told
+from tools.catalog.actions import find_tool
+from tools.catalog.drift import note_upstream
 from tools.execution.pipeline import admit
 from tools.models import Organization
 
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
 RECORD = "019d0000-0000-7000-8000-000000000000"  # stands for the hostile one's
+CHANGE = "019d0000-0000-7000-8000-000000000001"  # the same
 NOBODYS = "019d0000-0000-7000-8000-000000000000"
 PAGES = [
     "/",
@@ -20,10 +25,30 @@ PAGES = [
     "/tools/read_file/",
     "/tools/hostile/",
     "/tools/hostile/versions/1/",
+    "/tools/hostile/difference/",
+    "/tools/hostile/difference/?from=1.0.0&to=1.0.0&restore=%22%3E%3Cscript%3E",
+    "/changes/",
+    "/changes/?state=rejected",
+    f"/changes/{CHANGE}/",
+    "/keys/",
     "/editor/",
     "/editor/hostile/",
+    "/services/",
+    "/services/new/",
+    "/services/hostile/",
+    "/services/hostile/edit/",
+    "/services/hostile/remove/",
+    "/servers/",
+    "/servers/new/",
+    "/servers/new/?transport=stdio",
+    "/servers/hostile/",
+    "/servers/hostile/edit/",
+    "/servers/hostile/credentials/",
+    "/servers/hostile/client/",
+    "/servers/hostile/remove/",
     "/confirmations/",
     "/workflow/",
+    "/import/",
     "/audit/alerts/",
     "/executions/",
     "/executions/?tool=%22%3E%3Cscript%3E",
@@ -38,6 +63,8 @@ def hostile(organization: Organization) -> None:
     """A tool whose every text tries to become code."""
     parameter = {"name": "text", "type": "String", "description": HOSTILE, "default": HOSTILE}
     source = f"def main(p):\n    return {HOSTILE!r}\n"
+    Author(organization).says("hostile", [told("hostile-joke", "hostile", description=HOSTILE)])
+    listed_server(organization, "hostile", HOSTILE)
     factories.tool(
         organization,
         "hostile",
@@ -58,9 +85,22 @@ def record(hostile: None, organization: Organization) -> UUID:
     return found.filter(code="TOOL.ACCEPT").latest("id").pk
 
 
+@pytest.fixture
+def place(record: UUID, organization: Organization) -> Callable[[str], str]:
+    """An address with what is there in its places; the upstream of the tool has changed."""
+    tool = find_tool(organization, "hostile")
+    assert tool.version is not None
+    seen = tool.version.definition | {"description": HOSTILE * 2}
+    change = note_upstream(tool=tool, seen=seen, by=factories.by(organization))
+    assert change is not None
+    return lambda address: address.replace(RECORD, str(record)).replace(CHANGE, str(change.pk))
+
+
 @pytest.mark.parametrize("address", PAGES)
-def test_a_page_runs_no_code_of_others(admin_client: Client, record: UUID, address: str) -> None:
-    response = admin_client.get(address.replace(RECORD, str(record)))
+def test_a_page_runs_no_code_of_others(
+    admin_client: Client, place: Callable[[str], str], address: str
+) -> None:
+    response = admin_client.get(place(address))
     assert response.status_code == 200
     assert inline_code(response) == []
     assert "<script>alert" not in text(response)
@@ -68,9 +108,10 @@ def test_a_page_runs_no_code_of_others(admin_client: Client, record: UUID, addre
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_a_page_is_kept_nowhere(admin_client: Client, record: UUID, address: str) -> None:
-    address = address.replace(RECORD, str(record))
-    assert "no-store" in admin_client.get(address)["Cache-Control"]
+def test_a_page_is_kept_nowhere(
+    admin_client: Client, place: Callable[[str], str], address: str
+) -> None:
+    assert "no-store" in admin_client.get(place(address))["Cache-Control"]
 
 
 @pytest.mark.parametrize("address", PAGES)

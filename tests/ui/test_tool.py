@@ -103,3 +103,16 @@ def test_htmx_is_given_the_form_and_the_result(
     part = text(admin_client.post("/tools/echo/try", data, headers=htmx("try")))
     assert part.lstrip().startswith('<section id="try"')
     assert "<html" not in part
+
+
+@pytest.mark.usefixtures("committed")
+@pytest.mark.parametrize("part", [False, True])
+def test_a_call_that_waits_for_a_person_is_shown_as_waiting(
+    admin_client: Client, organization: Organization, part: bool
+) -> None:
+    factories.tool(organization, "careful", requires_confirmation=True)
+    data = {"p.text": "hello", "group": "default"}
+    headers = htmx("try") if part else {}
+    page = admin_client.post("/tools/careful/try", data, headers=headers)
+    assert page.status_code == 200
+    assert "RequiresConfirmation" in text(page)

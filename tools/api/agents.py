@@ -101,7 +101,8 @@ class AgentDetail(AgentView):
         if bounds := {kind: wanted.pop(kind) for kind in BOUNDS if kind in wanted}:
             allowances.set_allowances(agent=agent, by=self.actor, changes=bounds)
         if "pins" in wanted:
-            pins.set_pins(agent=agent, pins=wanted.pop("pins"), by=self.actor)
+            held = wanted.pop("pins")
+            pins.set_pins(agent=agent, pins=held, by=self.actor, giver=self.caller)
         if wanted:
             actions.change_agent(agent=agent, by=self.actor, **wanted)
         return Response(self.shape(self.agent(slug)))

@@ -62,32 +62,32 @@ class ChangeDetail(CallerView):
         return Response(change_shape(change, whole=True))
 
 
-class ChangeApprove(CallerView):
+class ChangeDecision(CallerView):
+    """`approve` and `reject`."""
+
+    def decided(self, change_id: UUID, *, approve: bool) -> Response:
+        self.require("change_tool")
+        wanted = self.body(ApprovalBody)
+        change = drift.find_change(self.caller.organization_id, change_id)
+        tool = drift.decide_change(
+            change=change, approve=approve, read_digest=wanted["digest"], by=self.actor,
+            words=wanted.get("reason", ""),
+        )  # fmt: skip
+        return Response(shown_now(self, tool.name))
+
+
+class ChangeApprove(ChangeDecision):
     @extend_schema(operation_id="approve_upstream_change", request=ApprovalBody, responses=DECIDED)
     def post(self, request: Request, change_id: UUID) -> Response:
         """What was read becomes the next version. Another digest than what was read is refused."""
-        self.require("change_tool")
-        wanted = self.body(ApprovalBody)
-        change = drift.find_change(self.caller.organization_id, change_id)
-        tool = drift.approve_change(
-            change=change, read_digest=wanted["digest"], by=self.actor,
-            note=wanted.get("reason", ""),
-        )  # fmt: skip
-        return Response(shown_now(self, tool.name))
+        return self.decided(change_id, approve=True)
 
 
-class ChangeReject(CallerView):
+class ChangeReject(ChangeDecision):
     @extend_schema(operation_id="reject_upstream_change", request=ApprovalBody, responses=DECIDED)
     def post(self, request: Request, change_id: UUID) -> Response:
         """The approved version stays, and this change does not ask again."""
-        self.require("change_tool")
-        wanted = self.body(ApprovalBody)
-        change = drift.find_change(self.caller.organization_id, change_id)
-        tool = drift.reject_change(
-            change=change, read_digest=wanted["digest"], by=self.actor,
-            reason=wanted.get("reason", ""),
-        )  # fmt: skip
-        return Response(shown_now(self, tool.name))
+        return self.decided(change_id, approve=False)
 
 
 class ToolDifference(CallerView):

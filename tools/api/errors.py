@@ -3,7 +3,6 @@
 import logging
 from typing import Any
 
-import orjson
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db import DatabaseError, DataError, IntegrityError
@@ -11,6 +10,7 @@ from django.http import Http404, HttpResponse
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
+from audit.answers import written
 from audit.errors import Unwritable
 from config.database import replace_dead_connections
 from config.errors import CODES, NOT_FOUND, body
@@ -113,5 +113,5 @@ def _response(
     beside: dict[str, Any] | None = None,
 ) -> HttpResponse:
     """Always JSON, also where the answer would have been an event stream or a page."""
-    content = orjson.dumps(body(code, message, details) | (beside or {}), default=str)
+    content = written(body(code, message, details) | (beside or {}))
     return HttpResponse(content, status=http_status, content_type="application/json")

@@ -98,7 +98,9 @@ class ToolImport(CallerView):
         if body["atomic"] and any(row["result"] == "refused" for row in rows):
             transaction.set_rollback(True)
             rows = [row | {"result": "refused"} for row in rows]
-        return Response({"items": [_row(row) for row in rows], "dry_run": body["dry_run"]})
+        return Response(
+            {"items": [_row(row, document) for row in rows], "dry_run": body["dry_run"]}
+        )
 
 
 class ToolExport(CallerView):
@@ -148,5 +150,7 @@ def _operations(pick: list[Any] | None) -> list[str]:
     return list(pick or ())
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"errors": [error | {"line": None} for error in row["errors"]]}
+def _row(row: dict[str, Any], document: Document) -> dict[str, Any]:
+    method, _, path = row["key"].partition(" ")
+    line = document.lines.at(("paths", path, method.lower()))
+    return row | {"errors": [error | {"line": line} for error in row["errors"]]}

@@ -59,6 +59,9 @@ class McpChange(serializers.Serializer[Any]):
     change = serializers.ChoiceField(choices=["new", "gone", "changed", "same", "unpinned"])
     fields_ = serializers.ListField(child=serializers.DictField())
     suggested = serializers.DictField(help_text="What the server says of its tool, unchecked.")
+    digest = serializers.CharField(
+        allow_null=True, help_text="Of what is shown here; an import that names it takes no other."
+    )
 
     def get_fields(self) -> dict[str, Any]:
         found = super().get_fields()
@@ -74,7 +77,8 @@ class McpDifference(serializers.Serializer[Any]):
 class McpImportBody(serializers.Serializer[Any]):
     tools = serializers.ListField(
         child=serializers.DictField(),
-        help_text="tool, and what is to differ: name, group, state, delivery, parameters, …",
+        help_text="tool, the digest of what was read, and what is to differ: name, group, state, "
+        "delivery, parameters, …",
     )
     dry_run = serializers.BooleanField(required=False)
 

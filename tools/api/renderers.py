@@ -1,8 +1,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from rest_framework.renderers import BaseRenderer
+
+from audit.answers import written
 
 
 class JSONRenderer(BaseRenderer):
@@ -16,7 +17,7 @@ class JSONRenderer(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
-        return b"" if data is None else orjson.dumps(data, default=str)
+        return b"" if data is None else written(data)
 
 
 class EventStreamRenderer(BaseRenderer):
@@ -31,4 +32,4 @@ class EventStreamRenderer(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
-        return orjson.dumps(data, default=str)
+        return written(data)

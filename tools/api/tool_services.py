@@ -79,6 +79,9 @@ class ServiceStateAnswer(serializers.Serializer[Any]):
 class ServiceDecisionBody(Strict):
     digest = Text(max_length=80, help_text="Of the announcement that was read.")
     reason = Text(required=False, default="", max_length=500, allow_blank=True)
+    reconsider = serializers.BooleanField(
+        default=False, help_text="Approve it though somebody has rejected it."
+    )
 
 
 CHANGED = {200: ServiceAnswer, 404: ErrorAnswer, 409: ErrorAnswer}
@@ -172,7 +175,9 @@ class ServiceDecide(ServiceView):
         row = self.row(name)
         wanted = self.body(ServiceDecisionBody)
         if self.approve:
-            row = announcements.approve_service(row=row, digest=wanted["digest"], by=self.actor)
+            row = announcements.approve_service(
+                row=row, digest=wanted["digest"], by=self.actor, reconsider=wanted["reconsider"]
+            )
         else:
             row = announcements.reject_service(
                 row=row, digest=wanted["digest"], by=self.actor, reason=wanted["reason"]

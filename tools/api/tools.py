@@ -1,6 +1,7 @@
 """`/api/v1/tools`: what a caller may use, and, for people, what there is."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.db import transaction
@@ -22,6 +23,8 @@ from tools.api.schema import CODE_TOOL, PAGING
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
+from tools.catalog.verified import check_current
+from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import Category
 from tools.errors import Malformed
 from tools.policy import authorization, requests
@@ -114,7 +117,7 @@ class ToolDetail(CallerView):
     )
     def put(self, request: Request, name: str) -> Response:
         """Replace the definition by a new version."""
-        return self._change(name, request.data)
+        return self._change(name, lambda current: request.data)
 
     @extend_schema(
         operation_id="change_tool",
@@ -124,10 +127,7 @@ class ToolDetail(CallerView):
     def patch(self, request: Request, name: str) -> Response:
         """A new version with some fields changed."""
         changes = self.given()
-        self.require("change_tool")
-        tool = actions.find_tool(self.organization, name)
-        assert tool.version is not None
-        return self._change(name, actions.amended(tool.version.definition, changes))
+        return self._change(name, lambda current: actions.amended(current, changes))
 
     @extend_schema(
         operation_id="delete_tool", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
@@ -138,9 +138,13 @@ class ToolDetail(CallerView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @transaction.atomic
-    def _change(self, name: str, definition: Any) -> Response:
+    def _change(self, name: str, wanted: Callable[[Definition], Any]) -> Response:
+        """What is `wanted` follows from the definition that nobody changes meanwhile."""
         self.require("change_tool")
-        tool = actions.find_tool(self.organization, name)
+        tool = actions.changing(actions.find_tool(self.organization, name))
+        check_current(tool)
+        assert tool.version is not None
+        definition = wanted(tool.version.definition)
         tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         actions.set_switches(tool=tool, definition=definition, by=self.actor)
         return Response(shown_now(self, name))

@@ -21,6 +21,7 @@ from tools.api import (
     grants,
     groups,
     importing,
+    mcp_authorizations,
     mcp_servers,
     organizations,
     recommendations,
@@ -172,6 +173,21 @@ urlpatterns: list[URLPattern] = [
         f"{MCP_SERVER}/difference",
         mcp_servers.McpServerDifference.as_view(),
         name="api-mcp-difference",
+    ),
+    path(
+        f"{MCP_SERVER}/authorizations",
+        mcp_authorizations.McpAuthorizationList.as_view(),
+        name="api-mcp-authorizations",
+    ),
+    path(
+        f"{MCP_SERVER}/authorizations/<str:owner>",
+        mcp_authorizations.McpAuthorizationDetail.as_view(),
+        name="api-mcp-authorization",
+    ),
+    path(
+        f"{MCP_SERVER}/oauth-client",
+        mcp_authorizations.McpServerOAuthClient.as_view(),
+        name="api-mcp-oauth-client",
     ),
     path(f"{MCP_SERVER}/import", mcp_servers.McpServerImport.as_view(), name="api-mcp-import"),
     path(

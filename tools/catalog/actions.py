@@ -5,12 +5,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
+from tools.catalog import newest
 from tools.catalog.bounds import read_bound
 from tools.catalog.groups import (
     KEPT,
@@ -200,6 +202,7 @@ def delete_tool(*, tool: Tool, by: Actor) -> None:
     tool.save(update_fields=["status", "deleted_at", "updated_at"])
     after = {"status": tool.status, "deleted_at": tool.deleted_at}
     _record(Event.TOOL_DELETE, tool, by, before, after)
+    _note_end(tool)
 
 
 @transaction.atomic
@@ -259,12 +262,10 @@ def delete_group(*, group: ToolGroup, by: Actor) -> None:
 
 def find_tool(organization: Organization, name: str) -> Tool:
     """Raises `NotFound`, also for another organization's tool."""
-    found = (
-        Tool.objects.present()
-        .select_related("version", "organization__tier")
-        .filter(organization=organization, name=name)
-        .first()
-    )
+    rows = Tool.objects.present().select_related("version", "organization__tier")
+    found = None
+    if "\x00" not in name:  # which the database cannot even be asked for
+        found = rows.filter(organization=organization, name=name).first()
     if found is None:
         raise NotFound(f"There is no tool {name[:128]!r}.", code="tool_not_found")
     return found
@@ -351,6 +352,7 @@ def add_version(
     key = current_key(tool.organization, by)
     statement = statement_of(
         organization=tool.organization.slug,
+        tool=tool.pk,
         name=tool.name,
         number=number,
         label=label,
@@ -371,6 +373,13 @@ def add_version(
     )
     tool.save(update_fields=["version", "updated_at"])
     _check_level(tool)
+
+
+def _note_end(tool: Tool) -> None:
+    """No version of it is the newest any more: no edited row brings a deleted tool back."""
+    latest = tool.versions.aggregate(latest=Max("number"))["latest"] or 0
+    ended = {tool.pk: latest + 1}
+    transaction.on_commit(lambda: newest.newest.saw(tool.organization_id, ended))
 
 
 def _note_groups(organization: Organization, canonical: Definition) -> None:

@@ -50,12 +50,20 @@ def hear(*, organization: Organization, document: str, key: str, signature: str)
 
 
 @transaction.atomic
-def approve_service(*, row: ToolService, digest: str, by: Actor) -> ToolService:
+def approve_service(
+    *, row: ToolService, digest: str, by: Actor, reconsider: bool = False
+) -> ToolService:
     """What was announced last holds from now on, with its tools. `digest` says what was read.
 
-    Raises `Conflict` for any other digest, and where its queue or its tools are in the way.
+    Raises `Conflict` for any other digest, where its queue or its tools are in the way, and for
+    what somebody has rejected, unless that is to be reconsidered.
     """
     row = _changing(row, digest)
+    if row.status == ServiceStatus.REJECTED and not reconsider:
+        raise Conflict(
+            "Somebody has rejected this announcement; say reconsider to approve it nevertheless.",
+            code="service_rejected",
+        )
     before, was = _states(row), services.written(row)
     said = read_announcement(row.announcement, organization=row.organization.slug)
     services.check_tools(

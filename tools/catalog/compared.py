@@ -1,7 +1,7 @@
 """Two versions of a tool side by side."""
 
 from tools.definitions.differences import Difference, differences
-from tools.definitions.tool import in_order
+from tools.definitions.tool import as_stored
 from tools.errors import NotFound
 from tools.models import Tool, ToolVersion
 
@@ -13,7 +13,7 @@ def versions_apart(
     old = find_version(tool, before)
     new = find_version(tool, after) if after else tool.version
     assert new is not None
-    return old, new, differences(in_order(old.definition), in_order(new.definition))
+    return old, new, differences(as_stored(old.definition), as_stored(new.definition))
 
 
 def find_version(tool: Tool, label: str) -> ToolVersion:

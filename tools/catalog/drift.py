@@ -15,9 +15,9 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.actions import changing, read, update_tool
 from tools.definitions.differences import Difference, differences
-from tools.definitions.tool import digest, in_order
+from tools.definitions.tool import as_stored, digest
 from tools.errors import Conflict, NotFound
-from tools.models import Decision, OnDrift, Tool, ToolStatus, UpstreamChange
+from tools.models import Decision, OnDrift, Tool, ToolStatus, ToolVersion, UpstreamChange
 
 CHANGED = "Its upstream changed. A person must read the difference first."
 REJECTED = "Its upstream says what a person has rejected."
@@ -50,20 +50,64 @@ def note_upstream(*, tool: Tool, seen: Any, by: Actor) -> UpstreamChange | None:
     return change
 
 
-def difference_of(change: UpstreamChange) -> list[Difference]:
-    """Field by field, against the version that is approved now."""
-    version = change.tool.version
+def compared_to(change: UpstreamChange) -> ToolVersion:
+    """The version that is approved now; of a change that was approved, the one it replaced."""
+    versions, version = change.tool.versions, change.tool.version
+    if change.decision == Decision.APPROVED:
+        made = versions.filter(digest=change.digest, created_at__gte=change.seen_at)
+        number = made.order_by("number").values_list("number", flat=True).first()
+        before = number and versions.filter(number__lt=number).order_by("-number").first()
+        version = before or version
     assert version is not None
-    return differences(in_order(version.definition), in_order(change.seen))
+    return version
+
+
+def difference_of(change: UpstreamChange) -> list[Difference]:
+    """Field by field, against the version that it is to replace."""
+    return differences(as_stored(compared_to(change).definition), as_stored(change.seen))
+
+
+def decide_change(
+    *,
+    change: UpstreamChange,
+    approve: bool,
+    read_digest: str,
+    by: Actor,
+    words: str = "",
+    read_against: str = "",
+) -> Tool:
+    """A person's word on what stood before them: `words` is the note of it, or the reason.
+
+    `read_against` is the digest of the version that it was compared with, where that is known.
+    """
+    if approve:
+        return approve_change(
+            change=change, read_digest=read_digest, by=by, note=words, read_against=read_against
+        )
+    return reject_change(change=change, read_digest=read_digest, by=by, reason=words)
 
 
 @transaction.atomic
-def approve_change(*, change: UpstreamChange, read_digest: str, by: Actor, note: str = "") -> Tool:
+def approve_change(
+    *,
+    change: UpstreamChange,
+    read_digest: str,
+    by: Actor,
+    note: str = "",
+    read_against: str = "",
+) -> Tool:
     """What the upstream says becomes the tool's next version, and the tool is in use again.
 
-    `read_digest` names what was read: another is refused, for that one nobody has read.
+    `read_digest` names what was read: another is refused, for that one nobody has read. So is
+    another version in use than `read_against`: nobody has read what would become of that one.
     """
     tool, change = _deciding(change, read_digest)
+    assert tool.version is not None
+    if read_against and tool.version.digest != read_against:
+        raise Conflict(
+            "The tool was changed since: read what the change would do to it now.",
+            code="change_not_read",
+        )
     tool = update_tool(tool=tool, definition=change.seen, by=by, note=note)
     _decide(change, Decision.APPROVED, by, note)
     _open(tool)

@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 
 from tools.catalog.importing_sources import service_descriptor
-from tools.catalog.verified import verifies
+from tools.catalog.keys import keys_of
+from tools.catalog.newest import newest
+from tools.catalog.verified import trusted
 from tools.definitions.descriptors import FLAT
 from tools.definitions.tool import in_order
 from tools.definitions.vocabulary import ToolType
@@ -62,19 +64,29 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-def exported(organization: Organization) -> Exported:
-    """Everything but the built-in tools, in the order of the names."""
+def exported(organization: Organization, only: Tool | None = None) -> Exported:
+    """Everything but the built-in tools, in the order of the names; or one tool, with the service
+    that it is of."""
     rows = Tool.objects.custom().filter(organization=organization, version__isnull=False)
-    found = Exported()
-    for row in ToolService.objects.filter(organization=organization):
+    services = ToolService.objects.filter(organization=organization)
+    if only is not None:
+        rows = rows.filter(pk=only.pk)
+        services = services.filter(name=_service_of(only))
+    found, noted = Exported(), newest.of(organization.pk)
+    keys = keys_of(organization.pk, noted)
+    for row in services:
         found.services.append(service_descriptor(row))
     for tool in rows.select_related("version", "organization").order_by("name"):
-        assert tool.version is not None
-        if verifies(tool, tool.version):
+        if trusted(tool, keys, noted):
             found.tools.append(written(tool))
         else:
             found.left_out.append(tool.name)
     return found
+
+
+def _service_of(tool: Tool) -> str:
+    made = tool.version.definition["implementation"] if tool.version else {}
+    return str(made.get("service", "")) if tool.type == ToolType.SERVICE else ""
 
 
 def written(tool: Tool) -> dict[str, Any]:

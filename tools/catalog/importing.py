@@ -34,7 +34,7 @@ from tools.catalog.importing_sources import (
     save_server,
     save_service,
 )
-from tools.catalog.verified import verifies
+from tools.catalog.verified import trusted
 from tools.definitions.dialects.items import Item, Kind
 from tools.definitions.dialects.settling import Known, read_prompt, settled
 from tools.definitions.servers import read_server
@@ -184,7 +184,7 @@ class _Import:
         """A new version, or the switches of the current one, where they are not what is wanted."""
         version = tool.version
         assert version is not None
-        if not verifies(tool, version):
+        if not trusted(tool):
             raise InvalidDefinition(
                 f"The stored version of {tool.name} is not what was signed; an import cannot "
                 "vouch for it. Restore a version or delete the tool first.",

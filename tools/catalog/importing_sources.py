@@ -48,14 +48,14 @@ def same_service(organization: Organization, descriptor: Descriptor) -> bool:
 def same_server(organization: Organization, descriptor: ServerDescriptor) -> bool:
     """Whether the server is there already, with the same secrets too."""
     row = McpServer.objects.filter(organization=organization, name=descriptor.name).first()
-    return row is not None and _within(_said(descriptor), _kept(row))
+    return row is not None and _within(_said(descriptor), kept_server(row))
 
 
 def _within(said: dict[str, Any], kept: dict[str, Any]) -> bool:
     return all(kept.get(key) == value for key, value in said.items())
 
 
-def _kept(row: McpServer) -> dict[str, Any]:
+def kept_server(row: McpServer) -> dict[str, Any]:
     """With its secrets opened; without them where they cannot be read."""
     kept = server_written(row)
     try:

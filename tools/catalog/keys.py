@@ -19,7 +19,7 @@ from tools.catalog.newest import Known
 from tools.catalog.versions import installation_key
 from tools.definitions import signing
 from tools.errors import NotFound, Unavailable
-from tools.models import Organization, SigningKey
+from tools.models import Organization, SigningKey, Tool
 
 _PURPOSE = "tool signing key"
 
@@ -36,6 +36,18 @@ def keys_of(
         if vouched(row) and (good or distrusted):
             found[row.key_id] = bytes(row.public)
     return found
+
+
+def closed_without(row: SigningKey) -> list[str]:
+    """The tools that distrusting it closes: it signed the version that is in use."""
+    tools = Tool.objects.present().filter(organization_id=row.organization_id)
+    signed = tools.filter(version__key_id=row.key_id)
+    return list(signed.order_by("name").values_list("name", flat=True))
+
+
+def believed(row: SigningKey, known: Known) -> bool:
+    """Whether what the key signed runs."""
+    return row.distrusted_at is None and row.key_id not in known.distrusted and vouched(row)
 
 
 def vouched(row: SigningKey) -> bool:
@@ -77,14 +89,14 @@ def distrust_key(*, organization: Organization, key_id: str, by: Actor) -> Signi
     """
     Organization.objects.next_revision(organization.pk)
     row = find_key(organization, key_id)
-    if row.distrusted_at is not None:
+    if row.distrusted_at is not None and key_id in newest.newest.of(organization.pk).distrusted:
         return row
     before, now = _written(row), timezone.now()
     try:
         newest.append(organization.pk, [f"distrust {row.key_id}"])
     except OSError as error:
         raise Unavailable(f"The directory of keys cannot be written: {error.strerror}.") from None
-    row.retired_at, row.distrusted_at = row.retired_at or now, now
+    row.retired_at, row.distrusted_at = row.retired_at or now, row.distrusted_at or now
     row.save(update_fields=["retired_at", "distrusted_at"])
     _record(Event.SIGNING_KEY_DISTRUST, row, by, before)
     return row

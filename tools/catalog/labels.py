@@ -1,6 +1,6 @@
 """The label of a tool's next version: a semantic one, by what changed for its callers."""
 
-from tools.definitions.semver import Version, change_between, parse
+from tools.definitions.semver import LARGEST, Version, change_between, parse
 from tools.definitions.tool import Definition
 from tools.errors import Conflict, InvalidDefinition
 from tools.models import Tool
@@ -45,6 +45,8 @@ def _check(wanted: str, highest: Version | None) -> None:
     version = parse(wanted)
     if version is None:
         _refuse("must be a semantic version such as 1.2.0")
+    elif max(version.major, version.minor, version.patch) > LARGEST:
+        _refuse(f"may hold no number beyond {LARGEST}")
     elif highest is not None and not highest < version:
         _refuse(f"must be greater than {highest.label}, the greatest there is")
 

@@ -7,7 +7,15 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from tools.models import CredentialScope, McpCredential, McpServer, OnDrift, Transport
+from tools.catalog.hosts import Item
+from tools.models import (
+    CredentialScope,
+    McpAuthorization,
+    McpCredential,
+    McpServer,
+    OnDrift,
+    Transport,
+)
 
 REMEMBERED = timedelta(days=1)
 
@@ -27,9 +35,27 @@ class Values:
 
 
 @dataclass(frozen=True)
+class Authorized:
+    """Tokens as they are stored; `expires_at` in seconds since 1970, 0 where that is not known."""
+
+    row: UUID
+    url: str
+    flaw: str
+    expires_at: float
+    sealed: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, row: McpAuthorization) -> "Authorized":
+        expires = row.expires_at.timestamp() if row.expires_at else 0.0
+        return cls(row.pk, row.url, row.flaw, expires, bytes(row.sealed))
+
+
+@dataclass(frozen=True)
 class CatalogServer:
     id: UUID
     organization_id: UUID
+    organization: str
+    allowed_hosts: tuple[Item, ...]
     name: str
     transport: Transport
     url: str
@@ -43,12 +69,17 @@ class CatalogServer:
     protocol: str
     own: Values
     credentials: dict[str, Values] = field(default_factory=dict, repr=False)  # by owner
+    authorizations: dict[str, Authorized] = field(default_factory=dict, repr=False)  # by owner
 
 
-def catalog_server(row: McpServer, credentials: dict[str, Values]) -> CatalogServer:
+def catalog_server(
+    row: McpServer, credentials: dict[str, Values], authorizations: dict[str, Authorized]
+) -> CatalogServer:
     return CatalogServer(
         id=row.pk,
         organization_id=row.organization_id,
+        organization=row.organization.slug,
+        allowed_hosts=tuple(row.organization.allowed_hosts),
         name=row.name,
         transport=Transport(row.transport),
         url=row.url,
@@ -62,6 +93,7 @@ def catalog_server(row: McpServer, credentials: dict[str, Values]) -> CatalogSer
         protocol=_remembered(row),
         own=Values.of(row),
         credentials=credentials,
+        authorizations=authorizations,
     )
 
 
@@ -73,9 +105,16 @@ def _remembered(row: McpServer) -> str:
 
 def catalog_servers(organization_id: UUID) -> dict[str, CatalogServer]:
     """By name."""
-    rows = McpServer.objects.filter(organization_id=organization_id).defer("snapshot")
+    rows = McpServer.objects.filter(organization_id=organization_id)
+    rows = rows.select_related("organization").defer("snapshot")
     found = list(rows)
     by_server: dict[UUID, dict[str, Values]] = {}
     for one in McpCredential.objects.filter(server__in=found) if found else ():
         by_server.setdefault(one.server_id, {})[one.owner] = Values.of(one)
-    return {row.name: catalog_server(row, by_server.get(row.pk, {})) for row in found}
+    allowed: dict[UUID, dict[str, Authorized]] = {}
+    for consented in McpAuthorization.objects.filter(server__in=found) if found else ():
+        allowed.setdefault(consented.server_id, {})[consented.owner] = Authorized.of(consented)
+    return {
+        row.name: catalog_server(row, by_server.get(row.pk, {}), allowed.get(row.pk, {}))
+        for row in found
+    }

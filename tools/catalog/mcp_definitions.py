@@ -3,6 +3,7 @@
 from typing import Any
 
 from tools.catalog.actions import amended
+from tools.catalog.verified import check_current
 from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Malformed
 from tools.mcpclient.listing import digest_of
@@ -28,7 +29,11 @@ def definition_of(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]
 
 
 def renewed(server: str, tool: Tool, raw: dict[str, Any], wanted: Any) -> dict[str, Any]:
-    """What was written by hand stays; what was the server's becomes what the server says now."""
+    """What was written by hand stays; what was the server's becomes what the server says now.
+
+    Raises `Conflict` where the tool is not what was signed.
+    """
+    check_current(tool)
     assert tool.version is not None
     current = tool.version.definition
     implementation = current["implementation"]

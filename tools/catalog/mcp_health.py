@@ -13,13 +13,15 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.catalog.drift import note_upstream
 from tools.catalog.mcp_definitions import renewed
-from tools.catalog.registry import Snapshot
-from tools.definitions.tool import ToolDefinition
+from tools.catalog.registry import CatalogTool
 from tools.errors import ToolcribError
-from tools.models import McpServer, Organization, Tool, ToolStatus
+from tools.mcpclient.listing import digest_of
+from tools.models import McpServer, OnDrift, Organization, Tool, ToolStatus
 
 log = logging.getLogger(__name__)
 _SYSTEM = "mcp-client"
+_MOST_NOTED = 10_000
+_noted: set[tuple[UUID, str, str]] = set()
 
 
 def note_dead(server: UUID, error: str) -> None:
@@ -34,20 +36,23 @@ def note_alive(server: UUID) -> None:
     rows.update(dead_since=None, last_error="", last_seen_at=timezone.now())
 
 
+def note_changed(tool: CatalogTool, organization: UUID, seen: Any) -> None:
+    """What a server says of a tool now, for a person to read. Safe to repeat.
+
+    Unless the tool's policy is to go on with what was approved, nobody calls it before.
+    """
+    if tool.on_drift == OnDrift.SERVE:
+        _note_once(tool, organization, seen)
+    else:
+        _quarantine(tool, organization, seen)
+
+
 @transaction.atomic
-def quarantine(snapshot: Snapshot, definition: ToolDefinition, seen: Any) -> None:
-    """Nobody calls the tool again before a person has looked at what changed. Safe to repeat."""
-    revision = Organization.objects.next_revision(snapshot.organization_id)
-    tool = (
-        Tool.objects.present()
-        .select_related("version", "organization")
-        .filter(organization_id=snapshot.organization_id, name=definition.name)
-        .first()
-    )
-    if tool is None or tool.status != ToolStatus.ACTIVE or tool.version is None:
+def _quarantine(known: CatalogTool, organization: UUID, seen: Any) -> None:
+    revision = Organization.objects.next_revision(organization)
+    tool = _row(known, organization)
+    if tool is None or tool.status != ToolStatus.ACTIVE:
         return
-    if tool.version.digest != definition.digest:
-        return  # another version was approved meanwhile
     gone = "is gone" if seen is None else "was changed"
     tool.status, tool.revision = ToolStatus.QUARANTINED, revision
     tool.status_reason = f"Upstream the tool {gone}; look at the difference and import it again."
@@ -55,10 +60,10 @@ def quarantine(snapshot: Snapshot, definition: ToolDefinition, seen: Any) -> Non
     log.warning("the tool %s %s upstream and is quarantined", tool.name, gone)
     record(
         Event.TOOL_QUARANTINE,
-        by=Actor("system", _SYSTEM, snapshot.organization),
+        by=Actor("system", _SYSTEM, tool.organization.slug),
         outcome=Outcome.CHANGED,
         subject=tool.name,
-        digest=tool.version.digest,
+        digest=known.digest,
         details={
             "before": {"status": ToolStatus.ACTIVE},
             "after": {"status": ToolStatus.QUARANTINED},
@@ -67,6 +72,30 @@ def quarantine(snapshot: Snapshot, definition: ToolDefinition, seen: Any) -> Non
     )
     if seen is not None:
         _note(tool, seen)
+
+
+def _note_once(known: CatalogTool, organization: UUID, seen: Any) -> None:
+    """Every call finds the same change: the first of this process writes it down."""
+    if seen is None:
+        return
+    key = (known.id, known.digest, digest_of(seen))
+    if key in _noted:
+        return
+    tool = _row(known, organization)
+    if tool is not None:
+        _note(tool, seen)
+    if len(_noted) >= _MOST_NOTED:
+        _noted.clear()
+    _noted.add(key)
+
+
+def _row(known: CatalogTool, organization: UUID) -> Tool | None:
+    """None where another version was approved meanwhile."""
+    rows = Tool.objects.present().select_related("version", "organization")
+    found = rows.filter(organization_id=organization, pk=known.id).first()
+    if found is None or found.version is None or found.version.digest != known.digest:
+        return None
+    return found
 
 
 def _note(tool: Tool, seen: dict[str, Any]) -> None:

@@ -11,18 +11,19 @@ from audit.actions import Actor, record
 from audit.changes import difference as changes_between
 from audit.events import Event, Outcome
 from tools.catalog import drift, mcp_health
-from tools.catalog.actions import register_tool, update_tool
-from tools.catalog.mcp_catalog import CatalogServer, Values, catalog_server
+from tools.catalog.actions import changing, register_tool, update_tool
+from tools.catalog.masking import Mask, of_values
+from tools.catalog.mcp_catalog import Authorized, CatalogServer, Values, catalog_server
 from tools.catalog.mcp_definitions import UPSTREAM, definition_of, renewed
 from tools.catalog.mcp_servers import tools_of
 from tools.catalog.upstreams import endpoint_of, hub
 from tools.definitions.names import TOOL_NAME
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
-from tools.mcpclient.errors import UpstreamFailure
+from tools.mcpclient.errors import Unauthorized, UpstreamFailure
 from tools.mcpclient.hub import Stopped
 from tools.mcpclient.listing import APPROVED, digest_of
-from tools.models import McpServer, Organization, Tool, ToolStatus
+from tools.models import McpServer, OnDrift, Organization, Tool, ToolStatus
 
 PATIENCE_S = 20.0
 MOST_BYTES = 4 * 1024 * 1024  # of a snapshot
@@ -52,22 +53,36 @@ class Item:
 
 def of_row(row: McpServer) -> CatalogServer:
     credentials = {one.owner: Values.of(one) for one in row.credentials.all()}
-    return catalog_server(row, credentials)
+    consented = {one.owner: Authorized.of(one) for one in row.authorizations.all()}
+    return catalog_server(row, credentials, consented)
 
 
 def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
     """List the server's tools now and keep the list. Raises `Unavailable`; then nothing of what
     was known is forgotten, and the row says since when the server does not answer."""
+    mask = Mask(())
     try:
         endpoint = endpoint_of(of_row(row), owner)
-        listing = hub().tools(endpoint, PATIENCE_S)
+        mask = of_values(endpoint.secrets)
+        try:
+            listing = hub().tools(endpoint, PATIENCE_S)
+        except Unauthorized:
+            if not endpoint.token:
+                raise
+            endpoint = endpoint_of(of_row(row), owner, refused=endpoint.token)
+            mask = of_values(endpoint.secrets)
+            listing = hub().tools(endpoint, PATIENCE_S)
     except (UpstreamFailure, Stopped) as problem:
         said = "It did not answer in time." if isinstance(problem, Stopped) else str(problem)
+        said = mask.quotation(said)
         mcp_health.note_dead(row.pk, said)
         raise Unavailable(said, code="mcp_server_unavailable", server=row.name) from None
     tools = [listing.tools[name].raw for name in sorted(listing.tools)]
     if len(json.dumps(tools)) > MOST_BYTES:
         message = f"The list of the MCP server {row.name} is longer than {MOST_BYTES} bytes."
+        raise Unavailable(message, code="mcp_server_unavailable", server=row.name)
+    if mask.value(tools) != tools:
+        message = f"The list of the MCP server {row.name} repeats a credential it is called with."
         raise Unavailable(message, code="mcp_server_unavailable", server=row.name)
     return _keep(row, tools, hub().version(endpoint), by)
 
@@ -103,7 +118,7 @@ def difference(row: McpServer) -> list[dict[str, Any]]:
         found.append(_entry(tool, implementation, approved, seen))
     found += [
         {"tool": name, "name": None, "change": "new", "fields": _fields({}, raw)}
-        | {"suggested": suggested(raw)}
+        | {"suggested": suggested(raw), "digest": digest_of(raw)}
         for name, raw in listed.items()
         if name not in taken
     ]
@@ -120,7 +135,7 @@ def _entry(tool: Tool, implementation: Any, approved: Any, seen: Any) -> dict[st
         change = "same" if digest_of(seen) == pin else "changed"
     fields = _fields(approved or {}, seen or {}) if change == "changed" else []
     entry = {"tool": implementation["tool"], "name": tool.name, "change": change, "fields": fields}
-    return entry | {"suggested": suggested(seen or {})}
+    return entry | {"suggested": suggested(seen or {}), "digest": seen and digest_of(seen)}
 
 
 def _fields(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
@@ -175,7 +190,10 @@ def _imported(row: McpServer, listed: dict[str, Any], item: Any, by: Actor) -> I
     if there not in listed:
         flaw = {"field": "tool", "message": "is not in the server's latest list"}
         return Item(there[:128], str(name)[:128], "refused", [flaw])
-    unknown = sorted(set(item) - {"tool", "name", "arguments", *TIGHTENED})
+    if item.get("digest", digest_of(listed[there])) != digest_of(listed[there]):
+        flaw = {"field": "digest", "message": "is of what was read; the list says otherwise now"}
+        return Item(there, str(name)[:128], "refused", [flaw])
+    unknown = sorted(set(item) - {"tool", "name", "digest", "arguments", *TIGHTENED})
     if unknown:
         flaws = [{"field": one[:60], "message": "is not known here"} for one in unknown]
         return Item(there, str(name)[:128], "refused", flaws)
@@ -200,8 +218,10 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
         definition = definition_of(row.name, raw, name) | wanted
         if wanted.get("parameters"):
             definition.pop("input_schema")
-        register_tool(organization=row.organization, definition=definition, by=by)
+        made = register_tool(organization=row.organization, definition=definition, by=by)
+        drift.set_on_drift(tool=made, policy=OnDrift(row.on_drift), by=by)
         return "created"
+    existing = changing(existing)  # what people decide meanwhile stands
     assert existing.version is not None
     before = existing.version.digest
     tool = update_tool(tool=existing, definition=renewed(row.name, existing, raw, wanted), by=by)

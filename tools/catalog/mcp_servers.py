@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 
 from audit.actions import Actor, record
@@ -12,7 +11,9 @@ from sandbox.egress.grammar import Malformed as MalformedUrl
 from sandbox.egress.grammar import Url
 from tools.catalog.groups import note_groups
 from tools.catalog.listed import Listed
+from tools.catalog.mcp_stdio import NOT_ALLOWED, allowed, forbidden
 from tools.catalog.mcp_values import (
+    MASK,
     Unreadable,
     opened_secrets,
     read_values,
@@ -25,6 +26,7 @@ from tools.errors import Conflict, Malformed, NotFound
 from tools.models import (
     CredentialScope,
     McpCredential,
+    McpOAuthClient,
     McpServer,
     OnDrift,
     Organization,
@@ -168,7 +170,10 @@ def _write(row: McpServer, raw: Any) -> None:
     fields = Listed(raw, [])
     fields.known({*_FIELDS, *_SHOWN})
     _write_name(row, fields)
+    before = _whom(row)
     _write_place(row, fields)
+    if not row._state.adding and _whom(row) != before:
+        _check_moved(row, fields)
     _write_policy(row, fields)
     _write_values(row, fields, row)
     if fields.flaws:
@@ -207,8 +212,11 @@ def _is_word(value: Any) -> bool:
 def _check_command(row: McpServer, fields: Listed) -> None:
     if row.url:
         fields.wrong("url", "is not for servers over stdio")
-    if row.command not in settings.MCP_STDIO_ALLOWED:
-        fields.wrong("command", "is not one that the operator allows (MCP_STDIO_ALLOWED)")
+    entry = allowed(row.command)
+    if entry is None:
+        fields.wrong("command", NOT_ALLOWED)
+    elif isinstance(row.args, list) and (flaw := entry.flaw_in_arguments(row.args)):
+        fields.wrong("args", flaw)
 
 
 def _check_url(row: McpServer, fields: Listed) -> None:
@@ -218,6 +226,29 @@ def _check_url(row: McpServer, fields: Listed) -> None:
         Url.parse(row.url)
     except MalformedUrl as flaw:
         fields.wrong("url", f"is {flaw}")
+
+
+def _whom(row: McpServer) -> tuple[object, ...]:
+    """Who is told the values that are kept."""
+    if row.transport == Transport.STDIO:
+        return (row.command,)
+    try:
+        url = Url.parse(row.url)
+    except MalformedUrl:
+        return ()
+    return url.scheme, url.host, url.port
+
+
+def _check_moved(row: McpServer, fields: Listed) -> None:
+    """Values that nobody can read are not sent to somebody else instead: they are written anew."""
+    for name, kept in (("headers", row.headers), ("env", row.env)):
+        given = fields.raw.get(name)
+        if kept and (not isinstance(given, dict) or MASK in given.values()):
+            fields.wrong(name, "must be given anew: the server is another one now")
+    if row.credentials.exists():
+        fields.wrong("url", "is another server's; delete the credentials of callers first")
+    if row.authorizations.exists() or McpOAuthClient.objects.filter(server=row).exists():
+        fields.wrong("url", "is another server's; disconnect it and delete its OAuth client first")
 
 
 def _write_policy(row: McpServer, fields: Listed) -> None:
@@ -242,9 +273,19 @@ def _write_values(row: McpServer | McpCredential, fields: Listed, server: McpSer
         kept = {}
     row.headers, headers = read_values(fields, "headers", row.headers, kept.get("headers", {}))
     row.env, env = read_values(fields, "env", row.env, kept.get("env", {}))
+    if server.transport == Transport.STDIO:
+        _check_values(row, fields, server)
     secret = {"headers": headers, "env": env}
     some = bool(headers or env)
     row.sealed = sealed_values(secret, organization=organization, row=row.pk) if some else None
+
+
+def _check_values(row: McpServer | McpCredential, fields: Listed, server: McpServer) -> None:
+    if row.headers:
+        fields.wrong("headers", "are not for servers over stdio; they have an environment (env)")
+    entry = allowed(server.command)
+    for name in forbidden(entry, row.env) if entry else ():
+        fields.wrong(f"env.{name}", "is not one that the operator allows for this command")
 
 
 def _invalid(errors: list[dict[str, str]]) -> Malformed:

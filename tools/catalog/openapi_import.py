@@ -10,7 +10,8 @@ from typing import Any
 from django.db import transaction
 
 from audit.actions import Actor
-from tools.catalog.actions import register_tool, update_tool
+from tools.catalog.actions import changing, register_tool, update_tool
+from tools.catalog.verified import check_current
 from tools.definitions.openapi import BadDocument, Draft, drafts
 from tools.definitions.openapi.drafts import SOURCE
 from tools.definitions.tool import Definition, read_definition
@@ -82,14 +83,22 @@ def _saved(
     if tool is None:
         register_tool(organization=organization, definition=draft.definition, by=by)
         return "created", []
+    if not _difference(tool, draft, group)[1]:
+        return "unchanged", []
+    tool = changing(tool)  # what people decide meanwhile stands
+    after, changes = _difference(tool, draft, group)
+    update_tool(tool=tool, definition=after, by=by)
+    return "updated", changes
+
+
+def _difference(
+    tool: Tool, draft: Draft, group: list[str] | None
+) -> tuple[Definition, list[dict[str, Any]]]:
+    check_current(tool)
     assert tool.version is not None
     before = tool.version.definition
     after = _merged(before, draft, group)
-    changes = [*_changes(before, after, "")][:MOST_CHANGES]
-    if not changes:
-        return "unchanged", []
-    update_tool(tool=tool, definition=after, by=by)
-    return "updated", changes
+    return after, [*_changes(before, after, "")][:MOST_CHANGES]
 
 
 def _merged(before: Definition, draft: Draft, group: list[str] | None) -> Definition:

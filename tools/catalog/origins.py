@@ -3,6 +3,8 @@
 from typing import Any
 
 from audit.actions import Actor
+from tools.catalog.keys import keys_of
+from tools.catalog.verified import verifies
 from tools.definitions.callers import CallerKind
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
@@ -21,11 +23,20 @@ def origin_of(tool: Tool, definition: Definition, by: Actor) -> Origin:
         return Origin.PRODUCT
     if marked(definition):
         return Origin.AGENT
-    earlier = tool.versions.exclude(origin__in=VOUCHED).filter(
-        definition__implementation=definition["implementation"]
-    )
-    known = earlier.order_by("number").values_list("origin", flat=True).first()
-    return Origin(known) if known else _BY.get(by.kind, Origin.IMPORT)
+    return _earlier(tool, definition) or _BY.get(by.kind, Origin.IMPORT)
+
+
+def _earlier(tool: Tool, definition: Definition) -> Origin | None:
+    """Of the first version with the same code for which nobody answers. What such a version says
+    of itself counts as far as it is signed: where that was edited, nobody knows who wrote it."""
+    same = tool.versions.filter(definition__implementation=definition["implementation"])
+    keys = keys_of(tool.organization_id, distrusted=True)
+    for version in same.order_by("number"):
+        if not verifies(tool, version, keys):
+            return Origin.IMPORT
+        if version.origin not in VOUCHED:
+            return Origin(version.origin)
+    return None
 
 
 def marked(definition: dict[str, Any]) -> bool:

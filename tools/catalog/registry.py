@@ -19,7 +19,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
@@ -46,6 +46,7 @@ from tools.models import (
     EgressCredential,
     LicenseTier,
     McpServer,
+    OnDrift,
     Organization,
     Pin,
     SandboxProfile,
@@ -82,6 +83,7 @@ class CatalogTool:
     critical: bool = False
     status_reason: str = ""
     max_concurrency: int | None = None
+    on_drift: OnDrift = OnDrift.REFUSE
     flaw: str = ""  # why it is not what was signed
 
     @property
@@ -330,8 +332,7 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
     """Read the revision first: what is committed later is read now or with the next revision."""
     organization = Organization.objects.select_related("tier").get(pk=organization_id)
     noted = newest.of(organization_id)
-    keys = keys_of(organization_id, noted)
-    changed = _changed(organization_id, known, keys)
+    keys, changed, pinned = _signed_rows(organization_id, known, noted)
     tools = dict(known.tools) if known else {}
     names = {tool.id: tool.name for tool in tools.values()} if known else {}
     for row in changed:
@@ -372,13 +373,30 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         services=MappingProxyType(_services(organization_id)),
         mcp_servers=MappingProxyType(catalog_servers(organization_id)),
         keys=keys,
-        pins=_pins(organization_id, organization.slug, keys),
+        pins=_pins(pinned, organization.slug, keys),
     )
     _show(snapshot)
     return snapshot
 
 
-def _changed(organization_id: UUID, known: Snapshot | None, keys: Mapping[str, bytes]) -> Any:
+def _signed_rows(
+    organization_id: UUID, known: Snapshot | None, noted: Known
+) -> tuple[Mapping[str, bytes], list[Tool], list[Pin]]:
+    """The keys are read after what they signed: one that was made meanwhile is among them."""
+    keys = keys_of(organization_id, noted)
+    while True:
+        changed = list(_changed(organization_id, known, keys))
+        pins = Pin.objects.filter(agent__organization_id=organization_id)
+        pinned = list(pins.select_related("tool", "version"))
+        now = keys_of(organization_id)
+        if now == keys:
+            return keys, changed, pinned
+        keys = now
+
+
+def _changed(
+    organization_id: UUID, known: Snapshot | None, keys: Mapping[str, bytes]
+) -> QuerySet[Tool]:
     """Rows to read again; those that did not verify too, and with another set of keys all."""
     rows = Tool.objects.filter(organization_id=organization_id).select_related("version")
     if known is None or known.keys != keys:
@@ -388,12 +406,11 @@ def _changed(organization_id: UUID, known: Snapshot | None, keys: Mapping[str, b
 
 
 def _pins(
-    organization_id: UUID, organization: str, keys: Mapping[str, bytes]
+    rows: list[Pin], organization: str, keys: Mapping[str, bytes]
 ) -> dict[UUID, dict[UUID, CatalogTool]]:
     """By agent and tool."""
     found: dict[UUID, dict[UUID, CatalogTool]] = {}
-    rows = Pin.objects.filter(agent__organization_id=organization_id)
-    for row in rows.select_related("tool", "version"):
+    for row in rows:
         assert row.agent_id is not None
         tool = catalog_tool(row.tool, row.version, organization, keys)
         found.setdefault(row.agent_id, {})[row.tool_id] = tool
@@ -506,6 +523,7 @@ def catalog_tool(
         critical=row.critical,
         status_reason=row.status_reason,
         max_concurrency=row.max_concurrency,
+        on_drift=OnDrift(row.on_drift),
         flaw=flaw,
     )
 

@@ -18,6 +18,7 @@ _NONCE_BYTES = 12
 _PURPOSE = b"toolcrib egress credential"
 MCP = b"toolcrib mcp credential"
 SIGNING = b"toolcrib signing key"
+IMPORT = b"toolcrib import that waits for a word"
 
 
 class Unreadable(Exception):

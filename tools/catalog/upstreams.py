@@ -3,17 +3,13 @@
 import atexit
 import hashlib
 import json
-from functools import cache, lru_cache
+from functools import cache
 
-from django.conf import settings
-
-from config.outbound import Opened
-from sandbox.egress.addresses import Gate, read_network
-from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Malformed, Url
-from sandbox.egress.resolve import Resolver
-from sandbox.egress.trust import client_context
+from tools.catalog.dialing import dialer
 from tools.catalog.mcp_catalog import CatalogServer
+from tools.catalog.mcp_stdio import stdio_channel
+from tools.catalog.mcp_tokens import access_token
 from tools.catalog.mcp_values import Unreadable, opened_values
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.errors import NeverBegan, NotAllowed
@@ -38,13 +34,22 @@ def owner_of(server: CatalogServer, kind: str, name: str) -> str:
     return f"{'agent' if kind == 'agent' else 'user'}:{name}"
 
 
-def endpoint_of(server: CatalogServer, owner: str = "") -> Endpoint:
-    """Raises UpstreamFailure: what is not configured, or not by who may, is never called."""
+def endpoint_of(server: CatalogServer, owner: str = "", *, refused: str = "") -> Endpoint:
+    """Raises UpstreamFailure: what is not configured, or not by who may, is never called.
+
+    `refused` is a token of consent that the server did not take: it goes out with another one.
+    """
     if not server.enabled:
         raise NeverBegan(f"The MCP server {server.name} is switched off.")
     headers, env = _values(server, owner)
+    token = (
+        "" if server.transport == Transport.STDIO else access_token(server, owner, refused=refused)
+    )
+    if token:
+        headers = _over(headers, {"Authorization": f"Bearer {token}"})
+    hosts = server.allowed_hosts if server.transport == Transport.STDIO else ()
     what = json.dumps(
-        [server.transport, server.url, server.command, server.args, headers, env, owner]
+        [server.transport, server.url, server.command, server.args, headers, env, owner, hosts]
     )
     digest = hashlib.sha256(what.encode()).hexdigest()
     return Endpoint(
@@ -53,6 +58,9 @@ def endpoint_of(server: CatalogServer, owner: str = "") -> Endpoint:
         make=lambda: _channel(server, headers, env),
         remembered=server.protocol,
         fresh_s=server.check_every_s,
+        secrets=(*headers.values(), *env.values(), *([token] if token else [])),
+        token=token,
+        holder=f"{server.id}:{owner}",
     )
 
 
@@ -60,11 +68,12 @@ def _values(server: CatalogServer, owner: str) -> tuple[dict[str, str], dict[str
     try:
         headers, env = opened_values(server.own, server.organization_id)
         if owner:
-            if owner not in server.credentials:
+            if owner not in server.credentials and owner not in server.authorizations:
                 message = f"There are no credentials of {owner} for the MCP server {server.name}."
                 raise NotAllowed(message)
-            more = opened_values(server.credentials[owner], server.organization_id)
-            headers, env = _over(headers, more[0]), env | more[1]
+            if own := server.credentials.get(owner):
+                more = opened_values(own, server.organization_id)
+                headers, env = _over(headers, more[0]), env | more[1]
     except Unreadable as flaw:
         raise NeverBegan(f"The MCP server {server.name} cannot be called: {flaw}.") from None
     return headers, env
@@ -78,20 +87,12 @@ def _over(headers: dict[str, str], more: dict[str, str]) -> dict[str, str]:
 
 def _channel(server: CatalogServer, headers: dict[str, str], env: dict[str, str]) -> Channel:
     if server.transport == Transport.STDIO:
-        raise NeverBegan("MCP servers over stdio cannot be started by this installation.")
+        return stdio_channel(server, env)
     try:
         url = Url.parse(server.url)
     except Malformed as flaw:
         raise NeverBegan(f"The address of the MCP server cannot be called: {flaw}.") from None
-    dialer = _dialer(url.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
+    way = dialer(url.scheme)
     if server.transport == Transport.SSE:
-        return Sse(url, list(headers.items()), dialer)
-    return Streamable(url, list(headers.items()), dialer)
-
-
-@lru_cache(maxsize=4)
-def _dialer(scheme: str, opened: tuple[str, ...]) -> Dialer:
-    """By the rules of config/outbound.py: in the clear only into networks the operator opened."""
-    networks = [read_network(text) for text in opened]
-    gate = Gate(networks) if scheme == "https" else Opened(networks)
-    return Dialer(Resolver(), gate, client_context(settings.EGRESS_CA_FILE))
+        return Sse(url, list(headers.items()), way)
+    return Streamable(url, list(headers.items()), way)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
@@ -50,16 +51,18 @@ class Evidence:
         return cls(noted, keys_of(organization.pk, noted), ever)
 
     def problem(self, tool: Tool, version: ToolVersion) -> str | None:
-        if not verifies(tool, version, self.keys):
-            return DISTRUSTED if verifies(tool, version, self.ever) else ALTERED
-        current = version.pk == tool.version_id
-        seen = self.noted.numbers.get(tool.pk, 0)
-        return ROLLED_BACK if current and version.number < seen else None
+        """A rollback comes before its key: nobody signs again what should not be in use."""
+        if not verifies(tool, version, self.ever):
+            return ALTERED
+        in_use = version.pk == tool.version_id and tool.deleted_at is None
+        if in_use and version.number < self.noted.numbers.get(tool.pk, 0):
+            return ROLLED_BACK
+        return None if verifies(tool, version, self.keys) else DISTRUSTED
 
 
 def wrong_in(organization: Organization) -> tuple[int, list[Wrong]]:
-    """How many versions were looked at, and those that are wrong."""
-    evidence, looked_at, found = Evidence.of(organization), 0, []
+    """How many versions were looked at, and those that are wrong, or in use by another tool."""
+    evidence, looked_at, found = Evidence.of(organization), 0, _misled(organization)
     for tool, version in _versions(organization):
         looked_at += 1
         if problem := evidence.problem(tool, version):
@@ -116,6 +119,19 @@ def _versions(organization: Organization) -> Iterator[tuple[Tool, ToolVersion]]:
     rows = ToolVersion.objects.filter(tool__organization=organization)
     for version in rows.select_related("tool__organization").order_by("tool__name", "number"):
         yield version.tool, version
+
+
+def _misled(organization: Organization) -> list[Wrong]:
+    """Tools whose version in use is none of theirs, or none at all: no action leaves one so."""
+    rows = Tool.objects.present().filter(organization=organization).select_related("version")
+    found = rows.exclude(version__tool=F("pk")).order_by("name")
+    return [_misled_by(tool.name, tool.version) for tool in found]
+
+
+def _misled_by(name: str, version: ToolVersion | None) -> Wrong:
+    if version is None:
+        return Wrong(name, "", 0, "", True, ALTERED)
+    return Wrong(name, version.label, version.number, version.key_id, True, ALTERED)
 
 
 def _record(event: Event, tool: Tool, by: Actor, said: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import rfc8785
 
 from tools.catalog import versions
 from tools.catalog.keys import keys_of
-from tools.catalog.newest import newest
+from tools.catalog.newest import Known, newest
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict
 from tools.models import Tool, ToolVersion
@@ -32,6 +32,7 @@ def signed(
     try:
         return versions.authentic(
             organization=organization,
+            tool=version.tool_id,
             name=name,
             number=version.number,
             label=version.label,
@@ -46,10 +47,27 @@ def signed(
         return False
 
 
-def check_current(tool: Tool) -> None:
-    """Raises `Conflict`: nothing builds on what nobody wrote."""
+def trusted(
+    tool: Tool, keys: Mapping[str, bytes] | None = None, noted: Known | None = None
+) -> bool:
+    """Whether the version in use is what was signed, and no older one than was in use."""
     assert tool.version is not None
-    if tool.version.number < newest.of(tool.organization_id).numbers.get(tool.pk, 0):
+    return not _rolled_back(tool, noted) and verifies(tool, tool.version, keys)
+
+
+def _rolled_back(tool: Tool, noted: Known | None = None) -> bool:
+    assert tool.version is not None
+    seen = (noted or newest.of(tool.organization_id)).numbers
+    return tool.version.number < seen.get(tool.pk, 0)
+
+
+def check_current(tool: Tool) -> None:
+    """Raises `Conflict`: nothing builds on what nobody wrote.
+
+    Ask it of the very row that is built upon: another reading of it may say something else.
+    """
+    assert tool.version is not None
+    if _rolled_back(tool):
         raise Conflict(f"{ROLLED_BACK} An operator must see to it.", code=INVALID)
     check_version(tool, tool.version)
 

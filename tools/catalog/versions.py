@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 
@@ -37,22 +38,26 @@ def installation_key() -> signing.SigningKey:
 
 
 def statement_of(
-    *, organization: str, name: str, number: int, label: str, version_digest: str, origin: str,
-    early: bool = False,
+    *, organization: str, tool: UUID, name: str, number: int, label: str, version_digest: str,
+    origin: str, early: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """What a version's signature vouches for, who wrote it included: no edited row can unsay it.
 
-    `early`: under the installation's key it was said only where nobody answers for it.
+    Of which tool, lest one that was deleted lends its versions to the next of that name. `early`:
+    under the installation's key that was not said, and the origin only where nobody answers for it.
     """
     said = signing.statement(
         organization=organization, name=name, number=number, label=label, digest=version_digest
     )
-    return said if early and origin in VOUCHED else said | {"origin": origin}
+    if early:
+        return said if origin in VOUCHED else said | {"origin": origin}
+    return said | {"origin": origin, "tool": str(tool)}
 
 
 def authentic(
-    *, organization: str, name: str, number: int, label: str, definition: ToolDefinition,
-    version_digest: str, origin: str, signature: str, key_id: str, keys: Mapping[str, bytes],
+    *, organization: str, tool: UUID, name: str, number: int, label: str,
+    definition: ToolDefinition, version_digest: str, origin: str, signature: str, key_id: str,
+    keys: Mapping[str, bytes],
 ) -> bool:  # fmt: skip
     """Whether a version is what was signed when it was written, under one of the public `keys`.
 
@@ -62,13 +67,15 @@ def authentic(
     if public is None or definition.digest != version_digest:
         return False
     key = (
-        public.hex(), organization, name, str(number), label, version_digest, origin, signature
+        public.hex(), organization, str(tool), name, str(number), label, version_digest, origin,
+        signature,
     )  # fmt: skip
     known = _authentic.get(key)
     if known is None:
         _bound(_authentic)
         statement = statement_of(
             organization=organization,
+            tool=tool,
             name=name,
             number=number,
             label=label,

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from tools.definitions.http_templates import (
     PLACEHOLDER,
@@ -32,6 +32,7 @@ _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _HEADER = re.compile(r"[!-~](?:[\t -~]{0,7998}[!-~])?")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
+_MOST_READINGS = 4
 _SLASHES = re.compile(r"[/\\]")
 
 
@@ -98,10 +99,17 @@ def _segment(template: str, arguments: Arguments) -> str:
         plain = PLACEHOLDER.sub(lambda found: _part(found[1], arguments), template)
     except Absent as name:
         raise Unusable(f"The argument {name} is part of the path: it cannot be left out.") from None
-    if any(map(_climbs, _SLASHES.split(unicodedata.normalize("NFKC", plain)))):
+    if any(_climbs(part) for text in _readings(plain) for part in _SLASHES.split(text)):
         names = ", ".join(PLACEHOLDER.findall(template))
         raise Unusable(f"The argument {names} is part of the path: '.' and '..' would change it.")
     return PLACEHOLDER.sub(lambda found: _encoded(found[1], arguments), template)
+
+
+def _readings(text: str) -> Iterator[str]:
+    """As it is, and as servers read it that unescape a path more than once."""
+    for _ in range(_MOST_READINGS):
+        yield unicodedata.normalize("NFKC", text)
+        text = unquote(text)
 
 
 def _climbs(part: str) -> bool:

@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 
 from tools.definitions.vocabulary import Delivery
 
+LARGEST = 999_999_999  # that may be asked for; more digits are read, for what follows it
+_NUMBER = r"(0|[1-9]\d{0,11})"
+_PART = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _FORM = re.compile(
-    r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})"
-    r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?",
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_PART}(?:\.{_PART})*))?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?",
     re.ASCII,
 )
 _WORDS = frozenset({"description", "title", "examples", "default", "$comment"})  # bind nobody

@@ -227,5 +227,7 @@ def _check_filter(node: nodes.Filter) -> None:
     )
     if node.name in _CONSTANT_ARGUMENTS and not constant:
         raise BadTemplate(f"takes only short constants for {node.name} (line {node.lineno})")
+    if node.name == "join" and any(one.name == "join" for one in node.find_all(nodes.Filter)):
+        raise BadTemplate(f"may not join what was joined (line {node.lineno})")
     if node.name == "tojson" and (given or not isinstance(node.node, _DATA)):
         raise BadTemplate(f"may use tojson on an argument only (line {node.lineno})")

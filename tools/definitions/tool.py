@@ -4,7 +4,6 @@
 and means the same wherever it is read; its digest identifies it.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -13,8 +12,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-import rfc8785
-
+from audit.canonical import commitment
 from sandbox.spec import Language
 from tools.definitions import (
     descriptors,
@@ -106,7 +104,7 @@ def read_definition(raw: Any) -> Definition:
 
 def digest(definition: Definition) -> str:
     """`sha256:` and the hash of the canonical JSON (RFC 8785) of a canonical definition."""
-    return "sha256:" + hashlib.sha256(rfc8785.dumps(definition)).hexdigest()
+    return "sha256:" + commitment(definition)
 
 
 def passed_on(definition: Definition) -> bool:
@@ -123,6 +121,14 @@ def in_order(definition: Definition) -> Definition:
         {key: parameter[key] for key in _PARAMETER} for parameter in definition["parameters"]
     ]
     return shown
+
+
+def as_stored(definition: Any) -> Any:
+    """The same for what a person has to look at because it is no definition any more."""
+    try:
+        return in_order(definition)
+    except (KeyError, TypeError):
+        return definition
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 Only what succeeded and fits its output schema is kept, and every gate is asked before it is given.
 The key holds all that an answer depends on: organization, tool, version, the organization's
 revision (its configuration and its grants: any change makes new keys) and the parameters. One
-organization's callers share answers, for what a tool computes does not depend on who asked.
+organization's callers share answers, for what a tool computes does not depend on who asked. Who is
+told the caller's name, or is called with the caller's own credentials, may answer by it: there each
+caller has answers of its own.
 
 When many ask at once, one runs. The others' claims are undone until it is over.
 """
@@ -20,7 +22,10 @@ from audit.canonical import commitment
 from audit.events import Event, Outcome
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.catalog.upstreams import owner_of
+from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
+from tools.definitions.vocabulary import ToolType
 from tools.execution import events, sessions
 from tools.execution.context import Admission, Hit, Performance, Result
 from tools.models import CacheEntry, Execution, Organization
@@ -36,11 +41,13 @@ def find(admission: Admission) -> Hit | None:
     """The answer, where there is one. The call remembers its key either way."""
     if admission.resolved.definition.cache_ttl_s is None:
         return None
-    admission.cache_key = key_of(admission.resolved, admission.snapshot, admission.call.parameters)
+    admission.cache_key = key_of(
+        admission.resolved, admission.snapshot, admission.call.parameters, admission.caller
+    )
     return _good(admission.cache_key)
 
 
-def key_of(tool: CatalogTool, snapshot: Snapshot, parameters: Any) -> str:
+def key_of(tool: CatalogTool, snapshot: Snapshot, parameters: Any, caller: Caller) -> str:
     return commitment(
         {
             "organization": str(snapshot.organization_id),
@@ -48,8 +55,19 @@ def key_of(tool: CatalogTool, snapshot: Snapshot, parameters: Any) -> str:
             "version": tool.digest,
             "revision": snapshot.revision,
             "parameters": parameters,
+            "of": _whose(tool, snapshot, caller),
         }
     )
+
+
+def _whose(tool: CatalogTool, snapshot: Snapshot, caller: Caller) -> str:
+    """Empty where all callers get one answer."""
+    if tool.definition.type == ToolType.SERVICE:
+        return str(caller)
+    if tool.definition.type == ToolType.MCP:
+        server = snapshot.mcp_servers.get(tool.definition.raw["implementation"]["server"])
+        return owner_of(server, caller.kind, caller.name) if server else str(caller)
+    return ""
 
 
 def ending(admission: Admission, hit: Hit) -> dict[str, Any]:
@@ -101,7 +119,7 @@ def at_claim(performance: Performance) -> None:
     execution, tool = performance.execution, performance.tool
     if performance.result is not None or not execution.cache_key:
         return
-    key = key_of(tool, performance.snapshot, execution.parameters)
+    key = key_of(tool, performance.snapshot, execution.parameters, performance.caller)
     if CacheEntry.objects.lead(
         key, organization=execution.organization_id, tool=tool.id, execution=execution.pk
     ):

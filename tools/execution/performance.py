@@ -75,6 +75,7 @@ def check_signature(performance: Performance) -> None:
         tool.flaw
         or not versions.authentic(
             organization=performance.caller.organization,
+            tool=tool.id,
             name=performance.execution.tool_name,
             number=tool.number,
             label=tool.version,

@@ -28,6 +28,9 @@ class Teller:
         self._written, self._last = 0, -APART_S
 
     def __call__(self, words: str) -> None:
+        if self._written >= MOST_EVENTS:
+            self._waiting = ""
+            return
         room = LONGEST * MOST_EVENTS - len(self._waiting)
         self._waiting += words.replace("\x00", "\ufffd")[: max(0, room)]
         if time.monotonic() - self._last >= APART_S or len(self._waiting) >= LONGEST:

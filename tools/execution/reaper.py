@@ -87,7 +87,7 @@ def _taken(execution_id: UUID) -> Execution | None:
 
 def _settle(execution: Execution) -> None:
     """Back to the queue, or to its end. The row is locked and still abandoned."""
-    delivery = execution.tool_version.definition.get("delivery", Delivery.EXTERNAL)
+    delivery = _delivery(execution.tool_version.definition)
     effect = effect_of(execution, delivery, begun=True)
     if may_repeat(execution, delivery, counts=True, begun=True):
         row = Execution.objects.held(execution.pk, execution.fence)
@@ -98,6 +98,12 @@ def _settle(execution: Execution) -> None:
     else:
         message = "The worker was lost during the call; whether its effect happened is not known."
         _end(execution, "OUTCOME_UNKNOWN", message, effect)
+
+
+def _delivery(definition: object) -> str:
+    """What cannot be read, since somebody wrote past us, is not repeated."""
+    said = definition.get("delivery") if isinstance(definition, dict) else None
+    return said if isinstance(said, str) else Delivery.EXTERNAL
 
 
 def _set_aside(execution: Execution, effect: dict[str, bool]) -> None:

@@ -5,21 +5,21 @@ A hostile announcement ends only itself: it is forgotten, and the next one is re
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from itertools import batched
 
 import redis
 from django.conf import settings
-from django.db import DatabaseError
 from django.utils import timezone
 
 from config.database import GONE
 from toolcrib_service.wire import Queue
 from tools import metrics
 from tools.catalog import announcements
-from tools.errors import Forbidden, InvalidDefinition, ToolcribError
+from tools.errors import Forbidden, InvalidDefinition
 from tools.models import Organization, ToolService
 from tools.runners.service import client
 from tools.toolservices.hearing import Ear, Heard
@@ -38,6 +38,7 @@ def ear() -> Ear:
 def look() -> None:
     """Without a broker nothing is heard, and nobody is taken for silent."""
     try:
+        ear().teach()
         hear()
         note_leases()
     except redis.RedisError as error:
@@ -52,7 +53,8 @@ def hear(organizations: Iterable[Organization] | None = None) -> None:
             for one in heard:
                 outcome = _heed(by_slug[slug], one)
                 metrics.service_announcements.labels(outcome).inc()
-            ear().forget(slug, [one.entry for one in heard])
+            with _its_own(slug):
+                ear().forget(slug, [one.entry for one in heard])
 
 
 def _heed(organization: Organization, heard: Heard) -> str:
@@ -70,7 +72,7 @@ def _heed(organization: Organization, heard: Heard) -> str:
     except InvalidDefinition as flaw:
         log.warning("an announcement in %s cannot be read: %s", organization.slug, flaw)
         return "unreadable"
-    except (ToolcribError, DatabaseError, ValueError):
+    except Exception:  # the outermost edge of what one stranger says
         log.exception("an announcement in %s met a fault of ours", organization.slug)
         return "fault"
     return "heard"
@@ -89,7 +91,27 @@ def _put_on_record(organization: Organization, name: str, why: str) -> None:
 def note_leases() -> None:
     rows = ToolService.objects.exclude(digest="").select_related("organization")
     for row in rows:
-        served = client().life(Queue(row.organization.slug, row.request_queue)).served
-        left_s = served.get(row.digest, 0.0)
-        until = timezone.now() + timedelta(seconds=left_s) if left_s > 0 else None
-        announcements.note_lease(row=row, until=until)
+        with _its_own(row.organization.slug):
+            left_s = _served_s(row)
+            until = timezone.now() + timedelta(seconds=left_s) if left_s > 0 else None
+            announcements.note_lease(row=row, until=until)
+
+
+def _served_s(row: ToolService) -> float:
+    """Who made something else of the keys of its lease has none."""
+    queue = Queue(row.organization.slug, row.request_queue)
+    try:
+        return client().life(queue, row.digest).served_s
+    except redis.ResponseError as error:
+        if "WRONGTYPE" in str(error):
+            return 0.0
+        raise
+
+
+@contextmanager
+def _its_own(slug: str) -> Iterator[None]:
+    """What an organization did to its keys at the broker ends its own turn of a round alone."""
+    try:
+        yield
+    except redis.ResponseError as error:
+        log.warning("the broker refused what is of %s: %s", slug, type(error).__name__)

@@ -210,12 +210,15 @@ class _Telling:
         self._tell(text)
 
     def said(self) -> Said:
-        counts = (_count(self._usage, "prompt_tokens"), _count(self._usage, "completion_tokens"))
-        return Said("".join(self._parts), *(counts if None not in counts else (None, None)))
+        """A question is some tokens, and so is an answer that is not empty: nobody counted none."""
+        came = _count(self._usage, "prompt_tokens", least=1)
+        went = _count(self._usage, "completion_tokens", least=1 if self._parts else 0)
+        counts = (None, None) if came is None or went is None else (came, went)
+        return Said("".join(self._parts), *counts)
 
 
-def _count(usage: dict[str, Any], name: str) -> int | None:
+def _count(usage: dict[str, Any], name: str, *, least: int) -> int | None:
     value = usage.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_TOKENS:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_TOKENS:
         return None
     return value

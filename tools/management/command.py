@@ -22,6 +22,7 @@ from audit.actions import Actor
 from audit.management import operators
 from config.logs import request_id
 from tools.errors import ToolcribError, Unavailable
+from tools.management.text import show
 
 DONE, FAILED = 0, 1
 INTERRUPTED = 130  # what shells say of Ctrl-C
@@ -70,7 +71,7 @@ class ToolcribCommand(BaseCommand):
     def answer(self, options: dict[str, Any], document: Any, text: str) -> None:
         """Print a result: the document with `--json`, else the text."""
         try:
-            self.stdout.write(json_text(document) if options["json"] else text)
+            show(self.stdout, json_text(document) if options["json"] else text)
             self.stdout.flush()
         except BrokenPipeError:  # `| head` has read enough; Python must not flush into it again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,7 +83,7 @@ class ToolcribCommand(BaseCommand):
         shape |= {key: details.pop(key) for key in ("status", "execution_id") if key in details}
         # Details a person can act on are the wrong fields; the rest is for programs.
         lines = [error.message, *_flaws(error)]
-        self.stderr.write(json.dumps(shape, default=str) if as_json else "\n".join(lines))
+        show(self.stderr, json.dumps(shape, default=str) if as_json else "\n".join(lines))
         return FAILED
 
 

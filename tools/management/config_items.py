@@ -6,7 +6,7 @@ from typing import Any
 from tools.catalog import exporting
 from tools.catalog.actions import find_tool
 from tools.catalog.importing_sources import service_descriptor
-from tools.catalog.verified import INVALID, verifies
+from tools.catalog.verified import INVALID, trusted
 from tools.definitions.dialects.items import Kind
 from tools.errors import Conflict, NotFound
 from tools.models import McpServer, Organization, Tool, ToolService
@@ -41,7 +41,7 @@ def value_of(row: Found) -> dict[str, Any]:
     if isinstance(row, McpServer):
         return {"name": row.name, "group": row.default_groups}
     assert row.version is not None
-    if not verifies(row, row.version):
+    if not trusted(row):
         raise Conflict(f"The stored version of {row.name} is not what was signed.", code=INVALID)
     value: dict[str, Any] = exporting.as_items(exporting.written(row), beside=False)["tool"]
     if row.type == "prompt":

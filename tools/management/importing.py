@@ -68,7 +68,7 @@ def report(
     command.answer(options, document, f"{shown}\n{sums}" if sums else shown)
     for one, place in zip(imported, places, strict=True):
         for flaw in one.errors:
-            command.stderr.write(f"{place}: {one.key}: {flaw_text(flaw)}")
+            text.show(command.stderr, f"{place}: {one.key}: {flaw_text(flaw)}")
     return FAILED if counts[REFUSED] else DONE
 
 

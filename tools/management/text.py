@@ -1,9 +1,23 @@
 """Results as a person reads them: aligned columns, no colours, no frames."""
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 GAP = "  "
 NOTHING = "-"
+# What a terminal obeys, and what turns around the order of what it shows.
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Stream(Protocol):
+    def write(self, text: str) -> object: ...
+    def isatty(self) -> bool: ...
+
+
+def show(stream: Stream, text: str) -> None:
+    """Tools and servers say what they like: no terminal does what they say. A file gets it all."""
+    stream.write(_COMMANDS.sub("\ufffd", text) if stream.isatty() else text)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

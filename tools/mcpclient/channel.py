@@ -6,10 +6,12 @@ from typing import Protocol
 from tools.mcpclient.messages import Message, Request
 
 Hear = Callable[[Message], bytes | None]  # what the server said by itself; what we answer to it
+PROBE_S = 10.0  # a server that knows nothing of the newest protocol may not answer at all
 
 
 class Channel(Protocol):
     modern: bool  # whether the newest protocol may be tried on it
+    probe_s: float  # and for how long its answer is waited for
 
     async def ask(self, request: Request, version: str, hear: Hear) -> Message:
         """The answer. Sets `request.sent`. Raises UpstreamFailure."""

@@ -23,6 +23,7 @@ from tools.mcpclient.listing import Listing, Pages, UpstreamTool
 from tools.mcpclient.messages import (
     CLIENT,
     HANDSHAKE,
+    LONG,
     MODERN,
     UNSUPPORTED_VERSION,
     Message,
@@ -36,7 +37,6 @@ from tools.mcpclient.results import ToolAnswer, read_answer
 
 Tell = Callable[[str], None]
 _GOODBYE_S = 1.0
-_PROBE_S = 10.0  # a server that knows nothing of the newest protocol may not answer at all
 
 
 class Client:
@@ -95,7 +95,7 @@ class Client:
         tool = listing.tools.get(name)
         if pin and tool is None:
             raise Changed(f"The MCP server has no tool {quoted(name, 128)} any more.")
-        if pin and tool is not None and tool.digest != pin:
+        if pin and tool is not None and await _digest(tool) != pin:
             message = "The MCP server describes the tool otherwise than when it was approved."
             raise Changed(message, tool.raw)
         return tool
@@ -105,13 +105,11 @@ class Client:
         more = True
         while more:
             params = {"cursor": pages.cursor} if pages.cursor is not None else {}
-            more = pages.take(await self._ask(Request("tools/list", params)))
+            page = await self._ask(Request("tools/list", params))
+            more = await asyncio.to_thread(pages.take, page)  # the loop is everybody's
         listing = pages.listing()
         if self.version == MODERN:  # before it the mark meant nothing
-            tools = {
-                name: tool for name, tool in listing.tools.items() if well_marked(tool.input_schema)
-            }
-            listing = replace(listing, tools=tools)
+            listing = await asyncio.to_thread(_sendable, listing)
         told = listing.good_for_s
         good_s = self._fresh_s if told is None else min(self._fresh_s, told)
         self._stale_at = time.monotonic() + good_s
@@ -181,7 +179,7 @@ class Client:
         """Whether the server speaks the newest protocol."""
         self.version = MODERN
         try:
-            async with asyncio.timeout(_PROBE_S):
+            async with asyncio.timeout(self._channel.probe_s):
                 found = await self._discover()
         except (Answered, Unusable, TimeoutError):
             self.version = ""
@@ -220,6 +218,15 @@ class Client:
             if isinstance(problem, UpstreamFailure):
                 raise NeverBegan("The MCP server broke off the handshake.") from None
             raise
+
+
+def _sendable(listing: Listing) -> Listing:
+    tools = {name: tool for name, tool in listing.tools.items() if well_marked(tool.input_schema)}
+    return replace(listing, tools=tools)
+
+
+async def _digest(tool: UpstreamTool) -> str:
+    return tool.digest if tool.size < LONG else await asyncio.to_thread(lambda: tool.digest)
 
 
 def _told(tell: Tell) -> Callable[[Message], None]:

@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 
-from tools.mcpclient.channel import Hear
+from tools.mcpclient.channel import PROBE_S, Hear
 from tools.mcpclient.errors import Lost, NeverBegan, SessionGone, Unusable, UpstreamFailure
 from tools.mcpclient.messages import (
     Message,
@@ -15,6 +15,7 @@ from tools.mcpclient.messages import (
 )
 
 MOST_WAITING = 1_000
+DISCOVER = "server/discover"  # with the newest protocol the first thing that is asked
 
 
 class Duplex(ABC):
@@ -22,6 +23,7 @@ class Duplex(ABC):
     did that calls `_ended`."""
 
     modern = False
+    probe_s = PROBE_S
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[Request, Hear, asyncio.Future[Message]]] = {}
@@ -42,7 +44,7 @@ class Duplex(ABC):
 
     async def ask(self, request: Request, version: str, hear: Hear) -> Message:
         if not self._alive:
-            if version:
+            if version and request.method != DISCOVER:
                 raise SessionGone("The MCP server ended the stream.")
             await self._connect()
             self._alive = True
@@ -80,7 +82,7 @@ class Duplex(ABC):
         """One message from the other side; True for an answer that somebody waited for."""
         if is_answer(message):
             number = message.get("id")
-            waiting = None if isinstance(number, bool) else self._waiting.get(number)  # type: ignore[arg-type]
+            waiting = self._waiting.get(number) if type(number) is int else None
             if waiting is not None and not waiting[2].done():
                 waiting[2].set_result(message)
             return waiting is not None

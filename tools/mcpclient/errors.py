@@ -32,6 +32,10 @@ class SessionGone(NeverBegan):
     """The server has forgotten our session; with a new one the request may be sent again."""
 
 
+class Busy(NeverBegan):
+    """The server is there and has had enough of whoever asked: that says nothing about others."""
+
+
 class Lost(UpstreamFailure):
     """The server has the request; its answer did not come, or not whole."""
 

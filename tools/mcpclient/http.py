@@ -15,7 +15,8 @@ from sandbox.egress.dial import Dialer, Line
 from sandbox.egress.grammar import Url
 from sandbox.egress.resolve import Turns
 from sandbox.egress.streams import Stream
-from tools.mcpclient.errors import Lost, NeverBegan, Unusable
+from tools.mcpclient.challenge import read_challenge
+from tools.mcpclient.errors import Lost, NeverBegan, Unauthorized, Unusable
 from tools.mcpclient.messages import MOST_BYTES
 
 MOST_CONNECTIONS = 32
@@ -59,6 +60,12 @@ class Answer:
             if len(body) > most:
                 raise Unusable(f"The MCP server answered with more than {most} bytes.")
         return bytes(body)
+
+
+def refused(answer: Answer) -> Unauthorized:
+    """Of a status 401 or 403."""
+    message = f"The MCP server refused our credentials (status {answer.status})."
+    return Unauthorized(message, read_challenge(answer.headers.get("www-authenticate", "")))
 
 
 class Origin:

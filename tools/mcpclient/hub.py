@@ -14,7 +14,7 @@ from typing import Any
 from tools.mcpclient.breaker import Breaker
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.client import Client
-from tools.mcpclient.errors import Lost, NeverBegan, UpstreamFailure
+from tools.mcpclient.errors import Busy, Lost, NeverBegan, UpstreamFailure
 from tools.mcpclient.listing import Listing, UpstreamTool
 from tools.mcpclient.loop import Loop
 from tools.mcpclient.messages import Request
@@ -33,14 +33,18 @@ Over = Callable[[], bool]
 @dataclass(frozen=True)
 class Endpoint:
     """A server as one holder of credentials reaches it. `key` names server, holder and all that
-    was configured: with another configuration it is another endpoint. `make` is called in the
-    loop."""
+    was configured: with another configuration it is another endpoint, and takes the place of the
+    one that `holder` had before. `make` is called in the loop. `secrets` are what it is called
+    with, and nobody may be shown; `token` is the one of them that consent brought."""
 
     server: str
     key: str
     make: Callable[[], Channel] = field(repr=False, compare=False)
     remembered: str = ""
     fresh_s: float = 30.0
+    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    token: str = field(default="", repr=False, compare=False)
+    holder: str = ""
 
 
 class Stopped(Exception):
@@ -83,14 +87,18 @@ class _Watch:
                 self._pass_on()
 
     def _pass_on(self) -> None:
-        while self.tell is not None and not self.words.empty():
-            self.tell(self.words.get_nowait())
+        """What is there now: who talks on meanwhile does not keep us from looking at the time."""
+        for _ in range(self.words.qsize()):
+            words = self.words.get_nowait()
+            if self.tell is not None:
+                self.tell(words)
 
 
 @dataclass
 class _Kept:
     client: Client
     used_at: float
+    holder: str = ""
     users: int = 0
     worn: bool = False
 
@@ -174,8 +182,11 @@ class Hub:
             if watch.request.sent:
                 raise
             raise NeverBegan(str(problem)) from None
-        except NeverBegan:
-            breaker.failed()
+        except NeverBegan as problem:
+            if isinstance(problem, Busy):
+                breaker.succeeded()
+            else:
+                breaker.failed()
             raise
         except UpstreamFailure:
             breaker.succeeded()
@@ -211,10 +222,12 @@ class Hub:
         with self._lock:
             kept = self._clients.get(endpoint.key)
             if kept is None:
+                self._supersede(endpoint.holder)
                 client = Client(
                     endpoint.make(), remembered=endpoint.remembered, fresh_s=endpoint.fresh_s
                 )
-                kept = self._clients[endpoint.key] = _Kept(client, time.monotonic())
+                kept = _Kept(client, time.monotonic(), endpoint.holder)
+                self._clients[endpoint.key] = kept
         if self._house is None or self._house.done():
             self._house = asyncio.get_running_loop().create_task(self._keep_house())
         return kept
@@ -232,6 +245,17 @@ class Hub:
             ]
             return [self._clients.pop(key) for key in worn]
 
+    def _supersede(self, holder: str) -> None:
+        """What was configured before is not talked to any more. The lock is held."""
+        keys = [key for key, one in self._clients.items() if holder and one.holder == holder]
+        self._let_go([self._clients.pop(key) for key in keys])
+
+    def _let_go(self, gone: "list[_Kept]") -> None:
+        for one in gone:
+            one.worn = True
+            if not one.users:
+                self._loop.submit(one.client.close())
+
     async def _keep_house(self) -> None:
         """As long as there is a client."""
         while self._clients:
@@ -244,10 +268,7 @@ class Hub:
             keys = [key for key in self._clients if key.startswith(f"{server}:")]
             gone = [self._clients.pop(key) for key in keys]
             self._breakers.pop(server, None)
-        for one in gone:
-            one.worn = True
-            if not one.users:
-                self._loop.submit(one.client.close())
+        self._let_go(gone)
 
 
 def _cancel(future: "Future[Any]") -> None:

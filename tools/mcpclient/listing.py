@@ -1,11 +1,11 @@
 """What a server lists, bounded, and what identifies a tool of it."""
 
-import hashlib
+import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import rfc8785
-
+from audit.canonical import commitment
 from tools.mcpclient.errors import Unusable
 from tools.mcpclient.messages import Message
 
@@ -13,15 +13,19 @@ MOST_TOOLS = 1_000
 MOST_PAGES = 50
 LONGEST_NAME = 128
 LONGEST_TEXT = 100_000
+LONGEST_TOOL = 512 * 1024
+LONGEST_LIST = 8 * 1024 * 1024
 # What an approval is of: what an agent is told, what may be passed, and what is promised.
 APPROVED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
 
 @dataclass(frozen=True)
 class UpstreamTool:
-    """A tool as its server describes it; `raw` has the fields of APPROVED that were given."""
+    """A tool as its server describes it; `raw` has the fields of APPROVED that were given, `size`
+    is how long they are as JSON."""
 
     raw: dict[str, Any]
+    size: int = 0
 
     @property
     def name(self) -> str:
@@ -35,7 +39,7 @@ class UpstreamTool:
     def output_schema(self) -> dict[str, Any] | None:
         return self.raw.get("outputSchema")
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return digest_of(self.raw)
 
@@ -49,7 +53,7 @@ class Listing:
 
 
 def digest_of(raw: dict[str, Any]) -> str:
-    return "sha256:" + hashlib.sha256(rfc8785.dumps(raw)).hexdigest()
+    return "sha256:" + commitment(raw)
 
 
 def read_tool(raw: Any) -> UpstreamTool:
@@ -69,7 +73,10 @@ def read_tool(raw: Any) -> UpstreamTool:
     for key in ("inputSchema", "outputSchema", "annotations"):
         if not isinstance(kept.get(key, {}), dict):
             raise Unusable(f"The MCP server lists a tool whose {key} is no object.")
-    return UpstreamTool(kept)
+    size = len(json.dumps(kept))
+    if size > LONGEST_TOOL:
+        raise Unusable(f"The MCP server lists a tool of more than {LONGEST_TOOL} bytes.")
+    return UpstreamTool(kept, size)
 
 
 class Pages:
@@ -79,7 +86,7 @@ class Pages:
         self.tools: dict[str, UpstreamTool] = {}
         self.cursor: str | None = None
         self.good_for_s: float | None = None
-        self._count, self._seen = 0, set[str]()
+        self._count, self._seen, self._size = 0, set[str](), 0
 
     def take(self, page: Message) -> bool:
         """Whether there are more. Raises Unusable."""
@@ -92,6 +99,9 @@ class Pages:
             if tool.name in self.tools:
                 raise Unusable("The MCP server lists two tools of one name.")
             self.tools[tool.name] = tool
+            self._size += tool.size
+            if self._size > LONGEST_LIST:
+                raise Unusable(f"The MCP server lists tools of more than {LONGEST_LIST} bytes.")
             if len(self.tools) > MOST_TOOLS:
                 raise Unusable(f"The MCP server lists more than {MOST_TOOLS} tools.")
         if isinstance(ttl, int | float) and not isinstance(ttl, bool) and ttl >= 0:

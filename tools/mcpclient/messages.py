@@ -1,5 +1,6 @@
-"""JSON-RPC as MCP uses it, in both eras. Pure."""
+"""JSON-RPC as MCP uses it, in both eras."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # the late
 METHOD_NOT_FOUND = -32601
 UNSUPPORTED_VERSION = -32022
 MOST_BYTES = 4 * 1024 * 1024  # of one message
+LONG = 32 * 1024  # bytes that take a while to read
 CLIENT = {"name": "toolcrib", "version": "1"}
 _META = "io.modelcontextprotocol/"
 
@@ -71,6 +73,11 @@ def parsed(raw: bytes) -> Message:
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise Unusable("The MCP server sent something that is no JSON-RPC message.")
     return message
+
+
+async def parsed_aside(raw: bytes) -> Message:
+    """As `parsed`. A long one is read in another thread: the loop is everybody's."""
+    return await asyncio.to_thread(parsed, raw) if len(raw) > LONG else parsed(raw)
 
 
 def is_answer(message: Message) -> bool:

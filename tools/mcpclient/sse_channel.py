@@ -7,9 +7,9 @@ from urllib.parse import urljoin
 from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Malformed, Url
 from tools.mcpclient.duplex import Duplex, never_usable
-from tools.mcpclient.errors import Lost, NeverBegan, NotAllowed, Unusable, UpstreamFailure
-from tools.mcpclient.http import Headers, Origin
-from tools.mcpclient.messages import parsed
+from tools.mcpclient.errors import Lost, NeverBegan, Unusable, UpstreamFailure
+from tools.mcpclient.http import Headers, Origin, refused
+from tools.mcpclient.messages import parsed_aside
 from tools.mcpclient.sse import Events
 
 _BEGINS_WITHIN_S = 10.0
@@ -45,7 +45,7 @@ class Sse(Duplex):
         ) as answer:
             await answer.whole()
             if answer.status in {401, 403}:
-                raise NotAllowed(f"The MCP server refused our credentials ({answer.status}).")
+                raise refused(answer)
             if not 200 <= answer.status < 300:
                 raise NeverBegan(f"The MCP server took no message (status {answer.status}).")
 
@@ -78,7 +78,7 @@ class Sse(Duplex):
         headers = [*self._headers, ("Accept", "text/event-stream")]
         async with self._origin.exchange("GET", self._url.target, headers) as answer:
             if answer.status in {401, 403}:
-                raise NotAllowed(f"The MCP server refused our credentials ({answer.status}).")
+                raise refused(answer)
             if answer.status != 200 or answer.kind != "text/event-stream":
                 raise Unusable("The MCP server has no stream of events at this address.")
             events = Events()
@@ -86,7 +86,9 @@ class Sse(Duplex):
                 for event in events.feed(piece):
                     if event.kind == "endpoint" and not address.done():
                         address.set_result(self._target(event.data))
-                    elif event.kind == "message" and await self._take(parsed(event.data)):
+                    elif event.kind == "message" and await self._take(
+                        await parsed_aside(event.data)
+                    ):
                         events.forgive()
 
     def _target(self, data: bytes) -> str:

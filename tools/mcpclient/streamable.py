@@ -6,19 +6,18 @@ from contextlib import AbstractAsyncContextManager
 
 from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Url
-from tools.mcpclient.challenge import read_challenge
-from tools.mcpclient.channel import Hear
+from tools.mcpclient.channel import PROBE_S, Hear
 from tools.mcpclient.errors import (
     Answered,
+    Busy,
     Lost,
     NeverBegan,
     SessionGone,
-    Unauthorized,
     Unusable,
     UpstreamFailure,
 )
 from tools.mcpclient.headers import header_value
-from tools.mcpclient.http import Answer, Headers, Origin
+from tools.mcpclient.http import Answer, Headers, Origin, refused
 from tools.mcpclient.messages import (
     MODERN,
     Message,
@@ -26,7 +25,7 @@ from tools.mcpclient.messages import (
     answers,
     is_answer,
     notification_bytes,
-    parsed,
+    parsed_aside,
     request_bytes,
     result_of,
 )
@@ -41,6 +40,7 @@ _FAREWELL_S = 2.0
 
 class Streamable:
     modern = True
+    probe_s = PROBE_S
 
     def __init__(self, url: Url, headers: Headers, dialer: Dialer) -> None:
         self._url, self._headers = url, headers
@@ -128,10 +128,10 @@ class Streamable:
         if self._session and (status == 404 or (status == 400 and _of_session(error))):
             raise SessionGone("The MCP server has forgotten the session.")
         if status in {401, 403}:
-            message = f"The MCP server refused our credentials (status {status})."
-            raise Unauthorized(message, read_challenge(answer.headers.get("www-authenticate", "")))
+            raise refused(answer)
         if status in {429, 503}:
-            raise NeverBegan(f"The MCP server takes no calls just now (status {status}).")
+            refusal = Busy if status == 429 else NeverBegan
+            raise refusal(f"The MCP server takes no calls just now (status {status}).")
         if status in {502, 504}:
             raise Lost(f"What is before the MCP server lost its answer (status {status}).")
         if error is not None:
@@ -142,8 +142,7 @@ class Streamable:
 
     async def _read(self, answer: Answer, request: Request, version: str, hear: Hear) -> Message:
         if answer.kind == _JSON:
-            raw = await answer.whole()
-            message = await asyncio.to_thread(parsed, raw) if len(raw) > 1 << 18 else parsed(raw)
+            message = await parsed_aside(await answer.whole())
             if not answers(message, request):
                 raise Unusable("The MCP server answered something else than was asked.")
             return message
@@ -188,7 +187,7 @@ class Streamable:
             for event in events.feed(piece):
                 if event.kind != "message":
                     continue
-                message = parsed(event.data)
+                message = await parsed_aside(event.data)
                 if answers(message, request):
                     return message
                 if is_answer(message):
@@ -205,7 +204,7 @@ async def _error_in(answer: Answer, request: Request) -> Answered | None:
     if answer.kind != _JSON:
         return None
     try:
-        message = parsed(raw)
+        message = await parsed_aside(raw)
         if answers(message, request):
             result_of(message)
     except Answered as error:

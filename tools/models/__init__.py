@@ -13,6 +13,12 @@ from tools.models.content_schema import ContentSchema, ContentSchemaVersion, Sch
 from tools.models.egress_credential import EgressCredential
 from tools.models.execution import Execution, ExecutionEvent, Resolution
 from tools.models.group import ToolGroup
+from tools.models.mcp_authorization import (
+    Grant,
+    McpAuthorization,
+    McpConsent,
+    McpOAuthClient,
+)
 from tools.models.organization import Organization
 from tools.models.permission import (
     AgentGroupObjectPermission,
@@ -63,8 +69,12 @@ __all__ = [
     "EgressCredential",
     "Execution",
     "ExecutionEvent",
+    "Grant",
     "LicenseTier",
+    "McpAuthorization",
+    "McpConsent",
     "McpCredential",
+    "McpOAuthClient",
     "McpServer",
     "OnDrift",
     "Organization",

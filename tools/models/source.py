@@ -165,7 +165,7 @@ class McpServer(Source, SealedValues):
         db_default=OnDrift.REFUSE,
     )
     check_every_s = models.FloatField(
-        default=30, db_default=30, help_text="How old the list may be that a call is held to."
+        default=0, db_default=0, help_text="How old the list may be that a call is held to."
     )
     enabled = models.BooleanField(default=True, db_default=True)
     protocol = models.CharField(

@@ -5,6 +5,7 @@ A caller's catalog is had here: everywhere else a pinned version is simply the t
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -17,6 +18,7 @@ from tools.catalog.actions import find_tool
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
 from tools.catalog.verified import check_version
 from tools.definitions.callers import Caller
+from tools.definitions.tool import Definition, ToolDefinition
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.models import Agent, Organization, Pin, Session, Tool, ToolVersion
 from tools.policy.people import may
@@ -24,6 +26,11 @@ from tools.policy.visibility import visible_tool
 
 MOST_PINS = 200
 Pins = Mapping[str, str | None]
+# What is not the same in both may let more through.
+_TERMS = (
+    "group", "state", "available_in_states", "constraints", "delivery", "argument_validation",
+    "cache_ttl",
+)  # fmt: skip
 
 
 def snapshot_for(caller: Caller, session: UUID | str | None = None) -> Snapshot:
@@ -47,8 +54,9 @@ def session_pins(session: Session) -> dict[str, str]:
 
 
 @transaction.atomic
-def set_pins(*, agent: Agent, pins: Pins, by: Actor) -> None:
-    """From the agent's next request on; None takes a pin away. Raises `NotFound`, `Conflict`."""
+def set_pins(*, agent: Agent, pins: Pins, by: Actor, giver: Caller | None = None) -> None:
+    """From the agent's next request on; None takes a pin away. Raises `NotFound`, `Conflict`, and
+    `Forbidden` where a `giver` who may not change tools goes back to a version that asks less."""
     Organization.objects.next_revision(agent.organization_id)
     before = pins_of(agent)
     for name, label in _checked(pins).items():
@@ -57,6 +65,9 @@ def set_pins(*, agent: Agent, pins: Pins, by: Actor) -> None:
             Pin.objects.filter(agent=agent, tool=tool).delete()
             continue
         version = _version(tool, label)
+        if giver is not None and version.pk != tool.version_id and not may(giver, "change_tool"):
+            assert tool.version is not None
+            _check_as_strict(tool.name, tool.version.definition, version)
         Pin.objects.update_or_create(agent=agent, tool=tool, defaults={"version": version})
     said = {"before": {"pins": before}, "after": {"pins": pins_of(agent)}}
     record(
@@ -75,21 +86,24 @@ def pin_session(*, session: Session, caller: Caller, pins: Pins) -> None:
         tool = Tool.objects.select_related("organization", "version").get(pk=current.id)
         version = _version(tool, label)
         if version.pk != current.version_id and not may(caller, "change_tool"):
-            _check_as_strict(current, version)
+            _check_as_strict(current.name, current.definition.raw, version)
         Pin.objects.create(session=session, tool=tool, version=version)
 
 
-def _check_as_strict(current: CatalogTool, version: ToolVersion) -> None:
-    now, then = current.definition.raw, version.definition
+def _check_as_strict(name: str, now: Definition, version: ToolVersion) -> None:
+    then = version.definition
     looser = (
         set(now["required_permissions"]) - set(then["required_permissions"])
         or (now["requires_confirmation"] and not then["requires_confirmation"])
-        or any(now[key] != then[key] for key in ("group", "available_in_states", "constraints"))
+        or any(now[key] != then[key] for key in _TERMS)
+        or ToolDefinition(now).sensitive - ToolDefinition(then).sensitive
+        or (then["rate_limit_per_minute"] or inf) > (now["rate_limit_per_minute"] or inf)
         or float(now["cost_per_invocation"]) > float(then["cost_per_invocation"])
+        or now.get("cost_per_cache_hit") != then.get("cost_per_cache_hit")
     )
     if looser:
         raise Forbidden(
-            f"The version {version.label} of {current.name} asks less of its caller than the one "
+            f"The version {version.label} of {name} asks less of its caller than the one "
             "in use. Who may change tools may pin it.",
             code="pin_not_allowed",
         )

@@ -13,12 +13,12 @@ from sandbox.errors import ErrorCode
 from sandbox.spec import Network, Outcome, Preloaded, SandboxResult, SandboxSpec
 from tools.builtin.manifest import HTTP_CALL
 from tools.catalog.hosts import Item, credentials_in, rules_of
+from tools.catalog.masking import Mask
 from tools.definitions.http_request import Request, request_of
 from tools.definitions.http_templates import Unusable
 from tools.definitions.implementations.http import BODILESS
 from tools.definitions.vocabulary import Delivery
 from tools.runners.base import Run, sandbox
-from tools.runners.masking import Mask
 from tools.runners.sandboxing import (
     Surroundings,
     Uncredentialed,

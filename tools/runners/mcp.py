@@ -1,5 +1,6 @@
 """A tool of an MCP server: called as the caller's credentials allow, held to what was approved."""
 
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -9,11 +10,12 @@ from django.db import connection
 
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
-from tools.catalog import mcp_health
+from tools.catalog import mcp_health, mcp_tokens
+from tools.catalog.masking import Mask, of_values
 from tools.catalog.mcp_catalog import CatalogServer
 from tools.catalog.upstreams import endpoint_of, hub, owner_of
 from tools.definitions import schemas
-from tools.mcpclient.errors import Changed, Lost, UpstreamCode, UpstreamFailure
+from tools.mcpclient.errors import Changed, Lost, Unauthorized, UpstreamCode, UpstreamFailure
 from tools.mcpclient.hub import Endpoint, Stopped
 from tools.mcpclient.listing import UpstreamTool
 from tools.mcpclient.results import ToolAnswer
@@ -27,29 +29,45 @@ def run(run: Run) -> UpstreamResult:
     if server is None:
         message = f"There is no MCP server {implementation['server']} in this organization."
         return _failed(UpstreamCode.UNAVAILABLE, message)
+    return _with_token(run, server, owner_of(server, run.caller_kind, run.caller))
+
+
+def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") -> UpstreamResult:
+    """A token that the server refuses is renewed once: nothing was begun with it."""
     try:
-        endpoint = endpoint_of(server, owner_of(server, run.caller_kind, run.caller))
-        answer, tool = _watched(run, server, endpoint)
+        endpoint = endpoint_of(server, owner, refused=refused)
+    except UpstreamFailure as problem:
+        return _failed(problem.code, str(problem))
+    mask = of_values(endpoint.secrets)
+    try:
+        answer, tool = _watched(run, server, endpoint, mask)
     except Stopped as stopped:
         return _stopped(run, stopped)
     except Lost as problem:
         return UpstreamResult(Outcome.FAILED, None, ErrorCode.LOST, str(problem))
+    except Unauthorized as problem:
+        if problem.challenge.wants_more:
+            _noted(partial(mcp_tokens.note_wanted, server, owner, problem.challenge))
+        elif endpoint.token and not refused:
+            return _with_token(run, server, owner, endpoint.token)
+        return _failed(problem.code, mask.quotation(str(problem)))
     except UpstreamFailure as problem:
-        return _failed(problem.code, str(problem))
-    return _result(run, answer, tool)
+        return _failed(problem.code, mask.quotation(str(problem)))
+    return _result(run, answer, tool, mask)
 
 
 def _watched(
-    run: Run, server: CatalogServer, endpoint: Endpoint
+    run: Run, server: CatalogServer, endpoint: Endpoint, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     """The call, and what it shows about the server's health."""
     breaker = hub().breaker(endpoint.server)
     was_open, unknown = breaker.open, breaker.open or breaker.untried
     try:
-        return _called(run, server, endpoint)
+        return _called(run, server, endpoint, mask)
     except UpstreamFailure as problem:
         if breaker.open and not was_open:
-            _noted(partial(mcp_health.note_dead, server.id, str(problem)))
+            said = mask.quotation(str(problem))
+            _noted(partial(mcp_health.note_dead, server.id, said))
         raise
     finally:
         if unknown and not (breaker.open or breaker.untried):
@@ -57,28 +75,24 @@ def _watched(
 
 
 def _called(
-    run: Run, server: CatalogServer, endpoint: Endpoint
+    run: Run, server: CatalogServer, endpoint: Endpoint, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     pin = run.definition.raw["implementation"].get("pin", "")
     try:
-        return _asked(run, server, endpoint, pin)
+        return _asked(run, server, endpoint, pin, mask)
     except Changed as change:
-        own = server.scope != CredentialScope.ORGANIZATION  # says nothing about other people's
-        if own or server.on_drift == OnDrift.REFUSE:
-            if not own:
-                _quarantine(run, change)
+        if server.scope != CredentialScope.ORGANIZATION:
+            raise  # a list of one's own says nothing about other people's
+        tool = run.snapshot.tools[run.definition.name]
+        seen = mask.value(change.seen)
+        _noted(partial(mcp_health.note_changed, tool, run.snapshot.organization_id, seen))
+        if tool.on_drift == OnDrift.REFUSE or change.seen is None:
             raise
-        if change.seen is None:
-            raise
-        return _asked(run, server, endpoint, "")
-
-
-def _quarantine(run: Run, change: Changed) -> None:
-    _noted(partial(mcp_health.quarantine, run.snapshot, run.definition, change.seen))
+        return _asked(run, server, endpoint, "", mask)
 
 
 def _asked(
-    run: Run, server: CatalogServer, endpoint: Endpoint, pin: str
+    run: Run, server: CatalogServer, endpoint: Endpoint, pin: str, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     return hub().call(
         endpoint,
@@ -87,7 +101,7 @@ def _asked(
         timeout_s=run.timeout_s,
         pin=pin,
         over=lambda: _over(run),
-        tell=run.tell,
+        tell=lambda words: run.tell(mask.quotation(words)),
     )
 
 
@@ -113,15 +127,25 @@ def _noted(note: Callable[[], None]) -> None:
             connection.close()  # none is held while a tool runs
 
 
-def _result(run: Run, answer: ToolAnswer, tool: UpstreamTool | None) -> UpstreamResult:
+def _result(run: Run, answer: ToolAnswer, tool: UpstreamTool | None, mask: Mask) -> UpstreamResult:
     if answer.failed:
-        return _failed(ErrorCode.TOOL_ERROR, answer.message)
+        return _failed(ErrorCode.TOOL_ERROR, mask.quotation(answer.message))
     declared = tool.output_schema if tool else None
     if declared and not run.definition.raw["output_schema"]:
         flaw = _flaw_in(answer, declared)
         if flaw:
             return _failed(UpstreamCode.INVALID, flaw)
-    return UpstreamResult(Outcome.SUCCESS, answer.output)
+    output = mask.value(answer.output)
+    if _size(output) > run.definition.max_output_bytes:
+        message = "The MCP server answered more than the tool may return."
+        return _failed(ErrorCode.OUTPUT_LIMIT, message)
+    return UpstreamResult(Outcome.SUCCESS, output)
+
+
+def _size(output: Any) -> int:
+    """Bytes of a text, or of anything else as JSON."""
+    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    return len(text.encode())
 
 
 def _flaw_in(answer: ToolAnswer, declared: dict[str, Any]) -> str:

@@ -47,6 +47,12 @@ def _ask(job: Run, prompt: str) -> UpstreamResult:
             "MODEL_NOT_CONFIGURED",
             "This installation has no model. An administrator sets LLM_BASE_URL and LLM_MODEL.",
         )
+    if settings.LLM_PRICES and name not in settings.LLM_PRICES:
+        return _unasked(
+            "MODEL_NOT_PRICED",
+            f"This installation has no price for the model {name[:60]}, so no budget could hold "
+            "for it. An administrator adds it to LLM_PRICES.",
+        )
     most = model_prices.prompt_bytes(implementation)
     if _weight(prompt, implementation["system"]) > most:
         return _unasked("PROMPT_TOO_LONG", f"The prompt is longer than {most} bytes.")

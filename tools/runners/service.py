@@ -1,5 +1,7 @@
 """Tools that a tool service performs: a request on its queue, and what it answers."""
 
+import json
+import threading
 from functools import lru_cache
 
 from django.conf import settings
@@ -8,13 +10,30 @@ from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
 from toolcrib_service.wire import Queue
 from tools.runners.base import Run, UpstreamResult
+from tools.toolservices.broker import broker_of
 from tools.toolservices.client import UNAVAILABLE, Asked, Client
+from tools.toolservices.elsewhere import KombuClient
 from tools.toolservices.endings import Cancelled, Failed, Lost, NotAnswered, NotBegun, TimedOut
+
+_lock = threading.Lock()
+_elsewhere: dict[str, KombuClient] = {}
 
 
 @lru_cache(maxsize=1)
 def client() -> Client:
     return Client(settings.REDIS_URL)
+
+
+def client_of(organization: str, service: str) -> Client | KombuClient:
+    """Of the broker that the operator named for the service, else of our own."""
+    broker = broker_of(settings.TOOL_SERVICE_BROKERS, organization, service)
+    if broker is None:
+        return client()
+    with _lock:
+        key = json.dumps([broker.url, broker.options], sort_keys=True)
+        if key not in _elsewhere:
+            _elsewhere[key] = KombuClient(broker)
+        return _elsewhere[key]
 
 
 def run(job: Run) -> UpstreamResult:
@@ -31,7 +50,8 @@ def run(job: Run) -> UpstreamResult:
         most_bytes=job.definition.max_output_bytes,
     )
     try:
-        text = client().call(asked, stop=job.stop, until=job.until, tell=job.tell)
+        own = client_of(job.organization, service.name)
+        text = own.call(asked, stop=job.stop, until=job.until, tell=job.tell)
     except NotAnswered as ending:
         return _ended(ending)
     return UpstreamResult(Outcome.SUCCESS, output=text)

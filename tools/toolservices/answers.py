@@ -12,6 +12,8 @@ from tools.toolservices.endings import Failed
 
 log = logging.getLogger(__name__)
 LONGEST = 1024 * 1024  # characters of one answer, as JSON
+_LONGEST_ESCAPE = 6  # characters of JSON for one byte of text
+_AROUND = 200  # characters of JSON around the text of one answer
 MOST_CHUNKS = 100_000
 MOST_DROPPED = 1_000  # of one call: a stream that others flood is given up
 INVALID = "SERVICE_ANSWER_INVALID"
@@ -27,6 +29,7 @@ class Gathering:
     ) -> None:
         self._call, self._token = call, token
         self._left_bytes, self._tell = most_bytes, tell
+        self._left_chars = LONGEST + _LONGEST_ESCAPE * most_bytes
         self._chunks: list[str] = []
         self._seen = self._dropped = 0
         self.done = False
@@ -44,7 +47,11 @@ class Gathering:
         if number != self._seen + 1 or number > MOST_CHUNKS:
             raise Failed(INVALID, "A part of the service's answer is missing, or it has too many.")
         self._seen = number
-        self._keep(_read(fields.get("body", "")))
+        body = fields.get("body", "")
+        self._left_chars -= max(0, len(body) - _AROUND)
+        if self._left_chars < 0:
+            raise Failed(INVALID, "The service's answers hold more than answers.")
+        self._keep(_read(body))
 
     def _why_not(self, fields: Mapping[str, str]) -> str:
         """Why an entry is not the next part of the answer; empty where it is."""

@@ -17,13 +17,15 @@ import redis
 
 from toolcrib_service.wire import KEPT_MS, MAX_REQUEST, Queue, Request
 from tools.toolservices import scripts
-from tools.toolservices.answers import Gathering
+from tools.toolservices.answers import INVALID, Gathering
+from tools.toolservices.bounded import Parser, TooMuch
 from tools.toolservices.endings import Cancelled, Failed, Lost, NotBegun, TimedOut
 
 UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
 _WITHDRAWN = "withdrawn"
 _BLOCK_MS = 250  # how long a cancelled call may wait to be seen
-_AT_ONCE = 50
+_AT_ONCE = 10  # answers of a service, each as long as one may be, are less than is read at once
+LONGEST_LEASE_S = 3_600.0
 _PATIENCE_S = 5.0  # for a service that is started anew while a request waits
 _NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
 
@@ -42,12 +44,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What the broker knows of a queue. `served`: digests of announcements, with seconds left."""
+    """What the broker knows of a queue. No lease is longer than `LONGEST_LEASE_S`; of one below 0
+    nothing is left."""
 
     waiting: int
     processes: int
-    lease_s: float  # how much longer somebody is believed to take requests; below 0 nobody is
-    served: dict[str, float]
+    lease_s: float  # how much longer somebody is believed to take requests
+    served_s: float  # how much longer some process is believed to stand for the announcement
 
 
 class Client:
@@ -57,7 +60,7 @@ class Client:
         self._most_waiting = most_waiting
         self._redis: Any = redis.Redis.from_url(
             url, protocol=2, decode_responses=True, encoding_errors="replace",
-            socket_timeout=10, socket_connect_timeout=2,
+            socket_timeout=10, socket_connect_timeout=2, parser_class=Parser,
         )  # fmt: skip
 
     def call(
@@ -83,13 +86,13 @@ class Client:
                 check()
         return gathering.text
 
-    def life(self, queue: Queue) -> Life:
-        """Raises `redis.RedisError`."""
+    def life(self, queue: Queue, digest: str = "") -> Life:
+        """`digest` is of an announcement. Raises `redis.RedisError`."""
         keys = (queue.requests, queue.accepting, queue.served)
-        waiting, processes, last, now, served = self._redis.eval(scripts.LIFE, 3, *keys)
-        pairs = zip(served[::2], served[1::2], strict=True)
-        left = {digest: (float(till) - float(now)) / 1000 for digest, till in pairs}
-        return Life(waiting, processes, (float(last) - float(now)) / 1000, left)
+        found = self._redis.eval(scripts.LIFE, len(keys), *keys, digest)
+        waiting, processes, accepting, now, served = found
+        lease_s, served_s = (_left_s(till, now) for till in (accepting, served))
+        return Life(waiting, processes, lease_s, served_s)
 
     def close(self) -> None:
         self._redis.close()
@@ -153,6 +156,8 @@ class Client:
                 for entry, fields in entries:
                     sent.last = entry
                     gathering.take(fields)
+            except TooMuch:
+                raise Failed(INVALID, "The service answered more at once than is read.") from None
             except redis.RedisError:
                 time.sleep(_BLOCK_MS / 1000)
                 yield _nothing
@@ -219,6 +224,11 @@ class _Sent:
     entry: str = ""
     dead: int = 0
     alone_since: float = 0.0
+
+
+def _left_s(till: str, now: str) -> float:
+    """Services write these times: any number, and infinity too."""
+    return min(LONGEST_LEASE_S, max(-LONGEST_LEASE_S, (float(till) - float(now)) / 1000))
 
 
 def _nothing() -> None:

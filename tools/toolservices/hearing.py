@@ -5,9 +5,13 @@ from typing import Any
 
 import redis
 
+from toolcrib_service.announcing import MOST
+from toolcrib_service.scripts import LOADED
 from toolcrib_service.wire import announcements
+from tools.toolservices import scripts
 
 AT_ONCE = 20
+MOST_BYTES = 2 * MOST  # of an entry; a longer one is heard as one that says nothing
 
 
 class Heard:
@@ -34,16 +38,25 @@ class Ear:
         slugs = list(organizations)
         pipe = self._redis.pipeline(transaction=False)
         for slug in slugs:
-            pipe.xrange(announcements(slug), count=AT_ONCE)
+            pipe.eval(scripts.LISTEN, 1, announcements(slug), AT_ONCE, MOST_BYTES)
         found = pipe.execute(raise_on_error=False)  # one key of a wrong kind deafens nobody
         return {
-            slug: [Heard(entry, fields) for entry, fields in entries]
+            slug: [Heard(entry, _fields(flat)) for entry, flat in entries]
             for slug, entries in zip(slugs, found, strict=True)
             if isinstance(entries, list) and entries
         }
+
+    def teach(self) -> None:
+        """The broker knows what services may run there; after it was started anew it does not."""
+        for script in LOADED:
+            self._redis.script_load(script)
 
     def forget(self, organization: str, entries: Iterable[str]) -> None:
         self._redis.xdel(announcements(organization), *entries)
 
     def close(self) -> None:
         self._redis.close()
+
+
+def _fields(flat: list[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))

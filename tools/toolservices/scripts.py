@@ -23,10 +23,10 @@ return {'sent', first, entry}
 STATE = (
     NOW
     + """
-local holder = redis.call('GET', KEYS[2])
-local till = holder and redis.call('ZSCORE', KEYS[3], holder)
+local holder = redis.call('GETRANGE', KEYS[2], 0, 500)
+local till = holder ~= '' and redis.call('ZSCORE', KEYS[3], holder)
 local lives = till and tonumber(till) > now
-return {redis.call('EXISTS', KEYS[1]), holder or '', lives and 1 or 0,
+return {redis.call('EXISTS', KEYS[1]), holder, lives and 1 or 0,
   redis.call('ZCOUNT', KEYS[4], whole(now), '+inf')}
 """
 )
@@ -40,14 +40,24 @@ end
 return redis.call('GET', KEYS[2]) == ARGV[2] and 1 or 0
 """
 
-# KEYS requests, accepting, served.
+# KEYS requests, accepting, served; ARGV digest of an announcement.
 LIFE = (
     NOW
     + """
-local served = redis.call('ZRANGE', KEYS[3], whole(now), '+inf', 'BYSCORE', 'LIMIT', 0, 20,
-  'WITHSCORES')
 local last = redis.call('ZRANGE', KEYS[2], 0, 0, 'REV', 'WITHSCORES')
 return {redis.call('XLEN', KEYS[1]),
-  redis.call('ZCOUNT', KEYS[2], whole(now), '+inf'), last[2] or '0', whole(now), served}
+  redis.call('ZCOUNT', KEYS[2], whole(now), '+inf'), last[2] or '0', whole(now),
+  redis.call('ZSCORE', KEYS[3], ARGV[1]) or '0'}
 """
 )
+
+# KEYS announcements; ARGV how many, how many bytes of one. A longer one comes without its fields.
+LISTEN = """
+local found = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', ARGV[1])
+for _, entry in ipairs(found) do
+  local size = 0
+  for _, text in ipairs(entry[2]) do size = size + #text + 64 end
+  if size > tonumber(ARGV[2]) then entry[2] = {} end
+end
+return found
+"""

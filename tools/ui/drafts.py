@@ -18,11 +18,20 @@ from tools.definitions.vocabulary import (
     ParameterType,
     ToolType,
 )
-from tools.ui.inputs import Input, Widget, choices, placed
+from tools.ui.inputs import (
+    DEFAULT,
+    GROUPS,
+    NONE,
+    THESE,
+    Input,
+    Widget,
+    choices,
+    listed,
+    placed,
+    words,
+)
 from tools.ui.shown import pretty
 
-DEFAULT, THESE, NONE = "default", "these", "none"
-_GROUPS = ((DEFAULT, "default"), (THESE, "these:"), (NONE, "none: only through *"))
 _STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
 _LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))
 _KEPT = ("metadata", "cost_per_cache_hit")
@@ -135,12 +144,12 @@ def definition_from(draft: Draft) -> dict[str, Any]:
         key: told[key].value.strip() or None for key in ("title", "state", "cache_ttl")
     }
     raw |= {key: told[key].value for key in ("name", "description", "category", "delivery")}
-    raw |= {key: _words(told[key].value) for key in ("required_permissions", "capabilities")}
+    raw |= {key: words(told[key].value) for key in ("required_permissions", "capabilities")}
     raw["type"] = draft.kind
     raw["argument_validation"] = told["argument_validation"].value
     raw["requires_confirmation"] = bool(told["requires_confirmation"].value)
-    raw["group"] = _listed(told["group_kind"].value, told["group"].value)
-    raw["available_in_states"] = _listed(
+    raw["group"] = listed(told["group_kind"].value, told["group"].value)
+    raw["available_in_states"] = listed(
         told["available_in_states_kind"].value, told["available_in_states"].value
     )
     raw["rate_limit_per_minute"] = _number(told["rate_limit_per_minute"])
@@ -191,9 +200,9 @@ def _work(kind: str) -> Section:
                       value="def main(parameters):\n    return None\n"),
             ],
         )  # fmt: skip
-    words = "What it is made of, as JSON; see the type's section in the tool authors' guide."
+    asked = "What it is made of, as JSON; see the type's section in the tool authors' guide."
     return Section("What runs", [
-        Input("implementation", "Implementation", Widget.CODE, words, value="{}")
+        Input("implementation", "Implementation", Widget.CODE, asked, value="{}")
     ])  # fmt: skip
 
 
@@ -202,7 +211,7 @@ def _access() -> Section:
     return Section(
         "Who may call it, and when",
         [
-            Input("group_kind", "Groups", Widget.SELECT, options=_GROUPS, value=DEFAULT),
+            Input("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=DEFAULT),
             Input("group", "Names of groups", help="Separated by commas."),
             Input(f"{states}_kind", "States", Widget.SELECT, options=_STATES, value=DEFAULT),
             Input(states, "Names of states", help="Separated by commas."),
@@ -351,17 +360,6 @@ def _implementation(told: dict[str, Input]) -> Any:
     if "implementation" in told:
         return _json(told["implementation"], {})
     return {key: told[key].value for key in ("language", "entry_point", "source")}
-
-
-def _listed(kind: str, text: str) -> list[str] | None:
-    """Absent, empty and given are three things (ruling 2)."""
-    if kind == NONE:
-        return []
-    return _words(text) if kind == THESE else None
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _number(one: Input) -> int | None:

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from django.http import HttpResponse, QueryDict
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from tools.catalog.actions import find_tool, register_tool, update_tool
+from tools.catalog.verified import check_current
 from tools.definitions.implementations import READERS
 from tools.definitions.tool import Definition, in_order, read_definition
 from tools.definitions.vocabulary import ToolType
@@ -17,6 +18,7 @@ from tools.policy.callers import actor_of
 from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.drafts import Draft, definition_from, draft_from, draft_of, new_draft
+from tools.ui.inputs import plain
 from tools.ui.shown import Line, difference
 
 TEMPLATE = "ui/editor.html"
@@ -34,7 +36,7 @@ def write_tool(request: PageRequest) -> HttpResponseBase:
         kind = request.GET.get("type", "")
         known = kind in READERS and kind != ToolType.BUILTIN
         return _shown(request, new_draft(kind if known else ToolType.CODE), None)
-    return _answered(request, draft_from(_plain(request.POST), None), None)
+    return _answered(request, draft_from(plain(request.POST), None), None)
 
 
 @require_http_methods(["GET", "POST"])
@@ -42,6 +44,7 @@ def write_tool(request: PageRequest) -> HttpResponseBase:
 def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
+    check_current(tool)
     assert tool.version is not None
     definition = in_order(tool.version.definition)
     if tool.type == ToolType.BUILTIN:
@@ -51,7 +54,7 @@ def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
         )
     if request.method == "GET":
         return _shown(request, draft_of(definition, tool.version.digest), tool)
-    return _answered(request, draft_from(_plain(request.POST), definition), tool)
+    return _answered(request, draft_from(plain(request.POST), definition), tool)
 
 
 def _answered(request: PageRequest, draft: Draft, tool: Tool | None) -> HttpResponseBase:
@@ -124,8 +127,3 @@ def _shown(
     if request.htmx and request.method == "POST":
         return render(request, f"{TEMPLATE}#form", context)
     return render(request, TEMPLATE, context, status=status)
-
-
-def _plain(data: QueryDict) -> dict[str, str]:
-    """What a database cannot hold becomes visible instead of an error of ours."""
-    return {key: str(data[key]).replace("\x00", "\ufffd") for key in data}

@@ -4,6 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from django.http import QueryDict
+
+DEFAULT, THESE, NONE = "default", "these", "none"
+GROUPS = ((DEFAULT, "default"), (THESE, "these:"), (NONE, "none: only through *"))
+
 
 class Widget(StrEnum):
     TEXT = "text"
@@ -38,6 +43,22 @@ class Input:
 
 def choices(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, name) for name in names)
+
+
+def words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def listed(kind: str, text: str) -> list[str] | None:
+    """Absent, empty and given are three things (ruling 2)."""
+    if kind == NONE:
+        return []
+    return words(text) if kind == THESE else None
+
+
+def plain(data: QueryDict) -> dict[str, str]:
+    """What a database cannot hold becomes visible instead of an error of ours."""
+    return {key: str(data[key]).replace("\x00", "\ufffd") for key in data}
 
 
 def placed(flaws: list[dict[str, str]], inputs: Iterable[Input]) -> list[dict[str, str]]:

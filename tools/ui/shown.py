@@ -3,9 +3,11 @@
 import difflib
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tools.definitions.results import Status
+from tools.definitions.visible import visible
 
 MOST_CHARACTERS = 20_000
 MOST_LINES = 4_000
@@ -16,6 +18,17 @@ _KINDS = {"+": "added", "-": "removed", "@": "place"}
 class Line:
     kind: str
     text: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a source of tools is: a word, the colour of its chip, and since or until when."""
+
+    word: str
+    tone: str
+    since: datetime | None = None
+    until: datetime | None = None
+    about: str = ""
 
 
 def pretty(value: Any) -> str:
@@ -52,7 +65,7 @@ def difference(old: dict[str, Any] | None, new: dict[str, Any]) -> list[Line] | 
     if len(before) + len(after) > MOST_LINES:
         return None
     changes = difflib.unified_diff(before, after, n=3, lineterm="")
-    return [Line(_KINDS.get(text[:1], "same"), text) for text in list(changes)[2:]]
+    return [Line(_KINDS.get(text[:1], "same"), visible(text)) for text in list(changes)[2:]]
 
 
 def _lines(definition: dict[str, Any]) -> list[str]:

@@ -8,9 +8,12 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from tools.catalog.actions import find_tool
 from tools.catalog.membership import Through, memberships
 from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.verification import Evidence
 from tools.definitions.callers import Caller
+from tools.definitions.differences import shown
 from tools.definitions.names import WILDCARD
 from tools.errors import ToolcribError
 from tools.execution import actions
@@ -26,12 +29,12 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.executions import shown_execution
 from tools.ui.shown import difference, pretty
 from tools.ui.trying import TryForm, form_of
+from tools.ui.versions import flaw_of, shown_upstream, shown_versions
 from tools.ui.workflow import shown_finding
 
 TEMPLATE = "ui/tool.html"
 WAIT_S = 20.0
 LIVE_WAIT_S = 1.5  # the part that htmx was given then follows the execution by itself
-MOST_VERSIONS = 50
 _THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "as a parent"}
 
 
@@ -89,23 +92,27 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
     if not found or found[0].number != number:
         raise Http404
     before = found[1] if len(found) > 1 else None
+    row = find_tool(request.user.organization, name)
     context = {
         "tool": tool,
         "version": found[0],
         "before": before,
+        "flaw": flaw_of(Evidence.of(row.organization), row, found[0]),
         "lines": difference(before.definition if before else None, found[0].definition),
-        "definition": pretty(found[0].definition),
+        "definition": pretty(shown(found[0].definition)),
     }
     return render(request, "ui/version.html", context)
 
 
 def _page(request: PageRequest, tool: CatalogTool, attempt: Attempt) -> HttpResponse:
     raw = tool.definition.raw
+    row = find_tool(request.user.organization, tool.name)
     context = {
         "tool": tool,
         "raw": raw,
         "attempt": attempt,
         "may_change": may(request.caller, "change_tool"),
+        "may_export": may(request.caller, "view_tool"),
         "here": request.path if request.method == "GET" else "",
         "input_schema": pretty(raw["input_schema"]),
         "output_schema": pretty(raw["output_schema"]) if raw["output_schema"] else "",
@@ -113,7 +120,8 @@ def _page(request: PageRequest, tool: CatalogTool, attempt: Attempt) -> HttpResp
         "findings": _findings(request, tool),
         "groups": _groups(tool, snapshot_of(request)),
         "users": _users(request, tool),
-        "versions": ToolVersion.objects.filter(tool_id=tool.id).defer("definition")[:MOST_VERSIONS],
+        "upstream": shown_upstream(row),
+        **shown_versions(request, row),
     }
     return render(request, TEMPLATE, context)
 
@@ -197,4 +205,5 @@ def _execute(caller: Caller, attempt: Attempt, call: Call, wait_s: float) -> Non
         refused = Execution.objects.filter(pk=recorded).first() if recorded else None
         attempt.execution = shown_execution(refused) if refused else None
     else:
-        attempt.execution = shown_execution(execution)
+        written = Execution.objects.get(pk=execution.pk)  # its times are the database's
+        attempt.execution = shown_execution(written)

@@ -20,10 +20,26 @@ from django.utils import timezone
 
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
-from tools.catalog import content_schemas, credentials, mcp_servers, profiles, services
+from tools.catalog import (
+    content_schemas,
+    credentials,
+    keys,
+    mcp_servers,
+    profiles,
+    services,
+)
 from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
-from tools.models import Confirmation, Execution, Organization, Session, UpstreamChange, User
+from tools.models import (
+    Confirmation,
+    Execution,
+    McpAuthorization,
+    McpOAuthClient,
+    Organization,
+    Session,
+    UpstreamChange,
+    User,
+)
 from tools.models.grant_rows import GrantRow
 from tools.policy import actions, confirmation_rules
 from tools.policy.grant_ids import grant_id
@@ -34,6 +50,7 @@ LOGIN = "login"  # a page sends whoever is unknown to the login page
 NONSENSE = {"nonsense": 1}  # a body that is refused with 400 by whoever reads it
 NOBODY = "nobody holds this"
 MCP_ADDRESSES = (
+    "api-mcp-authorizations", "api-mcp-authorization", "api-mcp-oauth-client",
     "api-mcp-server", "api-mcp-refresh", "api-mcp-difference", "api-mcp-import",
     "api-mcp-credential",
 )  # fmt: skip
@@ -197,6 +214,15 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-mcp-servers": four("mcpserver", "get", "post"),
     "api-mcp-server": four("mcpserver", "get", "patch", "delete"),
     "api-mcp-refresh": {"post": manages("tools.change_mcpserver")},
+    "api-mcp-authorizations": {
+        "get": reads("tools.view_mcpserver"),
+        "post": manages("tools.change_mcpserver"),
+    },
+    "api-mcp-authorization": {"delete": manages("tools.change_mcpserver")},
+    "api-mcp-oauth-client": {
+        "put": manages("tools.change_mcpserver"),
+        "delete": manages("tools.change_mcpserver"),
+    },
     "api-mcp-difference": {"get": reads("tools.view_mcpserver")},
     "api-mcp-import": {"post": manages("tools.add_tool")},
     "api-mcp-credential": {
@@ -234,14 +260,62 @@ PAGES: dict[str, dict[str, Needs]] = {
     "tool-disable": {"post": Needs(permission="tools.change_tool")},
     "tool-try": {"get": Needs(everywhere=True), "post": SEEN_TOOL},
     "tool-version": {"get": SEEN_TOOL},
+    "tool-difference": {"get": SEEN_TOOL},
+    "tool-restore": {
+        "post": Needs(permission="tools.change_tool", body={"version": "9.9.9", "digest": "x"})
+    },
+    "tool-drift": {"post": Needs(permission="tools.change_tool", body={"on_drift": "refuse"})},
+    "changes": {"get": Needs(permission="tools.view_tool")},
+    "change": {"get": Needs(permission="tools.view_tool")},
+    "change-decide": {
+        "post": Needs(permission="tools.change_tool", body={"word": "approve", "digest": "x"})
+    },
+    "keys": {
+        "get": Needs(permission="tools.view_signingkey"),
+        "post": Needs(permission="tools.add_signingkey"),
+    },
+    "key-distrust": dict.fromkeys(("get", "post"), Needs(permission="tools.change_signingkey")),
     "tool-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_tool")),
     "tool-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
+    "import": dict.fromkeys(("get", "post"), Needs(permission="tools.add_tool")),
+    "export": {"get": Needs(permission="tools.view_tool")},
+    "tool-export": {"get": Needs(permission="tools.view_tool")},
     "workflow": {"get": Needs(permission="tools.view_tool")},
     "explain": {"get": Needs()},
     "what-if": {"get": Needs(permission="tools.view_agent")},
     "sandbox": {"get": Needs(permission="tools.change_tool")},
     "licenses": {"get": Needs(permission="tools.view_licensetier")},
     "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
+    "services": {"get": Needs(permission="tools.view_toolservice")},
+    "service": {"get": Needs(permission="tools.view_toolservice")},
+    "service-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_toolservice")),
+    "service-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_toolservice")),
+    "service-remove": dict.fromkeys(("get", "post"), Needs(permission="tools.delete_toolservice")),
+    "service-decide": {
+        "post": Needs(permission="tools.change_toolservice", body={"do": "reject", "digest": "x"})
+    },
+    "servers": {"get": Needs(permission="tools.view_mcpserver")},
+    "server": {"get": Needs(permission="tools.view_mcpserver")},
+    "server-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_mcpserver")),
+    "server-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_mcpserver")),
+    "server-remove": dict.fromkeys(("get", "post"), Needs(permission="tools.delete_mcpserver")),
+    "server-credentials": dict.fromkeys(
+        ("get", "post"), Needs(permission="tools.change_mcpserver")
+    ),
+    # Of nobody's credentials: refused before anything is asked of the server.
+    "server-refresh": {
+        "post": Needs(permission="tools.change_mcpserver", body={"owner": "agent:nobody"})
+    },
+    "server-import": {"post": Needs(permission="tools.add_tool")},
+    # As nobody whose consent could be asked for.
+    "server-connect": {
+        "post": Needs(permission="tools.change_mcpserver", body={"owner": "nobody"})
+    },
+    "server-disconnect": {
+        "post": Needs(permission="tools.change_mcpserver", body={"owner": "nobody"})
+    },
+    "server-client": dict.fromkeys(("get", "post"), Needs(permission="tools.change_mcpserver")),
+    "oauth-callback": {"get": Needs()},
     "confirmations": {"get": Needs(permission="tools.view_confirmation")},
     "confirmations-decide": {
         "post": Needs(permission="tools.decide_confirmation", body={"one": f"approve {uuid4()}"})
@@ -267,6 +341,11 @@ PAGES: dict[str, dict[str, Needs]] = {
 }
 SERVICE_PLACES = (
     "api-tool-service", "api-service-state", "api-service-approve", "api-service-reject",
+    "service", "service-edit", "service-remove", "service-decide",
+)  # fmt: skip
+SERVER_PLACES = (
+    "server", "server-edit", "server-remove", "server-credentials", "server-refresh",
+    "server-import", "server-connect", "server-disconnect", "server-client",
 )  # fmt: skip
 SCHEMA_PLACES = ("api-content-schema", "api-content-schema-version")
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
@@ -310,6 +389,8 @@ class Side:
         self.organization, self.label = organization, label
         self.by = factories.by(organization)
         self.tool = factories.tool(organization, f"tool-{label}", group=[f"desk-{label}"])
+        # What distrusts it is noted beside the keys too, where no rollback takes it back.
+        self.key = keys.rotate_key(organization=organization, by=self.by)
         self.agent = factories.agent(organization, f"bot-{label}", groups=["*"], permissions=["p"])
         factories.agent(organization, "twin")  # for a body that names one: there is one anywhere
         self.somebody = factories.person(organization)
@@ -345,6 +426,10 @@ class Side:
                 "name": f"server-{label}", "url": "https://mcp.example/mcp",
                 "credential_scope": "agent",
             },
+        )  # fmt: skip
+        McpOAuthClient.objects.create(server=server, client_id="crib")
+        McpAuthorization.objects.create(
+            server=server, owner=f"agent:{self.agent.slug}", url=server.url, sealed=b"x",
         )  # fmt: skip
         mcp_servers.set_credential(
             row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
@@ -386,7 +471,7 @@ class Side:
             "api-sandbox-profile": f"wall-{self.label}",
             **dict.fromkeys(SCHEMA_PLACES, f"schema-{self.label}"),
             "api-egress-credential": f"key-{self.label}",
-            **dict.fromkeys(MCP_ADDRESSES, f"server-{self.label}"),
+            **dict.fromkeys((*MCP_ADDRESSES, *SERVER_PLACES), f"server-{self.label}"),
             "api-confirmation-rule": f"rule-{self.label}",
             **dict.fromkeys(SERVICE_PLACES, f"service-{self.label}"),
             "api-tier": "Core",
@@ -401,7 +486,7 @@ class Side:
             "execution_id": lambda: self.execution.pk,
             "session_id": lambda: self.session.pk,
             "change_id": lambda: self.change.pk,
-            "key_id": lambda: self.organization.signing_keys.latest("created_at").key_id,
+            "key_id": lambda: self.key.key_id,
             "confirmation_id": lambda: self.confirmation.pk,
             "token_id": lambda: holder.tokens.earliest("pk").pk,
             "alert_id": lambda: self.alert.pk,

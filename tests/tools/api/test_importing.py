@@ -85,7 +85,7 @@ def test_atomic_over_the_api(bring, admin_api):
     ],
 )  # fmt: skip
 def test_who_may_import_what(bring, person_api, permissions, document, status, settings):
-    settings.MCP_STDIO_ALLOWED = ["uvx"]
+    settings.MCP_STDIO_ALLOWED = factories.uvx_allowed()
     bring(document=[tool("there")])
     answer = person_api(*permissions).post("/tools/import", {"document": document})
     assert answer.status_code == status

@@ -187,4 +187,4 @@ def test_a_changed_bound_is_on_record_and_counts_at_once(admin_api, api, agent, 
 
 def test_an_agent_cannot_raise_its_own_budget(api, agent):
     check_error(api.patch(place(agent), {"budget": {"amount": "9", "period": "day"}}), 403)
-    assert not Allowance.objects.exists()
+    assert not Allowance.objects.filter(agent=agent).exists()

@@ -44,7 +44,7 @@ def names(answer):
 def test_a_session_is_opened_in_its_whole_shape(api, agent):
     answer = api.post("/sessions", {"group": ["write", "default"], "state": "analysis"})
     body = answer.json()
-    assert set(body) == SHAPE | {"warnings"}
+    assert set(body) == SHAPE | {"pins", "warnings"}
     assert (body["group"], body["state"]) == (["default", "write"], "analysis")
     assert (body["caller"], body["closed_at"], body["warnings"]) == (agent.slug, None, [])
     assert answer.headers["Location"] == f"/api/v1/sessions/{UUID(body['id'])}"
@@ -94,7 +94,7 @@ def test_odd_queries_are_no_fault_of_ours(api, query, code):
 
 def test_a_new_session_has_tools_and_no_past(api, workflow):
     body = api.get(f"/sessions/{opened(api)['id']}").json()
-    assert set(body) == SHAPE | {"tools", "transitions", "history"}
+    assert set(body) == SHAPE | {"pins", "tools", "transitions", "history"}
     assert (body["tools"], body["transitions"], body["history"]) == (["query"], [], [])
 
 

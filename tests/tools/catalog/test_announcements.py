@@ -141,6 +141,18 @@ def test_to_go_back_to_what_was_approved_needs_nobody(author, by):
     assert (back.status, back.digest) == ("approved", row.digest)
 
 
+def test_who_has_not_seen_a_rejection_does_not_undo_it(author, by):
+    row = author.says()
+    announcements.reject_service(row=row, digest=row.announced_digest, by=by)
+    with pytest.raises(Conflict) as caught:
+        announcements.approve_service(row=row, digest=row.announced_digest, by=by)
+    assert caught.value.code == "service_rejected"
+    row = announcements.approve_service(
+        row=row, digest=row.announced_digest, by=by, reconsider=True
+    )
+    assert row.status == "approved"
+
+
 def test_a_rejected_announcement_stays_so_and_closes_what_it_had(author, by, agent):
     row = lease(approved(author, by), 10)
     row = announcements.reject_service(row=row, digest=row.digest, by=by, reason="no")

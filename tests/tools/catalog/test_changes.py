@@ -22,7 +22,8 @@ def snapshot(organization):
 
 def authentic(place, version, **changes):
     facts = {
-        "organization": place.slug, "name": version.tool.name, "number": version.number,
+        "organization": place.slug, "tool": version.tool_id, "name": version.tool.name,
+        "number": version.number,
         "label": version.label, "definition": ToolDefinition(version.definition),
         "version_digest": version.digest, "origin": version.origin,
         "signature": version.signature, "key_id": version.key_id, "keys": keys_of(place.pk),
@@ -71,6 +72,17 @@ def test_a_patch_changes_one_field_in_any_dialect(admin_api, organization, chang
     after = {key: response.json()[key] for key in before}
     assert len([key for key in before if before[key] != after[key]]) in {1, 2}
     assert response.json()["version"] == label
+
+
+def test_after_the_greatest_label_that_may_be_asked_for_more_follow(admin_api, organization):
+    factories.tool(organization, version="999999999.0.0")
+    labels = [
+        admin_api.patch("/tools/echo", {"requires_confirmation": held}).json()["version"]
+        for held in (True, False, True)
+    ]
+    assert labels == ["1000000000.0.0", "1000000000.1.0", "1000000001.0.0"]
+    answer = admin_api.patch("/tools/echo", {"description": "x", "version": "1000000002.0.0"})
+    assert answer.json()["details"]["errors"][0]["field"] == "version"
 
 
 def test_a_version_may_be_named_once(organization):

@@ -265,7 +265,7 @@ def test_a_tools_list_is_imported_with_what_was_picked(organization, bring):
 
 @pytest.mark.parametrize("key", ["mcpServers", "servers"])
 def test_servers_of_desktop_clients_are_imported(organization, bring, key, settings):
-    settings.MCP_STDIO_ALLOWED = ["uvx"]
+    settings.MCP_STDIO_ALLOWED = factories.uvx_allowed()
     done = bring({key: {
         "time": {"command": "uvx", "args": ["mcp-server-time"], "env": {"TOKEN": "s3cret"}},
         "web": {"type": "http", "url": "https://web.example/mcp", "headers": {"X-Key": "s3cret"}},

@@ -11,10 +11,12 @@ from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
 from tools.catalog import keys, newest, verification
+from tools.catalog.exporting import exported
 from tools.catalog.registry import registry
 from tools.catalog.verified import INVALID, signed
 from tools.definitions import signing
 from tools.errors import Conflict, Refused
+from tools.management import config_items
 from tools.models import Organization, Origin, SigningKey, Tool, ToolVersion
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +74,8 @@ def test_what_the_installations_key_signed_stays_good(organization):
     version = factories.tool(organization).version
     own = keys.installation_key()
     said = catalog.statement_of(
-        organization=organization.slug, name="echo", number=1, label=version.label,
+        organization=organization.slug, tool=version.tool_id, name="echo",
+        number=1, label=version.label,
         version_digest=version.digest, origin=version.origin, early=True,
     )  # fmt: skip
     edit(version, key_id=own.key_id, signature=own.sign(said))
@@ -94,7 +97,8 @@ def test_what_a_distrusted_key_signed_is_refused_until_it_is_signed_again(organi
 def test_no_edit_of_its_row_makes_a_distrusted_key_good(organization):
     tool = factories.tool(organization)
     keys.distrust_key(organization=organization, key_id=tool.version.key_id, by=by(organization))
-    write("UPDATE tools_signingkey SET distrusted_at = NULL, retired_at = NULL")
+    own = "UPDATE tools_signingkey SET distrusted_at = NULL, retired_at = NULL "
+    write(f"{own} WHERE organization_id = %s", organization.pk)
     assert flaw(organization)
 
 
@@ -107,7 +111,8 @@ def test_who_writes_the_database_alone_makes_no_key(organization):
         voucher=own.sign({"a": 1}),
     )  # fmt: skip
     said = catalog.statement_of(
-        organization=organization.slug, name="echo", number=1, label=version.label,
+        organization=organization.slug, tool=version.tool_id, name="echo",
+        number=1, label=version.label,
         version_digest=version.digest, origin=version.origin,
     )  # fmt: skip
     edit(version, key_id=own.key_id, signature=own.sign(said))
@@ -145,6 +150,151 @@ def test_a_tool_that_was_rolled_back_is_found_until_an_operator_accepts_it(organ
     accepted = verification.accept_rollback(organization=organization, by=by(organization))
     assert accepted == ["echo"]
     assert not flaw(organization)
+
+
+def test_a_deleted_tool_lends_no_version_to_the_next_of_its_name(organization):
+    old = factories.tool(organization, description="As it was.")
+    catalog.delete_tool(tool=old, by=by(organization))
+    tool = factories.tool(organization)
+    write("UPDATE tools_toolversion SET number = 9, label = '9' WHERE id = %s", tool.version.pk)
+    write("UPDATE tools_toolversion SET tool_id = %s WHERE id = %s", tool.pk, old.version.pk)
+    write("UPDATE tools_tool SET version_id = %s WHERE id = %s", old.version.pk, tool.pk)
+    assert flaw(organization)
+
+
+def test_a_deleted_tool_does_not_come_back_by_an_edit(
+    organization, django_capture_on_commit_callbacks
+):
+    tool = factories.tool(organization)
+    with django_capture_on_commit_callbacks(execute=True):
+        catalog.delete_tool(tool=tool, by=by(organization))
+    assert verification.wrong_in(organization)[1] == []
+    write("UPDATE tools_tool SET deleted_at = NULL, status = 'active' WHERE id = %s", tool.pk)
+    assert flaw(organization)
+    assert verification.wrong_in(organization)[1][0].problem == "rolled_back"
+
+
+def test_a_key_that_is_made_while_a_catalog_is_read_is_known(organization):
+    tool = factories.tool(organization)
+    new = factories.definition(description="New.")
+    done = []
+
+    def meanwhile(execute, sql, params, many, context):
+        if 'FROM "tools_tool"' in sql and not done:
+            done.append(sql)
+            keys.rotate_key(organization=organization, by=by(organization))
+            catalog.update_tool(tool=tool, definition=new, by=by(organization))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(meanwhile):
+        found = snapshot(organization).tools["echo"]
+    assert done
+    assert (found.version, found.flaw) == ("1.0.1", "")
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**53), 1e16, 1e300, -0.0, 5e-324, 0.1])
+def test_every_number_is_still_what_was_signed_when_the_database_gives_it_back(
+    organization, number
+):
+    factories.tool(organization, metadata={"number": number})
+    assert not flaw(organization)
+
+
+def test_a_patch_takes_nothing_back_that_was_said_meanwhile(organization, admin_api):
+    tool = factories.tool(organization)
+    stricter = tool.version.definition | {"requires_confirmation": True}
+    done = []
+
+    def meanwhile(execute, sql, params, many, context):
+        if sql.startswith('UPDATE "tools_organization"') and not done:
+            done.append(sql)
+            catalog.update_tool(tool=tool, definition=stricter, by=by(organization))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(meanwhile):
+        answer = admin_api.patch("/tools/echo", {"description": "New."})
+    assert done and answer.status_code == 200
+    assert (answer.json()["description"], answer.json()["requires_confirmation"]) == ("New.", True)
+
+
+def test_an_edit_of_an_earlier_version_makes_nobody_answer_for_its_code(organization):
+    tool = factories.tool(organization, metadata={"origin": "agent"})
+    assert tool.version.origin == Origin.AGENT
+    first = tool.version
+    other = factories.definition(implementation={"source": "def main(p):\n    return 2\n"})
+    tool = catalog.update_tool(tool=tool, definition=other, by=by(organization))
+    edit(first, origin="person")
+    tool = catalog.update_tool(tool=tool, definition=factories.definition(), by=by(organization))
+    assert tool.version.origin == Origin.IMPORT
+
+
+def test_what_was_rolled_back_is_not_handed_on(organization):
+    tool = factories.tool(organization)
+    first = tool.version
+    new = factories.definition(description="New.")
+    catalog.update_tool(tool=tool, definition=new, by=by(organization))
+    seen(organization)
+    write("UPDATE tools_tool SET version_id = %s WHERE id = %s", first.pk, tool.pk)
+    assert exported(organization).left_out == ["echo"]
+    tool = catalog.find_tool(organization, "echo")
+    with pytest.raises(Conflict):
+        config_items.value_of(tool)
+
+
+@pytest.mark.parametrize("definition", ["[]", "null", '{"name": "echo"}'])
+def test_a_person_can_look_at_what_is_no_definition_any_more(
+    organization, admin_api, admin_client, definition
+):
+    version = factories.tool(organization).version
+    edit(version, definition=definition)
+    registry.forget()
+    found = admin_api.get("/tools/echo/versions").json()["results"]
+    assert found[0]["definition"] == json.loads(definition)
+    assert admin_api.get("/tools/echo").json()["authentic"] is False
+    for method, path, body in (
+        ("patch", "/tools/echo", {"description": "x"}),
+        ("put", "/tools/echo", factories.definition(description="x")),
+    ):
+        assert getattr(admin_api, method)(path, body).status_code == 409
+    assert admin_api.get("/tools/echo/difference?from=1.0.0").status_code == 200
+    assert admin_client.get("/editor/echo/").status_code == 409
+
+
+def test_a_rollback_is_not_signed_again_with_its_distrusted_key(organization):
+    tool = factories.tool(organization)
+    first = tool.version
+    keys.rotate_key(organization=organization, by=by(organization))
+    catalog.update_tool(
+        tool=tool, definition=factories.definition(description="New."), by=by(organization)
+    )
+    seen(organization)
+    keys.distrust_key(organization=organization, key_id=first.key_id, by=by(organization))
+    write("UPDATE tools_tool SET version_id = %s WHERE id = %s", first.pk, tool.pk)
+    with pytest.raises(Conflict):
+        verification.resign(tool=tool, by=by(organization))
+    verification.accept_rollback(organization=organization, by=by(organization))
+    verification.resign(tool=tool, by=by(organization))
+    assert not flaw(organization)
+
+
+def test_a_tool_with_another_ones_version_is_reported(organization):
+    tool, other = factories.tool(organization), factories.tool(organization, "other")
+    write("UPDATE tools_tool SET version_id = %s WHERE id = %s", other.version.pk, tool.pk)
+    assert [(one.tool, one.problem) for one in verification.wrong_in(organization)[1]] == [
+        ("echo", "altered")
+    ]
+    write("UPDATE tools_tool SET version_id = NULL WHERE id = %s", tool.pk)
+    assert [one.tool for one in verification.wrong_in(organization)[1]] == ["echo"]
+
+
+def test_distrust_is_noted_even_where_the_row_says_so_already(organization):
+    tool = factories.tool(organization)
+    said = "UPDATE tools_signingkey SET distrusted_at = now(), retired_at = now() "
+    write(f"{said} WHERE organization_id = %s", organization.pk)
+    keys.distrust_key(organization=organization, key_id=tool.version.key_id, by=by(organization))
+    own = "UPDATE tools_signingkey SET distrusted_at = NULL, retired_at = NULL "
+    write(f"{own} WHERE organization_id = %s", organization.pk)
+    assert flaw(organization)
 
 
 def test_nothing_is_built_on_what_nobody_wrote(organization):
@@ -217,8 +367,8 @@ def _resigned(dice, version, private):
     raw = version.definition | {"description": f"Other {dice.random()}"}
     digest = catalog.digest(raw)
     said = catalog.statement_of(
-        organization=version.tool.organization.slug, name="echo", number=version.number,
-        label=version.label, version_digest=digest, origin=version.origin,
+        organization=version.tool.organization.slug, tool=version.tool_id, name="echo",
+        number=version.number, label=version.label, version_digest=digest, origin=version.origin,
     )  # fmt: skip
     key_id = dice.choice([private.key_id, version.key_id])
     return {"definition": raw, "digest": digest, "signature": private.sign(said), "key_id": key_id}

@@ -10,44 +10,41 @@ from django.test.utils import CaptureQueriesContext
 from tests import factories
 from tests.factories import definition
 from tools.catalog import actions
+from tools.catalog.keys import current_key
 from tools.catalog.registry import registry
+from tools.catalog.versions import statement_of
 from tools.errors import Forbidden
-from tools.models import LicenseTier, Organization, Tool
+from tools.models import LicenseTier, Organization, Tool, ToolVersion
 from tools.policy import actions as policy
 
 
 def many_tools(organization, count):
-    """Copies of one signed row: only their number matters here."""
+    """Copies of one tool, each signed for itself: only their number matters here."""
     tool = factories.tool(organization, "original")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO tools_tool (id, organization_id, name, type, status, revision, created_at,
-                                    updated_at)
-            SELECT gen_random_uuid(), organization_id, 'copy-' || n, type, status, revision,
-                   created_at, updated_at
-            FROM tools_tool, generate_series(1, %s) n WHERE id = %s
-            """,
-            [count - 1, tool.pk],
+    version, key = tool.version, current_key(organization, factories.by(organization))
+    tools = [
+        Tool(organization=organization, name=f"copy-{n}", type=tool.type, revision=tool.revision)
+        for n in range(1, count)
+    ]
+    Tool.objects.bulk_create(tools)
+    for each in tools:
+        each.version = ToolVersion(
+            tool=each, number=1, label=version.label, definition=version.definition,
+            digest=version.digest, key_id=key.key_id, origin=version.origin, created_by="tests",
+        )  # fmt: skip
+        each.version.signature = key.sign(
+            statement_of(
+                organization=organization.slug,
+                tool=each.pk,
+                name=each.name,
+                number=1,
+                label=version.label,
+                version_digest=version.digest,
+                origin=version.origin,
+            )
         )
-        cursor.execute(
-            """
-            INSERT INTO tools_toolversion (id, tool_id, number, label, definition, digest, key_id,
-                                           signature, created_at, created_by)
-            SELECT gen_random_uuid(), t.id, 1, '1.0.0', v.definition, v.digest, v.key_id,
-                   v.signature, v.created_at, v.created_by
-            FROM tools_tool t, tools_toolversion v
-            WHERE t.organization_id = %s AND t.version_id IS NULL AND v.tool_id = %s
-            """,
-            [organization.pk, tool.pk],
-        )
-        cursor.execute(
-            """
-            UPDATE tools_tool t SET version_id = v.id FROM tools_toolversion v
-            WHERE v.tool_id = t.id AND t.organization_id = %s AND t.version_id IS NULL
-            """,
-            [organization.pk],
-        )
+    ToolVersion.objects.bulk_create([each.version for each in tools])
+    Tool.objects.bulk_update(tools, ["version"])
 
 
 def revision(organization):

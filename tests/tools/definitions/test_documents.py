@@ -60,6 +60,13 @@ def test_what_cannot_be_read_is_refused_with_its_line(text, line):
     assert complaint(text) == line
 
 
+def test_a_whole_number_as_a_key_is_its_text():
+    """OpenAPI documents name their answers so: 200, without quotes."""
+    assert values("200: a\n'201': b\n") == [{"200": "a", "201": "b"}]
+    for key in ("1.5", "true", "null", "~", "[1]"):
+        assert complaint(f"{key}: a\n") == 1
+
+
 def test_an_anchor_stands_for_a_bounded_amount():
     assert values("a: &a [1, 2]\nb: *a\n") == [{"a": [1, 2], "b": [1, 2]}]
     assert complaint(f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 50)}]\n") == 2

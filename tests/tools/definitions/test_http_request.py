@@ -29,7 +29,7 @@ def target(arguments, **implementation):
         ("a/b", "a%2Fb"),
         ("a\\b", "a%5Cb"),
         ("a?b#c", "a%3Fb%23c"),
-        ("%2e%2e", "%252e%252e"),
+        ("100%25", "100%2525"),
         ("@evil.example", "%40evil.example"),
         ("ü", "%C3%BC"),
         (7, "7"),
@@ -46,6 +46,7 @@ def test_a_value_in_the_path_is_one_segment(value, segment):
     "value",
     [
         *("", ".", "..", "../admin", "a/../b", "..\\x", "x/..", "..;v=1", ".. ", "．．", "。。/."),
+        *("%2e%2e", "a%2F..%2fb", "%252e%252E%252fx", ".%2e", "%2e.;x"),
         *("a\0", "a\r\nb", "\x7f", None, {"a": 1}, [[1]], []),
     ],
 )

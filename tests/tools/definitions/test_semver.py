@@ -67,7 +67,20 @@ def test_a_change_is_as_grave_as_it_is_for_callers(old, new, level):
 
 
 @pytest.mark.parametrize(
-    "label", ["1", "1.0", "01.0.0", "1.0.0-", "v1.0.0", "1.0.0 ", "", "1.0.0-a..b", "١.0.0"]
+    "label",
+    [
+        "1",
+        "1.0",
+        "01.0.0",
+        "1.0.0-",
+        "v1.0.0",
+        "1.0.0 ",
+        "",
+        "1.0.0-a..b",
+        "١.0.0",
+        "1.0.0-01",
+        "1.0.0+a..b",
+    ],
 )
 def test_what_is_no_semantic_version(label):
     assert parse(label) is None

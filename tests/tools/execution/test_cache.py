@@ -11,6 +11,8 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
+from tools.catalog import mcp_servers, services
+from tools.catalog.registry import registry
 from tools.execution import cache
 from tools.execution.pipeline import perform
 from tools.execution.reaper import reap
@@ -252,3 +254,38 @@ def _perform_all(identifiers):
     while left:
         left += perform(left.pop(0))
     connection.close()
+
+
+def key(agent, name):
+    """Of a call of the tool by the agent, as the organization's catalog has it now."""
+    caller = factories.caller(agent)
+    snapshot = registry.snapshot(caller.organization_id, fresh(agent.organization).revision)
+    return cache.key_of(snapshot.tool(name), snapshot, {"text": "x"}, caller)
+
+
+@pytest.mark.parametrize("scope", ["organization", "agent"])
+def test_who_is_called_with_the_callers_own_credentials_answers_each_caller(
+    agent, organization, scope
+):
+    by, other = factories.by(organization), factories.agent(organization, groups=["default"])
+    server = {"name": "far", "url": "https://mcp.example/", "credential_scope": scope}
+    mcp_servers.create_server(organization=organization, server=server, by=by)
+    definition = factories.definition("own", delivery="pure", cache_ttl="PT5M") | {
+        "type": "mcp-tool",
+        "implementation": {"server": "far", "tool": "own"},
+    }
+    catalog.register_tool(organization=organization, definition=definition, by=by)
+    assert key(agent, "own") == key(agent, "own")
+    assert (key(agent, "own") == key(other, "own")) == (scope == "organization")
+
+
+def test_a_service_that_is_told_who_asks_answers_each_caller(agent, organization):
+    by, other = factories.by(organization), factories.agent(organization, groups=["default"])
+    descriptor = {"id": "s", "request-queue": "q", "response-queue": "r"}
+    services.create_service(organization=organization, service=descriptor, by=by)
+    definition = factories.definition("hello", delivery="pure", cache_ttl="PT5M") | {
+        "type": "tool-service",
+        "implementation": {"service": "s", "config": {}},
+    }
+    catalog.register_tool(organization=organization, definition=definition, by=by)
+    assert key(agent, "hello") == key(agent, "hello") != key(other, "hello")

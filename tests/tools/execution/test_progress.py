@@ -45,3 +45,11 @@ def test_a_talkative_run_fills_no_table(running, monkeypatch):
         teller("x" * LONGEST)
     teller.flush()
     assert [len(one) for one in words(running)] == [LONGEST] * 3
+
+
+def test_what_nobody_will_read_is_not_kept_either(running, monkeypatch):
+    monkeypatch.setattr(progress, "MOST_EVENTS", 1)
+    teller = Teller(running.pk)
+    for _ in range(10):
+        teller("x" * LONGEST)
+    assert teller._waiting == ""

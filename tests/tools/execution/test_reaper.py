@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.database import no_evidence_for
+from tests.tools.database import no_evidence_for, overwrite
 from tests.tools.waiting import until
 from tools.execution import reaper
 from tools.models import Execution
@@ -135,6 +135,14 @@ def test_an_effect_nobody_knows_of_is_never_repeated(abandoned):
     execution = reaped(abandoned("external"))
     assert (execution.status, execution.error_code) == ("Failed", "OUTCOME_UNKNOWN")
     assert [event.type for event in execution.events.all()] == ["Failed"]
+
+
+@pytest.mark.parametrize("definition", [None, [], "x", {"delivery": ["pure"]}])
+def test_a_definition_that_was_tampered_with_keeps_no_call_for_ever(abandoned, definition):
+    execution = abandoned("pure")
+    overwrite(execution.tool_version, definition)
+    done = reaped(execution)
+    assert (done.status, done.error_code) == ("Failed", "OUTCOME_UNKNOWN")
 
 
 def test_a_worker_that_renews_its_lease_is_left_alone(abandoned):

@@ -113,3 +113,36 @@ def test_without_a_broker_nobody_is_taken_for_silent(organization, monkeypatch):
     services.ear.cache_clear()
     row.refresh_from_db()
     assert row.serving
+
+
+def served(organization, broker, name):
+    """The key of the leases of a service that was approved, and its row."""
+    broker.xadd(announcements(organization.slug), signed(document(organization, name)))
+    services.hear([organization])
+    row = ToolService.objects.get(organization=organization, name=name)
+    approve_service(row=row, digest=row.announced_digest, by=factories.by(organization))
+    return Queue(organization.slug, f"q-{name}").served, row
+
+
+@pytest.mark.parametrize("wrong", ["a text", "inf", 1e300, 10**17])
+def test_who_breaks_its_own_lease_ends_the_lease_of_nobody_else(organization, broker, wrong):
+    hostile = factories.organization("a-" + organization.slug[:20])
+    place, row = served(hostile, broker, "bad")
+    if wrong == "a text":
+        broker.set(place, wrong)
+    else:
+        broker.execute_command("ZADD", place, wrong, row.announced_digest)
+    place, row = served(organization, broker, "good")
+    broker.zadd(place, {row.announced_digest: 10**14})
+    services.note_leases()
+    row.refresh_from_db()
+    assert row.serving
+
+
+def test_an_announcement_longer_than_any_is_not_fetched_from_the_broker(organization, broker):
+    place = announcements(organization.slug)
+    broker.xadd(place, {"document": "x" * 2_000_000, "key": "k"})
+    (heard,) = services.ear().listen([organization.slug])[organization.slug]
+    assert (heard.document, heard.key) == ("", "")
+    services.hear([organization])
+    assert broker.xlen(place) == 0

@@ -87,7 +87,7 @@ def test_opening_and_closing_are_on_record(agent, organization):
     session_actions.close_session(caller=factories.caller(agent), session=session)
     made = records(organization, "SESSION.OPEN").get()
     assert (made.subject, made.actor) == (str(session.pk), agent.slug)
-    assert made.details == {"group": ["default"], "state": "analysis"}
+    assert made.details == {"group": ["default"], "state": "analysis", "pins": {}}
     assert records(organization, "SESSION.CLOSE").get().reason == "asked"
 
 

@@ -11,7 +11,7 @@ from tools.models import Tool
 
 @pytest.fixture(autouse=True)
 def _allowed(settings):
-    settings.MCP_STDIO_ALLOWED = ["uvx"]
+    settings.MCP_STDIO_ALLOWED = factories.uvx_allowed()
 
 
 def tool(name, **fields):

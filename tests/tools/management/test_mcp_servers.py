@@ -1,5 +1,7 @@
 import pytest
 
+from config.stdio import read_allowed
+from tests.stubs import stdio
 from tests.stubs.mcp import mcp_serving
 from tools.catalog.upstreams import hub
 from tools.models import McpServer, Tool
@@ -50,3 +52,24 @@ def test_a_server_that_does_not_answer_is_a_failure(typed, here):
 
 def test_a_server_nobody_registered_is_a_failure(typed, here):
     assert typed("mcp_servers", "refresh", "nobody", *here).code == 1
+
+
+def test_a_server_of_the_operators_list_is_started_listed_and_imported_from(
+    typed, organization, here, settings, crib
+):
+    settings.MCP_STDIO_ALLOWED = read_allowed(stdio.ALLOWED)
+    words = ("--command", "stub", "--arg", "2026-07-28", "--env", "KEY=sword")
+    assert typed("mcp_servers", "add", "near", *words, *here).code == 0
+    try:
+        said = typed("mcp_servers", "refresh", "near", *here)
+        assert said.out.strip().endswith("tools and speaks 2026-07-28.")
+        done = typed("mcp_servers", "import", "near", "--tool", "echo", *here, "--json")
+        assert done.json["items"][0]["result"] == "created"
+        assert "sword" not in typed("mcp_servers", *here, "--json").out
+    finally:
+        hub().forget(str(McpServer.objects.get(organization=organization).pk))
+
+
+def test_a_command_that_is_on_no_list_is_refused(typed, here):
+    done = typed("mcp_servers", "add", "near", "--command", "/bin/sh", *here)
+    assert done.code == 1 and "MCP_STDIO_ALLOWED" in done.err

@@ -277,6 +277,16 @@ def test_a_tool_that_fails_says_that_its_server_lives(modern, talk):
     assert one.call().output == "{}"
 
 
+def test_who_asks_too_often_stops_nobody_else(modern, talk):
+    one = talk(modern)
+    modern.instead["tools/call"] = Reply(429)
+    for _ in range(6):
+        with pytest.raises(NeverBegan, match="429"):
+            one.call()
+    modern.instead.clear()
+    assert one.call().output == "{}"
+
+
 def _notification(method, params):
     return {"jsonrpc": "2.0", "method": method, "params": params}
 

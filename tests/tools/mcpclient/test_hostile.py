@@ -1,13 +1,19 @@
 """Servers that mean harm: all that is read of them is bounded, and the worker goes on."""
 
+import asyncio
 import itertools
+import queue
+from concurrent.futures import Future
 
 import pytest
 
 from tests.stubs.mcp import Tool, as_json, streamed, text
 from tests.stubs.web import Raw, Reply, endless
 from tools.mcpclient.errors import Lost, NotAllowed, Unusable, UpstreamFailure
-from tools.mcpclient.hub import Stopped
+from tools.mcpclient.hub import Stopped, _Watch
+from tools.mcpclient.listing import LONGEST_LIST, LONGEST_TOOL
+from tools.mcpclient.loop import Loop
+from tools.mcpclient.messages import LONG, Request, parsed_aside
 
 JSON = [("Content-Type", "application/json")]
 STREAM = [("Content-Type", "text/event-stream")]
@@ -144,3 +150,52 @@ def test_an_endless_answer_to_the_first_question_ends(modern, talk):
     modern.instead["initialize"] = endless(b" " * 65536)
     with pytest.raises(UpstreamFailure):
         talk(modern).call()
+
+
+def test_a_tool_larger_than_any_that_could_be_imported_is_not_listed(modern, talk):
+    modern.tools["big"] = Tool(more={"annotations": {"x": "y" * LONGEST_TOOL}})
+    with pytest.raises(Unusable, match="a tool of more than"):
+        talk(modern).tools()
+
+
+def test_all_pages_together_are_bounded(modern, talk):
+    modern.page_size = 1
+    most = LONGEST_LIST // 400_000 + 2
+    modern.tools = {
+        f"t{at}": Tool(more={"annotations": {"x": "y" * 400_000}}) for at in range(most)
+    }
+    with pytest.raises(Unusable, match="tools of more than"):
+        talk(modern).tools()
+
+
+def test_while_a_long_message_is_read_others_have_their_turn():
+    raw = b'{"jsonrpc":"2.0","a":[' + b"[[]]," * 100_000 + b"[]]}"
+    assert len(raw) > LONG
+
+    async def turns():
+        count, reading = 0, asyncio.ensure_future(parsed_aside(raw))
+        while not reading.done():
+            count += 1
+            await asyncio.sleep(0)
+        await reading
+        return count
+
+    loop = Loop()
+    try:
+        assert loop.submit(turns()).result(30) > 10
+    finally:
+        loop.close()
+
+
+def test_who_talks_faster_than_is_passed_on_does_not_keep_a_call_from_its_end():
+    words, told = queue.Queue(), []
+    words.put("x")
+
+    def tell(word):
+        told.append(word)
+        assert len(told) < 1_000
+        words.put(word)
+
+    watch = _Watch(Request("tools/call"), 0.1, words=words, tell=tell)
+    with pytest.raises(Stopped):
+        watch.result(Future())

@@ -132,3 +132,9 @@ def test_what_is_quoted_is_bounded_and_plain():
     assert quoted("a\x1b[31m\u202e") == "a\ufffd[31m\ufffd"
     assert len(quoted("x" * 10_000)) < 2_100
     assert quoted({"a": 1}) == ""
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**53), -0.0, 1e308])
+def test_a_digest_is_of_any_number_that_a_server_may_send(number):
+    schema = {"type": "object", "properties": {"a": {"maximum": number}}}
+    assert read_tool({"name": "t", "inputSchema": schema}).digest

@@ -168,3 +168,11 @@ def test_a_message_that_cannot_be_read_ends_the_stream(one, server):
     server._result = lambda message: server.streams[-1].put(b"data: {\n\n")
     with pytest.raises(Unusable):
         one.call()
+
+
+@pytest.mark.parametrize("number", [[], {}, None, True, 1.0, "1", 99])
+def test_an_answer_to_nothing_that_was_asked_ends_nothing(one, server, number):
+    one.tools()
+    server.say({"jsonrpc": "2.0", "id": number, "result": {}})
+    assert one.call().output == "hello"
+    assert len(server.streams) == 1

@@ -244,16 +244,32 @@ def counts(results):
     return {code: results.count(code) for code in set(results)}
 
 
+@pytest.fixture
+def tier_of(committed):
+    """Makes a tier with so many custom tools. It goes with the test; its organizations stay."""
+    made = []
+
+    def make(limit):
+        name, rank = f"tier-{uuid4().hex[:12]}", 30_000 - uuid4().int % 20_000
+        made.append(LicenseTier.objects.create(name=name, rank=rank, max_custom_tools=limit))
+        return made[-1]
+
+    yield make
+    for one in made:
+        Organization.objects.filter(tier=one).update(tier=tier("Enterprise"))
+        one.delete()
+
+
 def test_64_at_once_register_exactly_as_many_tools_as_the_licence_allows(place):
     results = at_once(lambda number: attempt(lambda: factories.tool(place, f"t{number}")), 64)
     assert counts(results) == {"ok": 10, "license_tool_limit": 54}
     assert seats.seated(place.pk).count() == 10
 
 
-def test_at_once_enabled_and_registered_stay_within_the_limit(place):
+def test_at_once_enabled_and_registered_stay_within_the_limit(place, tier_of):
     tools(place, 10)
     move(place, "Core")
-    policy.set_tier(organization=place, tier=_tier_of(5), by=factories.by(place))
+    policy.set_tier(organization=place, tier=tier_of(5), by=factories.by(place))
     disabled = [*Tool.objects.custom().filter(organization=place, status="disabled")]
     Tool.objects.custom().filter(organization=place, status="active").update(
         status="disabled", deleted_at=timezone.now()
@@ -271,15 +287,9 @@ def test_at_once_enabled_and_registered_stay_within_the_limit(place):
     assert seats.seated(place.pk).count() == 5 and "license_tool_limit" in results
 
 
-def _tier_of(limit):
-    name = f"tier-{uuid4().hex[:12]}"
-    rank = 30_000 - uuid4().int % 20_000
-    return LicenseTier.objects.create(name=name, rank=rank, max_custom_tools=limit)
-
-
-def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(committed):
+def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
     """Whichever comes first, nobody is left with what the tier no longer includes."""
-    shrinking = _tier_of(5)
+    shrinking = tier_of(5)
     places = [factories.organization(f"seats-{uuid4().hex[:12]}") for _ in range(6)]
     for each in places:
         tools(each, 5)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests import factories
+from tests.api import Api
 from tests.tools.database import tamper
 from tools.catalog import actions as catalog
 from tools.catalog import keys
@@ -88,6 +89,31 @@ def test_no_session_goes_back_to_a_version_that_asks_less(agent, organization, e
         session_actions.open_session(
             caller=factories.caller(agent), group=None, state=None, pins={"echo": "1.0.0"}
         )
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"requires_confirmation": True},
+        {"rate_limit_per_minute": 3},
+        {"delivery": "idempotent"},
+        {"output_schema": {"type": "object", "properties": {"text": {"x-sensitive": True}}}},
+        {"cost_per_invocation": "0.5"},
+    ],
+)
+def test_who_may_not_change_tools_pins_no_agent_to_a_version_that_asks_less(
+    agent, organization, echo, terms
+):
+    wanted = echo.version.definition | terms
+    catalog.update_tool(tool=echo, definition=wanted, by=factories.by(organization))
+    person = factories.person(organization)
+    factories.permit(person, "change_agent", "view_agent")
+    api = Api(factories.token(person, scopes=["read", "manage"]))
+    answer = api.patch(f"/agents/{agent.slug}", {"pins": {"echo": "2.0.0"}})
+    assert (answer.status_code, answer.json()["code"]) == (403, "pin_not_allowed")
+    factories.permit(person, "change_tool")
+    answer = api.patch(f"/agents/{agent.slug}", {"pins": {"echo": "2.0.0"}})
+    assert answer.json()["pins"] == {"echo": "2.0.0"}
 
 
 def test_pins_are_shown_back(agent, admin_api, echo):

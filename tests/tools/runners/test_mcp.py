@@ -1,5 +1,6 @@
 """Tools of MCP servers through the whole road, against stub servers over real HTTP."""
 
+import random
 import threading
 
 import pytest
@@ -8,14 +9,16 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.stubs.mcp import mcp_serving, text
+from tests.stubs.mcp import Error, mcp_serving, text
 from tests.stubs.web import Held, Raw, Reply
 from tests.tools.waiting import until
-from tools.catalog import mcp_import, mcp_servers
+from tools.catalog import drift, mcp_import, mcp_servers
 from tools.catalog.actions import register_tool
-from tools.catalog.upstreams import hub
+from tools.catalog.upstreams import endpoint_of, hub
+from tools.errors import Unavailable
 from tools.execution.pipeline import perform
-from tools.models import Execution, McpServer
+from tools.mcpclient.errors import Changed
+from tools.models import Execution, McpServer, OnDrift
 from tools.models import Tool as ToolRow
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -167,13 +170,19 @@ def test_a_changed_tool_that_was_looked_at_and_imported_again_is_called(agent, s
 
 
 def test_where_policy_says_so_the_approved_version_goes_on(agent, server, stub):
-    tool = imported(server)
     by = factories.by(server.organization)
     mcp_servers.change_server(row=server, changes={"on_drift": "serve"}, by=by)
+    tool = imported(server)
     stub.tools["echo"].description = "Other."
+    assert called(agent).status == "Success"
     assert called(agent).status == "Success"
     tool.refresh_from_db()
     assert tool.status == "active"
+    change = tool.upstream_changes.get()
+    assert (change.decision, change.seen["description"]) == ("open", "Other.")
+    drift.set_on_drift(tool=tool, policy=OnDrift.REFUSE, by=by)
+    tool.refresh_from_db()
+    assert tool.status == "quarantined"
 
 
 def test_a_list_of_ones_own_that_differs_refuses_that_call_alone(agent, server, stub):
@@ -269,6 +278,103 @@ def test_a_server_that_dies_is_shown_as_dead_and_since_when(agent, server, stub)
     assert "503" in row.last_error
 
 
+SECRET = "swordfish-and-more"
+
+
+@pytest.fixture
+def told(server):
+    """The server, which is called with a secret from now on."""
+    by = factories.by(server.organization)
+    changes = {"headers": {"Authorization": f"Bearer {SECRET}"}}
+    return mcp_servers.change_server(row=server, changes=changes, by=by)
+
+
+def _progress(message):
+    token = message["params"]["_meta"]["progressToken"]
+    params = {"progressToken": token, "progress": 1, "message": f"with {SECRET}"}
+    return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        lambda given: text(f"you sent Bearer {SECRET}"),
+        lambda given: text("", structuredContent={SECRET: [SECRET.encode().hex()]}),
+        lambda given: text(f"no: {SECRET}", isError=True),
+        lambda given: text("x" * 1_990 + SECRET, isError=True),
+        lambda given: (_ for _ in ()).throw(Error(-1, f"no: {SECRET}")),
+        lambda given: (_ for _ in ()).throw(Error(-1, "x" * 1_990 + SECRET)),
+    ],
+    ids=["text", "structured", "failed", "failed-and-cut", "error", "error-and-cut"],
+)
+def test_what_a_server_is_called_with_is_shown_to_nobody(agent, told, stub, does):
+    imported(told)
+    stub.tools["echo"].does = does
+    stub.before = lambda message: [_progress(message)]
+    done = called(agent)
+    events = list(done.events.values_list("message", flat=True))
+    shown = str([done.output, done.observation, done.error_message, done.error_details, events])
+    records = AuditRecord.objects.filter(execution_id=done.pk).values_list("details", "reason")
+    assert SECRET[:8] not in shown + str(list(records))
+    assert SECRET.encode().hex() not in shown
+
+
+def test_a_list_that_repeats_a_credential_is_not_kept(told, stub):
+    stub.tools["echo"].description = f"Called with {SECRET}."
+    with pytest.raises(Unavailable, match="repeats a credential"):
+        mcp_import.refresh(row=told, by=factories.by(told.organization))
+    assert McpServer.objects.get(pk=told.pk).snapshot is None
+
+
+def test_no_more_is_returned_than_the_tool_may(agent, server, stub):
+    imported(server, constraints={"max_output_size": 1_000})
+    stub.tools["echo"].does = lambda given: text("x" * 1_001)
+    done = called(agent)
+    assert (done.status, done.error_code, done.output) == ("Failed", "OUTPUT_LIMIT", None)
+
+
 def _performed(pk):
     perform(pk)
     connection.close()
+
+
+def _mutated(tool, chance):
+    """One thing of what the server lists of the tool, changed however little."""
+    text, number = chance.choice("абв \u200b.éA0日"), chance.randrange(10**6)
+    at = chance.randrange(len(tool.description) + 1)
+    ways = {
+        "description": lambda: tool.description[:at] + text + tool.description[at:],
+        "input_schema": lambda: {"type": "object", "properties": {f"p{number}": {"enum": [text]}}},
+        "more": lambda: chance.choice(
+            [
+                {"title": f"{text}{number}"},
+                {"annotations": {"readOnlyHint": True, "title": str(number)}},
+                {"outputSchema": {"type": "object", "title": f"{text}{number}"}},
+            ]
+        ),
+    }
+    field = chance.choice(sorted(ways))
+    return field, ways[field]()
+
+
+def test_no_mutation_of_a_server_reaches_a_call(server, stub):
+    """By default: nothing is set that says how often to look."""
+    chance = random.Random(20260728)
+    row = mcp_servers.create_server(
+        organization=server.organization,
+        server={"name": "plain", "url": stub.url},
+        by=factories.by(server.organization),
+    )
+    endpoint = endpoint_of(mcp_import.of_row(row))
+    approved = hub().tools(endpoint, 30).tools["echo"].digest
+    tool = stub.tools["echo"]
+    for _ in range(500):
+        field, value = _mutated(tool, chance)
+        before = getattr(tool, field)
+        setattr(tool, field, value)
+        with pytest.raises(Changed):
+            hub().call(endpoint, "echo", {}, timeout_s=30, pin=approved)
+        setattr(tool, field, before)
+    assert not stub.asked("tools/call")
+    hub().call(endpoint, "echo", {}, timeout_s=30, pin=approved)
+    hub().forget(str(row.pk))

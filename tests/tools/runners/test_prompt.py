@@ -252,6 +252,15 @@ def test_a_call_holds_its_worst_case_and_costs_what_was_counted(agent, priced, m
     assert allowing.standing(agent) == [(20, 0)]
 
 
+def test_a_model_without_a_price_is_not_asked_where_models_have_prices(
+    agent, organization, priced, model
+):
+    tool(organization, "dear", implementation=IMPLEMENTATION | {"model": "huge"})
+    done = called(agent, "dear")
+    assert (done.status, done.error_code, done.cost) == ("Failed", "MODEL_NOT_PRICED", 0)
+    assert model.questions == []
+
+
 def test_what_does_not_fit_in_the_worst_case_is_not_asked(agent, priced, model):
     allowing.bound(agent, budget=allowing.budget(WORST - 1))
     with pytest.raises(QuotaExceeded):
@@ -267,7 +276,7 @@ def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced,
 
 
 @pytest.mark.parametrize(
-    "tokens", [None, (-1, 5), ("many", 1), (True, 1), (10**15, 1)], ids=range(5)
+    "tokens", [None, (-1, 5), ("many", 1), (True, 1), (10**15, 1), (0, 1), (1, 0)], ids=range(7)
 )
 def test_an_answer_nobody_counted_costs_what_was_held(agent, priced, model, tokens):
     allowing.bound(agent, budget=allowing.budget(WORST))

@@ -10,6 +10,7 @@ from tests.tools.toolservices import services
 from tests.tools.waiting import until
 from toolcrib_service import serve
 from toolcrib_service.wire import GROUP, Queue, Request, Response
+from tools.toolservices.bounded import MOST_BYTES
 from tools.toolservices.client import Asked, Client
 from tools.toolservices.endings import Cancelled, Failed, Lost, NotAnswered, NotBegun, TimedOut
 
@@ -261,6 +262,30 @@ def test_a_late_answer_finds_no_stream(hand, asking):
 def test_what_cannot_be_read_fails_the_call(hand, asking, body):
     call = asking()
     hand.say(hand.take(), 1, body=body)
+    ending = call.end()
+    assert isinstance(ending, Failed)
+    assert ending.code == "SERVICE_ANSWER_INVALID"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"body": "x" * (MOST_BYTES + 1)}, {f"f{at}": "" for at in range(MOST_BYTES // 100)}],
+    ids=["one-text", "many-fields"],
+)
+def test_more_than_any_answer_is_not_even_taken_in(hand, asking, fields):
+    call = asking()
+    hand.say(hand.take(), 1, **fields)
+    ending = call.end()
+    assert isinstance(ending, Failed)
+    assert ending.code == "SERVICE_ANSWER_INVALID"
+
+
+def test_answers_that_say_nothing_at_length_fail_the_call(hand, asking):
+    call = asking()
+    request = hand.take()
+    said = json.dumps({"response": "", "beside": "x" * 900_000})
+    for n in range(1, 10):
+        hand.say(request, n, body=said)
     ending = call.end()
     assert isinstance(ending, Failed)
     assert ending.code == "SERVICE_ANSWER_INVALID"

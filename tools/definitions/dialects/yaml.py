@@ -145,6 +145,8 @@ def _mapping(reading: _Reading, path: Path) -> dict[str, Any]:
 
 def _key(event: Event) -> str:
     key = _scalar(event) if isinstance(event, ScalarEvent) else None
+    if isinstance(event, ScalarEvent) and type(key) is int and str(key) == event.value:
+        return event.value  # such as the 200 of an OpenAPI document, which JSON has in quotes
     if not isinstance(key, str):
         raise BadYaml("has a key that is not a text", _line(event))
     if key == "<<":

@@ -10,6 +10,7 @@ from tools.definitions import strict_json
 
 MOST_OPERATIONS = 1_000
 MOST_HOPS = 20
+MOST_PARTS = 300_000  # of schemas and parameters, each counted wherever it is referred to
 VERSIONS = ("3.0", "3.1")
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 
@@ -56,6 +57,15 @@ class Document:
             raise BadDocument("Only OpenAPI 3.0 and 3.1 are read; see the field openapi.")
         self.legacy = version.startswith("3.0")
         self.title = text_in(object_in(self.raw, "info"), "title")[:200]
+        self._parts_left = MOST_PARTS
+
+    def count(self) -> None:
+        """One more part was read: a small document can refer to itself a great many times."""
+        self._parts_left -= 1
+        if self._parts_left < 0:
+            raise BadDocument(
+                f"The operations refer to more than {MOST_PARTS} parts of schemas; pick fewer."
+            )
 
     def operations(self) -> list[Operation]:
         found = list(self._operations())

@@ -65,12 +65,13 @@ def drafts(
     """
     document = Document(raw)
     operations = document.operations()
-    wanted = [one for one in operations if _picked(one, pick)]
+    chosen = frozenset(pick)
+    wanted = [one for one in operations if _picked(one, chosen)]
     made = [_draft(document, one, server, group, credentials or {}) for one in wanted]
     return [*_told_apart(made), *_missing(operations, pick)]
 
 
-def _picked(operation: Operation, pick: Sequence[str]) -> bool:
+def _picked(operation: Operation, pick: frozenset[str]) -> bool:
     if pick:
         return operation.key in pick or (operation.id != "" and operation.id in pick)
     return operation.own.get("deprecated") is not True

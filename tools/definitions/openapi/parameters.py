@@ -22,6 +22,7 @@ from tools.definitions.openapi.schemas import LONGEST_DESCRIPTION, Schemas, plai
 
 STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
 SEPARATORS = {"form": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
+MOST_ARGUMENTS = 200
 FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(r"application/(?:[\w.-]+\+)?json")
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -67,7 +68,9 @@ class Told:
     form: dict[str, Any] | None = None
 
     def add(self, wished: str, schema: Any, *, required: bool) -> str:
-        """The name the argument has."""
+        """The name the argument has. Raises `Flaw`."""
+        if len(self.properties) >= MOST_ARGUMENTS:
+            raise Flaw(f"it takes more than {MOST_ARGUMENTS} arguments")
         name = self._free(plain_name(wished))
         self.properties[name] = schema
         if required:
@@ -103,7 +106,11 @@ def _parameters(document: Document, operation: Operation) -> list[Parameter]:
     """Those of the operation stand before those of its path."""
     found: dict[tuple[str, str], Parameter] = {}
     for owner in (operation.shared, operation.own):
-        for given in list_in(owner, "parameters"):
+        listed = list_in(owner, "parameters")
+        if len(listed) > MOST_ARGUMENTS:
+            raise Flaw(f"it takes more than {MOST_ARGUMENTS} parameters")
+        for given in listed:
+            document.count()
             raw = document.resolved(given)
             place, name = text_in(raw, "in"), text_in(raw, "name")
             if place not in STYLES or not name:

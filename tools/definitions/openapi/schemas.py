@@ -10,6 +10,7 @@ from typing import Any, Literal
 from tools.definitions.openapi.document import Document, Flaw, names_in
 
 MOST_DEFINITIONS = 200
+MOST_PARTS = 20_000  # of one tool's schema: no definition is as large
 LONGEST_DESCRIPTION = 1_000
 type Schema = dict[str, Any] | bool
 type Direction = Literal["request", "response"]
@@ -40,9 +41,11 @@ class Schemas:
         self._hidden = "readOnly" if direction == "request" else "writeOnly"
         self._names: dict[str, str] = {}
         self._pending: list[tuple[str, Any]] = []
+        self._parts = 0
 
     def read(self, raw: Any) -> Schema:
         """Raises `Flaw`. Not deeper than the document, whose depth is bounded."""
+        self._count()
         if isinstance(raw, bool):
             return raw
         if not isinstance(raw, dict):
@@ -64,6 +67,12 @@ class Schemas:
         if not self.definitions or isinstance(schema, bool):
             return schema
         return {**schema, "$defs": self.definitions}
+
+    def _count(self) -> None:
+        self._document.count()
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise Flaw(f"its schemas have more than {MOST_PARTS} parts")
 
     def _reference(self, reference: Any) -> str:
         target = self._document.at(reference)

@@ -54,7 +54,7 @@ class Command(ToolcribCommand):
         self.answer(options, execution_shape(execution), _shown(execution))
         if execution.status == Status.SUCCESS:
             return DONE
-        self.stderr.write(_complaint(execution))
+        text.show(self.stderr, _complaint(execution))
         return FAILED
 
 

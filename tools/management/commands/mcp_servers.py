@@ -35,7 +35,16 @@ class Command(ToolcribCommand):
         )  # fmt: skip
         parser.add_argument("--url", default="", metavar="URL")
         parser.add_argument("--transport", choices=Transport.values, default=None)
-        parser.add_argument("--command", default="", metavar="COMMAND", help="of a stdio server")
+        parser.add_argument(
+            "--command",
+            default="",
+            metavar="NAME",
+            help="of a stdio server, as the operator's list has it",
+        )
+        parser.add_argument(
+            "--env", action="append", type=header, default=[], metavar="NAME=VALUE",
+            help="of a stdio server; VALUE may be env:VARIABLE or file:/path as well",
+        )  # fmt: skip
         parser.add_argument(
             "--arg", action="append", default=[], metavar="A", help="of the command"
         )
@@ -72,10 +81,11 @@ class Command(ToolcribCommand):
         written = {
             "name": options["name"],
             "url": options["url"],
-            "transport": options["transport"] or Transport.STREAMABLE_HTTP,
+            "transport": options["transport"] or _transport(options),
             "command": options["command"],
             "args": options["arg"],
             "headers": dict(options["header"]),
+            "env": dict(options["env"]),
             "group": options["group"],
         }
         row = servers.create_server(
@@ -115,6 +125,10 @@ class Command(ToolcribCommand):
         servers.delete_server(row=row, by=operator(row.organization.slug))
         self.answer(options, {"name": row.name}, f"{row.name} is gone.")
         return DONE
+
+
+def _transport(options: dict[str, Any]) -> Transport:
+    return Transport.STDIO if options["command"] else Transport.STREAMABLE_HTTP
 
 
 def _named(entry: dict[str, Any]) -> str:

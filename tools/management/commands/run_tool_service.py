@@ -16,6 +16,7 @@ from tools.errors import Malformed, Unavailable
 from tools.management.agents import find_organization
 from tools.management.command import ToolcribCommand
 from tools.models import ToolService
+from tools.toolservices.broker import broker_of
 
 
 class Command(ToolcribCommand):
@@ -32,13 +33,18 @@ class Command(ToolcribCommand):
             return keep([sys.executable, *sys.argv, "--processes=1"], options["processes"])
         sys.path.insert(0, os.getcwd())
         service = _service(options)
+        broker = broker_of(settings.TOOL_SERVICE_BROKERS, options["organization"], service.id)
+        if broker and options["announce"]:
+            raise Malformed("Only at our own broker do services announce themselves.")
         key = options["key"] or Path(settings.DATA_DIR) / f"service-{service.id}.key"
         self.answer(options, service.descriptor(), f"{service.id} listens; Ctrl-C ends it.")
         try:
             return run(
-                service, settings.REDIS_URL, organization=options["organization"],
+                service, broker.url if broker else settings.REDIS_URL,
+                organization=options["organization"],
                 concurrency=options["concurrency"], lease_s=options["lease"],
                 grace_s=options["grace"], announce_with=key if options["announce"] else None,
+                options=broker.options if broker else None,
             )  # fmt: skip
         except redis.RedisError:
             raise Unavailable("The broker does not answer.") from None

@@ -6,11 +6,11 @@ from django.core.management.base import CommandParser
 
 from tools.catalog.actions import amended
 from tools.catalog.importing import import_items
-from tools.catalog.verified import INVALID, verifies
+from tools.catalog.verified import check_current
 from tools.definitions.descriptors import FLAT
 from tools.definitions.dialects.items import Item, Kind
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
-from tools.errors import Conflict, InvalidDefinition
+from tools.errors import InvalidDefinition
 from tools.management import agents, arguments
 from tools.management.command import ToolcribCommand, operator
 from tools.management.importing import report
@@ -103,9 +103,7 @@ def _current(organization: Organization, name: str) -> dict[str, Any]:
     tool = rows.filter(organization=organization, name=name).first()
     if tool is None or tool.version is None:
         return {}
-    if not verifies(tool, tool.version):
-        message = f"The stored version of {name} is not what was signed; nothing builds on it."
-        raise Conflict(message, code=INVALID)
+    check_current(tool)
     definition: dict[str, Any] = tool.version.definition
     return definition
 

@@ -331,3 +331,32 @@ def test_no_odd_document_is_an_accident(document):
             drafts(copy)
         except BadDocument:
             continue
+
+
+def test_a_schema_that_many_operations_are_told_is_not_read_without_end():
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(9_000)}}
+    body = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/B"}}}}
+    operation = {"requestBody": body, "responses": {}}
+    item = {"post": operation, "put": operation, "patch": operation}
+    paths = {f"/a{number}": {"$ref": "#/components/pathItems/P"} for number in range(50)}
+    with pytest.raises(BadDocument, match="pick fewer"):
+        drafts(_of(paths, schemas={"B": schema}, pathItems={"P": item}))
+
+
+def test_an_operation_with_more_than_a_tool_can_have_is_refused_alone():
+    many = [_parameter(number) for number in range(201)]
+    assert "parameters" in flaw(_of({"/a": {"get": {"parameters": many, "responses": {}}}}))
+    schema = {"type": "object", "properties": {f"p!{n}": {"type": "string"} for n in range(201)}}
+    body = {"content": {"application/x-www-form-urlencoded": {"schema": schema}}}
+    said = flaw(_of({"/a": {"post": {"requestBody": body, "responses": {}}}}))
+    assert "more than 200 arguments" in said
+
+
+def _parameter(number):
+    return {"in": "query", "name": f"p{number}", "schema": {"type": "string"}}
+
+
+def _of(paths, **components):
+    info, servers = {"title": "t", "version": "1"}, [{"url": "https://api.example"}]
+    said = {"openapi": "3.1.0", "info": info, "servers": servers}
+    return said | {"paths": paths, "components": components}

@@ -15,7 +15,7 @@ ALLOW = "DROP TRIGGER content_schema_version_never_changes ON tools_contentschem
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tools", "0016_signing_keys_and_pins"),
+        ("tools", "0018_check_before_every_call"),
     ]
 
     operations = [

@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from tools.runners.masking import MASK, Mask
+from tools.catalog.masking import MASK, Mask
 
 SECRET = 'Bearer t0ken/of+"mine"&100% <x>'
 PART = SECRET.removeprefix("Bearer ")

@@ -1,7 +1,7 @@
 """What a credential looks like when somebody sends it back, and the same text without it.
 
-A host may answer with the request it got. What the broker added to that request is not for who
-asked: it is taken out, as it was sent and in the forms programs commonly write texts in.
+A host may answer with the request it got. What was added to that request is not for who asked: it
+is taken out, as it was sent and in the forms programs commonly write texts in.
 """
 
 import base64
@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 MASK = "[credential]"
+CUT = "…"
 SHORTEST_PART = 6  # of a value; a shorter word stands in too many innocent texts
 _SPARE = 3  # characters of base64 around a text that depend on what stands beside it
 
@@ -31,6 +32,11 @@ class Mask:
     def text(self, text: str) -> str:
         return self._pattern.sub(MASK, text) if self._pattern else text
 
+    def quotation(self, text: str) -> str:
+        """Of a text that was cut where it ends with an ellipsis: there may be half of one."""
+        cut = self.longest and text.endswith(CUT)
+        return self.text(text[: max(0, len(text) - 1 - self.longest)] + CUT if cut else text)
+
     def value(self, value: Any) -> Any:
         """A JSON value with every text in it masked, keys too; a number that shows one is none."""
         if self._pattern is None or value is None or isinstance(value, bool):
@@ -42,6 +48,11 @@ class Mask:
         if isinstance(value, str):
             return self.text(value)
         return MASK if self._pattern.search(json.dumps(value)) else value
+
+
+def of_values(values: Iterable[str]) -> Mask:
+    """Of values of which some may be no secrets: what is very short is none."""
+    return Mask(value for value in values if len(value) >= SHORTEST_PART)
 
 
 def _parts(value: str) -> Iterator[str]:

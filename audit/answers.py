@@ -1,0 +1,15 @@
+"""JSON for whoever asked over HTTP."""
+
+import json
+from typing import Any
+
+import orjson
+
+
+def written(data: Any) -> bytes:
+    """Whatever the database can give back: it keeps 1e22 as a whole number, and orjson writes none
+    beyond 64 bits."""
+    try:
+        return orjson.dumps(data, default=str)
+    except orjson.JSONEncodeError:
+        return json.dumps(data, default=str).encode()

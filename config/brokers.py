@@ -1,0 +1,55 @@
+"""Tool services that are on another broker than this installation's, by the operator's word.
+
+Nobody else names one: what an organization writes never makes us connect anywhere.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from config.env import BadSetting, env_text
+from tools.toolservices.broker import Broker
+
+_NAME = re.compile(r"(?:[a-z0-9-]{1,63}/)?[^/\s]{1,200}")
+_URL = re.compile(r"[a-z][a-z0-9+]{0,30}://.{0,2000}")
+
+
+def env_brokers(name: str) -> dict[str, Broker]:
+    """By `service` or `organization/service`. JSON, or the path of a file with JSON or YAML."""
+    given = env_text(name).strip()
+    if not given:
+        return {}
+    try:
+        raw = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
+        return read_brokers(yaml.safe_load(raw) if raw is not given else json.loads(raw))
+    except OSError as error:
+        raise BadSetting(f"{name} names a file that cannot be read: {error.strerror}.") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise BadSetting(f"{name} is not as it should be: {_plain(error)}") from None
+
+
+def read_brokers(raw: Any) -> dict[str, Broker]:
+    """Raises ValueError, which repeats no address: there are passwords in them."""
+    if not isinstance(raw, dict):
+        raise ValueError("it must be an object of services and their brokers")
+    return {name: _read(name, one) for name, one in raw.items()}
+
+
+def _read(name: Any, raw: Any) -> Broker:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError("a service is named as service or organization/service")
+    said = {"url": raw} if isinstance(raw, str) else raw
+    if not isinstance(said, dict) or set(said) - {"url", "options"}:
+        raise ValueError(f"{name} must be a URL, or an object of url and options")
+    url, options = said.get("url"), said.get("options", {})
+    if not isinstance(url, str) or not _URL.fullmatch(url) or not isinstance(options, dict):
+        raise ValueError(f"{name} needs a url such as amqps://…, and options that are an object")
+    return Broker(url, options)
+
+
+def _plain(error: Exception) -> str:
+    """A parser of JSON or YAML may quote what it read."""
+    return str(error) if type(error) is ValueError else "it cannot be read"

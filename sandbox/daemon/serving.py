@@ -1,0 +1,195 @@
+"""Lasting servers: started for one connection, gone with it, and never more than so many."""
+
+import json
+import os
+import select
+import socket
+import threading
+import time
+from collections import Counter as Counts
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from sandbox import wire
+from sandbox.daemon import launch
+from sandbox.daemon.cgroups import Driver
+from sandbox.daemon.doors import Doors
+from sandbox.daemon.engines import engine_of_server
+from sandbox.daemon.logs import log
+from sandbox.daemon.operations import Counter
+from sandbox.daemon.reap import Janitor
+from sandbox.daemon.slot import Disk, Slot
+from sandbox.daemon.template import Template
+from sandbox.errors import ErrorCode, Refused
+from sandbox.inside import frames
+from sandbox.servers import KEPT_WORDS, ServerSpec
+from sandbox.spec import IsolationLevel, Limits, Profile
+
+_SLOT_TIMEOUT_S = 15
+_SPARE_BYTES = 2 << 30  # V8 asks for address space that it never uses
+_SPARE_PROCESSES = 16  # the control group's limit is to be met first: it counts refusals
+_CHUNK = 1 << 16
+_FLOOD_PAUSE_S = 0.05
+_GONE = select.POLLIN | select.POLLRDHUP | select.POLLHUP | select.POLLERR
+
+
+class Servers:
+    """`most` of all organizations together, `most_each` of one."""
+
+    def __init__(
+        self, bwrap: str, driver: Driver, counter: Counter, janitor: Janitor, doors: Doors,
+        *, most: int, most_each: int,
+    ) -> None:  # fmt: skip
+        self._bwrap, self._driver, self._counter = bwrap, driver, counter
+        self._janitor, self._doors = janitor, doors
+        self._most, self._most_each = most, most_each
+        self._running: Counts[str] = Counts()
+        self._templates: set[Template] = set()
+        self._lock = threading.Lock()
+
+    def count(self) -> int:
+        return self._running.total()
+
+    def hold(self, spec: ServerSpec, ticket: str | None, worker: socket.socket) -> None:
+        """Until the server has ended, or whoever asked for it hung up. Raises Refused before it
+        was started, and OSError when nobody is there to hear of it."""
+        with self._place(spec.organization), self._slot(spec) as slot:
+            with self._doors.opened(slot, ticket):
+                self._begin(slot, spec)
+                answer = wire.encode({"type": "started"})
+                socket.send_fds(worker, frames.pack(answer), [slot.channel.fileno()])
+                log("server_started", organization=spec.organization, pid=slot.pid)
+                held = _Held(slot, worker)
+                reason = held.until_end()
+            slot.kill()
+            log("server_ended", organization=spec.organization, pid=slot.pid, reason=reason)
+            wire.send(worker, wire.encode({"type": "ended", "reason": reason, "said": held.said()}))
+
+    def close(self) -> None:
+        """End them all; nobody may ask for another."""
+        with self._lock:
+            self._most, templates = 0, list(self._templates)
+        for template in templates:
+            template.retire()
+        for template in templates:
+            template.join(_SLOT_TIMEOUT_S)
+
+    @contextmanager
+    def _place(self, organization: str) -> Iterator[None]:
+        with self._lock:
+            if self._running.total() >= self._most:
+                raise Refused(ErrorCode.LAUNCH_FAILED, "too many servers run here already")
+            if self._running[organization] >= self._most_each:
+                raise Refused(ErrorCode.LAUNCH_FAILED, "the organization has too many servers")
+            self._running[organization] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running[organization] -= 1
+                self._running += Counts()  # forgets whom it counts nothing of
+
+    @contextmanager
+    def _slot(self, spec: ServerSpec) -> Iterator[Slot]:
+        """A slot of a template of its own: with either of them gone, so is the server."""
+        profile = Profile(IsolationLevel.STANDARD, spec.mounts, network=spec.network)
+        engine = engine_of_server(spec.programs)
+        prepare = partial(launch.namespaced, self._bwrap, profile, engine=engine)
+        template = Template(prepare, self._driver, self._counter, target=0)
+        with self._lock:
+            self._templates.add(template)
+        try:
+            slot = template.take(Disk.of(spec.limits), _SLOT_TIMEOUT_S)
+            try:
+                yield slot
+            finally:
+                slot.kill()
+                self._janitor.clear(slot)
+        finally:
+            template.retire()
+            template.join(_SLOT_TIMEOUT_S)
+            with self._lock:
+                self._templates.discard(template)
+
+    def _begin(self, slot: Slot, spec: ServerSpec) -> None:
+        slot.leaf.limit(spec.limits.memory_bytes, spec.limits.processes)
+        if slot.operations is not None:
+            slot.operations.reset()
+        job = {
+            "command": spec.command,
+            "environment": spec.environment,
+            "directory": spec.directory,
+        }
+        try:
+            frames.send(slot.channel, _limits(spec.limits, slot), json.dumps(job).encode())
+        except OSError:
+            raise Refused(ErrorCode.LAUNCH_FAILED, "the slot died before its server") from None
+
+
+def _limits(limits: Limits, slot: Slot) -> bytes:
+    counted = slot.leaf.counted
+    told = limits.to_wire() | {"data_spare": _SPARE_BYTES if counted else 0}
+    told["processes"] = limits.processes + (_SPARE_PROCESSES if counted else 0)
+    return json.dumps(told).encode()
+
+
+class _Held:
+    """One server while it lives: its last words are kept, and whatever ends it is noticed."""
+
+    def __init__(self, slot: Slot, worker: socket.socket) -> None:
+        self._slot, self._words = slot, bytearray()
+        self._flooded_until = 0.0
+        self._poll = select.poll()
+        self._handlers: dict[int, Callable[[], str | None]] = {
+            slot.pidfd: lambda: "it ended",
+            worker.fileno(): lambda: "nobody holds it any more",
+            slot.stderr: self._hear,
+        }
+        if slot.leaf.alarm is not None:
+            self._handlers[slot.leaf.alarm] = lambda: "it used more memory than it may"
+        for descriptor in self._handlers:
+            self._poll.register(descriptor, _GONE)
+        self._hearing = True
+
+    def until_end(self) -> str:
+        while True:
+            for descriptor, _ in self._poll.poll(self._patience_ms()):
+                if (reason := self._handlers[descriptor]()) is not None:
+                    return self._corrected(reason)
+            self._listen_again()
+
+    def said(self) -> str:
+        """The last of it; what was written before the end may still be in the pipe."""
+        os.set_blocking(self._slot.stderr, False)
+        try:
+            self._keep(os.read(self._slot.stderr, _CHUNK))
+        except OSError:
+            pass  # nothing is left there
+        return self._words.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+    def _corrected(self, reason: str) -> str:
+        leaf = self._slot.leaf
+        return "it used more memory than it may" if leaf.memory_exceeded() else reason
+
+    def _hear(self) -> None:
+        data = os.read(self._slot.stderr, _CHUNK)
+        self._keep(data)
+        if not data or len(data) >= KEPT_WORDS:  # one who floods waits, and we do not
+            self._poll.unregister(self._slot.stderr)
+            self._hearing = False
+            self._flooded_until = time.monotonic() + _FLOOD_PAUSE_S if data else float("inf")
+
+    def _keep(self, data: bytes) -> None:
+        self._words += data
+        del self._words[:-KEPT_WORDS]
+
+    def _listen_again(self) -> None:
+        if not self._hearing and time.monotonic() >= self._flooded_until:
+            self._poll.register(self._slot.stderr, _GONE)
+            self._hearing = True
+
+    def _patience_ms(self) -> float | None:
+        if self._hearing or self._flooded_until == float("inf"):
+            return None
+        return max(0.0, self._flooded_until - time.monotonic()) * 1000

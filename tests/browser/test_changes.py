@@ -1,0 +1,44 @@
+"""Changes of upstreams as a person reads and decides them."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests import factories
+from tests.browser.test_pages import BARE, PHONE
+from tools.catalog.drift import note_upstream
+from tools.models import Organization, Tool, UpstreamChange
+
+
+@pytest.fixture
+def change(place: Organization) -> UpstreamChange:
+    tool = factories.tool(place)
+    assert tool.version is not None
+    seen = tool.version.definition | {"description": "Re\u0430ds\u3164 it."}
+    change = note_upstream(tool=tool, seen=seen, by=factories.by(place))
+    assert change is not None
+    return change
+
+
+@pytest.mark.parametrize("page", [PHONE | BARE], indirect=True)
+def test_a_change_is_read_and_approved_on_a_phone_without_javascript(
+    change: UpstreamChange, page: Page
+) -> None:
+    page.goto("/changes/")
+    page.get_by_role("link", name="echo").click()
+    expect(page.locator("main")).to_contain_text("HANGUL FILLER")
+    page.get_by_role("button", name="Approve what I read").click()
+    expect(page.locator("main")).to_contain_text("echo is version 1.0.1 now.")
+    assert Tool.objects.get(pk=change.tool_id).status == "active"
+
+
+def test_the_lists_change_without_a_reload(change: UpstreamChange, page: Page) -> None:
+    page.goto("/changes/")
+    page.evaluate("document.body.dataset.mark = 'kept'")
+    page.locator("#state-rejected").click()
+    expect(page.locator("#results")).to_contain_text("None")
+    expect(page).to_have_url(re.compile(r"/changes/\?state=rejected$"))
+    assert page.evaluate("document.body.dataset.mark === 'kept'")
+    page.go_back()
+    expect(page.locator("#results")).to_contain_text("echo")

@@ -1,0 +1,27 @@
+"""The digest of a definition: there is one for whatever may stand in it."""
+
+import pytest
+
+from tests import factories
+from tools.definitions.tool import digest, read_definition
+from tools.models import ToolVersion
+
+NUMBERS = [2**53, -(2**53), 2**53 - 1, -0.0, 5e-324, 1e21, 1e22, 1e300]
+
+
+def with_number(number):
+    definition = factories.definition("numbers")
+    definition.pop("parameters")
+    return definition | {"input_schema": {"type": "object", "properties": {"a": {"const": number}}}}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_definition_with_any_number_is_the_same_when_it_is_read_again(
+    admin_api, organization, number
+):
+    answer = admin_api.post("/tools", with_number(number))
+    assert answer.status_code == 201, answer.json()
+    version = ToolVersion.objects.get(tool__organization=organization, tool__name="numbers")
+    assert digest(version.definition) == version.digest
+    assert digest(read_definition(with_number(number))) == version.digest

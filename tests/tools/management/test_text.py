@@ -1,0 +1,22 @@
+"""What is printed: a terminal does not do what a tool or a server says."""
+
+import io
+
+import pytest
+
+from tools.management.text import show
+
+SAID = "\x1b]0;owned\x07 \x9b2J\r\u202e a\tb\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "shown"), [(Terminal(), "�]0;owned� �2J�� a\tb\n"), (io.StringIO(), SAID)]
+)
+def test_only_a_file_gets_what_a_terminal_would_obey(stream, shown):
+    show(stream, SAID)
+    assert stream.getvalue() == shown

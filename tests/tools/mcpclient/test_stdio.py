@@ -1,0 +1,209 @@
+"""Servers that are started for us: a message a line, in both eras, behind a real wall."""
+
+import os
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from django.conf import settings
+
+from sandbox.errors import ErrorCode, Refused
+from sandbox.servers import ServerSpec
+from sandbox.serving import start_server
+from tests.sandbox.watching import pidfds_of
+from tests.stubs.stdio_server import MODERN
+from tests.tools.waiting import until
+from tools.mcpclient import hub as hubs
+from tools.mcpclient.errors import Lost, NeverBegan, Unusable
+from tools.mcpclient.hub import Endpoint, Hub, Stopped
+from tools.mcpclient.stdio import Stdio
+
+PATIENCE_S = 60.0
+STUB = (Path(__file__).parents[2] / "stubs" / "stdio_server.py").read_text()
+KEY = "sw0rdfish"
+
+
+class Stub:
+    """A hub and the stub behind the wall; `starts` counts its processes."""
+
+    def __init__(self, era=MODERN, **options):
+        self.hub, self.era, self.starts, self.refusal = Hub(), era, 0, None
+        self.marker = uuid4().hex
+        self.endpoint = Endpoint("s", "s:1", self._channel, **options)
+
+    def _channel(self):
+        return Stdio(self._start, [KEY])
+
+    def _start(self):
+        if self.refusal is not None:
+            raise self.refusal
+        self.starts += 1
+        command = (f"{sys.base_prefix}/bin/python3", "-c", STUB, self.era, self.marker)
+        spec = ServerSpec(
+            "stdio-tests", command, programs=(sys.base_prefix,), environment=(("KEY", KEY),)
+        )
+        return start_server(settings.SANDBOX_SOCKET, None, spec)
+
+    def alive(self):
+        """How many processes it has."""
+        found = pidfds_of(self.marker)
+        for pidfd in found:
+            os.close(pidfd)
+        return len(found)
+
+    def call(self, name="echo", arguments=None, **options):
+        options.setdefault("timeout_s", PATIENCE_S)
+        return self.hub.call(self.endpoint, name, arguments or {}, **options)[0].output
+
+    def tools(self):
+        return self.hub.tools(self.endpoint, PATIENCE_S).tools
+
+
+@pytest.fixture
+def stub(crib):
+    made = []
+
+    def make(*words, **options):
+        made.append(Stub(*words, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.hub.close()
+
+
+@pytest.mark.parametrize(
+    ("era", "agreed", "starts"),
+    [
+        (MODERN, MODERN, 1),
+        ("2025-11-25", "2025-11-25", 2),
+        ("2024-11-05", "2024-11-05", 2),
+        ("quits", "2025-11-25", 2),
+    ],
+)
+def test_each_era_is_spoken(stub, era, agreed, starts):
+    one = stub(era)
+    assert one.call("echo", {"a": 1}) == '{"a": 1}'
+    assert one.hub.version(one.endpoint) == agreed
+    assert one.starts == starts
+
+
+def test_what_was_agreed_on_lately_is_tried_first(stub):
+    one = stub("2025-11-25", remembered="2025-11-25")
+    one.call()
+    assert one.starts == 1
+
+
+def test_one_process_serves_many_calls_and_lists(stub):
+    one = stub()
+    assert "echo" in one.tools()
+    assert len({one.call("born") for _ in range(3)}) == 1
+    assert one.starts == 1
+
+
+def test_its_environment_is_its_own(stub):
+    assert stub().call("key") == KEY
+
+
+def test_progress_is_heard(stub):
+    heard = []
+    stub().call("progress", tell=heard.append)
+    assert heard == ["on it (1)", "on it (2)"]
+
+
+def test_a_call_that_is_given_up_is_cancelled_and_the_process_stays(stub):
+    one = stub()
+    born = one.call("born")
+    with pytest.raises(Stopped) as stopped:
+        one.call("wait", timeout_s=0.3)
+    assert stopped.value.sent and stopped.value.late
+    assert until(lambda: "notifications/cancelled" in one.call("heard"))
+    assert one.call("born") == born
+
+
+def test_a_server_that_dies_during_a_call_loses_it_and_is_started_anew(stub):
+    one = stub()
+    born = one.call("born")
+    with pytest.raises(Lost, match="It said last: fatal: oh no"):
+        one.call("die", {"words": "oh no"})
+    assert one.call("born") != born
+    assert one.starts == 2
+
+
+def test_its_last_words_tell_no_secret(stub):
+    with pytest.raises(Lost) as lost:
+        stub().call("die", {"words": "key is"})
+    assert KEY not in str(lost.value) and "fatal: key is •••" in str(lost.value)
+
+
+def test_a_server_that_always_dies_is_left_alone_for_a_while(stub):
+    one = stub()
+    for _ in range(5):
+        with pytest.raises(Lost):
+            one.call("die")
+    starts = one.starts
+    with pytest.raises(NeverBegan, match="could not be reached lately"):
+        one.call()
+    assert one.starts == starts
+
+
+@pytest.mark.parametrize("name", ["garbage", "surrogate", "deep"])
+def test_a_line_that_is_no_message_is_passed_over(stub, name):
+    assert stub().call(name) == "done"
+
+
+@pytest.mark.parametrize("name", ["litter", "endless", "chatter"])
+def test_a_server_that_says_too_much_is_ended_and_the_next_call_has_another(stub, name):
+    one = stub()
+    with pytest.raises(Unusable):
+        one.call(name)
+    assert one.call() == "{}"
+    assert one.starts == 2
+
+
+def test_what_cannot_be_started_never_began(stub):
+    one = stub()
+    one.refusal = Refused(ErrorCode.LAUNCH_FAILED, "too many servers run here already")
+    with pytest.raises(NeverBegan, match="too many servers"):
+        one.call()
+    one.refusal = ConnectionRefusedError("no")
+    with pytest.raises(NeverBegan, match="cannot be reached"):
+        one.call()
+
+
+def test_closing_the_hub_or_forgetting_the_server_ends_its_process(stub):
+    one, other = stub(), stub()
+    one.call()
+    other.call()
+    assert (one.alive(), other.alive()) == (1, 1)
+    one.hub.close()
+    other.hub.forget("s")
+    assert until(lambda: one.alive() == other.alive() == 0)
+
+
+def test_an_idle_server_is_reaped(stub, monkeypatch):
+    monkeypatch.setattr(hubs, "IDLE_S", 0.0)
+    monkeypatch.setattr(hubs, "_HOUSE_S", 0.1)
+    one = stub()
+    one.call()
+    assert until(lambda: one.alive() == 0)
+    assert one.call() == "{}"
+
+
+def test_another_configuration_takes_the_place_of_the_one_before(stub):
+    one = stub()
+    for key in ("s:1", "s:2", "s:3"):
+        endpoint = Endpoint("s", key, one._channel, holder="me")
+        one.hub.call(endpoint, "born", {}, timeout_s=PATIENCE_S)
+    other = Endpoint("s", "s:4", one._channel, holder="another")
+    one.hub.call(other, "born", {}, timeout_s=PATIENCE_S)
+    assert until(lambda: one.alive() == 2)
+
+
+def test_two_holders_of_credentials_have_a_process_each(stub):
+    one = stub()
+    other = Endpoint("s", "s:2", one._channel)
+    mine = one.call("born")
+    assert one.hub.call(other, "born", {}, timeout_s=PATIENCE_S)[0].output != mine
+    assert one.starts == 2

@@ -1,0 +1,99 @@
+"""The keys of an organization: seen, made anew, and distrusted, with what that closes."""
+
+import pytest
+from django.test import Client
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.ui.conftest import Grant
+from tests.ui.pages import inline_code, text
+from tools.models import Organization, SigningKey
+
+
+@pytest.fixture
+def key(organization: Organization) -> SigningKey:
+    factories.tool(organization)
+    return SigningKey.objects.get(organization=organization)
+
+
+def test_each_key_says_what_it_is_and_how_much_it_signed(
+    admin_client: Client, key: SigningKey
+) -> None:
+    answer = admin_client.get("/keys/")
+    page = text(answer)
+    signed = key.organization.tools.count()
+    assert key.key_id in page and 'data-status="active">signs</span>' in page
+    assert f'data-label="Versions" class="number">{signed}<' in page
+    assert inline_code(answer) == []
+
+
+def test_a_new_key_signs_and_the_old_one_stays_good(
+    admin_client: Client, organization: Organization, key: SigningKey
+) -> None:
+    page = text(admin_client.post("/keys/", follow=True))
+    made = SigningKey.objects.get(organization=organization, retired_at=None)
+    assert made.key_id != key.key_id and f"{made.key_id} signs from now on." in page
+    assert ">retired</span>" in page
+    codes = AuditRecord.objects.filter(organization=organization.slug, subject=made.key_id)
+    assert codes.get().code == "ADMIN.SIGNING_KEY_CREATE"
+
+
+def test_what_distrusting_closes_is_said_before(admin_client: Client, key: SigningKey) -> None:
+    page = text(admin_client.get(f"/keys/{key.key_id}/distrust"))
+    assert 'href="/tools/echo/">echo</a>' in page and "verify_tools --resign" in page
+    key.refresh_from_db()
+    assert key.distrusted_at is None
+
+
+def test_a_key_that_nothing_in_use_was_signed_under_closes_nothing(
+    admin_client: Client, key: SigningKey
+) -> None:
+    admin_client.post("/keys/")
+    made = SigningKey.objects.get(organization=key.organization, retired_at=None)
+    assert "No tool in use was signed under it." in text(
+        admin_client.get(f"/keys/{made.key_id}/distrust")
+    )
+
+
+def test_a_key_is_distrusted(
+    admin_client: Client, organization: Organization, key: SigningKey
+) -> None:
+    page = text(admin_client.post(f"/keys/{key.key_id}/distrust", follow=True))
+    assert f"{key.key_id} is distrusted" in page and 'data-status="rejected">distrusted' in page
+    code = "ADMIN.SIGNING_KEY_DISTRUST"
+    assert AuditRecord.objects.filter(organization=organization.slug, code=code).count() == 1
+    again = text(admin_client.get(f"/keys/{key.key_id}/distrust"))
+    assert "it is not trusted now" in again and '<button class="danger"' not in again
+
+
+def test_a_key_that_this_installation_did_not_make_says_so(
+    admin_client: Client, key: SigningKey
+) -> None:
+    SigningKey.objects.filter(pk=key.pk).update(voucher="x" * 88)
+    assert ">not made here</span>" in text(admin_client.get("/keys/"))
+
+
+def test_who_may_only_look_makes_and_distrusts_nothing(client_of: Grant, key: SigningKey) -> None:
+    client = client_of("tools.view_signingkey")
+    page = text(client.get("/keys/"))
+    assert key.key_id in page and "Make a new key" not in page and "Distrust…" not in page
+    assert client.post("/keys/").status_code == 403
+    assert client.get(f"/keys/{key.key_id}/distrust").status_code == 403
+    assert client.post(f"/keys/{key.key_id}/distrust").status_code == 403
+    assert SigningKey.objects.filter(organization=key.organization, retired_at=None).get() == key
+
+
+def test_who_may_not_look_is_shown_no_way_there(client_of: Grant, key: SigningKey) -> None:
+    client = client_of("tools.view_tool")
+    assert client.get("/keys/").status_code == 403
+    assert 'href="/keys/"' not in text(client.get("/"))
+
+
+def test_another_organizations_key_is_not_there(client: Client, key: SigningKey) -> None:
+    other = factories.organization(f"{key.organization.slug}-b")
+    client.force_login(factories.superuser(other), backend="tools.policy.login.PeopleBackend")
+    assert key.key_id not in text(client.get("/keys/"))
+    assert client.get(f"/keys/{key.key_id}/distrust").status_code == 404
+    assert client.post(f"/keys/{key.key_id}/distrust").status_code == 404
+    key.refresh_from_db()
+    assert key.distrusted_at is None

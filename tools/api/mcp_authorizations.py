@@ -1,0 +1,107 @@
+"""`/api/v1/mcp-servers/<name>/authorizations`: servers upstream that want OAuth."""
+
+from typing import Any
+
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.bodies import ErrorAnswer
+from tools.api.mcp_authorization_bodies import (
+    McpAuthorizationBegun,
+    McpAuthorizationBody,
+    McpAuthorizations,
+    McpOAuthClientAnswer,
+    McpOAuthClientBody,
+)
+from tools.api.mcp_servers import McpServerView
+from tools.catalog import mcp_consents
+from tools.errors import Malformed
+from tools.models import Grant, McpOAuthClient, User
+from tools.shapes import mcp_authorization_shape, moment
+
+EVERYBODY = "organization"  # in an address, where an empty owner cannot stand
+
+
+class McpAuthorizationList(McpServerView):
+    @extend_schema(
+        operation_id="list_mcp_authorizations",
+        responses={200: McpAuthorizations, 404: ErrorAnswer},
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """Who connected the server, and whether that is still good. No token is ever shown."""
+        self.require("view_mcpserver")
+        row = self.row(name)
+        client = McpOAuthClient.objects.filter(server=row).first()
+        return Response(
+            {
+                "client": client and mcp_consents.client_written(client),
+                "results": [mcp_authorization_shape(one) for one in row.authorizations.all()],
+            }
+        )
+
+    @extend_schema(
+        operation_id="begin_mcp_authorization",
+        request=McpAuthorizationBody,
+        responses={
+            200: McpAuthorizationBegun, 404: ErrorAnswer, 409: ErrorAnswer, 503: ErrorAnswer,
+        },
+    )  # fmt: skip
+    def post(self, request: Request, name: str) -> Response:
+        """The address where a browser asks for consent: of the person who asked here, logged in
+        with us. A client that acts for itself is connected at once, and there is no address."""
+        own = self.given().get("owner") == f"user:{self.caller.name}"
+        self.require("view_mcpserver" if own else "change_mcpserver")
+        row, owner = self.row(name), self._owner()
+        client = McpOAuthClient.objects.filter(server=row).first()
+        if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
+            self.require("change_mcpserver")
+            mcp_consents.connect_client(row=row, owner=owner, by=self.actor)
+            return Response({"authorization_url": None, "expires_at": None})
+        url, expires_at = mcp_consents.begin_consent(
+            row=row,
+            owner=owner,
+            user=User.objects.get(pk=self.caller.user_id),
+            redirect_uri=request.build_absolute_uri(reverse("oauth-callback")),
+        )
+        return Response({"authorization_url": url, "expires_at": moment(expires_at)})
+
+    def _owner(self) -> str:
+        given = self.given()
+        owner = given.get("owner", "")
+        if set(given) - {"owner"} or not isinstance(owner, str):
+            raise Malformed("The body is {owner}: a text such as user:ada, or nothing.")
+        return owner
+
+
+class McpAuthorizationDetail(McpServerView):
+    @extend_schema(operation_id="delete_mcp_authorization", responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, name: str, owner: str) -> Response:
+        """Calls go out without its token from now on. `organization` is everybody's."""
+        whose = "" if owner == EVERYBODY else owner
+        own = whose == f"user:{self.caller.name}"
+        self.require("view_mcpserver" if own else "change_mcpserver")
+        mcp_consents.disconnect(row=self.row(name), owner=whose, by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class McpServerOAuthClient(McpServerView):
+    @extend_schema(
+        operation_id="set_mcp_oauth_client",
+        request=McpOAuthClientBody,
+        responses={200: McpOAuthClientAnswer, 404: ErrorAnswer},
+    )
+    def put(self, request: Request, name: str) -> Response:
+        """Who we are to its authorization server, where that registers nobody by itself."""
+        self.require("change_mcpserver")
+        given: Any = self.given()
+        made = mcp_consents.set_client(row=self.row(name), client=given, by=self.actor)
+        return Response(mcp_consents.client_written(made))
+
+    @extend_schema(operation_id="delete_mcp_oauth_client", responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, name: str) -> Response:
+        self.require("change_mcpserver")
+        mcp_consents.delete_client(row=self.row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)

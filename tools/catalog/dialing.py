@@ -1,0 +1,49 @@
+"""This process's way to what tenants chose as an address, for conversations of its own."""
+
+import atexit
+from collections.abc import Coroutine
+from functools import cache, lru_cache
+from typing import Any
+
+from django.conf import settings
+
+from config.outbound import Opened
+from sandbox.egress.addresses import Gate, read_network
+from sandbox.egress.dial import Dialer
+from sandbox.egress.resolve import Resolver
+from sandbox.egress.trust import client_context
+from tools.mcpclient.fetching import Fetcher
+from tools.mcpclient.loop import Loop
+
+
+def dialer(scheme: str) -> Dialer:
+    """By the rules of config/outbound.py: in the clear only into networks the operator opened."""
+    return _dialer(scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
+
+
+def fetcher() -> Fetcher:
+    return Fetcher(dialer)
+
+
+def waited[Got](work: Coroutine[Any, Any, Got], timeout_s: float) -> Got:
+    """What a conversation of a few requests comes to. Raises what it raises, `TimeoutError`."""
+    future = _loop().submit(work)
+    try:
+        return future.result(timeout_s)
+    except TimeoutError:
+        future.cancel()
+        raise
+
+
+@cache
+def _loop() -> Loop:
+    made = Loop()
+    atexit.register(made.close)
+    return made
+
+
+@lru_cache(maxsize=4)
+def _dialer(scheme: str, opened: tuple[str, ...]) -> Dialer:
+    networks = [read_network(text) for text in opened]
+    gate = Gate(networks) if scheme == "https" else Opened(networks)
+    return Dialer(Resolver(), gate, client_context(settings.EGRESS_CA_FILE))

@@ -1,0 +1,139 @@
+"""Files and pasted text, taken apart into what a person may choose from before any is imported."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.definitions.dialects import documents, items
+from tools.definitions.dialects.documents import MAX_BYTES, Document
+from tools.definitions.dialects.items import MAX_ITEMS, Choice, Item, Source
+from tools.definitions.dialects.lines import Lines
+from tools.definitions.openapi import BadDocument
+from tools.definitions.openapi.overview import Offered, overview
+from tools.errors import Malformed, TooLarge
+
+_ARCHIVES = (
+    b"PK\x03\x04",
+    b"PK\x05\x06",
+    b"\x1f\x8b",
+    b"BZh",
+    b"\xfd7zXZ\x00",
+    b"7z\xbc\xaf",
+    b"Rar!",
+)
+_TAR_MARK, _TAR_AT = b"ustar", 257
+
+
+@dataclass(frozen=True)
+class Given:
+    """`name` is that of the file; "" of what was pasted."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One item, or one operation of an OpenAPI document; `number` is its place among all."""
+
+    number: int
+    place: str
+    source: Source | None
+    key: str
+    item: Item | None = None
+    document: Document | None = None
+    operation: Offered | None = None
+
+    @property
+    def line(self) -> int | None:
+        if self.document is None:
+            return self.item.lines.at(()) if self.item else None
+        method, _, path = self.key.partition(" ")
+        return self.document.lines.at(("paths", path, method.lower()))
+
+    @property
+    def offered(self) -> bool:
+        """Whether it is taken where nobody chose."""
+        return not (self.operation and self.operation.deprecated)
+
+
+@dataclass
+class Read:
+    entries: list[Entry] = field(default_factory=list)
+    unreadable: list[Malformed | TooLarge] = field(default_factory=list)
+    sources: dict[str, list[Source]] = field(default_factory=dict)  # by the file
+    schemes: dict[str, str] = field(default_factory=dict)  # of OpenAPI: name, and its header
+    addresses: list[str] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of it could be taken apart."""
+        return not any(entry.source for entry in self.entries)
+
+
+def decoded(raw: bytes) -> str:
+    """The text of a file. Raises `Unreadable`, `TooLarge`."""
+    if raw.startswith(_ARCHIVES) or raw[_TAR_AT : _TAR_AT + len(_TAR_MARK)] == _TAR_MARK:
+        raise documents.unreadable("is an archive: unpack it, and give the files that were in it")
+    return documents.decoded(raw)
+
+
+def read(given: Sequence[Given], source: Source | None, server: str) -> Read:
+    """A file that cannot be taken apart is one item that says why. Raises `TooLarge`."""
+    if sum(len(one.text.encode("utf-8", "replace")) for one in given) > MAX_BYTES:
+        raise TooLarge(f"Together that is more than {MAX_BYTES} bytes; import it in parts.")
+    found = Read()
+    for one in given:
+        try:
+            parts = list(_parts(one, source))
+        except (Malformed, TooLarge) as error:
+            _note_unreadable(found, one, error)
+            continue
+        for document, kind in parts:
+            _take(found, one, document, kind, server)
+    return found
+
+
+def _parts(one: Given, source: Source | None) -> Iterator[tuple[Document, Source]]:
+    for document in documents.read(one.text):
+        yield document, source or items.recognized(document)
+
+
+def _take(found: Read, one: Given, document: Document, kind: Source, server: str) -> None:
+    try:
+        if kind == Source.OPENAPI:
+            entries = _operations(found, document, one.name)
+        else:
+            split = items.split(document, kind, Choice(server))
+            entries = [{"key": item.key, "item": item} for item in split]
+    except (Malformed, TooLarge) as error:
+        _note_unreadable(found, one, error)
+        return
+    found.sources.setdefault(one.name, []).append(kind)
+    for entry in entries:
+        _append(found, place=one.name, source=kind, **entry)
+
+
+def _operations(found: Read, document: Document, place: str) -> list[dict[str, Any]]:
+    try:
+        seen = overview(document.value)
+    except BadDocument as error:
+        raise documents.unreadable(f"cannot be used: {error}", document.lines.at(())) from None
+    found.schemes |= seen.schemes
+    found.addresses.append(seen.address)
+    return [{"key": one.key, "document": document, "operation": one} for one in seen.operations]
+
+
+def _note_unreadable(found: Read, one: Given, error: Malformed | TooLarge) -> None:
+    listed = error.details.get("errors") or [{}]
+    line = listed[0].get("line")
+    name = one.name or "document"
+    item = Item(None, name, None, Lines({(): line} if line else {}), error.message)
+    found.unreadable.append(error)
+    _append(found, place=one.name, source=None, key=name, item=item)
+
+
+def _append(found: Read, **entry: Any) -> None:
+    if len(found.entries) == MAX_ITEMS:
+        raise TooLarge(f"More than {MAX_ITEMS} items; import them in parts.")
+    found.entries.append(Entry(number=len(found.entries), **entry))

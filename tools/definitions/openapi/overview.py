@@ -1,0 +1,60 @@
+"""What a person chooses from before an OpenAPI document is imported."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.definitions.openapi.document import Document, Flaw, Operation, list_in, text_in
+from tools.definitions.openapi.schemas import plain_text
+from tools.definitions.openapi.security import needed
+
+MOST_SCHEMES = 20
+
+
+@dataclass(frozen=True)
+class Offered:
+    """One operation. `key` is what picks it: `GET /path`."""
+
+    key: str
+    summary: str
+    deprecated: bool
+
+
+@dataclass(frozen=True)
+class Overview:
+    """`schemes`: what its credentials are called, and the header that each goes into."""
+
+    title: str
+    address: str
+    operations: list[Offered]
+    schemes: dict[str, str] = field(default_factory=dict)
+
+
+def overview(raw: Any) -> Overview:
+    """Raises `BadDocument`."""
+    document = Document(raw)
+    operations = document.operations()
+    servers = [text_in(one, "url") for one in list_in(document.raw, "servers")]
+    return Overview(
+        document.title,
+        servers[0][:200] if servers else "",
+        [_offered(one) for one in operations],
+        _schemes(document, operations),
+    )
+
+
+def _offered(one: Operation) -> Offered:
+    summary = text_in(one.own, "summary") or text_in(one.own, "description")
+    said = plain_text(summary, 200).replace("\n", " ")
+    return Offered(one.key, said, one.own.get("deprecated") is True)
+
+
+def _schemes(document: Document, operations: list[Operation]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in operations:
+        try:
+            scheme = needed(document, one)
+        except Flaw:
+            continue  # said of the operation when its turn comes
+        if scheme and len(found) < MOST_SCHEMES:
+            found.setdefault(*scheme)
+    return found

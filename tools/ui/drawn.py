@@ -1,0 +1,124 @@
+"""The difference of two definitions as a page draws it: side by side, and nothing in it hides.
+
+What cannot be seen stands there by its name, what looks like a Latin letter with its number.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tools.definitions.differences import MOST, Difference, Kind, words_changed
+from tools.definitions.visible import lookalikes_in, point
+from tools.ui.shown import pretty
+
+_NAMED = re.compile(r"‹(U\+[0-9A-F]{4,6}[^‹›]*)›")
+_EFFORT = 40_000  # pairs of words that one page compares, so that no upstream keeps it busy
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a text. `name` tells what a character is that a reader would not know."""
+
+    text: str
+    changed: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One field. A side is None where there is no such field."""
+
+    path: list[Piece]
+    kind: Kind
+    before: list[Piece] | None
+    after: list[Piece] | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    rows: list[Row]
+    cut: bool
+
+    @property
+    def warned(self) -> bool:
+        return any(row.warnings for row in self.rows)
+
+
+def draw_difference(found: list[Difference]) -> Drawn:
+    effort, rows = _EFFORT, []
+    for one in found:
+        before, after = _text(one.before), _text(one.after)
+        pairs = (before.count(" ") + 1) * (after.count(" ") + 1)
+        words = _words(before, after) if pairs <= effort else _ends(before, after)
+        effort -= pairs if pairs <= effort else 0
+        old, new = words if one.kind == Kind.CHANGED else ([(before, False)], [(after, False)])
+        rows.append(
+            Row(
+                path=_marked([(one.path.lstrip("/") or "the whole of it", False)]),
+                kind=one.kind,
+                before=None if one.kind == Kind.ADDED else _marked(old),
+                after=None if one.kind == Kind.REMOVED else _marked(new),
+                warnings=one.warnings,
+            )
+        )
+    return Drawn(rows, cut=len(found) >= MOST)
+
+
+def fields_of(found: Iterable[Difference]) -> list[str]:
+    """The fields of a definition that differ, each once."""
+    return list(dict.fromkeys(one.path.split("/")[1] for one in found if "/" in one.path))
+
+
+Stretches = list[tuple[str, bool]]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else pretty(value)
+
+
+def _words(before: str, after: str) -> tuple[Stretches, Stretches]:
+    """Both sides, with the words that differ told from those that do not."""
+    sides: dict[str, Stretches] = {"removed": [], "added": []}
+    for what, text in words_changed(before, after):
+        for side in sides if what == "same" else [what]:
+            between = " " if sides[side] else ""
+            sides[side] += [(between, False), (text, what != "same")]
+    return sides["removed"], sides["added"]
+
+
+def _ends(before: str, after: str) -> tuple[Stretches, Stretches]:
+    """The same for texts that are too long for it: what lies between their common ends differs."""
+    shorter = min(len(before), len(after))
+    start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
+    rest = shorter - start
+    end = next((at for at in range(rest) if before[-1 - at] != after[-1 - at]), rest)
+    return _between(before, start, end), _between(after, start, end)
+
+
+def _between(text: str, start: int, end: int) -> Stretches:
+    stop = len(text) - end
+    return [(text[:start], False), (text[start:stop], True), (text[stop:], False)]
+
+
+def _marked(stretches: Stretches) -> list[Piece]:
+    return [piece for text, changed in stretches if text for piece in _pieces(text, changed)]
+
+
+def _pieces(text: str, changed: bool) -> Iterator[Piece]:
+    done = 0
+    for start, end, shown, name in sorted(_marks(text)):
+        if start > done:
+            yield Piece(text[done:start], changed)
+        yield Piece(shown, changed, name)
+        done = end
+    if done < len(text):
+        yield Piece(text[done:], changed)
+
+
+def _marks(text: str) -> Iterator[tuple[int, int, str, str]]:
+    for match in _NAMED.finditer(text):
+        yield match.start(), match.end(), match[1], "cannot be seen"
+    for one in lookalikes_in(text):
+        yield one.at, one.at + 1, f"{one.character} {point(one.character)}", one.told

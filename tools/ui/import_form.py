@@ -1,0 +1,162 @@
+"""What somebody gives to be imported, kept from one step to the next without being shown again.
+
+It goes to the browser and back sealed: it may hold secrets, it may have come as files, which a
+browser does not send twice, and what is written has to be what was seen.
+"""
+
+import base64
+import binascii
+import json
+import re
+import zlib
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import uuid5
+
+from django.core.files.uploadedfile import UploadedFile
+
+from tools.catalog import sealing
+from tools.catalog.import_preview import Choices
+from tools.definitions.dialects.documents import MAX_BYTES
+from tools.definitions.dialects.given import Given, decoded
+from tools.definitions.dialects.items import Source
+from tools.errors import Malformed, TooLarge
+from tools.models import User
+from tools.ui.access import PageRequest
+
+MOST_FILES = 100
+CREDENTIAL = "credential "  # begins the name of the question that asks for one
+_GAP = re.compile(r"[\s,]+")
+_NUL = "\x00"
+_LOST = "What you gave before cannot be read any more. Give it again."
+
+
+@dataclass(frozen=True)
+class Kept:
+    """`echoed`: whether the pasted text was shown again, so that an empty field means none."""
+
+    given: tuple[Given, ...]
+    source: str
+    choices: Choices
+    digest: str = ""
+    echoed: bool = False
+
+    def sealed(self, user: User) -> str:
+        raw = asdict(self)
+        taken = self.choices.taken
+        raw["choices"]["taken"] = None if taken is None else sorted(taken)
+        packed = base64.b85encode(zlib.compress(json.dumps(raw).encode(), 6)).decode()
+        sealed = sealing.seal(packed, **_place(user))
+        return base64.b64encode(sealed).decode()
+
+    @classmethod
+    def opened(cls, text: str, user: User) -> "Kept":
+        """Raises `Malformed` for what was not sealed here, for this person."""
+        try:
+            packed = sealing.unseal(base64.b64decode(text, validate=True), **_place(user))
+        except (sealing.Unreadable, binascii.Error, ValueError):
+            raise Malformed(_LOST, code="not_kept") from None
+        raw = json.loads(zlib.decompress(base64.b85decode(packed)))
+        taken = raw["choices"].pop("taken")
+        choices = Choices(**raw["choices"], taken=None if taken is None else frozenset(taken))
+        given = tuple(Given(**one) for one in raw["given"])
+        return cls(given, raw["source"], choices, raw["digest"], raw["echoed"])
+
+
+def _place(user: User) -> dict[str, Any]:
+    return {
+        "organization": user.organization_id,
+        "row": uuid5(user.pk, "import"),
+        "purpose": sealing.IMPORT,
+    }
+
+
+@dataclass
+class Asked:
+    """The form as it was sent. `flaws`: what of it could not be taken."""
+
+    given: tuple[Given, ...] = ()
+    source: str = ""
+    choices: Choices = field(default_factory=Choices)
+    kept: Kept | None = None
+    flaws: list[str] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        """Whether it is what the person saw."""
+        told = self.kept and (self.kept.given, self.kept.source, self.kept.choices)
+        return told == (self.given, self.source, self.choices)
+
+
+def asked(request: PageRequest) -> Asked:
+    form = Asked(source=_choice(request.POST.get("source", "")))
+    try:
+        if request.POST.get("kept"):
+            form.kept = Kept.opened(request.POST["kept"], request.user)
+    except Malformed as error:
+        form.flaws.append(error.message)
+    form.given = _pasted(request, form.kept) + _files(request, form)
+    form.choices = _choices(request, form)
+    return form
+
+
+def _pasted(request: PageRequest, kept: Kept | None) -> tuple[Given, ...]:
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    if text.strip():
+        return (Given("", text),)
+    if kept is None or kept.echoed:
+        return ()
+    return tuple(one for one in kept.given if not one.name)
+
+
+def _files(request: PageRequest, form: Asked) -> tuple[Given, ...]:
+    files = request.FILES.getlist("files")
+    if not files and form.kept:
+        return tuple(one for one in form.kept.given if one.name)
+    if len(files) > MOST_FILES:
+        form.flaws.append(f"More than {MOST_FILES} files; import them in parts.")
+    given = []
+    for file in files[:MOST_FILES]:
+        try:
+            given.append(Given(_named(file), decoded(file.read(MAX_BYTES + 1))))
+        except (Malformed, TooLarge) as error:
+            form.flaws.append(f"{_named(file)}: {error.message}")
+    return tuple(given)
+
+
+def _named(file: UploadedFile) -> str:
+    return (file.name or "").replace(_NUL, "\ufffd")[:200] or "file"
+
+
+def _choice(source: str) -> str:
+    return source if source in set(Source) else ""
+
+
+def _choices(request: PageRequest, form: Asked) -> Choices:
+    said = {key: str(value).replace(_NUL, "\ufffd") for key, value in request.POST.items()}
+    server = said.get("server", "").strip()[:128]
+    groups = [one for one in _GAP.split(said.get("group", "")) if one]
+    credentials = {
+        key.removeprefix(CREDENTIAL): value
+        for key, value in said.items()
+        if key.startswith(CREDENTIAL)
+    }
+    return Choices(
+        group=groups or None,
+        server=server,
+        address=said.get("address", "").strip()[:2_000],
+        credentials=credentials or (form.kept.choices.credentials if form.kept else {}),
+        taken=_taken(request, form),
+    )
+
+
+def _taken(request: PageRequest, form: Asked) -> frozenset[int] | None:
+    """Numbers mean something only where what they count is still the same."""
+    kept = form.kept
+    before = kept and (kept.given, kept.source)
+    if before != (form.given, form.source) or "listed" not in request.POST:
+        return None
+    return frozenset(
+        int(one) for one in request.POST.getlist("take") if one.isascii() and one.isdigit()
+        and len(one) < 5
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""An import as the page shows it. Nothing here may hold a header, an environment or a token."""
+
+import json
+import re
+from typing import Any
+
+from tools.catalog.import_preview import LEFT_OUT, Choices, Row, open_part
+from tools.catalog.importing_items import CREATED, REFUSED, UNCHANGED, UPDATED
+from tools.definitions.dialects.given import Entry, Given, Read
+from tools.definitions.dialects.items import Item, Kind, Source
+from tools.definitions.differences import Difference
+from tools.definitions.servers import Transport, read_server
+from tools.definitions.visible import visible
+from tools.errors import InvalidDefinition
+
+DIALECTS = {
+    Source.ITEMS: "TrustGraph items by key",
+    Source.DEFINITIONS: "definitions, or an export",
+    Source.MCP: "the tools/list of an MCP server",
+    Source.CLIENT: "MCP servers of a desktop client",
+    Source.OPENAPI: "OpenAPI",
+}
+_CHIPS = {  # words and colours
+    CREATED: ("new", "success"), UPDATED: ("changed", "changed"), UNCHANGED: ("unchanged", ""),
+    REFUSED: ("wrong", "failure"), LEFT_OUT: ("left out", "disabled"),
+}  # fmt: skip
+_KINDS = {
+    Kind.TOOL: "tool", Kind.SERVICE: "tool service", Kind.SERVER: "MCP server",
+    Kind.PROMPT: "prompt",
+}  # fmt: skip
+MOST_CHANGES = 30
+_LONGEST = 300
+# In what cannot be taken apart, any of these may have a secret beside it.
+_SECRETIVE = re.compile(
+    r"mcpservers|headers|\benv\b|auth.?token|authorization|bearer|secret|password|api.?key|\bmcp/",
+    re.IGNORECASE,
+)
+
+
+def echo(given: tuple[Given, ...], read: Read) -> str | None:
+    """The pasted text to be shown again; None where it may hold a secret."""
+    text = next((one.text for one in given if not one.name), "")
+    whole = any(not entry.place and entry.source for entry in read.entries)
+    servers = any(entry.item and entry.item.kind == Kind.SERVER for entry in read.entries)
+    odd = any(not entry.place and entry.item and entry.item.flaw for entry in read.entries)
+    if servers or ((odd or not whole) and _SECRETIVE.search(text)):
+        return None
+    return text
+
+
+def shown_row(row: Row, choices: Choices, written: bool) -> dict[str, Any]:
+    entry = row.entry
+    word, tone = _CHIPS[row.result]
+    there = written and row.result in {CREATED, UPDATED, UNCHANGED}
+    is_tool = entry.operation is not None or (entry.item and entry.item.kind == Kind.TOOL)
+    return {
+        "number": entry.number,
+        "taken": choices.takes(entry),
+        "name": visible(row.name or entry.key),
+        "key": visible(entry.key),
+        "place": entry.place,
+        "kind": _kind(entry),
+        "word": word,
+        "tone": tone,
+        "about": visible(_about(entry)),
+        "errors": row.errors,
+        "notes": row.notes,
+        "changes": [_change(one) for one in row.changes[:MOST_CHANGES]],
+        "more": max(0, len(row.changes) - MOST_CHANGES),
+        "tool": row.name if there and is_tool else "",
+    }
+
+
+def _kind(entry: Entry) -> str:
+    if entry.operation:
+        return "operation"
+    return _KINDS.get(entry.item.kind, "") if entry.item and entry.item.kind else ""
+
+
+def _change(one: Difference) -> dict[str, str]:
+    return {
+        "path": one.path.lstrip("/").replace("/", "."),
+        "before": _value(one.before),
+        "after": _value(one.after),
+        "warnings": "; ".join(one.warnings),
+    }
+
+
+def _value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = "–" if value is None else text
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _about(entry: Entry) -> str:
+    if entry.operation:
+        return entry.operation.summary
+    item = entry.item
+    if item is None or not isinstance(item.value, dict):
+        return ""
+    if item.kind == Kind.SERVER:
+        return _server(item)
+    said = item.value.get("description")
+    return said[:_LONGEST] if isinstance(said, str) else ""
+
+
+def _server(item: Item) -> str:
+    """What of a server is no secret: where it is, and what its headers and variables are called."""
+    try:
+        server = read_server(item.value, item.id)
+    except InvalidDefinition:
+        return ""
+    if server.transport == Transport.STDIO:
+        words = len(server.args)
+        parts = [f"{server.command}, {words} argument{'' if words == 1 else 's'}"]
+    else:
+        parts = [open_part(server.url)]
+    values = [*server.headers, *server.env]
+    if values:
+        parts.append(f"secret: {', '.join(values)}")
+    return f"{server.transport} · {' · '.join(parts)}"

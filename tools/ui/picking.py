@@ -1,0 +1,143 @@
+"""What a server lists beside what was approved of it, and what whoever imports it wants."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.catalog.mcp_import import difference, local_name, suggested
+from tools.definitions.vocabulary import Delivery
+from tools.mcpclient.listing import digest_of
+from tools.models import McpServer, Tool
+from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, Input, Widget, choices, listed
+from tools.ui.shown import pretty
+from tools.ui.visible import Piece, mixed_words, pieces
+
+LONGEST_LINE = 240
+_STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
+_HINTS = {
+    "pure": "says it only reads",
+    "idempotent": "says it may be repeated",
+    "requires_confirmation": "says it may destroy",
+}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A tool as its server lists it now; `ours` is its name here, once it was imported."""
+
+    key: str  # of its fields in a form: whatever the server calls it, this is plain
+    tool: str
+    ours: str
+    change: str
+    title: list[Piece]
+    about: list[Piece]
+    hint: str
+    fields: list[tuple[str, list[Piece], list[Piece]]] = field(default_factory=list)
+
+    @property
+    def differs(self) -> bool:
+        return self.change in {"changed", "gone"}
+
+
+@dataclass
+class Pick:
+    """One that was picked, with everything it says and the questions of an import."""
+
+    listed: Listed
+    digest: str
+    whole: list[Piece]
+    hidden: int
+    mixed: list[str]
+    inputs: list[Input]
+    flaws: list[dict[str, str]] = field(default_factory=list)
+
+
+def listed_tools(row: McpServer) -> list[Listed]:
+    """What differs first, then what is new, then the rest."""
+    raws = {raw["name"]: raw for raw in row.snapshot or ()}
+    entries = difference(row) if row.snapshot is not None else []
+    found = [_listed(one, raws.get(one["tool"])) for one in entries]
+    rank = {"changed": 0, "gone": 1, "unpinned": 2, "new": 3, "same": 4}
+    return sorted(found, key=lambda one: (rank[one.change], one.tool, one.ours))
+
+
+def pick(row: McpServer, one: Listed, tool: Tool | None) -> Pick:
+    raw = next(raw for raw in row.snapshot or () if raw["name"] == one.tool)
+    text = pretty(raw)
+    whole = pieces(text)
+    hidden = sum(bool(piece.name) for piece in whole)
+    asked = _questions(one, tool.version.definition if tool and tool.version else None)
+    return Pick(one, digest_of(raw), whole, hidden, mixed_words(text), asked)
+
+
+def fill(picked: Pick, given: Mapping[str, str]) -> None:
+    for one in picked.inputs:
+        one.value = given.get(one.key, "")
+
+
+def item_of(picked: Pick) -> dict[str, Any]:
+    """As an import takes it."""
+    told = {one.answers: one.value.strip() for one in picked.inputs}
+    return {
+        "tool": picked.listed.tool,
+        "name": told["name"],
+        "group": listed(told["group_kind"], told["group"]),
+        "available_in_states": listed(told["states_kind"], told["available_in_states"]),
+        "state": told["state"] or None,
+        "delivery": told["delivery"],
+        "requires_confirmation": bool(told["requires_confirmation"]),
+    }
+
+
+def _listed(entry: dict[str, Any], raw: dict[str, Any] | None) -> Listed:
+    raw, ours = raw or {}, entry["name"] or ""
+    identity = f"{ours}\n{entry['tool']}".encode(errors="replace")
+    about = str(raw.get("description") or "")
+    hint = suggested(raw)
+    return Listed(
+        key=hashlib.sha256(identity).hexdigest()[:16],
+        tool=entry["tool"],
+        ours=ours,
+        change=entry["change"],
+        title=pieces(entry["tool"]),
+        about=pieces(about[:LONGEST_LINE] + ("…" if len(about) > LONGEST_LINE else "")),
+        hint=_HINTS.get(str(hint.get("delivery") or next(iter(hint), "")), ""),
+        fields=[(one["field"], _shown(one["before"]), _shown(one["after"]))
+                for one in entry["fields"] if entry["change"] == "changed"],
+    )  # fmt: skip
+
+
+def _shown(value: Any) -> list[Piece]:
+    return pieces("" if value is None else value if isinstance(value, str) else pretty(value))
+
+
+def _questions(one: Listed, current: dict[str, Any] | None) -> list[Input]:
+    """Filled with what holds of the tool now, else with what nobody has widened."""
+    holds = current or {}
+
+    def ask(name: str, label: str, widget: Widget = Widget.TEXT, **more: Any) -> Input:
+        return Input(f"{name}-{one.key}", label, widget, place=name, **more)
+
+    groups, states = holds.get("group"), holds.get("available_in_states")
+    name = one.ours or local_name(one.tool)
+    known = "As it is here already." if one.ours else ""
+    return [
+        ask("name", "Name here", value=name, required=True, help=known),
+        ask("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
+            value=holds.get("delivery", Delivery.EXTERNAL), help="external: at most once."),
+        ask("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=_kind(groups)),
+        ask("group", "Names of groups", value=", ".join(groups or ()),
+            help="Separated by commas."),
+        ask("states_kind", "States", Widget.SELECT, options=_STATES, value=_kind(states)),
+        ask("available_in_states", "Names of states", value=", ".join(states or ()),
+            help="Separated by commas."),
+        ask("state", "State after success", value=holds.get("state") or "",
+            help="Empty: the state stays."),
+        ask("requires_confirmation", "A person must confirm each call", Widget.CHECK,
+            value="yes" if holds.get("requires_confirmation") else ""),
+    ]  # fmt: skip
+
+
+def _kind(names: list[str] | None) -> str:
+    return DEFAULT if names is None else THESE if names else NONE

@@ -1,0 +1,87 @@
+"""Headers and environment in a form: what is typed goes in and is never shown again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from tools.catalog.mcp_values import MASK, MOST_VALUES, SEALED
+
+VALUE = "value"
+SPARE = 3  # empty rows for new ones
+_KINDS = {"env": "environment variable", "file": "file"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One header or variable; `kept` is one that is set already."""
+
+    key: str
+    name: str
+    kind: str
+    kept: bool
+    options: list[tuple[str, str]]
+
+    @property
+    def label(self) -> str:
+        return self.name or "a new one"
+
+
+@dataclass(frozen=True)
+class Secrets:
+    field: str
+    title: str
+    rows: list[Row]
+
+
+def secrets_of(field: str, title: str, values: Mapping[str, Any]) -> Secrets:
+    """The rows of a form: what is set, and some empty ones. Nothing that is secret is in it."""
+    kept = [
+        Row(f"{field}-{at}", name, _kind(value), True, _options(_kind(value)))
+        for at, (name, value) in enumerate(sorted(values.items()))
+    ]
+    begin = len(kept)
+    spare = [
+        Row(f"{field}-{at}", "", VALUE, False, _options(VALUE))
+        for at in range(begin, min(begin + SPARE, MOST_VALUES))
+    ]
+    return Secrets(field, title, kept + spare)
+
+
+def values_from(field: str, data: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]:
+    """What the rows say. A kept one that nobody wrote over stays; one without a name is none."""
+    said: dict[str, Any] = {}
+    for at in range(MOST_VALUES):
+        key = f"{field}-{at}"
+        name, kind = data.get(f"{key}-name", "").strip(), data.get(f"{key}-kind", VALUE)
+        value = data.get(f"{key}-value", "")
+        if not name or data.get(f"{key}-remove"):
+            continue
+        if kind != VALUE:
+            reference, _, target = kind.partition(":")
+            said[name] = {reference: target}
+        else:
+            stays = not value and before.get(name) == SEALED
+            said[name] = MASK if stays else value
+    return said
+
+
+def _kind(value: Any) -> str:
+    if value == SEALED or not isinstance(value, dict):
+        return VALUE
+    kind, target = next(iter(value.items()), ("", ""))
+    return f"{kind}:{target}"
+
+
+def _options(kind: str) -> list[tuple[str, str]]:
+    """A value, or one of the references that the operator allows."""
+    known = list(dict.fromkeys([*settings.MCP_REFERENCES_ALLOWED, kind]))
+    references = [(one, _said(one)) for one in known if one != VALUE]
+    return [(VALUE, "a value, kept encrypted"), *references]
+
+
+def _said(reference: str) -> str:
+    kind, _, target = reference.partition(":")
+    gone = "" if reference in settings.MCP_REFERENCES_ALLOWED else " (not allowed any more)"
+    return f"{_KINDS.get(kind, kind)} {target}{gone}"
