@@ -77,11 +77,13 @@ def hash_of(file: Any) -> str:
 
 
 def entry(name: str, directory: int) -> dict[str, object] | None:
-    """What a listing says of one name; None when it is gone meanwhile."""
+    """What a listing says of one name; None when it is not there, or not any more."""
     try:
         found = os.lstat(name, dir_fd=directory)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise refusal(error, name) from None
     return {
         # A name is bytes to the kernel; what is no text is shown, not passed on.
         "name": name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
