@@ -5,6 +5,7 @@ from tools.ui import (
     changes,
     confirmations,
     connecting,
+    content_schemas,
     editor,
     executions,
     explain,
@@ -22,6 +23,7 @@ from tools.ui import (
     tool,
     versions,
     workflow,
+    workspace,
 )
 
 EXECUTION = "executions/<uuid:execution_id>/"
@@ -75,6 +77,14 @@ urlpatterns: list[URLPattern] = [
     path("confirmations/", confirmations.queue, name="confirmations"),
     path("confirmations/decide", confirmations.decide, name="confirmations-decide"),
     path("confirmations/<uuid:confirmation_id>/", confirmations.one, name="confirmation"),
+    path("workspace/", workspace.directory_page, name="workspace"),
+    path("workspace/file/", workspace.file_page, name="workspace-file"),
+    path("workspace/download/", workspace.download, name="workspace-download"),
+    path("schemas/", content_schemas.schema_list, name="schemas"),
+    path("schemas/new/", content_schemas.write_schema, name="schema-new"),
+    path("schemas/<str:name>/", content_schemas.schema_page, name="schema"),
+    path("schemas/<str:name>/edit/", content_schemas.change_schema, name="schema-edit"),
+    path("schemas/<str:name>/remove/", content_schemas.remove_schema, name="schema-remove"),
     path("executions/", executions.execution_list, name="executions"),
     path(EXECUTION, executions.execution_page, name="execution"),
     path(f"{EXECUTION}cancel", executions.cancel, name="execution-cancel"),
