@@ -17,11 +17,10 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
 from tools.definitions.results import OPEN, Status
-from tools.errors import Malformed, ToolcribError
+from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call
 from tools.models import Execution
-from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calling import usual_group, usual_state
 from tools.ui.visible import Piece, pieces
@@ -121,7 +120,9 @@ def download(request: PageRequest) -> HttpResponseBase:
 
 def _looked(request: PageRequest, parameters: dict[str, Any]) -> Look:
     snapshot = snapshot_of(request)
-    tool = visible_tool(request.caller, snapshot, TOOL)
+    tool = snapshot.tool(TOOL)
+    if tool is None:
+        raise NotFound(f"There is no tool {TOOL} here to read with.", code="tool_not_found")
     group = usual_group(tool, request.caller, snapshot)
     call = Call(TOOL, parameters, group=group, state=usual_state(tool))
     try:
@@ -133,6 +134,8 @@ def _looked(request: PageRequest, parameters: dict[str, Any]) -> Look:
     done = Execution.objects.get(pk=begun.pk)
     if done.status == Status.SUCCESS:
         return Look(done, done.output)
+    if done.status in OPEN:
+        return Look(done)
     code = done.error_code or ""
     return Look(done, None, code, done.error_message or "", _STATUSES.get(code, 409))
 

@@ -44,6 +44,7 @@ from tools.models.grant_rows import GrantRow
 from tools.policy import actions, confirmation_rules
 from tools.policy.grant_ids import grant_id
 from tools.policy.grants import grants
+from tools.ui import workspace
 
 IN = "in"  # past every question of who may: 2xx, or a 4xx that is about something else
 LOGIN = "login"  # a page sends whoever is unknown to the login page
@@ -281,6 +282,15 @@ PAGES: dict[str, dict[str, Needs]] = {
     "export": {"get": Needs(permission="tools.view_tool")},
     "tool-export": {"get": Needs(permission="tools.view_tool")},
     "workflow": {"get": Needs(permission="tools.view_tool")},
+    # Or with grants of the group that read_file is in: tests/ui/test_workspace.py.
+    "workspace": {"get": Needs(superuser=True)},
+    "workspace-file": {"get": Needs(superuser=True)},
+    "workspace-download": {"get": Needs(superuser=True)},
+    "schemas": {"get": Needs(permission="tools.view_contentschema")},
+    "schema": {"get": Needs(permission="tools.view_contentschema")},
+    "schema-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_contentschema")),
+    "schema-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_contentschema")),
+    "schema-remove": dict.fromkeys(("get", "post"), Needs(permission="tools.delete_contentschema")),
     "explain": {"get": Needs()},
     "what-if": {"get": Needs(permission="tools.view_agent")},
     "sandbox": {"get": Needs(permission="tools.change_tool")},
@@ -347,7 +357,9 @@ SERVER_PLACES = (
     "server", "server-edit", "server-remove", "server-credentials", "server-refresh",
     "server-import", "server-connect", "server-disconnect", "server-client",
 )  # fmt: skip
-SCHEMA_PLACES = ("api-content-schema", "api-content-schema-version")
+SCHEMA_PLACES = (
+    "api-content-schema", "api-content-schema-version", "schema", "schema-edit", "schema-remove",
+)  # fmt: skip
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
 
 
@@ -732,6 +744,13 @@ def test_who_may_do_what_over_the_api(name, callers, sides):
     assert wrong_answers(name, EXPECTED[name], callers, sides, page=False) == []
 
 
+@pytest.fixture
+def _no_waiting(monkeypatch):
+    """For calls of pages: what is taken back is begun by nobody."""
+    monkeypatch.setattr(workspace, "WAIT_S", 0.0)
+
+
+@pytest.mark.usefixtures("_no_waiting")
 @pytest.mark.parametrize("name", UI)
 def test_who_may_do_what_on_a_page(name, browsers, sides):
     assert wrong_answers(name, PAGES[name], browsers, sides, page=True) == []
