@@ -35,6 +35,7 @@ KEYS = [
     "value", "max_cpu_time", "isolation_levels", "change", "since",
     "budget", "quotas", "max_concurrency", "max_queue_depth", "max_in_flight",
     "bound_hash", "approve", "decisions", "every_call", "min_cost", "first_use", "reason",
+    "document", "kind", "note", "workspace_max_files", "workspace_max_bytes",
 ]  # fmt: skip
 NAMES = [
     "echo",
@@ -77,6 +78,8 @@ def filled(pattern: str, name: Callable[[], str], known: dict[str, str]) -> str:
     for part in pattern.split("/"):
         if part.startswith("<uuid:"):
             parts.append(known.get(part, NOBODYS))
+        elif part.startswith("<int:"):
+            parts.append(known.get(part, "1"))
         elif part.startswith("<"):
             parts.append(name())
         else:
