@@ -213,6 +213,7 @@ SPECTACULAR_SETTINGS = {
     "SORT_OPERATIONS": False,
     "ENUM_NAME_OVERRIDES": {
         "AllowanceKindEnum": ["calls", "cost"],
+        "ContentSchemaKindEnum": ["json-schema", "table-schema", "xml-schema"],
         "ResolutionEnum": "tools.models.execution.Resolution",
         "AuditOutcomeEnum": ["started", "success", "failure", "denied", "changed"],
     },
