@@ -44,6 +44,15 @@ def test_a_file_is_downloaded_as_it_is(admin_client: Client, files: Files) -> No
     assert "No text" in page and "Download" in page and "U+202E" in page
 
 
+def test_a_name_with_line_ends_is_downloaded_under_another(
+    admin_client: Client, files: Files
+) -> None:
+    files("a\r\nSet-Cookie: b", b"x")
+    answer = admin_client.get("/workspace/download/", {"path": "a\r\nSet-Cookie: b"})
+    assert answer.content == b"x" and "Set-Cookie" not in answer.headers
+    assert answer["Content-Disposition"] == 'attachment; filename="a__Set-Cookie: b"'
+
+
 def test_a_long_file_is_shown_in_pieces(admin_client: Client, files: Files) -> None:
     files("long", b"a" * 40_000 + b"THE END")
     page = text(admin_client.get("/workspace/file/?path=long"))

@@ -361,7 +361,7 @@ class OrganizationChange(Strict):
         required=False,
         min_value=1,
         max_value=MOST,
-        help_text="How many files its workspace may hold; write_file refuses one more.",
+        help_text="How many files and folders its workspace may hold; write_file refuses one more.",
     )
     workspace_max_bytes = Whole(
         required=False,

@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
             model_name="organization",
             name="workspace_max_files",
             field=models.PositiveIntegerField(
-                default=10000, help_text="How many files its workspace may hold."
+                default=10000, help_text="How many files and folders its workspace may hold."
             ),
         ),
         migrations.CreateModel(

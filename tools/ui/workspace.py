@@ -112,7 +112,7 @@ def download(request: PageRequest) -> HttpResponseBase:
         return render(request, FILE, context, status=look.status)
     raw = base64.b64decode(look.output["content"])
     response = HttpResponse(raw, content_type="application/octet-stream")
-    name = path.rstrip("/").rpartition("/")[2]
+    name = "".join(one if one.isprintable() else "_" for one in path.rpartition("/")[2])
     response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
     response["X-Content-Type-Options"] = "nosniff"
     return response

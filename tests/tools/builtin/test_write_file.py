@@ -181,8 +181,17 @@ def test_a_workspace_holds_no_more_bytes_than_it_may(run, workspace, files, quot
     assert (workspace / "a").read_text() == "654321"
 
 
+@pytest.mark.parametrize("more", [{}, {"if_hash": "0" * 64}])
+def test_folders_count_and_a_refused_write_makes_none(run, workspace, files, quota, more):
+    quota(3, 1000)
+    files("a/b", b"1")
+    done = run("write_file", path="c/d/e", content="2", **more)
+    assert failed(done, "FILE_CHANGED" if more else "QUOTA_EXCEEDED") and names(workspace) == ["a"]
+    assert run("write_file", path="a/c", content="2").status == "Success"
+
+
 def test_a_workspace_holds_no_more_files_than_it_may(run, workspace, files, quota):
-    quota(2, 1000)
+    quota(3, 1000)
     files("a", b"1")
     files("below/b", b"2")
     assert failed(run("write_file", path="c", content="3"), "QUOTA_EXCEEDED")

@@ -93,16 +93,38 @@ def entry(name: str, directory: int) -> dict[str, object] | None:
     }
 
 
-def usage(most_files: int) -> tuple[int, int]:
-    """Files and bytes in the workspace; counted no further than one file past `most_files`."""
-    files = size = 0
-    for _, _, names, directory in os.fwalk(ROOT):
-        for name in names:
-            files += 1
-            size += _blocks(name, directory)
-        if files > most_files:
+def missing(steps: list[str]) -> int:
+    """How many names of the path are not there; none where the whole of it is.
+
+    Raises ToolError where a step is no directory.
+    """
+    for end in range(1, len(steps) + 1):
+        directory = open_directory(steps[: end - 1])
+        try:
+            if entry(steps[end - 1], directory) is None:
+                return len(steps) - end + 1
+        finally:
+            os.close(directory)
+    return 0
+
+
+def size_of(steps: list[str]) -> int:
+    directory = open_directory(steps[:-1])
+    try:
+        return _bytes_of(steps[-1], directory)
+    finally:
+        os.close(directory)
+
+
+def usage(most_names: int) -> tuple[int, int]:
+    """Files and folders, and bytes; counted not much further than `most_names`."""
+    names = size = 0
+    for _, folders, files, directory in os.fwalk(ROOT):
+        names += len(folders) + len(files)
+        size += sum(_bytes_of(name, directory) for name in files)
+        if names > most_names:
             break
-    return files, size
+    return names, size
 
 
 def refusal(error: OSError, path: str) -> ToolError:
@@ -127,7 +149,7 @@ _REFUSALS = {
 }
 
 
-def _blocks(name: str, directory: int) -> int:
+def _bytes_of(name: str, directory: int) -> int:
     try:
         return os.lstat(name, dir_fd=directory).st_size
     except FileNotFoundError:

@@ -23,9 +23,10 @@ def main(parameters: dict[str, Any]) -> dict[str, object]:
     raw = _bytes(parameters["content"], parameters["encoding"])
     steps = workspace.steps_of(path)
     write = {"overwrite": _overwrite, "append": _append, "create": _create}[mode]
+    missing = workspace.missing(steps)
+    _check_hash(steps, missing, parameters.get("if_hash"), path)
+    _check_quota(parameters["quota"], steps, missing, mode, len(raw))
     directory = workspace.open_directory(steps[:-1], create=True)
-    _check_quota(parameters["quota"], directory, steps[-1], mode, len(raw))
-    _check_hash(directory, steps[-1], parameters.get("if_hash"), path)
     size = write(directory, steps[-1], raw, path)
     content_hash = _hash_of(directory, steps[-1], path)
     return {
@@ -37,14 +38,21 @@ def main(parameters: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def _check_quota(quota: dict[str, int], directory: int, name: str, mode: str, more: int) -> None:
-    """Raises ToolError when the workspace would hold more than it may afterwards."""
+def _check_quota(
+    quota: dict[str, int], steps: list[str], missing: int, mode: str, more: int
+) -> None:
+    """Raises ToolError when the workspace would hold more than it may afterwards.
+
+    Nothing has been made yet: folders of a write that is refused would count for nobody.
+    """
     files, size = workspace.usage(quota["files"])
-    there = workspace.entry(name, directory)
-    if there is None and files + 1 > quota["files"]:
-        raise ToolError("QUOTA_EXCEEDED", f"The workspace holds {quota['files']} files already.")
-    if there is not None and mode == "overwrite":
-        size -= int(str(there["size"]))
+    if missing and files + missing > quota["files"]:
+        raise ToolError(
+            "QUOTA_EXCEEDED",
+            f"The workspace may hold {quota['files']} files and folders; it holds {files}.",
+        )
+    if not missing and mode == "overwrite":
+        size -= workspace.size_of(steps)
     if size + more > quota["bytes"]:
         left = max(quota["bytes"] - size, 0)
         raise ToolError(
@@ -53,15 +61,12 @@ def _check_quota(quota: dict[str, int], directory: int, name: str, mode: str, mo
         )
 
 
-def _check_hash(directory: int, name: str, expected: str | None, path: str) -> None:
+def _check_hash(steps: list[str], missing: int, expected: str | None, path: str) -> None:
     if expected is None:
         return
-    try:
-        found = _hash_of(directory, name, path)
-    except ToolError as refusal:
-        if refusal.code != "FILE_NOT_FOUND":
-            raise
-        found = "no file"
+    found = "no file"
+    if not missing:
+        found = _hash_of(workspace.open_directory(steps[:-1]), steps[-1], path)
     if found != expected.lower():
         raise ToolError(
             "FILE_CHANGED", f"{path} is not what you read: its sha256 is {found}. Read it again."
