@@ -5,6 +5,7 @@ with open_office() as office:
     assert office.letters[0].recipients == ["eve@example.com"]
 """
 
+import asyncio
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Any
 
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import AuthResult, LoginPassword
+from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
+
+from tools.mcpclient.loop import Loop
 
 
 @dataclass(frozen=True)
@@ -67,20 +69,36 @@ class Office:
 def open_office(
     *, starttls: ssl.SSLContext | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[Office]:
-    office = Office()
-    controller = Controller(
-        office,
-        hostname="127.0.0.1",
-        port=0,
-        ssl_context=tls,
-        tls_context=starttls,
-        require_starttls=starttls is not None,
-        authenticator=office.authenticate,
-        auth_require_tls=False,
-    )
-    controller.start()
-    office.port = controller.server.sockets[0].getsockname()[1]
+    office, loop = Office(), Loop()
+    conversations: list[SMTP] = []
+
+    def conversation() -> SMTP:
+        conversations.append(
+            SMTP(
+                office,
+                tls_context=starttls,
+                require_starttls=starttls is not None,
+                authenticator=office.authenticate,
+                auth_require_tls=False,
+            )
+        )
+        return conversations[-1]
+
+    async def begin() -> asyncio.Server:
+        running = asyncio.get_running_loop()
+        return await running.create_server(conversation, "127.0.0.1", 0, ssl=tls)
+
+    async def end() -> None:
+        server.close()
+        for one in conversations:
+            if one.transport is not None:
+                one.transport.abort()
+        await asyncio.sleep(0)
+
+    server = loop.submit(begin()).result(30)
+    office.port = server.sockets[0].getsockname()[1]
     try:
         yield office
     finally:
-        controller.stop()
+        loop.submit(end()).result(30)
+        loop.close()
