@@ -45,30 +45,22 @@ class Receipt:
 
 def post(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> int:
     """The status of the answer, whatever it is. Raises `NotTold`."""
-    return send(url, headers, body, timeout_s).status
+    return asyncio.run(send(url, headers, body, timeout_s)).status
 
 
-def send(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> Receipt:
+async def send(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> Receipt:
     """The answer, whatever it is. Raises `NotTold`, which says whether anything had left."""
     try:
         target = Url.parse(url)
-        reach = Reach(
-            _policy(target, timeout_s),
-            _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE)),
-        )
+        dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
+        reach = Reach(_policy(target, timeout_s), dialer)
     except (Malformed, SpecInvalid) as flaw:
         raise NotTold(f"The address cannot be called: {flaw}.") from None
-    return asyncio.run(_sent(reach, _asked(url, headers, body, timeout_s)))
-
-
-async def _sent(reach: Reach, asked: Asked) -> Receipt:
     try:
-        async with reach.request(HELPER, asked) as answer:
+        async with reach.request(HELPER, _asked(url, headers, body, timeout_s)) as answer:
             return Receipt(answer.status, await _first(answer))
     except Denied as refusal:
         raise NotTold(f"{refusal.code}: {refusal}.", begun=_begun(reach)) from None
-    except (Malformed, SpecInvalid) as flaw:
-        raise NotTold(f"The address cannot be called: {flaw}.") from None
     except OSError as problem:
         words = f"The receiver could not be reached ({type(problem).__name__})."
         raise NotTold(words, begun=_begun(reach)) from None

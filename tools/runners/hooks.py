@@ -7,8 +7,11 @@ import orjson
 
 from audit.senders import NotTold, signature
 from config import outbound
+from tools.catalog import dialing
 from tools.catalog.masking import Mask
 from tools.models import Message
+
+_SPARE_S = 5.0  # the request ends itself before
 
 
 def webhook(
@@ -60,7 +63,11 @@ def _posted(
         ("idempotency-key", delivery),
         ("toolcrib-delivery", delivery),
     ]
-    receipt = outbound.send(secrets["url"], [*common, *headers], body, timeout_s)
+    work = outbound.send(secrets["url"], [*common, *headers], body, timeout_s)
+    try:
+        receipt = dialing.waited(work, timeout_s + _SPARE_S)
+    except TimeoutError:
+        raise NotTold("The receiver did not answer in time.", begun=True) from None
     words = mask_of(secrets).text(receipt.words.decode("utf-8", "replace"))
     told = f"{receipt.status} {' '.join(words.split())}".strip()[:300]
     if not 200 <= receipt.status < 300:
