@@ -37,7 +37,7 @@ class MessageChannelBody(serializers.Serializer[Any]):
 
 
 class MessageChannelChange(MessageChannelBody):
-    name = serializers.CharField(required=False)  # type: ignore[assignment]
+    name = serializers.CharField(required=False)
     kind = serializers.ChoiceField(choices=MessageKind.choices, required=False)
 
 

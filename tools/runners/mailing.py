@@ -128,7 +128,8 @@ class _Conversation(smtplib.SMTP):
     """SMTP over a connection that stands already."""
 
     def __init__(self, channel: socket.socket, options: dict[str, Any], timeout_s: float) -> None:
-        self._channel, self._options, self._replies = channel, options, None
+        self._channel, self._options = channel, options
+        self._replies: _Replies | None = None
         super().__init__(local_hostname=options["sender"].rpartition("@")[2], timeout=timeout_s)
         self._host = options["host"]
 
@@ -164,8 +165,8 @@ def _handed_in(
     except smtplib.SMTPResponseException as refusal:
         raise NotTold(_refusal(refusal)) from None
     except (OSError, smtplib.SMTPException, ValueError) as problem:
-        words = f"The mail server could not be used ({type(problem).__name__})."
-        raise NotTold(words, begun=begun) from None
+        reason = f"The mail server could not be used ({type(problem).__name__})."
+        raise NotTold(reason, begun=begun) from None
     finally:
         _ended(server)
 

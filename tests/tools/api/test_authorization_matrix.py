@@ -49,7 +49,7 @@ MCP_ADDRESSES = (
     "api-mcp-server", "api-mcp-refresh", "api-mcp-difference", "api-mcp-import",
     "api-mcp-credential",
 )  # fmt: skip
-WAYS = ("api-channel", "api-channel-key", "api-channel-test")
+WAYS = ("api-channel", "api-channel-key", "api-channel-test", "channel-try")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -324,6 +324,11 @@ PAGES: dict[str, dict[str, Needs]] = {
         "post": Needs(permission="tools.decide_confirmation", body={"one": f"approve {uuid4()}"})
     },
     "confirmation": {"get": Needs(permission="tools.view_confirmation")},
+    "messages": {"get": Needs(permission="tools.view_message")},
+    "channels": {"get": Needs(permission="tools.view_messagechannel")},
+    "channel-try": {"post": Needs(permission="tools.change_messagechannel")},
+    "inbox": {"get": Needs()},
+    "inbox-read": {"post": Needs(sees=NOBODY)},
     "executions": {"get": Needs()},
     "execution": {"get": SEEN_EXECUTION},
     "execution-cancel": {
