@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from tools.catalog.channels import written as channel_written
 from tools.catalog.credentials import MASK
 from tools.catalog.mcp_servers import written as mcp_written
 from tools.catalog.membership import Member
@@ -25,9 +26,12 @@ from tools.models import (
     ContentSchemaVersion,
     EgressCredential,
     Execution,
+    InboxItem,
     LicenseTier,
     McpAuthorization,
     McpServer,
+    Message,
+    MessageChannel,
     Organization,
     SandboxProfile,
     Session,
@@ -563,4 +567,45 @@ def signing_key_shape(row: SigningKey) -> dict[str, Any]:
         "created_at": row.created_at,
         "retired_at": row.retired_at,
         "distrusted_at": row.distrusted_at,
+    }
+
+
+def channel_shape(channel: MessageChannel) -> dict[str, Any]:
+    """Never its secrets."""
+    return {
+        "id": str(channel.pk),
+        **channel_written(channel),
+        "created_at": moment(channel.created_at),
+        "updated_at": moment(channel.updated_at),
+    }
+
+
+def message_shape(message: Message) -> dict[str, Any]:
+    execution = message.execution_id
+    return {
+        "id": str(message.pk),
+        "channel": message.channel_name,
+        "kind": message.kind,
+        "execution_id": None if execution is None else str(execution),
+        "sender": message.sender,
+        "recipients": message.recipients,
+        "subject": message.subject,
+        "state": message.state,
+        "answer": message.answer,
+        "refused": message.refused,
+        "created_at": moment(message.created_at),
+        "updated_at": moment(message.updated_at),
+    }
+
+
+def inbox_shape(item: InboxItem) -> dict[str, Any]:
+    message = item.message
+    return {
+        "id": str(item.pk),
+        "channel": message.channel_name,
+        "sender": message.sender,
+        "subject": message.subject,
+        "body": message.body,
+        "received_at": moment(message.created_at),
+        "read_at": moment(item.read_at),
     }

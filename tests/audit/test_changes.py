@@ -12,6 +12,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
 from tools.catalog import (
+    channels,
     content_schemas,
     credentials,
     drift,
@@ -104,6 +105,10 @@ def _places(organization, by):
     credential = credentials.create_credential(organization=organization, credential=said, by=by)
     credentials.replace_credential(row=credential, credential=said | {"header": "X-Key"}, by=by)
     credentials.delete_credential(row=credential, by=by)
+    said = {"name": "hook", "kind": "webhook", "url": "https://hooks.example/swordfish"}
+    channel, _ = channels.create_channel(organization=organization, channel=said, by=by)
+    channels.change_channel(row=channel, changes={"enabled": False}, by=by)
+    channels.delete_channel(row=channel, by=by)
 
 
 def _schema(organization, by):

@@ -394,6 +394,75 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "capabilities": ["fetch", "web", "html", "markdown"],
         "metadata": {"riskLevel": "medium"},
     },
+    {
+        "name": "send_message",
+        "type": "builtin",
+        "title": "Send a message",
+        "description": "Send a message through a channel that an administrator has defined: "
+        "e-mail, a webhook, a chat or somebody's inbox. A person confirms each one.",
+        "category": "Communication",
+        "parameters": [
+            {
+                "name": "channel",
+                "type": "String",
+                "description": "The channel's name.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 63},
+            },
+            {
+                "name": "to",
+                "type": "Array",
+                "description": "E-mail addresses, or names of people for an inbox, all of which "
+                "the channel must allow. Empty for webhooks and chats.",
+                "default": [],
+                "schema": {
+                    "items": {"type": "string", "minLength": 1, "maxLength": 254},
+                    "maxItems": 100,
+                    "uniqueItems": True,
+                },
+            },
+            {
+                "name": "subject",
+                "type": "String",
+                "description": "One line.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 200},
+            },
+            {
+                "name": "body",
+                "type": "String",
+                "description": "The text.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 50_000},
+            },
+            {
+                "name": "data",
+                "type": "Object",
+                "description": "Values that the channel's template asks for.",
+                "default": {},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "message_id": {"type": "string"},
+                "channel": {"type": "string"},
+                "kind": {"type": "string"},
+                "recipients": {"type": "array", "items": {"type": "string"}},
+                "state": {"type": "string"},
+                "answer": {"type": "string", "description": "What the provider said."},
+            },
+            "required": ["message_id", "channel", "kind", "recipients", "state", "answer"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT60S", "allow_side_effects": True},
+        "required_permissions": ["tool.message.send"],
+        "requires_confirmation": True,
+        "group": ["messages"],
+        "delivery": "external",
+        "capabilities": ["send", "message", "email", "webhook"],
+        "metadata": {"riskLevel": "high"},
+    },
 )
 
 GROUPS: tuple[tuple[str, str, list[str]], ...] = (
@@ -401,4 +470,5 @@ GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("read-only", "Tools that change nothing.", ["tool.filesystem.read"]),
     ("write", "Tools that change files.", ["tool.filesystem.read", "tool.filesystem.write"]),
     ("network", "Tools that reach hosts outside.", ["tool.network.fetch"]),
+    ("messages", "Tools that send messages to people.", ["tool.message.send"]),
 )

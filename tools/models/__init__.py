@@ -19,6 +19,13 @@ from tools.models.mcp_authorization import (
     McpConsent,
     McpOAuthClient,
 )
+from tools.models.message import (
+    InboxItem,
+    Message,
+    MessageChannel,
+    MessageKind,
+    MessageState,
+)
 from tools.models.organization import Organization
 from tools.models.permission import (
     AgentGroupObjectPermission,
@@ -70,12 +77,17 @@ __all__ = [
     "Execution",
     "ExecutionEvent",
     "Grant",
+    "InboxItem",
     "LicenseTier",
     "McpAuthorization",
     "McpConsent",
     "McpCredential",
     "McpOAuthClient",
     "McpServer",
+    "Message",
+    "MessageChannel",
+    "MessageKind",
+    "MessageState",
     "OnDrift",
     "Organization",
     "OrganizationGroupObjectPermission",

@@ -1,4 +1,5 @@
-"""The tools that come with the product, behind the wall like any other.
+"""The tools that come with the product: behind the wall like any other, but for those that need
+what must not go there.
 
 What an agent cannot say itself is added here: the quota of the workspace, a schema by its name.
 """
@@ -14,6 +15,7 @@ from tools.builtin.schemas import SCHEMAS
 from tools.builtin.workspace import Busy, writing
 from tools.catalog.content_schemas import slot_of
 from tools.models import ContentSchemaVersion
+from tools.runners import messages
 from tools.runners.base import Run
 from tools.runners.sandboxing import around_builtin, perform
 
@@ -28,8 +30,14 @@ class Unprepared(Exception):
         self.code, self.message = code, message
 
 
+# In the worker itself.
+HOSTED: dict[str, Callable[[Run], SandboxResult]] = {"send_message": messages.run}
+
+
 def run(job: Run) -> SandboxResult:
     name = job.definition.raw["implementation"]["entry_point"]
+    if hosted := HOSTED.get(name):
+        return hosted(job)
     prepare = _PREPARATIONS.get(name)
     try:
         prepared = replace(job, parameters=prepare(job)) if prepare else job

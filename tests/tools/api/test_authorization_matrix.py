@@ -21,6 +21,7 @@ from django.utils import timezone
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
 from tools.catalog import (
+    channels,
     content_schemas,
     credentials,
     keys,
@@ -33,8 +34,10 @@ from tools.catalog.registry import registry
 from tools.models import (
     Confirmation,
     Execution,
+    InboxItem,
     McpAuthorization,
     McpOAuthClient,
+    Message,
     Organization,
     Session,
     UpstreamChange,
@@ -55,6 +58,7 @@ MCP_ADDRESSES = (
     "api-mcp-server", "api-mcp-refresh", "api-mcp-difference", "api-mcp-import",
     "api-mcp-credential",
 )  # fmt: skip
+WAYS = ("api-channel", "api-channel-key", "api-channel-test", "channel-try")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -207,6 +211,16 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-content-schema-version": four("contentschema", "get"),
     "api-egress-credentials": four("egresscredential", "get", "post"),
     "api-egress-credential": four("egresscredential", "get", "put", "patch", "delete"),
+    "api-channels": four("messagechannel", "get", "post"),
+    "api-channel": four("messagechannel", "get", "patch", "delete"),
+    "api-channel-key": {"post": manages("tools.change_messagechannel")},
+    "api-channel-test": {"post": manages("tools.change_messagechannel")},
+    # Nobody's account: whoever holds the channel's key signs with it.
+    "api-channel-bounces": {"post": Needs(anybody=True, refuses=True)},
+    "api-messages": {"get": reads("tools.view_message")},
+    "api-message": {"get": reads("tools.view_message")},
+    "api-inbox": {"get": reads()},
+    "api-inbox-read": {"post": Needs(READ, sees=NOBODY)},
     "api-tool-services": four("toolservice", "get", "post"),
     "api-tool-service": four("toolservice", "get", "patch", "delete"),
     "api-service-state": {"get": reads("tools.view_toolservice")},
@@ -331,6 +345,11 @@ PAGES: dict[str, dict[str, Needs]] = {
         "post": Needs(permission="tools.decide_confirmation", body={"one": f"approve {uuid4()}"})
     },
     "confirmation": {"get": Needs(permission="tools.view_confirmation")},
+    "messages": {"get": Needs(permission="tools.view_message")},
+    "channels": {"get": Needs(permission="tools.view_messagechannel")},
+    "channel-try": {"post": Needs(permission="tools.change_messagechannel")},
+    "inbox": {"get": Needs()},
+    "inbox-read": {"post": Needs(sees=NOBODY)},
     "executions": {"get": Needs()},
     "execution": {"get": SEEN_EXECUTION},
     "execution-cancel": {
@@ -446,6 +465,14 @@ class Side:
         mcp_servers.set_credential(
             row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
         )
+        self.way, _ = channels.create_channel(
+            organization=organization, by=self.by,
+            channel={"name": f"way-{label}", "kind": "inbox"},
+        )  # fmt: skip
+        self.message = Message.objects.create(
+            organization=organization, channel=self.way, channel_name="way", kind="inbox",
+        )  # fmt: skip
+        self.item = InboxItem.objects.create(message=self.message, user=self.somebody)
         self.alert = Alert.objects.create(
             organization=organization.slug, rule="r", severity="info", actor="a", message="m",
             count=1, first_at=timezone.now(), last_at=timezone.now(),
@@ -487,6 +514,7 @@ class Side:
             "api-confirmation-rule": f"rule-{self.label}",
             **dict.fromkeys(SERVICE_PLACES, f"service-{self.label}"),
             "api-tier": "Core",
+            **dict.fromkeys(WAYS, f"way-{self.label}"),
         }
         holder = self.somebody if name == "api-token" else self.agent.service_account
         known = {
@@ -502,7 +530,9 @@ class Side:
             "confirmation_id": lambda: self.confirmation.pk,
             "token_id": lambda: holder.tokens.earliest("pk").pk,
             "alert_id": lambda: self.alert.pk,
-            "channel_id": lambda: self.channel.pk,
+            "channel_id": lambda: self.way.pk if name == "api-channel-bounces" else self.channel.pk,
+            "message_id": lambda: self.message.pk,
+            "item_id": lambda: self.item.pk,
             "record_id": lambda: self._records().earliest("pk").pk,
             "grant": lambda: grant_id(GrantRow("agent", self.agent.slug, "permission", "p")),
         }
