@@ -82,13 +82,19 @@ def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
         raise _noted(message, NotTold("The channel is not there any more."))
     try:
         secrets = opened(channel)
-        _note(message, MessageState.UNKNOWN)  # what a worker that dies now leaves behind
-        answer = _sent(channel, secrets, message, data, timeout_s)
     except Conflict as problem:
         raise _noted(message, NotTold(problem.message)) from None
+    mask = hooks.mask_of(secrets)  # who receives it may say what it was sent
+    _note(message, MessageState.UNKNOWN)  # what a worker that dies now leaves behind
+    try:
+        answer = _sent(channel, secrets, message, data, timeout_s)
+    except mailing.Turned as problem:
+        refused = {one: mask.text(words) for one, words in problem.refused.items()}
+        raise _noted(message, mailing.Turned(refused, lasting=problem.lasting)) from None
     except NotTold as problem:
-        raise _noted(message, problem) from None
-    _note(message, MessageState.SENT, answer=hooks.mask_of(secrets).text(answer))
+        said = NotTold(mask.text(str(problem)), begun=problem.begun)
+        raise _noted(message, said) from None
+    _note(message, MessageState.SENT, answer=mask.text(answer))
 
 
 def _sent(

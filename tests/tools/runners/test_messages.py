@@ -133,6 +133,20 @@ def test_a_refused_recipient_bounces_and_nobody_is_written_to(organization, send
     assert message.refused == {"eve@example.org": "550 no such user"} and office.letters == []
 
 
+@pytest.mark.parametrize("where", ["recipient", "letter"])
+def test_a_server_that_repeats_the_password_shows_it_to_nobody(organization, sender, office, where):
+    said = "550 you came with correct horse"
+    if where == "recipient":
+        office.refusals["ada@example.com"] = said
+    office.verdict = said
+    own = {"port": office.port, "username": "crib", "password": "correct horse"}
+    channel(organization, **MAIL | own)
+    done = sent(sender, channel="post", to=["ada@example.com"])
+    message = Message.objects.get(organization=organization)
+    told = f"{done.error_message} {message.answer} {message.refused}"
+    assert done.status == "Failed" and "horse" not in told and "550" in told
+
+
 def test_a_recipient_refused_for_now_is_no_bounce(organization, sender, office):
     office.refusals["ada@example.com"] = "451 later"
     channel(organization, **MAIL, port=office.port)
