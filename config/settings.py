@@ -212,8 +212,6 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "SORT_OPERATIONS": False,
     "ENUM_NAME_OVERRIDES": {
-        "MessageKindEnum": "tools.models.message.MessageKind",
-        "MessageStateEnum": "tools.models.message.MessageState",
         "AllowanceKindEnum": ["calls", "cost"],
         "ContentSchemaKindEnum": ["json-schema", "table-schema", "xml-schema"],
         "MessageKindEnum": "tools.models.message.MessageKind",

@@ -18,6 +18,8 @@ from tools.policy.people import may, require
 from tools.runners.messages import try_channel
 from tools.runners.outbox import NotWritten
 from tools.ui.access import PageRequest, page
+from tools.ui.inputs import plain
+from tools.ui.visible import pieces
 
 PAGE_SIZE = 25
 # A state in the colours of the calls.
@@ -42,7 +44,7 @@ def message_list(request: PageRequest) -> HttpResponseBase:
     found = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "page": found,
-        "rows": [(one, TONES[MessageState(one.state)]) for one in found],
+        "rows": [(one, TONES[MessageState(one.state)], pieces(one.subject)) for one in found],
         "state": state,
         "states": MessageState.values,
     }
@@ -67,7 +69,7 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
     """One message that says that the channel works, to whom the form names."""
     require(request.caller, "change_messagechannel")
     row = find_channel(request.user.organization, name)
-    recipients = request.POST.get("to", "").replace(",", " ").split()
+    recipients = plain(request.POST).get("to", "").replace(",", " ").split()
     try:
         sent = try_channel(channel=row, recipients=recipients, by=actor_of(request.caller))
     except NotWritten as refusal:
@@ -83,7 +85,8 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
 def inbox(request: PageRequest) -> HttpResponseBase:
     """The reader's own, the newest first."""
     found = Paginator(_own(request), PAGE_SIZE).get_page(request.GET.get("page"))
-    return render(request, "ui/inbox.html", {"page": found})
+    items = [(one, pieces(one.message.subject), pieces(one.message.body)) for one in found]
+    return render(request, "ui/inbox.html", {"page": found, "items": items})
 
 
 @require_http_methods(["POST"])
