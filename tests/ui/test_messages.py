@@ -91,3 +91,76 @@ def test_who_may_not_look_is_refused(client_of: Grant) -> None:
     assert client.get("/messages/").status_code == 403
     assert client.get("/channels/").status_code == 403
     assert client.post("/channels/desk/try", {"to": "x"}).status_code == 403
+
+
+MAIL = {
+    "name": "post", "host": "mail.example.com", "port": "", "security": "starttls",
+    "username": "crib", "password": "swordfish", "sender": "crib@example.com",
+    "recipients": "ada@example.com, @example.org", "most_recipients": "5", "most_an_hour": "60",
+    "subject_template": "{{ subject }}", "body_template": "{{ body }}", "enabled": "yes",
+}  # fmt: skip
+
+
+def test_a_channel_is_made_changed_given_a_key_and_removed(
+    admin_client: Client, organization: Organization
+) -> None:
+    made = text(admin_client.post("/channels/new/?kind=email", MAIL))
+    assert "whsec_" in made and "swordfish" not in made
+    row = MessageChannel.objects.get(organization=organization, name="post")
+    assert row.recipients == ["ada@example.com", "@example.org"]
+    assert (row.options["port"], row.most_recipients) == (587, 5)
+    form = text(admin_client.get("/channels/post/edit/"))
+    assert 'value="mail.example.com"' in form and "swordfish" not in form and "whsec_" not in form
+    change = MAIL | {"password": "", "most_an_hour": "7", "enabled": ""}
+    assert "post is changed" in text(admin_client.post("/channels/post/edit/", change, follow=True))
+    row.refresh_from_db()
+    kept = channels.opened(row)
+    assert (row.most_an_hour, row.enabled, kept["password"]) == (7, False, "swordfish")
+    shown = text(admin_client.post("/channels/post/key"))
+    row.refresh_from_db()
+    assert channels.opened(row)["key"] in shown and channels.opened(row)["key"] != kept["key"]
+    assert "Remove post" in text(admin_client.get("/channels/post/remove/"))
+    admin_client.post("/channels/post/remove/")
+    assert not organization.message_channels.exists()
+
+
+@pytest.mark.parametrize("kind", ["webhook", "slack"])
+def test_an_address_is_kept_where_nothing_is_typed(
+    admin_client: Client, organization: Organization, kind: str
+) -> None:
+    said = {"name": "hook", "url": "https://hooks.example/s3cret", "most_an_hour": "60"}
+    said |= {"subject_template": "{{ subject }}", "body_template": "{{ body }}", "enabled": "yes"}
+    assert "s3cret" not in text(admin_client.post(f"/channels/new/?kind={kind}", said))
+    page = admin_client.post("/channels/hook/edit/", said | {"url": ""}, follow=True)
+    assert "hook is changed" in text(page) and "s3cret" not in text(page)
+    row = organization.message_channels.get()
+    assert channels.opened(row)["url"] == "https://hooks.example/s3cret"
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"host": "a b"}, "is no name of a server"), ({"port": "99999"}, "whole number"),
+        ({"port": "x"}, "whole number"), ({"sender": "nobody"}, "plain e-mail address"),
+        ({"recipients": "x"}, "must be an e-mail address"), ({"name": ""}, "must not be empty"),
+        ({"body_template": "{% for %}"}, "Nothing was saved"), ({"security": "x"}, "one of"),
+        ({"password": ""}, "needed with username"), ({"name": "a\x00"}, "only letters"),
+    ],
+)  # fmt: skip
+def test_a_refused_form_keeps_what_was_typed_but_no_secret(
+    admin_client: Client, organization: Organization, change: dict[str, str], word: str
+) -> None:
+    answer = admin_client.post("/channels/new/?kind=email", MAIL | change)
+    page = text(answer)
+    assert answer.status_code == 400 and word in page and "Nothing was saved" in page
+    assert "swordfish" not in page and not organization.message_channels.exists()
+
+
+def test_a_password_does_not_follow_to_another_server(
+    admin_client: Client, organization: Organization
+) -> None:
+    admin_client.post("/channels/new/?kind=email", MAIL)
+    answer = admin_client.post(
+        "/channels/post/edit/", MAIL | {"password": "", "host": "evil.example"}
+    )
+    assert answer.status_code == 400 and "give it again for another server" in text(answer)

@@ -3,6 +3,7 @@ from django.urls import URLPattern, path
 from tools.ui import (
     catalog,
     changes,
+    channel_forms,
     confirmations,
     connecting,
     content_schemas,
@@ -80,6 +81,10 @@ urlpatterns: list[URLPattern] = [
     path("confirmations/<uuid:confirmation_id>/", confirmations.one, name="confirmation"),
     path("messages/", messages.message_list, name="messages"),
     path("channels/", messages.channel_list, name="channels"),
+    path("channels/new/", channel_forms.write_channel, name="channel-new"),
+    path("channels/<str:name>/edit/", channel_forms.change_channel, name="channel-edit"),
+    path("channels/<str:name>/key", channel_forms.replace_key, name="channel-key"),
+    path("channels/<str:name>/remove/", channel_forms.remove_channel, name="channel-remove"),
     path("channels/<str:name>/try", messages.test_channel, name="channel-try"),
     path("inbox/", messages.inbox, name="inbox"),
     path("inbox/<uuid:item_id>/read", messages.read, name="inbox-read"),

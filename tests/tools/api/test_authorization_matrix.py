@@ -58,7 +58,10 @@ MCP_ADDRESSES = (
     "api-mcp-server", "api-mcp-refresh", "api-mcp-difference", "api-mcp-import",
     "api-mcp-credential",
 )  # fmt: skip
-WAYS = ("api-channel", "api-channel-key", "api-channel-test", "channel-try")
+WAYS = (
+    "api-channel", "api-channel-key", "api-channel-test", "channel-try", "channel-edit",
+    "channel-key", "channel-remove",
+)  # fmt: skip
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -348,6 +351,12 @@ PAGES: dict[str, dict[str, Needs]] = {
     "messages": {"get": Needs(permission="tools.view_message")},
     "channels": {"get": Needs(permission="tools.view_messagechannel")},
     "channel-try": {"post": Needs(permission="tools.change_messagechannel")},
+    "channel-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_messagechannel")),
+    "channel-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_messagechannel")),
+    "channel-key": {"post": Needs(permission="tools.change_messagechannel")},
+    "channel-remove": dict.fromkeys(
+        ("get", "post"), Needs(permission="tools.delete_messagechannel")
+    ),
     "inbox": {"get": Needs()},
     "inbox-read": {"post": Needs(sees=NOBODY)},
     "executions": {"get": Needs()},
