@@ -116,14 +116,15 @@ def _place(kind: MessageKind, row: MessageChannel | None) -> list[Input]:
         return []
     if kind != MessageKind.EMAIL:
         said = f"Kept sealed, and never shown whole again. {stays}".strip()
-        return [Input("url", "Address", required=row is None, help=said)]
+        return [Input("url", "Address", Widget.HIDDEN, required=row is None, help=said)]
     return [
         Input("host", "Mail server", required=True),
         Input("port", "Port", help="465 for tls, 587 for starttls, where it is empty."),
         Input("security", "Security", Widget.SELECT, options=choices(SECURITIES),
               value="starttls", help="none only into networks that the operator opened."),
         Input("username", "User name"),
-        Input("password", "Password", help=f"Kept sealed, and never shown again. {stays}".strip()),
+        Input("password", "Password", Widget.HIDDEN,
+              help=f"Kept sealed, and never shown again. {stays}".strip()),
         Input("sender", "Sender", required=True, help="The address that mail comes from."),
     ]  # fmt: skip
 
@@ -177,6 +178,6 @@ def _form(
         flaws = placed([one | {"field": one["field"].partition("[")[0]} for one in told], inputs)
     context = {
         "inputs": inputs, "row": row, "kind": kind, "kinds": MessageKind.values,
-        "flaws": flaws, "refused": error is not None,
+        "flaws": flaws, "refused": error is not None, "tests_to": kind in _TO,
     }  # fmt: skip
     return render(request, FORM, context, status=error.http_status if error else 200)

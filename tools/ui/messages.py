@@ -74,10 +74,10 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
         sent = try_channel(channel=row, recipients=recipients, by=actor_of(request.caller))
     except NotWritten as refusal:
         notices.error(request, str(refusal))
-        return redirect("channels")
+        return redirect("channel-edit", name=row.name)
     tell = notices.success if sent.state == MessageState.SENT else notices.error
     tell(request, f"The test on {row.name} is {sent.state}. {sent.answer}")
-    return redirect("channels")
+    return redirect("channel-edit", name=row.name)
 
 
 @require_safe
