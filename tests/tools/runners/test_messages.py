@@ -241,11 +241,22 @@ def test_sending_again_is_the_same_one(organization, sender, hook):
     assert len(hook.seen) == 2
 
 
-def test_a_receiver_that_refuses_is_a_definite_failure(organization, sender, hook):
-    hook.replies["/secret-path"] = Reply(500, body=b"no")
+@pytest.mark.parametrize("status", [302, 400, 404, 429, 503])
+def test_a_receiver_that_refuses_is_a_definite_failure(organization, sender, hook, status):
+    hook.replies["/secret-path"] = Reply(status, body=b"no")
     channel(organization, name="hook", kind="webhook", url=hook.url("/secret-path"))
     done = sent(sender, channel="hook", to=[])
     assert (done.error_code, message_of(done).state) == ("MESSAGE_NOT_SENT", "failed")
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_a_receiver_that_may_have_taken_it_leaves_the_outcome_unknown(
+    organization, sender, hook, status
+):
+    hook.replies["/secret-path"] = Reply(status, body=b"no")
+    channel(organization, name="hook", kind="webhook", url=hook.url("/secret-path"))
+    done = sent(sender, channel="hook", to=[])
+    assert (done.error_code, message_of(done).state) == ("OUTCOME_UNKNOWN", "unknown")
 
 
 def test_a_receiver_that_hangs_up_leaves_the_outcome_unknown(organization, sender, hook):
