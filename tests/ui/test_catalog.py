@@ -9,7 +9,9 @@ from tests.ui.pages import htmx, text
 from tools.models import Organization, Tool
 
 FILES = ["read_file", "write_file"]
-ALL = ["alpha", "beta", "read_file", "validate_content", "web_fetch", "write_file"]
+ALL = [
+    "alpha", "beta", "read_file", "send_message", "validate_content", "web_fetch", "write_file",
+]  # fmt: skip
 
 
 def names(response) -> list[str]:
@@ -25,7 +27,7 @@ def tools(organization: Organization) -> None:
 def test_it_shows_every_tool_with_its_status(admin_client: Client, tools: None) -> None:
     page = admin_client.get("/")
     assert names(page) == ALL
-    assert "<b>6</b> active" in text(page)
+    assert "<b>7</b> active" in text(page)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,10 @@ def test_it_shows_every_tool_with_its_status(admin_client: Client, tools: None) 
         ("group=barn", ["beta"]),
         ("type=code&sort=-name", ["beta", "alpha"]),
         ("status=disabled", []),
-        ("sort=category", [*FILES, "alpha", "web_fetch", "beta", "validate_content"]),
+        (
+            "sort=category",
+            ["send_message", *FILES, "alpha", "web_fetch", "beta", "validate_content"],
+        ),
         ("sort=nonsense", ALL),
         ("page=999", ALL),
     ],

@@ -111,5 +111,5 @@ def test_who_may_look_looks_and_changes_nothing(
 
 
 def test_another_organizations_schema_is_not_there(admin_client: Client) -> None:
-    made(factories.organization("schemas-elsewhere"), "theirs")
+    made(factories.organization("schemas-of-others"), "theirs")
     assert admin_client.get("/schemas/theirs/").status_code == 404

@@ -105,7 +105,7 @@ def test_a_new_organization_has_the_builtin_tools_and_its_tier(admin_api):
     there = {"X-Organization": "fresh"}
     listed = admin_api.get("/tools?group=*", **there).json()["results"]
     assert [tool["name"] for tool in listed] == [
-        "read_file", "validate_content", "web_fetch", "write_file",
+        "read_file", "send_message", "validate_content", "web_fetch", "write_file",
     ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ def test_without_an_agent_every_tool_is_listed(typed, organization, here):
     tool = factories.tool(organization, "hidden", group=[])
     set_enabled(tool=tool, enabled=False, by=factories.by(organization))
     assert names(typed("list_tools", *here, "--json")) == [
-        *("hidden", "read_file", "validate_content", "web_fetch", "write_file")
+        *("hidden", "read_file", "send_message", "validate_content", "web_fetch", "write_file")
     ]
 
 

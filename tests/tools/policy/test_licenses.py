@@ -127,7 +127,7 @@ def test_a_change_names_tools_that_are_refused_and_profiles_that_stop_working(or
     factories.tool(organization, "t1", constraints={"required_isolation": "Strict"})
     change = move(organization, "WriterPro")
     assert (change.disabled, change.profiles) == ((), ("mine",))
-    assert change.gated == ("t0", "t1", "validate_content")
+    assert change.gated == ("send_message", "t0", "t1", "validate_content")
     assert move(organization, "Enterprise").opened == ("t0", "t1", "validate_content")
 
 
