@@ -75,7 +75,8 @@ def record(
         "actor": by.name[:200],
         "actor_id": by.id,
         "token_id": by.token_id,
-        "subject": subject[:200],
+        # A name out of an address may hold NUL, which no column takes.
+        "subject": subject.replace("\x00", "\ufffd")[:200],
         "subject_digest": digest,
         "execution_id": execution_id,
         "request_id": by.request_id,

@@ -29,7 +29,11 @@ type Post = Callable[[str, list[tuple[str, str]], bytes, float], int]
 
 
 class NotTold(Exception):
-    """The text says why, for people of the organization."""
+    """The text says why, for people of the organization. `begun`: some of it may have arrived."""
+
+    def __init__(self, message: str, *, begun: bool = False) -> None:
+        super().__init__(message)
+        self.begun = begun
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ into networks that the operator opened.
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from django.conf import settings
@@ -16,14 +17,15 @@ from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.denials import Denied
 from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Address, Malformed, Url
-from sandbox.egress.messages import Asked
+from sandbox.egress.messages import Answer, Asked
 from sandbox.egress.policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.reach import HELPER, Reach
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.trust import client_context
 from sandbox.errors import SpecInvalid
 
-_MOST_BYTES = 65_536
+_MOST_BYTES = 262_144
+_MOST_WORDS = 500
 
 
 class Opened(Gate):
@@ -33,24 +35,52 @@ class Opened(Gate):
         return "" if self.is_opened(address) else "a network that takes https alone"
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """What a receiver answered; of its words no more than the first ones."""
+
+    status: int
+    words: bytes
+
+
 def post(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> int:
     """The status of the answer, whatever it is. Raises `NotTold`."""
+    return asyncio.run(send(url, headers, body, timeout_s)).status
+
+
+async def send(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> Receipt:
+    """The answer, whatever it is. Raises `NotTold`, which says whether anything had left."""
     try:
         target = Url.parse(url)
-        policy = _policy(target, timeout_s)
         dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
-        return asyncio.run(_posted(policy, dialer, _asked(url, headers, body, timeout_s)))
-    except Denied as refusal:
-        raise NotTold(f"{refusal.code}: {refusal}.") from None
+        reach = Reach(_policy(target, timeout_s), dialer)
     except (Malformed, SpecInvalid) as flaw:
         raise NotTold(f"The address cannot be called: {flaw}.") from None
+    try:
+        async with reach.request(HELPER, _asked(url, headers, body, timeout_s)) as answer:
+            return Receipt(answer.status, await _first(answer))
+    except Denied as refusal:
+        raise NotTold(f"{refusal.code}: {refusal}.", begun=_begun(reach)) from None
     except OSError as problem:
-        raise NotTold(f"The receiver could not be reached ({type(problem).__name__}).") from None
+        words = f"The receiver could not be reached ({type(problem).__name__})."
+        raise NotTold(words, begun=_begun(reach)) from None
 
 
-async def _posted(policy: EgressPolicy, dialer: Dialer, asked: Asked) -> int:
-    async with Reach(policy, dialer).request(HELPER, asked) as answer:
-        return answer.status
+async def _first(answer: Answer) -> bytes:
+    """The status says what became of it, so words that do not arrive are not missed."""
+    words = b""
+    try:
+        async for piece in answer.body:
+            words += piece
+            if len(words) >= _MOST_WORDS:
+                break
+    except (Denied, OSError):
+        return words[:_MOST_WORDS]
+    return words[:_MOST_WORDS]
+
+
+def _begun(reach: Reach) -> bool:
+    return any(one.bytes_sent for one in reach.ledger.tally().attempts)
 
 
 def _policy(target: Url, timeout_s: float) -> EgressPolicy:

@@ -213,6 +213,9 @@ SPECTACULAR_SETTINGS = {
     "SORT_OPERATIONS": False,
     "ENUM_NAME_OVERRIDES": {
         "AllowanceKindEnum": ["calls", "cost"],
+        "ContentSchemaKindEnum": ["json-schema", "table-schema", "xml-schema"],
+        "MessageKindEnum": "tools.models.message.MessageKind",
+        "MessageStateEnum": "tools.models.message.MessageState",
         "ResolutionEnum": "tools.models.execution.Resolution",
         "AuditOutcomeEnum": ["started", "success", "failure", "denied", "changed"],
     },

@@ -2,6 +2,7 @@
 
 import os
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -102,11 +103,16 @@ def tool(organization: Organization, name: str = "echo", **fields: Any) -> Tool:
 
 
 def workspace_file(organization: Organization, path: str, content: bytes) -> None:
-    place = workspace_of(organization.slug) / path
+    """As a tool would have written it: it is whose the workspace is."""
+    workspace = workspace_of(organization.slug)
+    place = workspace / path
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(content)
+    place.chmod(0o644)
     if os.geteuid() == 0:
-        os.chmod(place, 0o644)
+        owner = workspace.stat()
+        for one in (place, *(place.parents[: len(Path(path).parents) - 1])):
+            os.chown(one, owner.st_uid, owner.st_gid)
 
 
 def execution(agent: Agent, name: str = "echo", **fields: Any) -> Execution:

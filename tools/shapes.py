@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from tools.catalog.channels import written as channel_written
 from tools.catalog.credentials import MASK
 from tools.catalog.mcp_servers import written as mcp_written
 from tools.catalog.membership import Member
@@ -21,11 +22,16 @@ from tools.models import (
     Confirmation,
     ConfirmationDecision,
     ConfirmationRule,
+    ContentSchema,
+    ContentSchemaVersion,
     EgressCredential,
     Execution,
+    InboxItem,
     LicenseTier,
     McpAuthorization,
     McpServer,
+    Message,
+    MessageChannel,
     Organization,
     SandboxProfile,
     Session,
@@ -293,6 +299,18 @@ def token_shape(token: Token) -> dict[str, Any]:
     }
 
 
+def content_schema_shape(row: ContentSchema) -> dict[str, Any]:
+    """Of a row `with_latest`."""
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "description": row.description,
+        "versions": row.latest,
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
+    }
+
+
 def mcp_authorization_shape(row: McpAuthorization) -> dict[str, Any]:
     """Without its tokens."""
     return {
@@ -308,6 +326,17 @@ def mcp_authorization_shape(row: McpAuthorization) -> dict[str, Any]:
     }
 
 
+def content_schema_version_shape(version: ContentSchemaVersion) -> dict[str, Any]:
+    return {
+        "number": version.number,
+        "document": version.document,
+        "digest": version.digest,
+        "note": version.note,
+        "created_by": version.created_by,
+        "created_at": moment(version.created_at),
+    }
+
+
 def organization_shape(organization: Organization) -> dict[str, Any]:
     return {
         "slug": organization.slug,
@@ -319,6 +348,8 @@ def organization_shape(organization: Organization) -> dict[str, Any]:
         "time_zone": organization.time_zone,
         "max_concurrency": organization.max_concurrency,
         "max_queue_depth": organization.max_queue_depth,
+        "workspace_max_files": organization.workspace_max_files,
+        "workspace_max_bytes": organization.workspace_max_bytes,
         "created_at": moment(organization.created_at),
     }
 
@@ -536,4 +567,45 @@ def signing_key_shape(row: SigningKey) -> dict[str, Any]:
         "created_at": row.created_at,
         "retired_at": row.retired_at,
         "distrusted_at": row.distrusted_at,
+    }
+
+
+def channel_shape(channel: MessageChannel) -> dict[str, Any]:
+    """Never its secrets."""
+    return {
+        "id": str(channel.pk),
+        **channel_written(channel),
+        "created_at": moment(channel.created_at),
+        "updated_at": moment(channel.updated_at),
+    }
+
+
+def message_shape(message: Message) -> dict[str, Any]:
+    execution = message.execution_id
+    return {
+        "id": str(message.pk),
+        "channel": message.channel_name,
+        "kind": message.kind,
+        "execution_id": None if execution is None else str(execution),
+        "sender": message.sender,
+        "recipients": message.recipients,
+        "subject": message.subject,
+        "state": message.state,
+        "answer": message.answer,
+        "refused": message.refused,
+        "created_at": moment(message.created_at),
+        "updated_at": moment(message.updated_at),
+    }
+
+
+def inbox_shape(item: InboxItem) -> dict[str, Any]:
+    message = item.message
+    return {
+        "id": str(item.pk),
+        "channel": message.channel_name,
+        "sender": message.sender,
+        "subject": message.subject,
+        "body": message.body,
+        "received_at": moment(message.created_at),
+        "read_at": moment(item.read_at),
     }

@@ -25,7 +25,7 @@ from sandbox.daemon.doors import Doors
 from sandbox.daemon.listening import listen
 from sandbox.daemon.logs import log, log_crash
 from sandbox.daemon.operations import Counter
-from sandbox.daemon.scratch import make_root
+from sandbox.daemon.scratch import clear, make_root
 from sandbox.daemon.server import Server, Service
 from sandbox.daemon.serving import Servers
 from sandbox.daemon.slots import Slots
@@ -136,9 +136,7 @@ def opened(options: argparse.Namespace) -> Iterator[Sandboxd]:
         yield daemon
     finally:
         daemon.close()
-        make_root(str(place))
-        if not options.scratch:
-            place.rmdir()
+        clear(str(place), whole=not options.scratch)
         driver.clean()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from sandbox.daemon.logs import log
 
+_TRIES, _PAUSE_S = 5, 0.1
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -29,6 +31,25 @@ def make_root(path: str) -> str:
     finally:
         os.close(root)
     return path
+
+
+def clear(path: str, *, whole: bool) -> None:
+    """At the end, the directory itself too where it is `whole` ours.
+
+    A slot that was being made when everything ended may put something there meanwhile.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            make_root(path)
+            if whole:
+                os.rmdir(path)
+        except OSError as error:
+            if not left:
+                log("scratch_left_behind", reason=str(error))
+                return
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 def remove(directory: int) -> None:

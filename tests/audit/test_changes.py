@@ -11,7 +11,15 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
-from tools.catalog import credentials, drift, mcp_servers, profiles, services
+from tools.catalog import (
+    channels,
+    content_schemas,
+    credentials,
+    drift,
+    mcp_servers,
+    profiles,
+    services,
+)
 from tools.catalog.sources import save_source
 from tools.models import LicenseTier, McpServer, Token
 from tools.policy import actions, allowances, confirmation_rules
@@ -92,10 +100,22 @@ def _places(organization, by):
     row = profiles.create_profile(organization=organization, profile=PROFILE, by=by)
     profiles.replace_profile(row=row, profile=PROFILE | {"max_files": 20}, by=by)
     profiles.delete_profile(row=row, by=by)
+    _schema(organization, by)
     said = {"name": "key", "header": "Authorization", "value": "Bearer swordfish"}
     credential = credentials.create_credential(organization=organization, credential=said, by=by)
     credentials.replace_credential(row=credential, credential=said | {"header": "X-Key"}, by=by)
     credentials.delete_credential(row=credential, by=by)
+    said = {"name": "hook", "kind": "webhook", "url": "https://hooks.example/swordfish"}
+    channel, _ = channels.create_channel(organization=organization, channel=said, by=by)
+    channels.change_channel(row=channel, changes={"enabled": False}, by=by)
+    channels.delete_channel(row=channel, by=by)
+
+
+def _schema(organization, by):
+    said = {"name": "order", "document": {"type": "object"}}
+    schema = content_schemas.create_schema(organization=organization, schema=said, by=by)
+    content_schemas.add_version(row=schema, change={"document": {"type": "array"}}, by=by)
+    content_schemas.delete_schema(row=schema, by=by)
 
 
 def _agents(organization, by):

@@ -21,6 +21,11 @@ def row(db):
     return AuditRecord.objects.filter(organization="somewhere").latest("id")
 
 
+def test_a_name_that_no_column_takes_is_on_record_as_well(db):
+    kept = written(subject="a\x00b")
+    assert AuditRecord.objects.get(pk=kept).subject == "a\ufffdb"
+
+
 @pytest.mark.parametrize("change", [{"subject": "y"}, {"outcome": "denied"}, {"details": {"a": 1}}])
 def test_a_record_never_changes(row, change):
     with pytest.raises(DatabaseError, match=r"evidence|permission denied"), transaction.atomic():

@@ -90,3 +90,30 @@ def test_what_a_run_removes_meanwhile_is_not_missed(root, monkeypatch, step):
     monkeypatch.setattr(os, step, late)
     scratch.make_root(str(root))
     assert done and os.listdir(root) == []
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_at_the_end_it_is_cleared_and_removed_where_it_is_ours(root, whole):
+    (root / "run").mkdir()
+    scratch.clear(str(root), whole=whole)
+    assert root.exists() != whole and (whole or not list(root.iterdir()))
+
+
+def test_what_cannot_be_cleared_at_the_end_is_told_and_ends_nothing(tmp_path, capfd):
+    (tmp_path / "file").write_text("somebody's")
+    scratch.clear(str(tmp_path / "file"), whole=True)
+    assert "scratch_left_behind" in capfd.readouterr().err
+
+
+def test_what_is_put_there_meanwhile_is_cleared_with_the_next_try(root, monkeypatch):
+    late = [root / "late"]
+    removed = os.rmdir
+
+    def with_a_run(path, **where):
+        if late and path == str(root):
+            late.pop().mkdir()
+        removed(path, **where)
+
+    monkeypatch.setattr(scratch.os, "rmdir", with_a_run)
+    scratch.clear(str(root), whole=True)
+    assert not root.exists()

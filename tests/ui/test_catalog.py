@@ -14,6 +14,7 @@ ALL = [
     "beta",
     "execute_ckvs_query",
     "read_file",
+    "send_message",
     "validate_content",
     "web_fetch",
     "write_file",
@@ -33,7 +34,7 @@ def tools(organization: Organization) -> None:
 def test_it_shows_every_tool_with_its_status(admin_client: Client, tools: None) -> None:
     page = admin_client.get("/")
     assert names(page) == ALL
-    assert "<b>6</b> active" in text(page)
+    assert "<b>7</b> active" in text(page)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,10 @@ def test_it_shows_every_tool_with_its_status(admin_client: Client, tools: None) 
         ("group=barn", ["beta"]),
         ("type=code&sort=-name", ["beta", "alpha"]),
         ("status=disabled", []),
-        ("sort=category", [*FILES, "alpha", "web_fetch", "beta", "validate_content"]),
+        (
+            "sort=category",
+            ["send_message", *FILES, "alpha", "web_fetch", "beta", "validate_content"],
+        ),
         ("sort=nonsense", ALL),
         ("page=999", ALL),
     ],

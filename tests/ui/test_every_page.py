@@ -10,6 +10,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.ui.pages import POLICY, inline_code, text
 from tests.ui.sources import Author, listed_server, told
+from tools.catalog import content_schemas
 from tools.catalog.actions import find_tool
 from tools.catalog.drift import note_upstream
 from tools.execution.pipeline import admit
@@ -46,12 +47,24 @@ PAGES = [
     "/servers/hostile/credentials/",
     "/servers/hostile/client/",
     "/servers/hostile/remove/",
+    "/messages/",
+    "/messages/?state=%22%3E%3Cscript%3E",
+    "/channels/",
+    "/channels/new/",
+    "/channels/new/?kind=slack",
+    "/channels/new/?kind=%3Cscript%3E",
+    "/inbox/",
     "/confirmations/",
     "/workflow/",
     "/import/",
     "/audit/alerts/",
     "/executions/",
     "/executions/?tool=%22%3E%3Cscript%3E",
+    "/schemas/",
+    "/schemas/new/",
+    "/schemas/hostile/",
+    "/schemas/hostile/edit/",
+    "/schemas/hostile/remove/",
     "/audit/",
     "/audit/?q=%22%3E%3Cscript%3E&since=x&execution=y",
     f"/audit/records/{RECORD}/",
@@ -65,6 +78,9 @@ def hostile(organization: Organization) -> None:
     source = f"def main(p):\n    return {HOSTILE!r}\n"
     Author(organization).says("hostile", [told("hostile-joke", "hostile", description=HOSTILE)])
     listed_server(organization, "hostile", HOSTILE)
+    schema = {"name": "hostile", "description": HOSTILE, "document": {"title": HOSTILE}}
+    by = factories.by(organization)
+    content_schemas.create_schema(organization=organization, schema=schema, by=by)
     factories.tool(
         organization,
         "hostile",

@@ -18,6 +18,7 @@ from tools.policy.licensing import standing_of
 
 _NAMED = 20
 LIMITS = ("max_concurrency", "max_queue_depth")
+QUOTA = ("workspace_max_files", "workspace_max_bytes")
 
 
 class OrganizationForm(ActionForm):
@@ -30,6 +31,9 @@ class OrganizationForm(ActionForm):
             self.fields["minimum_isolation"].required = False  # left out, it stays as it is
         if "max_queue_depth" in self.fields:
             self.fields["max_queue_depth"].required = False  # likewise
+        for name in QUOTA:
+            if name in self.fields:
+                self.fields[name].required = False  # likewise
 
     def act(self, data: dict[str, Any]) -> Organization:
         if self.instance._state.adding:
@@ -56,6 +60,9 @@ class OrganizationForm(ActionForm):
             del limits["max_queue_depth"]
         if limits:
             actions.set_limits(organization=place, by=self.by, **limits)
+        given = {name: data[name] for name in QUOTA if name in self.changed_data}
+        if quota := {name: value for name, value in given.items() if value is not None}:
+            actions.set_workspace_quota(organization=place, by=self.by, **quota)
 
     def _wall_off(self, place: Organization, data: dict[str, Any]) -> None:
         minimum, hosts = data["minimum_isolation"], data["allowed_hosts"]
@@ -123,7 +130,7 @@ class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
     place = ""
     form = OrganizationForm
     fields = (
-        "slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts", *LIMITS,
+        "slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts", *LIMITS, *QUOTA,
     )  # fmt: skip
     list_display = ("slug", "name", "tier", "created_at")
     list_select_related = ("tier",)

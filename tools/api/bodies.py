@@ -13,7 +13,7 @@ from tools.api.allowance_bodies import (
     QuotaBody,
 )
 from tools.api.fields import Duration, Flag, Seconds, Strict, Text, Whole, texts
-from tools.catalog.bounds import MOST
+from tools.catalog.bounds import MOST, MOST_BYTES
 from tools.catalog.hosts import MOST_RULES
 from tools.definitions.callers import Scope
 from tools.definitions.licenses import LicenseState
@@ -357,6 +357,18 @@ class OrganizationChange(Strict):
         max_value=MOST,
         help_text="How many of its calls may wait for a worker; one more is refused.",
     )
+    workspace_max_files = Whole(
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        help_text="How many files and folders its workspace may hold; write_file refuses one more.",
+    )
+    workspace_max_bytes = Whole(
+        required=False,
+        min_value=1,
+        max_value=MOST_BYTES,
+        help_text="How many bytes its workspace may hold; write_file refuses more.",
+    )
 
 
 class LicenseAnswer(serializers.Serializer[Any]):
@@ -379,6 +391,8 @@ class OrganizationAnswer(serializers.Serializer[Any]):
     time_zone = serializers.CharField()
     max_concurrency = serializers.IntegerField(allow_null=True)
     max_queue_depth = serializers.IntegerField()
+    workspace_max_files = serializers.IntegerField()
+    workspace_max_bytes = serializers.IntegerField()
     created_at = serializers.DateTimeField()
 
 

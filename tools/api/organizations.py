@@ -29,6 +29,7 @@ from tools.policy.licenses import preview
 from tools.shapes import organization_shape, tier_shape
 
 LIMITS = ("max_concurrency", "max_queue_depth")
+QUOTA = ("workspace_max_files", "workspace_max_bytes")
 
 
 class PlatformView(CallerView):
@@ -115,6 +116,8 @@ class OrganizationDetail(PlatformView):
             actions.set_time_zone(organization=organization, name=name, by=self.actor)
         if limits := {name: wanted[name] for name in LIMITS if name in wanted}:
             actions.set_limits(organization=organization, by=self.actor, **limits)
+        if quota := {name: wanted[name] for name in QUOTA if name in wanted}:
+            actions.set_workspace_quota(organization=organization, by=self.actor, **quota)
         shape = organization_shape(self.row(slug))
         return Response(shape | ({"tier_change": change.as_dict()} if change else {}))
 

@@ -65,8 +65,10 @@ def _writing(organization: str) -> Profile:
 def _validating(organization: str) -> Profile:
     return Profile(
         IsolationLevel.STANDARD,
-        libraries=(_library("yaml"), _library("jsonschema_rs")),
-        preload=_preloaded("validate_content"),
+        libraries=(_library("yaml"), _library("jsonschema_rs"), _library("lxml")),
+        preload=_preloaded(
+            "positions", "table_schema", "tables", "xml_documents", "validate_content"
+        ),
     )
 
 
@@ -125,26 +127,70 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "name": "read_file",
         "type": "builtin",
         "title": "Read a file",
-        "description": "Read the contents of a file in the workspace.",
+        "description": "Read a file of the workspace, whole or in pieces, or list a directory.",
         "category": "FileSystem",
         "parameters": [
             {
                 "name": "path",
                 "type": "String",
-                "description": "The file's path, relative to the workspace.",
+                "description": "Relative to the workspace; '.' is the workspace, for a listing.",
                 "required": True,
                 "schema": {"minLength": 1, "maxLength": 4096},
             },
             _ENCODING,
+            {
+                "name": "what",
+                "type": "String",
+                "description": "content of a file, or the listing of a directory.",
+                "default": "content",
+                "enum": ["content", "listing"],
+            },
+            {
+                "name": "offset",
+                "type": "Integer",
+                "description": "Where to begin: a byte of the file, an entry of the listing. Go on "
+                "with the next_offset of the answer.",
+                "default": 0,
+                "schema": {"minimum": 0, "maximum": 2**53 - 1},
+            },
+            {
+                "name": "length",
+                "type": "Integer",
+                "description": "How many bytes, or entries, at most.",
+                "schema": {"minimum": 1, "maximum": 8 * 1024 * 1024},
+            },
         ],
         "output_schema": {
             "type": "object",
             "properties": {
                 "content": {"type": "string"},
-                "size": {"type": "integer"},
+                "size": {"type": "integer", "description": "Of the whole file, in bytes."},
                 "encoding": {"type": "string"},
+                "sha256": {
+                    "type": "string",
+                    "description": "Of the whole file; write_file takes it as if_hash.",
+                },
+                "offset": {"type": "integer"},
+                "next_offset": {
+                    "type": ["integer", "null"],
+                    "description": "Where the rest begins; null when there is none.",
+                },
+                "path": {"type": "string"},
+                "entries": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "name": {"type": "string"},
+                            "kind": {"enum": ["file", "directory", "link", "other"]},
+                            "size": {"type": "integer"},
+                            "modified": {"type": "string"},
+                        },
+                    },
+                },
+                "count": {"type": "integer", "description": "Of all entries."},
             },
-            "required": ["content", "size", "encoding"],
+            "required": ["next_offset"],
             "additionalProperties": False,
         },
         "constraints": {
@@ -187,6 +233,13 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
                 "enum": ["overwrite", "append", "create"],
             },
             _ENCODING,
+            {
+                "name": "if_hash",
+                "type": "String",
+                "description": "The sha256 the file had when it was read: nothing is written when "
+                "somebody else wrote meanwhile.",
+                "schema": {"pattern": "^[0-9a-fA-F]{64}$"},
+            },
         ],
         "output_schema": {
             "type": "object",
@@ -195,8 +248,9 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
                 "bytes_written": {"type": "integer"},
                 "size": {"type": "integer"},
                 "mode": {"type": "string"},
+                "sha256": {"type": "string", "description": "Of the file as it is now."},
             },
-            "required": ["path", "bytes_written", "size", "mode"],
+            "required": ["path", "bytes_written", "size", "mode", "sha256"],
             "additionalProperties": False,
         },
         "constraints": {"max_execution_time": "PT30S", "allow_side_effects": True},
@@ -210,7 +264,9 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "name": "validate_content",
         "type": "builtin",
         "title": "Validate content",
-        "description": "Validate a JSON or YAML text against a JSON Schema; every error named.",
+        "description": "Validate a text against a schema and name every error with its place: "
+        "JSON, YAML and TOML against a JSON Schema, CSV against a table schema, XML against an XML "
+        "Schema or for being well-formed.",
         "category": "System",
         "parameters": [
             {
@@ -222,20 +278,34 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
             {
                 "name": "schema",
                 "type": "Object",
-                "description": "A JSON Schema. Nothing it refers to is fetched.",
+                "description": "A JSON Schema, or for CSV a table schema (fields, primaryKey, "
+                "missingValues). Nothing it refers to is fetched.",
+            },
+            {
+                "name": "xsd",
+                "type": "String",
+                "description": "An XML Schema, for XML. Nothing it includes is fetched.",
+                "schema": {"maxLength": 1_000_000},
             },
             {
                 "name": "schema_name",
                 "type": "String",
-                "description": "A schema the product knows, instead of one of your own.",
-                "enum": ["json-schema", "tool-parameters"],
+                "description": "A schema that is kept in the catalog, or json-schema or "
+                "tool-parameters, instead of one of your own.",
+                "schema": {"minLength": 1, "maxLength": 63},
+            },
+            {
+                "name": "schema_version",
+                "type": "Integer",
+                "description": "Of the named schema; left out, the newest.",
+                "schema": {"minimum": 1, "maximum": 2**31 - 1},
             },
             {
                 "name": "format",
                 "type": "String",
                 "description": "What the text is.",
                 "default": "json",
-                "enum": ["json", "yaml"],
+                "enum": ["json", "yaml", "toml", "csv", "xml"],
             },
         ],
         "output_schema": {
@@ -251,7 +321,7 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "constraints": {"max_execution_time": "PT30S", "allow_side_effects": False},
         "group": ["read-only"],
         "delivery": "pure",
-        "capabilities": ["validate", "json", "yaml", "schema"],
+        "capabilities": ["validate", "json", "yaml", "toml", "csv", "xml", "schema"],
         "metadata": {"riskLevel": "low"},
     },
     {
@@ -367,6 +437,75 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "capabilities": ["query", "knowledge", "sparql"],
         "metadata": {"riskLevel": "low"},
     },
+    {
+        "name": "send_message",
+        "type": "builtin",
+        "title": "Send a message",
+        "description": "Send a message through a channel that an administrator has defined: "
+        "e-mail, a webhook, a chat or somebody's inbox. A person confirms each one.",
+        "category": "Communication",
+        "parameters": [
+            {
+                "name": "channel",
+                "type": "String",
+                "description": "The channel's name.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 63},
+            },
+            {
+                "name": "to",
+                "type": "Array",
+                "description": "E-mail addresses, or names of people for an inbox, all of which "
+                "the channel must allow. Empty for webhooks and chats.",
+                "default": [],
+                "schema": {
+                    "items": {"type": "string", "minLength": 1, "maxLength": 254},
+                    "maxItems": 100,
+                    "uniqueItems": True,
+                },
+            },
+            {
+                "name": "subject",
+                "type": "String",
+                "description": "One line.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 200},
+            },
+            {
+                "name": "body",
+                "type": "String",
+                "description": "The text.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 50_000},
+            },
+            {
+                "name": "data",
+                "type": "Object",
+                "description": "Values that the channel's template asks for.",
+                "default": {},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "message_id": {"type": "string"},
+                "channel": {"type": "string"},
+                "kind": {"type": "string"},
+                "recipients": {"type": "array", "items": {"type": "string"}},
+                "state": {"type": "string"},
+                "answer": {"type": "string", "description": "What the provider said."},
+            },
+            "required": ["message_id", "channel", "kind", "recipients", "state", "answer"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT60S", "allow_side_effects": True},
+        "required_permissions": ["tool.message.send"],
+        "requires_confirmation": True,
+        "group": ["messages"],
+        "delivery": "external",
+        "capabilities": ["send", "message", "email", "webhook"],
+        "metadata": {"riskLevel": "high"},
+    },
 )
 
 GROUPS: tuple[tuple[str, str, list[str]], ...] = (
@@ -375,4 +514,5 @@ GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("write", "Tools that change files.", ["tool.filesystem.read", "tool.filesystem.write"]),
     ("network", "Tools that reach hosts outside.", ["tool.network.fetch"]),
     ("knowledge", "Tools of the knowledge graph.", ["tool.knowledge.read"]),
+    ("messages", "Tools that send messages to people.", ["tool.message.send"]),
 )

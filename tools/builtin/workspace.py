@@ -1,6 +1,10 @@
 """Where an organization's files lie on the host. Only the sandbox opens what is inside."""
 
+import fcntl
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,3 +22,33 @@ def workspace_of(organization: str) -> Path:
     if os.geteuid() == 0 and place.stat().st_uid != owner.st_uid:
         os.chown(place, owner.st_uid, owner.st_gid, follow_symlinks=False)
     return place
+
+
+class Busy(Exception):
+    """Somebody else writes, and went on for too long."""
+
+
+@contextmanager
+def writing(organization: str, within_s: float, stopped: Callable[[], bool]) -> Iterator[None]:
+    """One writer at a time, of all workers on this host. Raises `Busy`, also when it was stopped.
+
+    The lock is on a file beside the workspaces: nothing behind the wall sees or holds it.
+    """
+    locks = Path(settings.WORKSPACES_DIR).parent / "workspace-locks"
+    locks.mkdir(mode=0o700, exist_ok=True)
+    held = os.open(locks / organization, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _take(held, time.monotonic() + within_s, stopped)
+        yield
+    finally:
+        os.close(held)
+
+
+def _take(held: int, until: float, stopped: Callable[[], bool]) -> None:
+    while True:
+        try:
+            return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if stopped() or time.monotonic() > until:
+                raise Busy from None
+            time.sleep(0.005)

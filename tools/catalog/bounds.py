@@ -5,15 +5,22 @@ from typing import Any
 from tools.errors import Malformed
 
 MOST = 1_000_000
+MOST_BYTES = 1024**4
 
 
 def read_bound(name: str, value: Any) -> int | None:
     """Raises `Malformed`: a limit of nothing would hide calls that never begin."""
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
+    return None if value is None else _within(name, value, MOST, ", or null for no limit")
+
+
+def read_quota(name: str, value: Any) -> int:
+    """Of a workspace: files, or bytes. Raises `Malformed`."""
+    return _within(name, value, MOST_BYTES if name.endswith("bytes") else MOST)
+
+
+def _within(name: str, value: Any, most: int, otherwise: str = "") -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise Malformed(
-            f"{name} must be a whole number from 1 to {MOST}, or null for no limit.",
-            code="invalid_limit",
+            f"{name} must be a whole number from 1 to {most}{otherwise}.", code="invalid_limit"
         )
     return value

@@ -184,6 +184,14 @@ class CatalogCredential:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkspaceQuota:
+    """What an organization's workspace may hold."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogService:
     """A tool service as the gates and the runners see it."""
 
@@ -207,6 +215,7 @@ class Snapshot:
     groups: MappingProxyType[str, CatalogGroup] = field(repr=False)
     minimum_isolation: IsolationLevel = IsolationLevel.STANDARD
     allowed_hosts: tuple[Item, ...] = ()
+    workspace: WorkspaceQuota = WorkspaceQuota(10_000, 1024**3)
     profiles: MappingProxyType[str, CatalogProfile] = field(
         default=MappingProxyType({}), repr=False
     )
@@ -347,6 +356,9 @@ def _load(organization_id: UUID, known: Snapshot | None) -> Snapshot:
         groups=MappingProxyType(groups),
         minimum_isolation=IsolationLevel(organization.minimum_isolation),
         allowed_hosts=tuple(organization.allowed_hosts),
+        workspace=WorkspaceQuota(
+            organization.workspace_max_files, organization.workspace_max_bytes
+        ),
         profiles=MappingProxyType(_profiles(organization_id)),
         credentials=MappingProxyType(_credentials(organization_id)),
         time_zone=ZoneInfo(organization.time_zone),

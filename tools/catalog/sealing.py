@@ -17,6 +17,7 @@ _FORM = b"\x01"
 _NONCE_BYTES = 12
 _PURPOSE = b"toolcrib egress credential"
 MCP = b"toolcrib mcp credential"
+MESSAGES = b"toolcrib message channel"
 SIGNING = b"toolcrib signing key"
 IMPORT = b"toolcrib import that waits for a word"
 

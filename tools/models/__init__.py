@@ -9,6 +9,7 @@ from tools.models.confirmation import (
     ConfirmationRule,
     ConfirmationStatus,
 )
+from tools.models.content_schema import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.models.egress_credential import EgressCredential
 from tools.models.execution import Execution, ExecutionEvent, Resolution
 from tools.models.group import ToolGroup
@@ -17,6 +18,13 @@ from tools.models.mcp_authorization import (
     McpAuthorization,
     McpConsent,
     McpOAuthClient,
+)
+from tools.models.message import (
+    InboxItem,
+    Message,
+    MessageChannel,
+    MessageKind,
+    MessageState,
 )
 from tools.models.organization import Organization
 from tools.models.permission import (
@@ -61,18 +69,25 @@ __all__ = [
     "ConfirmationDecision",
     "ConfirmationRule",
     "ConfirmationStatus",
+    "ContentSchema",
+    "ContentSchemaVersion",
     "CredentialScope",
     "Decision",
     "EgressCredential",
     "Execution",
     "ExecutionEvent",
     "Grant",
+    "InboxItem",
     "LicenseTier",
     "McpAuthorization",
     "McpConsent",
     "McpCredential",
     "McpOAuthClient",
     "McpServer",
+    "Message",
+    "MessageChannel",
+    "MessageKind",
+    "MessageState",
     "OnDrift",
     "Organization",
     "OrganizationGroupObjectPermission",
@@ -84,6 +99,7 @@ __all__ = [
     "Reservation",
     "Resolution",
     "SandboxProfile",
+    "SchemaKind",
     "ServiceStatus",
     "Session",
     "SigningKey",

@@ -57,6 +57,12 @@ class Organization(models.Model):
     max_queue_depth = models.PositiveIntegerField(
         default=1000, help_text="How many of its calls may wait; one more is refused."
     )
+    workspace_max_files = models.PositiveIntegerField(
+        default=10_000, help_text="How many files and folders its workspace may hold."
+    )
+    workspace_max_bytes = models.PositiveBigIntegerField(
+        default=1024**3, help_text="How much its workspace may hold."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = OrganizationQuerySet.as_manager()

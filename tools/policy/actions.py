@@ -19,7 +19,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
-from tools.catalog.bounds import read_bound
+from tools.catalog.bounds import read_bound, read_quota
 from tools.catalog.credentials import check_named
 from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
@@ -117,6 +117,14 @@ def set_limits(*, organization: Organization, by: Actor, **limits: int | None) -
     if limits.get("max_queue_depth", 0) is None:
         raise Malformed("max_queue_depth needs a number.", code="invalid_limit")
     _set(organization, by, **{name: read_bound(name, limits[name]) for name in limits})
+
+
+@transaction.atomic
+def set_workspace_quota(*, organization: Organization, by: Actor, **quota: int) -> None:
+    """`workspace_max_files` and `workspace_max_bytes`. What lies there already stays."""
+    columns = {name: read_quota(name, quota[name]) for name in quota}
+    Organization.objects.next_revision(organization.pk)
+    _set(organization, by, **columns)
 
 
 def _set(organization: Organization, by: Actor, **columns: Any) -> None:

@@ -12,7 +12,9 @@ from typing import Protocol
 
 from audit.canonical import commitment
 from tools.catalog.registry import CatalogConfirmationRule, CatalogTool
+from tools.definitions.implementations.builtin import ALWAYS_CONFIRMED
 from tools.definitions.results import Status
+from tools.definitions.vocabulary import ToolType
 from tools.models import Execution
 from tools.policy.decision import Question
 
@@ -98,10 +100,17 @@ def _own_reasons(question: Question, call: Tightened) -> Iterator[tuple[str, int
     tool = question.tool
     if tool.critical:
         yield f"{tool.name} is marked critical: two people must agree.", OF_CRITICAL
-    if tool.definition.raw["requires_confirmation"]:
+    if tool.definition.raw["requires_confirmation"] or _always(tool):
         yield f"{tool.name} runs only when a person has agreed.", 1
     if call.require_confirmation:
         yield "The caller asked for a person's consent.", 1
+
+
+def _always(tool: CatalogTool) -> bool:
+    """Whatever its stored definition says."""
+    raw = tool.definition.raw
+    built_in = raw["type"] == ToolType.BUILTIN
+    return built_in and raw["implementation"]["entry_point"] in ALWAYS_CONFIRMED
 
 
 def _reasons_of_rules(question: Question) -> Iterator[tuple[str, int]]:

@@ -1,22 +1,95 @@
-"""The tools that come with the product: behind the wall like any other, or in the worker, where
-what they reach is the operator's own store."""
+"""The tools that come with the product: behind the wall like any other, but for those that need
+what must not go there.
 
-from collections.abc import Callable
+What an agent cannot say itself is added here: the quota of the workspace, a schema by its name.
+"""
 
-from sandbox.spec import Preloaded, SandboxResult
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from sandbox.spec import Outcome, Preloaded, SandboxResult
 from tools.builtin import manifest
-from tools.runners import knowledge
+from tools.builtin.schemas import SCHEMAS
+from tools.builtin.workspace import Busy, writing
+from tools.catalog.content_schemas import slot_of
+from tools.models import ContentSchemaVersion
+from tools.runners import knowledge, messages
 from tools.runners.base import Run
 from tools.runners.sandboxing import around_builtin, perform
 
+_WRITERS_WAIT_S = 10.0
+
+
+class Unprepared(Exception):
+    """The call cannot be made. Code and message are for the caller."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+# In the worker itself.
 HOSTED: dict[str, Callable[[Run], SandboxResult]] = {
     "execute_ckvs_query": knowledge.run_ckvs_query,
+    "send_message": messages.run,
 }
 
 
 def run(job: Run) -> SandboxResult:
     name = job.definition.raw["implementation"]["entry_point"]
-    if name in HOSTED:
-        return HOSTED[name](job)
-    builtin = manifest.ISOLATED[name]
+    if hosted := HOSTED.get(name):
+        return hosted(job)
+    prepare = _PREPARATIONS.get(name)
+    try:
+        prepared = replace(job, parameters=prepare(job)) if prepare else job
+        with _alone(job) if name == "write_file" else nullcontext():
+            return _performed(prepared, manifest.ISOLATED[name])
+    except Unprepared as error:
+        return SandboxResult(Outcome.FAILED, error_code=error.code, error_message=error.message)
+
+
+def _performed(job: Run, builtin: manifest.Isolated) -> SandboxResult:
     return perform(job, Preloaded(builtin.module), around_builtin(job, builtin))
+
+
+@contextmanager
+def _alone(job: Run) -> Iterator[None]:
+    """What is checked of the workspace holds until it is written. Raises `Unprepared`."""
+    try:
+        with writing(job.organization, min(_WRITERS_WAIT_S, job.timeout_s), job.stop.is_set):
+            yield
+    except Busy:
+        raise Unprepared("WORKSPACE_BUSY", "Others write to the workspace; try again.") from None
+
+
+def _with_quota(job: Run) -> dict[str, Any]:
+    quota = job.snapshot.workspace
+    return job.parameters | {"quota": {"files": quota.files, "bytes": quota.bytes}}
+
+
+def _with_schema(job: Run) -> dict[str, Any]:
+    """The schema itself in place of its name. Raises `Unprepared`."""
+    given = dict(job.parameters)
+    name, number = given.pop("schema_name", None), given.pop("schema_version", None)
+    if name is None:
+        return given
+    if given.get("schema") is not None or given.get("xsd") is not None:
+        raise Unprepared("SCHEMA_MISSING", "Give either a schema or the name of one.")
+    if name in SCHEMAS:
+        return given | {"schema": SCHEMAS[name]}
+    rows = ContentSchemaVersion.objects.select_related("schema").filter(
+        schema__organization_id=job.snapshot.organization_id, schema__name=name
+    )
+    found = (rows if number is None else rows.filter(number=number)).first()
+    if found is None:
+        version = "" if number is None else f" in version {number}"
+        raise Unprepared("SCHEMA_UNKNOWN", f"There is no schema {name[:63]!r}{version}.")
+    return given | {slot_of(found.schema.kind): found.document}
+
+
+_PREPARATIONS: dict[str, Callable[[Run], dict[str, Any]]] = {
+    "write_file": _with_quota,
+    "validate_content": _with_schema,
+}

@@ -12,6 +12,7 @@ GROUPS = ((DEFAULT, "default"), (THESE, "these:"), (NONE, "none: only through *"
 
 class Widget(StrEnum):
     TEXT = "text"
+    HIDDEN = "hidden"
     AREA = "area"
     CODE = "code"
     SELECT = "select"

@@ -61,7 +61,11 @@ def output_of(status: str, output: Any) -> str:
 
 def difference(old: dict[str, Any] | None, new: dict[str, Any]) -> list[Line] | None:
     """The lines that tell two definitions apart; None where they are too long to compare."""
-    before, after = _lines(old) if old else [], _lines(new)
+    return text_difference(_lines(old) if old else [], _lines(new))
+
+
+def text_difference(before: list[str], after: list[str]) -> list[Line] | None:
+    """The same, of any two texts."""
     if len(before) + len(after) > MOST_LINES:
         return None
     changes = difflib.unified_diff(before, after, n=3, lineterm="")

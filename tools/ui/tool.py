@@ -26,6 +26,7 @@ from tools.policy.people import may
 from tools.policy.reach import MOST_AGENTS, agents_that_reach
 from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.calling import usual_group, usual_state
 from tools.ui.executions import shown_execution
 from tools.ui.shown import difference, pretty
 from tools.ui.trying import TryForm, form_of
@@ -173,15 +174,13 @@ def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
 
 
 def _attempt(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> Attempt:
-    own = sorted(snapshot.own_groups(tool))
     effective = sorted(snapshot.groups_of(tool))
-    first = own[:1] or ([WILDCARD] if caller.is_superuser else [])
     states = sorted(tool.definition.states - {WILDCARD})
     return Attempt(
         form=form_of(tool.definition.raw),
-        groups=first,
+        groups=usual_group(tool, caller, snapshot),
         offered=effective + sorted(caller.granted_groups.difference(effective)),
-        state=states[0] if states and DEFAULT_STATE not in states else DEFAULT_STATE,
+        state=usual_state(tool),
         states=states or [DEFAULT_STATE],
     )
 

@@ -105,7 +105,8 @@ def test_a_new_organization_has_the_builtin_tools_and_its_tier(admin_api):
     there = {"X-Organization": "fresh"}
     listed = admin_api.get("/tools?group=*", **there).json()["results"]
     assert [tool["name"] for tool in listed] == [
-        "execute_ckvs_query", "read_file", "validate_content", "web_fetch", "write_file",
+        "execute_ckvs_query", "read_file", "send_message", "validate_content", "web_fetch",
+        "write_file",
     ]  # fmt: skip
 
 

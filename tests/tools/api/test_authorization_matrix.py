@@ -20,14 +20,24 @@ from django.utils import timezone
 
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
-from tools.catalog import credentials, keys, mcp_servers, profiles, services
+from tools.catalog import (
+    channels,
+    content_schemas,
+    credentials,
+    keys,
+    mcp_servers,
+    profiles,
+    services,
+)
 from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
 from tools.models import (
     Confirmation,
     Execution,
+    InboxItem,
     McpAuthorization,
     McpOAuthClient,
+    Message,
     Organization,
     Session,
     UpstreamChange,
@@ -37,6 +47,7 @@ from tools.models.grant_rows import GrantRow
 from tools.policy import actions, confirmation_rules
 from tools.policy.grant_ids import grant_id
 from tools.policy.grants import grants
+from tools.ui import workspace
 
 IN = "in"  # past every question of who may: 2xx, or a 4xx that is about something else
 LOGIN = "login"  # a page sends whoever is unknown to the login page
@@ -46,6 +57,10 @@ MCP_ADDRESSES = (
     "api-mcp-authorizations", "api-mcp-authorization", "api-mcp-oauth-client",
     "api-mcp-server", "api-mcp-refresh", "api-mcp-difference", "api-mcp-import",
     "api-mcp-credential",
+)  # fmt: skip
+WAYS = (
+    "api-channel", "api-channel-key", "api-channel-test", "channel-try", "channel-edit",
+    "channel-key", "channel-remove",
 )  # fmt: skip
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
@@ -194,8 +209,21 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-tier-preview": {"post": SUPERUSER["post"]},
     "api-sandbox-profiles": four("sandboxprofile", "get", "post"),
     "api-sandbox-profile": four("sandboxprofile", "get", "put", "patch", "delete"),
+    "api-content-schemas": four("contentschema", "get", "post"),
+    "api-content-schema": four("contentschema", "get", "put", "delete"),
+    "api-content-schema-version": four("contentschema", "get"),
     "api-egress-credentials": four("egresscredential", "get", "post"),
     "api-egress-credential": four("egresscredential", "get", "put", "patch", "delete"),
+    "api-channels": four("messagechannel", "get", "post"),
+    "api-channel": four("messagechannel", "get", "patch", "delete"),
+    "api-channel-key": {"post": manages("tools.change_messagechannel")},
+    "api-channel-test": {"post": manages("tools.change_messagechannel")},
+    # Nobody's account: whoever holds the channel's key signs with it.
+    "api-channel-bounces": {"post": Needs(anybody=True, refuses=True)},
+    "api-messages": {"get": reads("tools.view_message")},
+    "api-message": {"get": reads("tools.view_message")},
+    "api-inbox": {"get": reads()},
+    "api-inbox-read": {"post": Needs(READ, sees=NOBODY)},
     "api-tool-services": four("toolservice", "get", "post"),
     "api-tool-service": four("toolservice", "get", "patch", "delete"),
     "api-service-state": {"get": reads("tools.view_toolservice")},
@@ -271,6 +299,15 @@ PAGES: dict[str, dict[str, Needs]] = {
     "export": {"get": Needs(permission="tools.view_tool")},
     "tool-export": {"get": Needs(permission="tools.view_tool")},
     "workflow": {"get": Needs(permission="tools.view_tool")},
+    # Or with grants of the group that read_file is in: tests/ui/test_workspace.py.
+    "workspace": {"get": Needs(superuser=True)},
+    "workspace-file": {"get": Needs(superuser=True)},
+    "workspace-download": {"get": Needs(superuser=True)},
+    "schemas": {"get": Needs(permission="tools.view_contentschema")},
+    "schema": {"get": Needs(permission="tools.view_contentschema")},
+    "schema-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_contentschema")),
+    "schema-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_contentschema")),
+    "schema-remove": dict.fromkeys(("get", "post"), Needs(permission="tools.delete_contentschema")),
     "explain": {"get": Needs()},
     "what-if": {"get": Needs(permission="tools.view_agent")},
     "sandbox": {"get": Needs(permission="tools.change_tool")},
@@ -311,6 +348,17 @@ PAGES: dict[str, dict[str, Needs]] = {
         "post": Needs(permission="tools.decide_confirmation", body={"one": f"approve {uuid4()}"})
     },
     "confirmation": {"get": Needs(permission="tools.view_confirmation")},
+    "messages": {"get": Needs(permission="tools.view_message")},
+    "channels": {"get": Needs(permission="tools.view_messagechannel")},
+    "channel-try": {"post": Needs(permission="tools.change_messagechannel")},
+    "channel-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_messagechannel")),
+    "channel-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_messagechannel")),
+    "channel-key": {"post": Needs(permission="tools.change_messagechannel")},
+    "channel-remove": dict.fromkeys(
+        ("get", "post"), Needs(permission="tools.delete_messagechannel")
+    ),
+    "inbox": {"get": Needs()},
+    "inbox-read": {"post": Needs(sees=NOBODY)},
     "executions": {"get": Needs()},
     "execution": {"get": SEEN_EXECUTION},
     "execution-cancel": {
@@ -336,6 +384,9 @@ SERVICE_PLACES = (
 SERVER_PLACES = (
     "server", "server-edit", "server-remove", "server-credentials", "server-refresh",
     "server-import", "server-connect", "server-disconnect", "server-client",
+)  # fmt: skip
+SCHEMA_PLACES = (
+    "api-content-schema", "api-content-schema-version", "schema", "schema-edit", "schema-remove",
 )  # fmt: skip
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
 
@@ -397,6 +448,10 @@ class Side:
             organization=organization, by=self.by,
             credential={"name": f"key-{label}", "header": "X-Key", "value": "Bearer x"},
         )  # fmt: skip
+        content_schemas.create_schema(
+            organization=organization, by=self.by,
+            schema={"name": f"schema-{label}", "document": {"type": "object"}},
+        )  # fmt: skip
         services.create_service(
             organization=organization, by=self.by,
             service={"id": f"service-{label}", "request_queue": "q", "response_queue": "r"},
@@ -419,6 +474,14 @@ class Side:
         mcp_servers.set_credential(
             row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
         )
+        self.way, _ = channels.create_channel(
+            organization=organization, by=self.by,
+            channel={"name": f"way-{label}", "kind": "inbox"},
+        )  # fmt: skip
+        self.message = Message.objects.create(
+            organization=organization, channel=self.way, channel_name="way", kind="inbox",
+        )  # fmt: skip
+        self.item = InboxItem.objects.create(message=self.message, user=self.somebody)
         self.alert = Alert.objects.create(
             organization=organization.slug, rule="r", severity="info", actor="a", message="m",
             count=1, first_at=timezone.now(), last_at=timezone.now(),
@@ -454,11 +517,13 @@ class Side:
         names = {
             "api-group": f"desk-{self.label}",
             "api-sandbox-profile": f"wall-{self.label}",
+            **dict.fromkeys(SCHEMA_PLACES, f"schema-{self.label}"),
             "api-egress-credential": f"key-{self.label}",
             **dict.fromkeys((*MCP_ADDRESSES, *SERVER_PLACES), f"server-{self.label}"),
             "api-confirmation-rule": f"rule-{self.label}",
             **dict.fromkeys(SERVICE_PLACES, f"service-{self.label}"),
             "api-tier": "Core",
+            **dict.fromkeys(WAYS, f"way-{self.label}"),
         }
         holder = self.somebody if name == "api-token" else self.agent.service_account
         known = {
@@ -474,7 +539,9 @@ class Side:
             "confirmation_id": lambda: self.confirmation.pk,
             "token_id": lambda: holder.tokens.earliest("pk").pk,
             "alert_id": lambda: self.alert.pk,
-            "channel_id": lambda: self.channel.pk,
+            "channel_id": lambda: self.way.pk if name == "api-channel-bounces" else self.channel.pk,
+            "message_id": lambda: self.message.pk,
+            "item_id": lambda: self.item.pk,
             "record_id": lambda: self._records().earliest("pk").pk,
             "grant": lambda: grant_id(GrantRow("agent", self.agent.slug, "permission", "p")),
         }
@@ -716,6 +783,13 @@ def test_who_may_do_what_over_the_api(name, callers, sides):
     assert wrong_answers(name, EXPECTED[name], callers, sides, page=False) == []
 
 
+@pytest.fixture
+def _no_waiting(monkeypatch):
+    """For calls of pages: what is taken back is begun by nobody."""
+    monkeypatch.setattr(workspace, "WAIT_S", 0.0)
+
+
+@pytest.mark.usefixtures("_no_waiting")
 @pytest.mark.parametrize("name", UI)
 def test_who_may_do_what_on_a_page(name, browsers, sides):
     assert wrong_answers(name, PAGES[name], browsers, sides, page=True) == []

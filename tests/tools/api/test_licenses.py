@@ -46,7 +46,7 @@ def test_the_answer_to_a_downgrade_says_which_tools_were_disabled(admin_api, org
         "tier": "WriterPro",
         "disabled": ["t11", "t10"],
         "enabled": [],
-        "gated": ["validate_content"],
+        "gated": ["send_message", "validate_content"],
         "opened": [],
         "profiles": [],
     }

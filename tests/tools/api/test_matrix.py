@@ -14,6 +14,7 @@ from tools.models import Execution, Organization
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 OPEN = {"api/schema/", "api/docs/", "api/v1/tokens"}  # the last one is where a password is given
+SIGNED = {"api/v1/channels/<uuid:channel_id>/bounces"}  # with the channel's own key
 NOBODYS = "01890000-0000-7000-8000-000000000000"
 VALUES = [
     None, True, False, 0, -1, 2**53, 1.5, "", "x", "*", "default", "echo", "PT5S", "é" * 300,
@@ -35,6 +36,7 @@ KEYS = [
     "value", "max_cpu_time", "isolation_levels", "change", "since",
     "budget", "quotas", "max_concurrency", "max_queue_depth", "max_in_flight",
     "bound_hash", "approve", "decisions", "every_call", "min_cost", "first_use", "reason",
+    "document", "kind", "note", "workspace_max_files", "workspace_max_bytes",
 ]  # fmt: skip
 NAMES = [
     "echo",
@@ -77,6 +79,8 @@ def filled(pattern: str, name: Callable[[], str], known: dict[str, str]) -> str:
     for part in pattern.split("/"):
         if part.startswith("<uuid:"):
             parts.append(known.get(part, NOBODYS))
+        elif part.startswith("<int:"):
+            parts.append(known.get(part, "1"))
         elif part.startswith("<"):
             parts.append(name())
         else:
@@ -123,6 +127,10 @@ def test_whoever_is_unknown_gets_in_nowhere(db, pattern):
         response = Client().generic(method, path, b"{}", content_type="application/json")
         if pattern in OPEN:
             assert response.status_code in {200, 400, 405}, (method, response.status_code)
+        elif pattern in SIGNED and method == "OPTIONS":
+            assert response.status_code == 200
+        elif pattern in SIGNED:
+            assert response.status_code in {401, 405}, (method, response.status_code)
         else:
             assert response.status_code == 401, (method, response.status_code)
 

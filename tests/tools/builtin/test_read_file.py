@@ -1,4 +1,5 @@
 import base64
+import hashlib
 import os
 
 import pytest
@@ -19,7 +20,14 @@ def test_a_text_is_read_in_its_encoding(run, files, encoding):
     raw = TEXT.encode(encoding)
     files("a.txt", raw)
     done = run("read_file", path="a.txt", encoding=encoding)
-    assert done.output == {"content": TEXT, "size": len(raw), "encoding": encoding}
+    assert done.output == {
+        "content": TEXT,
+        "size": len(raw),
+        "encoding": encoding,
+        "sha256": hashlib.sha256(raw).hexdigest(),
+        "offset": 0,
+        "next_offset": None,
+    }
 
 
 def test_ascii_is_read_as_ascii(run, files):
@@ -56,7 +64,8 @@ def test_a_file_in_folders_is_read(run, files, path):
 
 def test_an_empty_file_is_read(run, files):
     files("empty", b"")
-    assert run("read_file", path="empty").output == {"content": "", "size": 0, "encoding": "utf-8"}
+    output = run("read_file", path="empty").output
+    assert (output["content"], output["size"], output["next_offset"]) == ("", 0, None)
 
 
 @pytest.mark.parametrize("size", [1_000_000, 8 * 1024 * 1024])
@@ -130,3 +139,69 @@ def test_an_organization_reads_only_its_own_workspace(run, files, workspace):
     theirs.mkdir(exist_ok=True)
     (theirs / "a.txt").write_text(CANARY)
     assert failed(run("read_file", path="a.txt"), "FILE_NOT_FOUND")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "base64"])
+@pytest.mark.parametrize("length", [5, 7, 1000])
+def test_pieces_join_to_the_whole(run, files, encoding, length):
+    raw = (TEXT * 3).encode("utf-8" if encoding == "base64" else encoding)
+    files("a", raw)
+    pieces, offset = [], 0
+    while offset is not None:
+        output = run("read_file", path="a", encoding=encoding, offset=offset, length=length).output
+        pieces.append(output["content"])
+        assert output["sha256"] == hashlib.sha256(raw).hexdigest()
+        offset = output["next_offset"]
+    if encoding == "base64":
+        assert b"".join(map(base64.b64decode, pieces)) == raw
+    else:
+        assert "".join(pieces) == TEXT * 3
+
+
+def test_a_piece_past_the_end_is_empty(run, files):
+    files("a", b"abc")
+    output = run("read_file", path="a", offset=9).output
+    assert (output["content"], output["size"], output["next_offset"]) == ("", 3, None)
+
+
+def test_a_piece_that_begins_inside_a_character_says_so(run, files):
+    files("a", "ü".encode())
+    assert failed(run("read_file", path="a", offset=1), "ENCODING_MISMATCH")
+
+
+def test_a_file_that_is_too_large_at_once_is_read_in_pieces(run, files):
+    files("a", b"x" * (8 * 1024 * 1024 + 10))
+    assert failed(run("read_file", path="a"), "FILE_TOO_LARGE")
+    output = run("read_file", path="a", offset=8 * 1024 * 1024).output
+    assert (output["content"], output["next_offset"]) == ("x" * 10, None)
+
+
+def test_a_directory_is_listed_by_name_and_in_pieces(run, files, workspace):
+    for name in ("b.txt", "a.txt", "below/c.txt"):
+        files(name, b"12345")
+    (workspace / "link").symlink_to("/etc/passwd")
+    output = run("read_file", path=".", what="listing").output
+    found = [(entry["name"], entry["kind"]) for entry in output["entries"]]
+    assert found == [
+        ("a.txt", "file"), ("b.txt", "file"), ("below", "directory"), ("link", "link"),
+    ]  # fmt: skip
+    assert (output["path"], output["count"], output["next_offset"]) == (".", 4, None)
+    assert output["entries"][0]["size"] == 5
+    piece = run("read_file", path=".", what="listing", offset=1, length=2).output
+    assert [entry["name"] for entry in piece["entries"]] == ["b.txt", "below"]
+    assert piece["next_offset"] == 3
+    assert run("read_file", path="below/", what="listing").output["path"] == "below"
+
+
+@pytest.mark.parametrize("path", ["..", "/", "a.txt", "link", "nothing"])
+def test_what_is_no_directory_here_is_not_listed(run, files, workspace, path):
+    files("a.txt", b"")
+    (workspace / "link").symlink_to(workspace.parent)
+    done = run("read_file", path=path, what="listing")
+    assert failed(done, "PATH_INVALID", "FILE_NOT_FOUND", "NOT_A_FILE")
+
+
+def test_a_name_that_is_no_text_is_listed_as_far_as_it_is_one(run, workspace):
+    (workspace / os.fsdecode(b"a\xff")).touch()
+    (entry,) = run("read_file", path=".", what="listing").output["entries"]
+    assert entry["name"] == "a\ufffd"

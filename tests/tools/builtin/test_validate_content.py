@@ -3,6 +3,9 @@ import time
 
 import pytest
 
+from tests import factories
+from tools.catalog import content_schemas
+
 SCHEMA = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
@@ -42,6 +45,8 @@ def test_yaml_is_held_against_the_same_schema(run):
         ("", "json", 1),
         ("a: b\nc: [1\n", "yaml", 3),
         ("a: b\n\tc: d", "yaml", 2),
+        ("a = 1\nb = [", "toml", None),
+        ("a = 1\nb = !", "toml", 2),
     ],
 )
 def test_content_that_cannot_be_read_names_its_line(run, content, form, line):
@@ -59,6 +64,151 @@ def test_yaml_builds_no_objects(run, content):
 @pytest.mark.parametrize("content", ["2020-01-01: x", "? [1, 2]\n: x", "{}: x", "&a [*a]"])
 def test_odd_yaml_is_answered(run, content):
     assert validated(run, content, True and {"type": "object"}, format="yaml")["valid"] is False
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "places"),
+    [
+        ('{"age": 1,\n "name":\n  7, "x": "{\\"name\\": 1}"}', "json", [("/name", 3, 3)]),
+        ('{"name": 1, "name": "a", "age": -1}', "json", [("/age", 1, 33)]),
+        ("age: -1\nname:\n  - a\n", "yaml", [("/age", 1, 6), ("/name", 3, 3)]),
+        ("name = 1\n", "toml", [("/name", None, None)]),
+    ],
+)
+def test_an_error_stands_where_it_is_in_the_text(run, content, form, places):
+    found = validated(run, content, format=form)["errors"]
+    assert sorted((e["path"], e["line"], e["column"]) for e in found) == places
+
+
+def test_toml_is_held_against_the_same_schema(run):
+    assert validated(run, 'name = "a"\nborn = 2020-01-01\n', format="toml")["valid"]
+
+
+TABLE = {
+    "fields": [
+        {"name": "id", "type": "integer", "constraints": {"required": True, "unique": True}},
+        {"name": "born", "type": "date", "constraints": {"minimum": "2000-01-01"}},
+        {"name": "code", "constraints": {"pattern": "[a-z]+", "maxLength": 3}},
+    ],
+    "missingValues": ["", "-"],
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "places"),
+    [
+        ("id,born,code\n1,2001-02-03,abc\n2,-,\n", []),
+        ("id,born,code\n1,1999-01-01,a\n", [(2, 2)]),
+        ("id,born,code\n1,,ABC\n1,,abcd\nx,,a\n,,a\n", [(2, 3), (3, 1), (3, 3), (4, 1), (5, 1)]),
+        ('id,born,code\n1,,"a\nb"\n2,soon,a\n', [(2, 3), (4, 2)]),
+        ("id,born,code\n1,,a,b\n", [(2, None)]),
+        ("id,born\n", [(1, None)]),
+        ("id,born,code,id,more\n", [(1, 4), (1, 5)]),
+        ('id,born,code\n1,,"a\n', [(2, None)]),
+        ("", [(1, None)]),
+    ],
+)
+def test_rows_are_held_against_a_table_schema(run, content, places):
+    found = validated(run, content, TABLE, format="csv")
+    assert sorted((e["line"], e["column"]) for e in found["errors"]) == places
+    assert found["valid"] is (not places)
+
+
+def test_a_key_of_several_fields_is_there_once(run):
+    schema = {"fields": [{"name": "a"}, {"name": "b"}], "primaryKey": ["a", "b"], "delimiter": ";"}
+    found = validated(run, "a;b\n1;2\n1;3\n1;2\n", schema, format="csv")
+    assert [e["line"] for e in found["errors"]] == [4]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"fields": []},
+        {"fields": [{"name": "a"}, {"name": "a"}]},
+        {"fields": [{"name": "a", "type": "color"}]},
+        {"fields": [{"name": "a", "type": "date", "constraints": {"minimum": "soon"}}]},
+        {"fields": [{"name": "a", "constraints": {"minimum": 1}}]},
+        {"fields": [{"name": "a", "constraints": {"pattern": "("}}]},
+        {"fields": [{"name": "a"}], "primaryKey": "b"},
+    ],
+)
+def test_a_table_schema_that_cannot_be_used_is_refused(run, schema):
+    done = run("validate_content", content="a\n1\n", schema=schema, format="csv")
+    assert (done.status, done.error_code) == ("Failed", "SCHEMA_INVALID"), done.output
+
+
+XSD = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">
+<xs:element name="a"><xs:complexType><xs:sequence>
+<xs:element name="n" type="xs:int" maxOccurs="unbounded"/>
+</xs:sequence></xs:complexType></xs:element>{more}</xs:schema>"""
+
+
+@pytest.mark.parametrize(
+    ("content", "xsd", "lines"),
+    [
+        ("<a><b/></a>", None, []),
+        ('<?xml version="1.0" encoding="latin1"?>\n<a>ü</a>', None, []),
+        ("<a>\n<b>\n</a>", None, [3]),
+        ("", None, [1]),
+        ("<a><n>1</n></a>", XSD, []),
+        ("<a>\n<n>1</n>\n<n>x</n>\n<n>y</n></a>", XSD, [3, 4]),
+    ],
+)
+def test_xml_is_read_and_held_against_an_xml_schema(run, content, xsd, lines):
+    given = {} if xsd is None else {"xsd": xsd.format(more="")}
+    done = run("validate_content", content=content, format="xml", **given)
+    assert done.status == "Success", done.error_message
+    assert [e["line"] for e in done.output["errors"]] == lines
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>',
+        '<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>',
+        '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>',
+    ],
+)
+def test_xml_declares_nothing(run, content):
+    found = run("validate_content", content=content, format="xml").output
+    assert found["valid"] is False and "root:" not in str(found)
+
+
+@pytest.mark.parametrize(
+    "more",
+    ['<xs:include schemaLocation="file:///etc/passwd"/>',
+     '<xs:import namespace="x" schemaLocation="http://127.0.0.1:1/x"/>', "<xs:element/>", "<"],
+)  # fmt: skip
+def test_an_xml_schema_that_cannot_be_used_is_refused(run, more):
+    xsd = XSD.format(more=more)
+    done = run("validate_content", content="<a/>", format="xml", xsd=xsd)
+    assert (done.status, done.error_code) == ("Failed", "SCHEMA_INVALID"), done.output
+
+
+def test_schemas_of_the_catalog_are_known_by_name_and_version(run, organization):
+    by = factories.by(organization)
+    row = content_schemas.create_schema(
+        organization=organization, schema={"name": "order", "document": {"type": "object"}}, by=by
+    )
+    content_schemas.add_version(row=row, change={"document": {"type": "array"}}, by=by)
+    assert run("validate_content", content="[]", schema_name="order").output["valid"]
+    old = run("validate_content", content="[]", schema_name="order", schema_version=1)
+    assert old.output["valid"] is False
+    for name, version in (("order", 9), ("nothing", 1)):
+        done = run("validate_content", content="[]", schema_name=name, schema_version=version)
+        assert (done.status, done.error_code) == ("Failed", "SCHEMA_UNKNOWN")
+
+
+def test_a_schema_of_another_organization_is_unknown(run):
+    elsewhere = factories.organization("schemas-elsewhere")
+    content_schemas.create_schema(
+        organization=elsewhere,
+        schema={"name": "theirs", "document": {}},
+        by=factories.by(elsewhere),
+    )
+    done = run("validate_content", content="[]", schema_name="theirs")
+    assert (done.status, done.error_code) == ("Failed", "SCHEMA_UNKNOWN")
 
 
 def test_many_errors_are_counted_and_the_first_are_shown(run):
@@ -103,6 +253,28 @@ def deep(levels, leaf):
 
 TWICE = {"type": "object", "allOf": [{"properties": {"a": {"$ref": "#"}}}] * 2}
 HOSTILE = {
+    "a deep document": ({"content": "<a>" * 200_000, "format": "xml"}),
+    "a schema of a billion": (
+        {
+            "content": "<a/>",
+            "format": "xml",
+            "xsd": XSD.format(
+                more='<xs:element name="b"><xs:complexType><xs:sequence><xs:element name="c" '
+                'type="xs:int" minOccurs="1000000" maxOccurs="1000000"/></xs:sequence>'
+                "</xs:complexType></xs:element>"
+            ),
+        }
+    ),
+    "a table of empty rows": (
+        {"content": "a\n" + "\n" * 500_000, "format": "csv", "schema": {"fields": [{"name": "a"}]}}
+    ),
+    "a pattern of a table": (
+        {
+            "content": "a\n" + "a" * 50_000 + "!\n",
+            "format": "csv",
+            "schema": {"fields": [{"name": "a", "constraints": {"pattern": "(a+)+"}}]},
+        }
+    ),
     "billion laughs": ({"content": laughs(9, 9), "schema": {}, "format": "yaml"}),
     "many laughs": ({"content": laughs(200, 3), "schema": {}, "format": "yaml"}),
     "a reference bomb": ({"content": deep(40, 1), "schema": TWICE}),

@@ -1,16 +1,24 @@
 import base64
+import hashlib
 import threading
 
 import pytest
 
 from tests import factories
+from tests.tools.shapes import check_error
+from tools.builtin.workspace import writing
 from tools.execution.pipeline import perform
 from tools.models import Execution
+from tools.policy import actions
 
 
 def failed(execution, code):
     assert (execution.status, execution.error_code) == ("Failed", code), execution.error_message
     return True
+
+
+def sha256(raw):
+    return hashlib.sha256(raw).hexdigest()
 
 
 def names(workspace):
@@ -20,7 +28,13 @@ def names(workspace):
 def test_a_new_file_is_written_with_its_folders(run, workspace):
     done = run("write_file", path="a/b/c.txt", content="Grüße")
     assert (workspace / "a/b/c.txt").read_text() == "Grüße"
-    assert done.output == {"path": "a/b/c.txt", "bytes_written": 7, "size": 7, "mode": "overwrite"}
+    assert done.output == {
+        "path": "a/b/c.txt",
+        "bytes_written": 7,
+        "size": 7,
+        "mode": "overwrite",
+        "sha256": sha256("Grüße".encode()),
+    }
 
 
 def test_overwriting_replaces_the_whole_file_and_leaves_no_draft(run, workspace, files):
@@ -110,3 +124,90 @@ def test_a_reader_may_not_write(agent, organization, workspace):
     )
     assert response.status_code == 403
     assert names(workspace) == []
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_what_somebody_else_wrote_meanwhile_is_not_overwritten(run, workspace, files, mode):
+    files("a", b"theirs")
+    done = run("write_file", path="a", content="mine", mode=mode, if_hash=sha256(b"older"))
+    assert failed(done, "FILE_CHANGED") and sha256(b"theirs") in done.error_message
+    assert (workspace / "a").read_text() == "theirs"
+    done = run("write_file", path="a", content="mine", mode=mode, if_hash=sha256(b"theirs").upper())
+    assert done.output["sha256"] == sha256((workspace / "a").read_bytes())
+
+
+def test_a_hash_of_a_file_that_is_gone_writes_nothing(run, workspace):
+    assert failed(run("write_file", path="a", content="x", if_hash=sha256(b"")), "FILE_CHANGED")
+    assert names(workspace) == []
+
+
+def test_of_two_writers_that_read_the_same_one_writes(agent, workspace, files):
+    files("a", b"read by both")
+    expected = sha256(b"read by both")
+    calls = [
+        factories.execution(
+            agent, "write_file", group=["write"], path="a", content=text, if_hash=expected
+        )
+        for text in ("first", "second")
+    ]
+    threads = [threading.Thread(target=perform, args=(call.pk,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ends = sorted(Execution.objects.get(pk=call.pk).error_code or "" for call in calls)
+    assert ends == ["", "FILE_CHANGED"]
+
+
+@pytest.fixture
+def quota(organization):
+    def allow(files, size):
+        by = factories.by(organization)
+        actions.set_workspace_quota(
+            organization=organization, by=by, workspace_max_files=files, workspace_max_bytes=size
+        )
+
+    return allow
+
+
+def test_a_workspace_holds_no_more_bytes_than_it_may(run, workspace, files, quota):
+    quota(10, 10)
+    files("a", b"123456")
+    done = run("write_file", path="b", content="12345")
+    assert failed(done, "QUOTA_EXCEEDED") and "4 are left" in done.error_message
+    assert run("write_file", path="b", content="1234").status == "Success"
+    assert run("write_file", path="a", content="654321").status == "Success"
+    assert failed(run("write_file", path="a", content="7", mode="append"), "QUOTA_EXCEEDED")
+    assert (workspace / "a").read_text() == "654321"
+
+
+@pytest.mark.parametrize("more", [{}, {"if_hash": "0" * 64}])
+def test_folders_count_and_a_refused_write_makes_none(run, workspace, files, quota, more):
+    quota(3, 1000)
+    files("a/b", b"1")
+    done = run("write_file", path="c/d/e", content="2", **more)
+    assert failed(done, "FILE_CHANGED" if more else "QUOTA_EXCEEDED") and names(workspace) == ["a"]
+    assert run("write_file", path="a/c", content="2").status == "Success"
+
+
+def test_a_workspace_holds_no_more_files_than_it_may(run, workspace, files, quota):
+    quota(3, 1000)
+    files("a", b"1")
+    files("below/b", b"2")
+    assert failed(run("write_file", path="c", content="3"), "QUOTA_EXCEEDED")
+    assert run("write_file", path="below/b", content="3").status == "Success"
+
+
+def test_no_caller_sets_the_quota(organization, agent, workspace):
+    writer = factories.api(agent)
+    answer = writer.execute(
+        "write_file", {"path": "a", "content": "x", "quota": {"files": 9, "bytes": 9}},
+        group=["write"],
+    )  # fmt: skip
+    check_error(answer, 400, "invalid_parameters")
+
+
+def test_a_workspace_that_somebody_holds_is_busy_and_not_forever(run, workspace):
+    with writing(workspace.name, 1, lambda: False):
+        assert failed(run("write_file", path="a", content="x"), "WORKSPACE_BUSY")
+    assert run("write_file", path="a", content="x").status == "Success"

@@ -11,6 +11,7 @@ def test_a_new_organization_has_its_built_in_tools_and_a_workspace(organization)
         "write_file",
         "validate_content",
         "web_fetch",
+        "send_message",
         "execute_ckvs_query",
     }
     assert workspace_of(organization.slug).is_dir()

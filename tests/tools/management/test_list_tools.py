@@ -22,6 +22,7 @@ def test_without_an_agent_every_tool_is_listed(typed, organization, here):
             "execute_ckvs_query",
             "hidden",
             "read_file",
+            "send_message",
             "validate_content",
             "web_fetch",
             "write_file",

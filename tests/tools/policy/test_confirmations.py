@@ -212,4 +212,4 @@ def test_a_rule_tells_which_tools_it_touches(organization):
     )
     assert reach_of(rule(organization, tool="echo"), snapshot).tools == ["echo"]
     assert reach_of(rule(organization, name="typo", tool="ecko"), snapshot).count == 0
-    assert reach_of(rule(organization, name="all", every_call=True), snapshot).count == 5
+    assert reach_of(rule(organization, name="all", every_call=True), snapshot).count == 6

@@ -127,8 +127,13 @@ def test_a_change_names_tools_that_are_refused_and_profiles_that_stop_working(or
     factories.tool(organization, "t1", constraints={"required_isolation": "Strict"})
     change = move(organization, "WriterPro")
     assert (change.disabled, change.profiles) == ((), ("mine",))
-    assert change.gated == ("t0", "t1", "validate_content")
-    assert move(organization, "Enterprise").opened == ("t0", "t1", "validate_content")
+    assert change.gated == ("send_message", "t0", "t1", "validate_content")
+    assert move(organization, "Enterprise").opened == (
+        "send_message",
+        "t0",
+        "t1",
+        "validate_content",
+    )
 
 
 def test_a_tier_that_is_lowered_lowers_every_organization_that_has_it(db):

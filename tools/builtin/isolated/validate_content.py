@@ -1,67 +1,84 @@
-"""The built-in `validate_content`. Runs inside the sandbox, with two libraries beside the standard
-one: a schema and a document from outside may be made to hang, and here they hang alone.
+"""The built-in `validate_content`. Runs inside the sandbox, with three libraries beside the
+standard one: a schema and a document from outside may be made to hang, and here they hang alone.
 """
 
+import itertools
 import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jsonschema_rs
+import positions
+import tables
+import xml_documents
 import yaml
 from toolcrib import ToolError
 
 MOST_ERRORS = 100
+MOST_COUNTED = 100_000
 MOST_ALIASES = 100
-SCHEMAS: dict[str, Any] = {
-    "json-schema": {"$ref": "https://json-schema.org/draft/2020-12/schema"},
-    "tool-parameters": {
-        "type": "array",
-        "items": {
-            "type": "object",
-            "required": ["name", "description", "type"],
-            "properties": {
-                "name": {"type": "string", "minLength": 1},
-                "description": {"type": "string", "minLength": 1},
-                "type": {"enum": ["String", "Integer", "Number", "Boolean", "Array", "Object"]},
-                "required": {"type": "boolean"},
-                "enum": {"type": "array", "minItems": 1},
-                "schema": {"type": "object"},
-            },
-        },
-    },
-}
+MOST_SEARCHED = 100_000_000  # characters gone through to find the places of errors
+
+type Flaw = dict[str, object]
 
 
 class Unreadable(Exception):
     """The content is not what its format says; the message says where."""
 
-    def __init__(self, message: str, line: int | None) -> None:
+    def __init__(self, message: str, line: int | None, column: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.line = line
+        self.column = column
 
 
 def main(parameters: dict[str, Any]) -> dict[str, object]:
     """Whether the content fits the schema, and every place where it does not."""
-    validator = _validator(_schema(parameters))
+    form = parameters["format"]
+    found = _CHECKS[form](parameters["content"], parameters)
+    shown = list(itertools.islice(found, MOST_ERRORS))
+    more = sum(1 for _ in itertools.islice(found, MOST_COUNTED - len(shown)))
+    return {"valid": not shown, "errors": shown, "error_count": len(shown) + more}
+
+
+def _check_tree(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
+    """JSON, YAML and TOML are held against a JSON Schema."""
+    form = parameters["format"]
+    validator = _validator(_one_of(parameters, "json-schema"))
     try:
-        document = _document(parameters["content"], parameters["format"])
+        document = _document(content, form)
     except Unreadable as problem:
-        flaw = {"path": "/", "line": problem.line, "message": problem.message}
-        return {"valid": False, "errors": [flaw], "error_count": 1}
-    errors = [_flaw(error) for error in validator.iter_errors(document)]
-    return {"valid": not errors, "errors": errors[:MOST_ERRORS], "error_count": len(errors)}
+        yield _place("/", problem.line, problem.column) | {"message": problem.message}
+        return
+    find, searched = _FINDERS.get(form), 0
+    for error in validator.iter_errors(document):
+        searched += len(content)
+        place = find(content, error.instance_path) if find and searched <= MOST_SEARCHED else None
+        yield _flaw(error, place)
 
 
-def _schema(parameters: dict[str, Any]) -> Any:
-    given, name = parameters.get("schema"), parameters.get("schema_name")
-    if (given is None) == (name is None):
-        raise ToolError("SCHEMA_MISSING", "Give either schema or schema_name.")
-    if name is None:
-        return given
-    if name not in SCHEMAS:
-        known = ", ".join(sorted(SCHEMAS))
-        raise ToolError("SCHEMA_UNKNOWN", f"There is no schema of that name, only: {known}.")
-    return SCHEMAS[name]
+def _check_table(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
+    yield from tables.Table(_one_of(parameters, "table-schema")).flaws(content)
+
+
+def _check_xml(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
+    """Well-formed is enough where no schema is given."""
+    text = parameters.get("xsd")
+    if parameters.get("schema") is not None:
+        raise ToolError("SCHEMA_INVALID", "XML is held against an XML Schema: give it as xsd.")
+    yield from xml_documents.flaws(content, None if text is None else xml_documents.schema_of(text))
+
+
+def _one_of(parameters: dict[str, Any], kind: str) -> Any:
+    """The schema itself: named ones were looked up before. Raises ToolError."""
+    given = parameters.get("schema")
+    if parameters.get("xsd") is not None:
+        raise ToolError("SCHEMA_INVALID", f"{parameters['format']} takes no XML Schema.")
+    if given is None:
+        raise ToolError("SCHEMA_MISSING", f"Give a {kind} as schema, or the name of one.")
+    return given
 
 
 def _validator(schema: Any) -> Any:
@@ -78,15 +95,23 @@ def _validator(schema: Any) -> Any:
 
 def _document(content: str, form: str) -> Any:
     try:
-        return json.loads(content) if form == "json" else _yaml(content)
+        return _READERS[form](content)
     except json.JSONDecodeError as error:
-        raise Unreadable(f"not JSON: {error.msg}, column {error.colno}", error.lineno) from None
+        raise Unreadable(f"not JSON: {error.msg}", error.lineno, error.colno) from None
+    except tomllib.TOMLDecodeError as error:
+        raise Unreadable(f"not TOML: {error}", *_said_place(str(error))) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        line = mark.line + 1 if mark else None
-        raise Unreadable(f"not YAML: {error.problem or error.context}", line) from None
+        place = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        raise Unreadable(f"not YAML: {error.problem or error.context}", *place) from None
     except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
         raise Unreadable(f"not {form}: {type(error).__name__}", None) from None
+
+
+def _said_place(message: str) -> tuple[int | None, int | None]:
+    """What TOML's reader says at the end: (at line 1, column 2)."""
+    found = _PLACE.search(message)
+    return (int(found[1]), int(found[2])) if found else (None, None)
 
 
 def _yaml(content: str) -> Any:
@@ -96,12 +121,39 @@ def _yaml(content: str) -> Any:
     )
     if aliases > MOST_ALIASES:
         raise Unreadable(f"more than {MOST_ALIASES} aliases", None)
-    return json.loads(json.dumps(yaml.safe_load(content), default=str))
+    return _plain(yaml.safe_load(content))
 
 
-def _flaw(error: Any) -> dict[str, object]:
+def _toml(content: str) -> Any:
+    return _plain(tomllib.loads(content))
+
+
+def _plain(document: Any) -> Any:
+    """As JSON would have it: dates become text."""
+    return json.loads(json.dumps(document, default=str))
+
+
+def _flaw(error: Any, place: tuple[int, int] | None) -> Flaw:
+    line, column = place or (None, None)
     return {
-        "path": "/" + "/".join(str(step) for step in error.instance_path),
+        **_place("/" + "/".join(str(step) for step in error.instance_path), line, column),
         "schema_path": "/" + "/".join(str(step) for step in error.schema_path),
         "message": error.message[:500],
     }
+
+
+def _place(path: str, line: int | None, column: int | None) -> Flaw:
+    return {"path": path, "line": line, "column": column}
+
+
+_PLACE = re.compile(r"\(at line (\d{1,9}), column (\d{1,9})\)$")
+_READERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": _yaml, "toml": _toml}
+# Nothing says where TOML's values stand: the path does.
+_FINDERS = {"json": positions.in_json, "yaml": positions.in_yaml}
+_CHECKS = {
+    "json": _check_tree,
+    "yaml": _check_tree,
+    "toml": _check_tree,
+    "csv": _check_table,
+    "xml": _check_xml,
+}

@@ -5,8 +5,11 @@ opened is what the path says, also while somebody else moves things about.
 """
 
 import errno
+import hashlib
 import os
 import stat
+import time
+from typing import Any
 
 from toolcrib import ToolError
 
@@ -14,10 +17,14 @@ ROOT = "/workspace"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST = 4096
 _DEEPEST = 64
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
-def steps_of(path: str) -> list[str]:
-    """The names along a relative path. Raises ToolError for one that leads elsewhere."""
+def steps_of(path: str, *, root: bool = False) -> list[str]:
+    """The names along a relative path; none for the workspace itself, where `root` allows it.
+
+    Raises ToolError for one that leads elsewhere.
+    """
     if "\x00" in path or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
         raise ToolError("PATH_INVALID", "The path holds a NUL character or is too long.")
     if path.startswith("/"):
@@ -27,7 +34,7 @@ def steps_of(path: str) -> list[str]:
         raise ToolError("PATH_INVALID", "The path must not hold '..'.")
     if len(steps) > _DEEPEST:
         raise ToolError("PATH_INVALID", f"The path is deeper than {_DEEPEST} folders.")
-    if not steps:
+    if not steps and not root:
         raise ToolError("PATH_INVALID", "The path names the workspace itself, not a file in it.")
     return steps
 
@@ -63,6 +70,63 @@ def open_regular(name: str, directory: int, flags: int, path: str) -> int:
     return opened
 
 
+def hash_of(file: Any) -> str:
+    """SHA-256 of all that the open file holds, in hexadecimal digits."""
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def entry(name: str, directory: int) -> dict[str, object] | None:
+    """What a listing says of one name; None when it is not there, or not any more."""
+    try:
+        found = os.lstat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refusal(error, name) from None
+    return {
+        # A name is bytes to the kernel; what is no text is shown, not passed on.
+        "name": name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
+        "kind": _KINDS.get(stat.S_IFMT(found.st_mode), "other"),
+        "size": found.st_size,
+        "modified": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.st_mtime)),
+    }
+
+
+def missing(steps: list[str]) -> int:
+    """How many names of the path are not there; none where the whole of it is.
+
+    Raises ToolError where a step is no directory.
+    """
+    for end in range(1, len(steps) + 1):
+        directory = open_directory(steps[: end - 1])
+        try:
+            if entry(steps[end - 1], directory) is None:
+                return len(steps) - end + 1
+        finally:
+            os.close(directory)
+    return 0
+
+
+def size_of(steps: list[str]) -> int:
+    directory = open_directory(steps[:-1])
+    try:
+        return _bytes_of(steps[-1], directory)
+    finally:
+        os.close(directory)
+
+
+def usage(most_names: int) -> tuple[int, int]:
+    """Files and folders, and bytes; counted not much further than `most_names`."""
+    names = size = 0
+    for _, folders, files, directory in os.fwalk(ROOT):
+        names += len(folders) + len(files)
+        size += sum(_bytes_of(name, directory) for name in files)
+        if names > most_names:
+            break
+    return names, size
+
+
 def refusal(error: OSError, path: str) -> ToolError:
     """What the caller is told: by kind, never the system's own words."""
     code, sentence = _REFUSALS.get(error.errno or 0, ("FILE_ERROR", "{path} cannot be used."))
@@ -83,6 +147,13 @@ _REFUSALS = {
     errno.ENOSPC: ("DISK_FULL", "The disk is full."),
     errno.EFBIG: ("FILE_TOO_LARGE", "{path} would become too large."),
 }
+
+
+def _bytes_of(name: str, directory: int) -> int:
+    try:
+        return os.lstat(name, dir_fd=directory).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _make(name: str, directory: int) -> None:

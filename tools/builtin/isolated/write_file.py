@@ -4,6 +4,7 @@ import base64
 import binascii
 import os
 import secrets
+from typing import Any
 
 import workspace
 from toolcrib import ToolError
@@ -12,15 +13,70 @@ MOST_BYTES = 8 * 1024 * 1024
 MOST_FILE_BYTES = 64 * 1024 * 1024
 
 
-def main(parameters: dict[str, str]) -> dict[str, object]:
-    """Write, append or create; a file is at every moment the old one or the new one."""
+def main(parameters: dict[str, Any]) -> dict[str, object]:
+    """Write, append or create; a file is at every moment the old one or the new one.
+
+    `quota` is the workspace's, {files, bytes}; no caller sets it. Outside, whoever runs this holds
+    the workspace's lock, so that nobody writes between what is checked here and what is done.
+    """
     path, mode = parameters["path"], parameters["mode"]
     raw = _bytes(parameters["content"], parameters["encoding"])
     steps = workspace.steps_of(path)
-    directory = workspace.open_directory(steps[:-1], create=True)
     write = {"overwrite": _overwrite, "append": _append, "create": _create}[mode]
+    missing = workspace.missing(steps)
+    _check_hash(steps, missing, parameters.get("if_hash"), path)
+    _check_quota(parameters["quota"], steps, missing, mode, len(raw))
+    directory = workspace.open_directory(steps[:-1], create=True)
     size = write(directory, steps[-1], raw, path)
-    return {"path": "/".join(steps), "bytes_written": len(raw), "size": size, "mode": mode}
+    content_hash = _hash_of(directory, steps[-1], path)
+    return {
+        "path": "/".join(steps),
+        "bytes_written": len(raw),
+        "size": size,
+        "mode": mode,
+        "sha256": content_hash,
+    }
+
+
+def _check_quota(
+    quota: dict[str, int], steps: list[str], missing: int, mode: str, more: int
+) -> None:
+    """Raises ToolError when the workspace would hold more than it may afterwards.
+
+    Nothing has been made yet: folders of a write that is refused would count for nobody.
+    """
+    files, size = workspace.usage(quota["files"])
+    if missing and files + missing > quota["files"]:
+        raise ToolError(
+            "QUOTA_EXCEEDED",
+            f"The workspace may hold {quota['files']} files and folders; it holds {files}.",
+        )
+    if not missing and mode == "overwrite":
+        size -= workspace.size_of(steps)
+    if size + more > quota["bytes"]:
+        left = max(quota["bytes"] - size, 0)
+        raise ToolError(
+            "QUOTA_EXCEEDED",
+            f"The workspace may hold {quota['bytes']} bytes: {left} are left, {more} are needed.",
+        )
+
+
+def _check_hash(steps: list[str], missing: int, expected: str | None, path: str) -> None:
+    if expected is None:
+        return
+    found = "no file"
+    if not missing:
+        found = _hash_of(workspace.open_directory(steps[:-1]), steps[-1], path)
+    if found != expected.lower():
+        raise ToolError(
+            "FILE_CHANGED", f"{path} is not what you read: its sha256 is {found}. Read it again."
+        )
+
+
+def _hash_of(directory: int, name: str, path: str) -> str:
+    opened = workspace.open_regular(name, directory, os.O_RDONLY, path)
+    with os.fdopen(opened, "rb") as file:
+        return workspace.hash_of(file)
 
 
 def _bytes(content: str, encoding: str) -> bytes:
@@ -67,7 +123,7 @@ def _create(directory: int, name: str, raw: bytes, path: str) -> int:
         return _written(file, raw, path)
 
 
-def _written(file, raw: bytes, path: str) -> int:  # type: ignore[no-untyped-def]
+def _written(file: Any, raw: bytes, path: str) -> int:
     try:
         file.write(raw)
         file.flush()

@@ -4,7 +4,13 @@ from typing import Any
 
 from tools.definitions.fields import Fields
 
+# What they do cannot be taken back, so that no definition of one runs without a person's consent.
+ALWAYS_CONFIRMED = frozenset({"send_message"})
+
 
 def read(fields: Fields, definition: Fields) -> dict[str, Any]:
     fields.known(("entry_point",))
-    return {"entry_point": fields.text("entry_point", str(definition.raw.get("name", "")))}
+    entry_point = fields.text("entry_point", str(definition.raw.get("name", "")))
+    if entry_point in ALWAYS_CONFIRMED and definition.raw.get("requires_confirmation") is not True:
+        definition.wrong("requires_confirmation", f"must be true for {entry_point}")
+    return {"entry_point": entry_point}

@@ -1,0 +1,106 @@
+"""Schemas that `validate_content` knows by name."""
+
+import pytest
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.api import Api
+from tests.tools.shapes import check_error
+from tools.models import ContentSchema, ContentSchemaVersion
+
+ORDER = {"type": "object", "required": ["id"]}
+TABLE = {"fields": [{"name": "id", "type": "integer"}]}
+XSD = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:element name="a"/></xs:schema>'
+
+
+@pytest.fixture
+def made(admin_api):
+    def make(name="order", document=ORDER, **given):
+        return admin_api.post("/content-schemas", {"name": name, "document": document, **given})
+
+    return make
+
+
+def test_a_schema_is_kept_read_listed_and_deleted(admin_api, made, organization):
+    answer = made(description="What a shop sends.", note="First.")
+    assert answer.status_code == 201, answer.json()
+    body = answer.json()
+    assert answer.headers["Location"] == "/api/v1/content-schemas/order"
+    assert (body["kind"], body["versions"], body["current"]["document"]) == (
+        "json-schema",
+        1,
+        ORDER,
+    )
+    assert (body["current"]["note"], body["current"]["number"]) == ("First.", 1)
+    (listed,) = admin_api.get("/content-schemas").json()["results"]
+    assert (listed["name"], listed["versions"]) == ("order", 1)
+    assert admin_api.delete("/content-schemas/order").status_code == 204
+    check_error(admin_api.get("/content-schemas/order"), 404, "schema_not_found")
+    codes = AuditRecord.objects.filter(organization=organization.slug, subject="order")
+    assert {*codes.values_list("code", flat=True)} == {"REG.SCHEMA_CREATE", "REG.SCHEMA_DELETE"}
+
+
+def test_a_change_is_a_new_version_and_the_old_one_stays(admin_api, made):
+    made()
+    changed = admin_api.put(
+        "/content-schemas/order", {"document": {"type": "array"}, "note": "No."}
+    )
+    assert (changed.json()["versions"], changed.json()["current"]["note"]) == (2, "No.")
+    first = admin_api.get("/content-schemas/order/versions/1").json()
+    assert (first["document"], first["number"]) == (ORDER, 1)
+    again = admin_api.put("/content-schemas/order", {"document": {"type": "array"}})
+    assert again.json()["versions"] == 2
+    check_error(admin_api.get("/content-schemas/order/versions/9"), 404, "version_not_found")
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"), [("table-schema", TABLE), ("xml-schema", XSD), ("json-schema", {})]
+)
+def test_every_kind_is_kept(made, kind, document):
+    answer = made(kind=kind, document=document)
+    assert (answer.status_code, answer.json()["current"]["document"]) == (201, document)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"document": {"type": "nonsense"}}, "document"),
+        ({"document": {"$ref": "file:///etc/passwd"}}, "document"),
+        ({"document": []}, "document"),
+        ({"document": {"description": "x" * 300_000}}, "document"),
+        ({"kind": "table-schema", "document": {"fields": []}}, "document"),
+        ({"kind": "xml-schema", "document": "<a>"}, "document"),
+        ({"kind": "xml-schema", "document": ORDER}, "document"),
+        ({"kind": "dtd"}, "kind"),
+        ({"kind": ["dtd"]}, "kind"),
+        ({"name": "a b"}, "name"),
+        ({"name": "json-schema"}, "name"),
+        ({"name": 7}, "name"),
+        ({"note": "\u202e"}, "note"),
+        ({"color": "red"}, "color"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_and_named(made, organization, given, field):
+    body = check_error(made(**given), 400, "invalid_schema")
+    assert [flaw["field"] for flaw in body["details"]["errors"]] == [field]
+    assert not ContentSchema.objects.filter(organization=organization).exists()
+
+
+def test_a_name_is_taken_once(made):
+    made()
+    check_error(made(), 409, "schema_exists")
+
+
+def test_a_version_is_never_changed(made):
+    made()
+    with pytest.raises(Exception, match="never changed"):
+        ContentSchemaVersion.objects.update(document={})
+
+
+def test_a_schema_of_another_organization_is_not_there(made):
+    made()
+    elsewhere = factories.organization("elsewhere")
+    token = factories.token(factories.superuser(elsewhere), scopes=["read", "manage"])
+    theirs = Api(token)
+    for path in ("/content-schemas/order", "/content-schemas/order/versions/1"):
+        check_error(theirs.get(path), 404, "schema_not_found")

@@ -1,0 +1,115 @@
+"""The pages of the schemas that `validate_content` knows by name."""
+
+import json
+
+import pytest
+from django.test import Client
+
+from tests import factories
+from tests.ui.conftest import Grant
+from tests.ui.pages import inline_code, text
+from tools.catalog import content_schemas
+from tools.models import ContentSchema, Organization
+
+ORDER = {"type": "object", "required": ["id"]}
+HOSTILE = "<script>alert(1)</script>\u202e"
+FORM = {"name": "order", "kind": "json-schema", "description": "", "note": "First."}
+
+
+def made(organization: Organization, name: str = "order", **fields: object) -> ContentSchema:
+    said = {"name": name, "document": ORDER, **fields}
+    by = factories.by(organization)
+    return content_schemas.create_schema(organization=organization, schema=said, by=by)
+
+
+def test_a_schema_is_written_shown_changed_and_removed(
+    admin_client: Client, organization: Organization
+) -> None:
+    assert "No schema yet" in text(admin_client.get("/schemas/"))
+    given = FORM | {"document": json.dumps(ORDER)}
+    page = text(admin_client.post("/schemas/new/", given, follow=True))
+    assert "order is kept" in page and "First." in page and "&quot;required&quot;" in page
+    edited = text(admin_client.get("/schemas/order/edit/"))
+    assert "&quot;object&quot;" in edited
+    change = {"document": '{"type": "array"}', "note": "Lists."}
+    page = text(admin_client.post("/schemas/order/edit/", change, follow=True))
+    assert "Version 2 of order" in page and 'data-kind="removed"' in page and "Lists." in page
+    assert "First." in text(admin_client.get("/schemas/order/?version=1"))
+    assert "Remove order" in text(admin_client.get("/schemas/order/remove/"))
+    assert "order is removed" in text(admin_client.post("/schemas/order/remove/", follow=True))
+    assert not organization.content_schemas.exists()
+
+
+def test_an_xsd_is_a_text(admin_client: Client, organization: Organization) -> None:
+    xsd = (
+        '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:element name="a"/></xs:schema>'
+    )
+    given = FORM | {"kind": "xml-schema", "document": xsd}
+    assert admin_client.post("/schemas/new/", given).status_code == 302
+    assert organization.content_schemas.get().versions.get().document == xsd
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"document": "{"}, "not JSON"),
+        ({"document": '{"a": 1, "a": 2}'}, "stands twice"),
+        ({"document": '{"type": "nothing"}'}, "nothing"),
+        ({"document": "[]"}, "must be an object"),
+        ({"document": ""}, "not JSON"),
+        ({"name": "a b"}, "may hold only letters"),
+        ({"name": ""}, "must not be empty"),
+        ({"kind": "poem"}, "must be one of"),
+        ({"kind": "xml-schema", "document": "<a>"}, "line"),
+        ({"note": "n" * 1001}, "1000"),
+    ],
+)
+def test_what_is_refused_stays_in_the_form_with_its_flaw(
+    admin_client: Client, organization: Organization, change: dict[str, str], word: str
+) -> None:
+    given = FORM | {"document": "{}"} | change
+    answer = admin_client.post("/schemas/new/", given)
+    page = text(answer)
+    assert answer.status_code == 400 and word in page and "Nothing was saved" in page
+    assert not organization.content_schemas.exists()
+
+
+def test_a_name_that_is_taken_is_told(admin_client: Client, organization: Organization) -> None:
+    made(organization)
+    answer = admin_client.post("/schemas/new/", FORM | {"document": "{}"})
+    assert answer.status_code == 409 and "There is a schema order already." in text(answer)
+
+
+@pytest.mark.parametrize("version", ["0", "7", "x", "9" * 30, "-1"])
+def test_a_version_that_is_not_there_is_not_found(
+    admin_client: Client, organization: Organization, version: str
+) -> None:
+    made(organization)
+    assert admin_client.get(f"/schemas/order/?version={version}").status_code == 404
+
+
+def test_hostile_words_run_nowhere_and_hide_nothing(
+    admin_client: Client, organization: Organization
+) -> None:
+    made(organization, description="<script>", document={"title": HOSTILE}, note="<script>")
+    for place in ("/schemas/", "/schemas/order/", "/schemas/order/edit/"):
+        page = admin_client.get(place)
+        assert inline_code(page) == [] and "<script>alert" not in text(page)
+    assert "U+202E" in text(admin_client.get("/schemas/order/"))
+
+
+def test_who_may_look_looks_and_changes_nothing(
+    client_of: Grant, organization: Organization
+) -> None:
+    made(organization)
+    client = client_of("tools.view_contentschema")
+    page = text(client.get("/schemas/order/"))
+    assert "New version" not in page and "Remove" not in page
+    assert client.get("/schemas/order/edit/").status_code == 403
+    assert client.post("/schemas/order/remove/").status_code == 403
+    assert client_of().get("/schemas/new/").status_code == 403
+
+
+def test_another_organizations_schema_is_not_there(admin_client: Client) -> None:
+    made(factories.organization("schemas-of-others"), "theirs")
+    assert admin_client.get("/schemas/theirs/").status_code == 404

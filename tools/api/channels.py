@@ -1,0 +1,145 @@
+"""`/api/v1/channels`: where messages may go. Secrets go in and never come out."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer
+from tools.api.channel_bodies import (
+    BounceBody,
+    ChannelTestBody,
+    MessageAnswer,
+    MessageChannelAnswer,
+    MessageChannelBody,
+    MessageChannelChange,
+    MessageChannelPage,
+    NewMessageChannelAnswer,
+    SigningSecretAnswer,
+)
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING, CallerSchema
+from tools.catalog import channels
+from tools.errors import Conflict, TooLarge
+from tools.models import MessageChannel
+from tools.runners import bounces, messages
+from tools.runners.outbox import NotWritten
+from tools.shapes import channel_shape, message_shape
+
+CHANGED = {200: MessageChannelAnswer, 404: ErrorAnswer}
+_MOST_BYTES = 16 * 1024
+
+
+class ChannelView(CallerView):
+    def row(self, name: str) -> MessageChannel:
+        return channels.find_channel(self.organization, name)
+
+
+class ChannelList(ChannelView):
+    @extend_schema(
+        operation_id="list_channels", parameters=PAGING, responses={200: MessageChannelPage}
+    )
+    def get(self, request: Request) -> Response:
+        self.require("view_messagechannel")
+        rows = MessageChannel.objects.filter(organization_id=self.caller.organization_id)
+        pages = CursorPages()
+        page: list[MessageChannel] = pages.paginate_queryset(rows, request, self) or []
+        return pages.get_paginated_response([channel_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_channel",
+        request=MessageChannelBody,
+        responses={201: NewMessageChannelAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Its signing key is shown this once: webhooks are signed with it, and reports of
+        bounces must be."""
+        self.require("add_messagechannel")
+        row, key = channels.create_channel(
+            organization=self.organization, channel=request.data, by=self.actor
+        )
+        shape = channel_shape(row) | {"signing_key": key}
+        headers = {"Location": f"/api/v1/channels/{row.name}"}
+        return Response(shape, status.HTTP_201_CREATED, headers=headers)
+
+
+class ChannelDetail(ChannelView):
+    @extend_schema(operation_id="get_channel", responses=CHANGED)
+    def get(self, request: Request, name: str) -> Response:
+        self.require("view_messagechannel")
+        return Response(channel_shape(self.row(name)))
+
+    @extend_schema(operation_id="change_channel", request=MessageChannelChange, responses=CHANGED)
+    def patch(self, request: Request, name: str) -> Response:
+        """What is left out stays; messages that are sent from now on obey it."""
+        self.require("change_messagechannel")
+        row = self.row(name)
+        changed = channels.change_channel(row=row, changes=self.given(), by=self.actor)
+        return Response(channel_shape(changed))
+
+    @extend_schema(operation_id="delete_channel", responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, name: str) -> Response:
+        """What was sent through it stays on record."""
+        self.require("delete_messagechannel")
+        channels.delete_channel(row=self.row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ChannelKey(ChannelView):
+    @extend_schema(
+        operation_id="replace_channel_key",
+        request=None,
+        responses={200: SigningSecretAnswer, 404: ErrorAnswer},
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """A new signing key, shown this once; the old one is good for nothing any more."""
+        self.require("change_messagechannel")
+        key = channels.replace_key(row=self.row(name), by=self.actor)
+        return Response({"signing_key": key})
+
+
+class ChannelTest(ChannelView):
+    @extend_schema(
+        operation_id="try_channel",
+        request=ChannelTestBody,
+        responses={200: MessageAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Send one message that says that the channel works; `state` says what became of it."""
+        self.require("change_messagechannel")
+        row = self.row(name)
+        wanted = self.body(ChannelTestBody)
+        try:
+            message = messages.try_channel(channel=row, recipients=wanted["to"], by=self.actor)
+        except NotWritten as refusal:
+            raise Conflict(str(refusal), code=refusal.code.lower()) from None
+        return Response(message_shape(message))
+
+
+class ChannelBounces(APIView):
+    """For providers, who have no token: a report is signed with the channel's own key."""
+
+    authentication_classes: list[Any] = []
+    permission_classes: list[Any] = []
+    schema = CallerSchema()
+
+    @extend_schema(
+        operation_id="report_bounce",
+        request=BounceBody,
+        responses={204: None, 401: ErrorAnswer, 404: ErrorAnswer},
+        auth=[],
+    )
+    def post(self, request: Request, channel_id: Any) -> Response:
+        """A message came back. Signed as webhooks are, in `Toolcrib-Signature`."""
+        if int(request.META.get("CONTENT_LENGTH") or 0) > _MOST_BYTES:
+            raise TooLarge("A report has at most 16 KiB.")
+        signature = request.headers.get("Toolcrib-Signature", "")
+        channel = bounces.reporter(channel_id, signature, request.body)
+        wanted = BounceBody(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        bounces.note_bounce(channel=channel, **wanted.validated_data)
+        return Response(status=status.HTTP_204_NO_CONTENT)

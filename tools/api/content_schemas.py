@@ -1,0 +1,102 @@
+"""`/api/v1/content-schemas`: what `validate_content` knows by name, with all its versions."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer
+from tools.api.content_schema_bodies import (
+    ContentSchemaBody,
+    ContentSchemaChange,
+    ContentSchemaPage,
+    ContentSchemaVersionAnswer,
+    ContentSchemaWhole,
+)
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
+from tools.catalog import content_schemas
+from tools.models import ContentSchema
+from tools.shapes import content_schema_shape, content_schema_version_shape
+
+
+class ContentSchemaList(CallerView):
+    @extend_schema(
+        operation_id="list_content_schemas",
+        parameters=PAGING,
+        responses={200: ContentSchemaPage},
+    )
+    def get(self, request: Request) -> Response:
+        self.require("view_contentschema")
+        rows = ContentSchema.objects.with_latest().filter(
+            organization_id=self.caller.organization_id
+        )
+        pages = CursorPages()
+        page: list[ContentSchema] = pages.paginate_queryset(rows, request, self) or []
+        return pages.get_paginated_response([content_schema_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_content_schema",
+        request=ContentSchemaBody,
+        responses={201: ContentSchemaWhole, 409: ErrorAnswer, 503: ErrorAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """It is tried once behind the wall before it is kept."""
+        self.require("add_contentschema")
+        row = content_schemas.create_schema(
+            organization=self.organization, schema=self.given(), by=self.actor
+        )
+        row = content_schemas.find_schema(self.organization, row.name)
+        headers = {"Location": f"/api/v1/content-schemas/{row.name}"}
+        return Response(_whole(row), status.HTTP_201_CREATED, headers=headers)
+
+
+class ContentSchemaDetail(CallerView):
+    @extend_schema(
+        operation_id="get_content_schema", responses={200: ContentSchemaWhole, 404: ErrorAnswer}
+    )
+    def get(self, request: Request, name: str) -> Response:
+        self.require("view_contentschema")
+        return Response(_whole(self._row(name)))
+
+    @extend_schema(
+        operation_id="change_content_schema",
+        request=ContentSchemaChange,
+        responses={200: ContentSchemaWhole, 404: ErrorAnswer, 503: ErrorAnswer},
+    )
+    def put(self, request: Request, name: str) -> Response:
+        """A new version, unless it says the same; earlier ones stay."""
+        self.require("change_contentschema")
+        row = self._row(name)
+        content_schemas.add_version(row=row, change=self.given(), by=self.actor)
+        return Response(_whole(self._row(name)))
+
+    @extend_schema(operation_id="delete_content_schema", responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, name: str) -> Response:
+        """With all its versions."""
+        self.require("delete_contentschema")
+        content_schemas.delete_schema(row=self._row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _row(self, name: str) -> ContentSchema:
+        return content_schemas.find_schema(self.organization, name)
+
+
+class ContentSchemaVersionDetail(CallerView):
+    @extend_schema(
+        operation_id="get_content_schema_version",
+        responses={200: ContentSchemaVersionAnswer, 404: ErrorAnswer},
+    )
+    def get(self, request: Request, name: str, number: int) -> Response:
+        self.require("view_contentschema")
+        row = content_schemas.find_schema(self.organization, name)
+        version = content_schemas.find_version(row, number)
+        return Response(content_schema_version_shape(version))
+
+
+def _whole(row: ContentSchema) -> dict[str, Any]:
+    current = content_schema_version_shape(content_schemas.newest(row))
+    return content_schema_shape(row) | {"current": current}

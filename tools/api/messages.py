@@ -1,0 +1,102 @@
+"""`/api/v1/messages`: what was sent and what became of it. `/api/v1/inbox`: the caller's own."""
+
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer
+from tools.api.channel_bodies import (
+    InboxItemAnswer,
+    InboxPage,
+    MessageDetailAnswer,
+    MessagePage,
+)
+from tools.api.pagination import CursorPages
+from tools.api.schema import PAGING
+from tools.definitions.callers import Scope
+from tools.errors import Malformed, NotFound
+from tools.models import InboxItem, Message, MessageState
+from tools.shapes import inbox_shape, message_shape
+
+FILTERS = [
+    OpenApiParameter("state", str, enum=MessageState.values),
+    OpenApiParameter("channel", str, description="A channel's name."),
+]
+UNREAD = OpenApiParameter("unread", bool, description="true: only what was not read yet.")
+
+
+class MessageList(CallerView):
+    @extend_schema(
+        operation_id="list_messages", parameters=[*PAGING, *FILTERS], responses={200: MessagePage}
+    )
+    def get(self, request: Request) -> Response:
+        """The newest first."""
+        self.require("view_message")
+        found = Message.objects.filter(organization_id=self.caller.organization_id)
+        if state := request.query_params.get("state"):
+            if state not in MessageState.values:
+                raise Malformed(f"state must be one of {', '.join(MessageState.values)}.")
+            found = found.filter(state=state)
+        if channel := request.query_params.get("channel"):
+            found = found.filter(channel_name=channel.replace("\0", "")[:63])
+        pages = CursorPages()
+        page: list[Message] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response([message_shape(one) for one in page])
+
+
+class MessageDetail(CallerView):
+    @extend_schema(
+        operation_id="get_message", responses={200: MessageDetailAnswer, 404: ErrorAnswer}
+    )
+    def get(self, request: Request, message_id: UUID) -> Response:
+        self.require("view_message")
+        own = Message.objects.filter(organization_id=self.caller.organization_id)
+        found = own.filter(pk=message_id).first()
+        if found is None:
+            raise NotFound("There is no such message.", code="message_not_found")
+        return Response(message_shape(found) | {"body": found.body})
+
+
+class InboxView(CallerView):
+    scope = Scope.READ
+
+    def items(self) -> QuerySet[InboxItem]:
+        return InboxItem.objects.filter(
+            user_id=self.caller.user_id, message__organization_id=self.caller.organization_id
+        ).select_related("message")
+
+
+class InboxList(InboxView):
+    @extend_schema(
+        operation_id="list_inbox", parameters=[*PAGING, UNREAD], responses={200: InboxPage}
+    )
+    def get(self, request: Request) -> Response:
+        """The caller's own, the newest first."""
+        found = self.items()
+        if request.query_params.get("unread") == "true":
+            found = found.filter(read_at=None)
+        pages = CursorPages()
+        page: list[InboxItem] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response([inbox_shape(one) for one in page])
+
+
+class InboxRead(InboxView):
+    @extend_schema(
+        operation_id="read_inbox_item",
+        request=None,
+        responses={200: InboxItemAnswer, 404: ErrorAnswer},
+    )
+    def post(self, request: Request, item_id: UUID) -> Response:
+        """Mark it as read; a second time changes nothing."""
+        item = self.items().filter(pk=item_id).first()
+        if item is None:
+            raise NotFound("You have no such message.", code="message_not_found")
+        if item.read_at is None:
+            item.read_at = timezone.now()
+            item.save(update_fields=["read_at"])
+        return Response(inbox_shape(item))
