@@ -438,6 +438,128 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "metadata": {"riskLevel": "low"},
     },
     {
+        "name": "search_knowledge",
+        "type": "builtin",
+        "title": "Search the knowledge graph",
+        "description": "Find entities of the organization's graph by words of their labels, "
+        "descriptions and other texts, best first. Words in double quotes are one phrase, OR "
+        "stands between alternatives, and a minus before a word excludes it.",
+        "category": "Knowledge",
+        "parameters": [
+            {
+                "name": "query",
+                "type": "String",
+                "description": "Words to look for.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 500},
+            },
+            {
+                "name": "type",
+                "type": "String",
+                "description": "Only entities of this type: its IRI, the end of it, or its label.",
+                "schema": {"minLength": 1, "maxLength": 2_000},
+            },
+            {
+                "name": "limit",
+                "type": "Integer",
+                "description": "The most entities to return.",
+                "default": 10,
+                "schema": {"minimum": 1, "maximum": 50},
+            },
+            {
+                "name": "offset",
+                "type": "Integer",
+                "description": "How many to leave out: next_offset of the page before.",
+                "default": 0,
+                "schema": {"minimum": 0, "maximum": 10_000},
+            },
+            {
+                "name": "language",
+                "type": "String",
+                "description": "In which language labels are shown where there are several.",
+                "default": "en",
+                "schema": {"pattern": "^[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8}){0,4}$"},
+            },
+            {
+                "name": "depth",
+                "type": "Integer",
+                "description": "How many steps of neighbours to return with what is found.",
+                "default": 0,
+                "schema": {"minimum": 0, "maximum": 2},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "results": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "iri": {"type": "string"},
+                            "label": {"type": "string"},
+                            "language": {"type": "string"},
+                            "description": {"type": "string"},
+                            "types": {"type": "array", "items": {"type": "string"}},
+                            "match": {
+                                "enum": ["exact", "label", "description", "text", "similar"],
+                                "description": "Where the words are; similar is a label that is "
+                                "spelt nearly so.",
+                            },
+                        },
+                        "required": ["iri", "label", "language", "description", "types", "match"],
+                        "additionalProperties": False,
+                    },
+                },
+                "matched": {
+                    "enum": ["all", "beginnings", "any", "similar"],
+                    "description": "Whether all words are there, as beginnings, or only some.",
+                },
+                "total": {"type": "integer"},
+                "total_is_exact": {"type": "boolean", "description": "Otherwise there are more."},
+                "next_offset": {"type": ["integer", "null"]},
+                "neighbours": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            **{
+                                one: {"type": "string"}
+                                for one in ("subject", "predicate", "object")
+                            },
+                            "depth": {"type": "integer"},
+                        },
+                        "required": ["subject", "predicate", "object", "depth"],
+                        "additionalProperties": False,
+                    },
+                },
+                "neighbours_truncated": {"type": "boolean"},
+                "labels": {
+                    "type": "object",
+                    "additionalProperties": {"type": "string"},
+                    "description": "What the neighbours are called.",
+                },
+                "indexed_at": {"type": ["string", "null"]},
+                "stale": {
+                    "type": "boolean",
+                    "description": "What was written lately may not be found yet.",
+                },
+                "text": {"type": "string"},
+            },
+            "required": [
+                *("results", "matched", "total", "total_is_exact", "next_offset", "neighbours"),
+                *("neighbours_truncated", "labels", "indexed_at", "stale", "text"),
+            ],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT30S", "allow_side_effects": False},
+        "required_permissions": ["tool.knowledge.read"],
+        "group": ["knowledge/read"],
+        "delivery": "pure",
+        "capabilities": ["search", "knowledge", "entities"],
+        "metadata": {"riskLevel": "low"},
+    },
+    {
         "name": "send_message",
         "type": "builtin",
         "title": "Send a message",
@@ -514,5 +636,6 @@ GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("write", "Tools that change files.", ["tool.filesystem.read", "tool.filesystem.write"]),
     ("network", "Tools that reach hosts outside.", ["tool.network.fetch"]),
     ("knowledge", "Tools of the knowledge graph.", ["tool.knowledge.read"]),
+    ("knowledge/read", "Tools that read the graph.", ["tool.knowledge.read"]),
     ("messages", "Tools that send messages to people.", ["tool.message.send"]),
 )

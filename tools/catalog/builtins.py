@@ -25,6 +25,7 @@ def install_builtins(*, organization: Organization, by: Actor) -> list[str]:
                 by=by,
                 description=description,
                 permissions=list(permissions),
+                parent=name.rpartition("/")[0] or None,
             )
     present = set(
         Tool.objects.present().filter(organization=organization).values_list("name", flat=True)

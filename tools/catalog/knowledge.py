@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from functools import lru_cache
 
 from django.conf import settings
@@ -10,9 +11,9 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from config.upstreams import Bounds, TimeUp, Upstream
 from tools.errors import Malformed, Unavailable
-from tools.knowledge import documents, endpoint, terms
+from tools.knowledge import documents, endpoint, index, terms
 from tools.knowledge.documents import BadDocument, Syntax
-from tools.models import Organization
+from tools.models import GraphScope, Organization
 
 TIMEOUT_S = 60.0
 _MOST_EXPORTED = 64 * 1024 * 1024
@@ -28,19 +29,20 @@ def import_graph(
     """
     graph = _graph(organization, collection)
     try:
-        text, count = documents.insertion(graph.iri, data, syntax)
+        wanted = documents.insertion(graph.iri, data, syntax)
     except BadDocument as flaw:
         errors = [{"message": str(flaw), "line": flaw.line}]
         raise Malformed("The document cannot be imported.", errors=errors) from None
     try:
-        endpoint.update(_upstream(), graph.endpoint, text, _bounds())
+        with index.in_step(organization.pk, wanted.subjects, collection):
+            endpoint.update(_upstream(), graph.endpoint, wanted.text, _bounds())
     except (endpoint.Failure, TimeUp) as failure:
         # A store that fell silent may have done it all the same: evidence says so.
         if isinstance(failure, TimeUp) or failure.lost:
-            _record(by, graph, count, lost=True)
+            _record(by, graph, wanted.count, lost=True)
         raise _unavailable(failure) from None
-    _record(by, graph, count, lost=False)
-    return count
+    _record(by, graph, wanted.count, lost=False)
+    return wanted.count
 
 
 def export_graph(*, organization: Organization, syntax: Syntax, collection: str | None) -> bytes:
@@ -55,6 +57,16 @@ def export_graph(*, organization: Organization, syntax: Syntax, collection: str 
         raise _unavailable(failure) from None
     except BadDocument as flaw:
         raise Unavailable(str(flaw), code="knowledge_unreadable") from None
+
+
+def index_graph(
+    *, organization: Organization, collection: str | None, tell: Callable[[int], object]
+) -> int:
+    """How many entities can be found now; `tell` hears how far it is. Raises `Unavailable`."""
+    try:
+        return index.rebuild(GraphScope.of(organization.pk, collection), tell)
+    except (endpoint.Failure, TimeUp) as failure:
+        raise _unavailable(failure) from None
 
 
 @lru_cache(maxsize=1)

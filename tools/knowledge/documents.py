@@ -1,6 +1,7 @@
 """Whole graphs as Turtle or JSON-LD: read and written by a library, bounded, nothing fetched."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -31,14 +32,25 @@ class BadDocument(ValueError):
         self.line = line
 
 
-def insertion(graph: str, data: bytes, syntax: Syntax) -> tuple[str, int]:
-    """One update, all or nothing, that adds a document to one graph, and how many statements.
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """One update, all or nothing, that adds a document to one graph."""
+
+    text: str
+    count: int
+    subjects: frozenset[str]
+
+
+def insertion(graph: str, data: bytes, syntax: Syntax) -> Insertion:
+    """The update, how many statements it adds, and which IRIs they are about.
 
     Raises `BadDocument`. A graph that the document itself names is refused.
     """
     found = _read(data, syntax)
     statements = " . ".join(f"{one.subject} {one.predicate} {one.object}" for one in found)
-    return f"INSERT DATA {{ GRAPH {ox.NamedNode(graph)} {{ {statements} }} }}", len(found)
+    text = f"INSERT DATA {{ GRAPH {ox.NamedNode(graph)} {{ {statements} }} }}"
+    about = {one.subject.value for one in found if isinstance(one.subject, ox.NamedNode)}
+    return Insertion(text, len(found), frozenset(about))
 
 
 def written(n_triples: bytes, syntax: Syntax) -> bytes:

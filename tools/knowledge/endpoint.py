@@ -2,8 +2,10 @@
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
@@ -14,6 +16,8 @@ log = logging.getLogger(__name__)
 _QUERY, _UPDATE = "application/sparql-query", "application/sparql-update"
 _RESULTS = "application/sparql-results+json"
 _STATEMENTS = "application/n-triples"
+_LINES = "text/tab-separated-values"
+_LONGEST_LINE = 100_000
 _LONGEST_COMPLAINT = 2_000
 _SHOWN = 300
 _KINDS = frozenset({"uri", "literal", "bnode", "typed-literal"})
@@ -85,6 +89,31 @@ def construct(
     return _fetched(upstream, graph, text, bounds, most_bytes, accept=_STATEMENTS)
 
 
+def lines(upstream: Upstream, graph: Graph, text: str, bounds: Bounds) -> Iterator[bytes]:
+    """The rows of a SELECT as tab-separated values, as they come, without the head.
+
+    However many: they are never held together. Raises `Failure`, and what ends a run.
+    """
+    try:
+        with _posted(upstream, graph, text, bounds, accept=_LINES) as answer:
+            yield from islice(_split(answer.pieces), 1, None)
+    except Unreachable as error:
+        raise _unreachable(error) from None
+    except Broken as error:
+        raise _cut(error) from None
+
+
+def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from whole
+        if len(rest) > _LONGEST_LINE:
+            raise _unreadable("a line without end")
+    if rest:
+        yield rest
+
+
 def update(upstream: Upstream, endpoint: Endpoint, text: str, bounds: Bounds) -> None:
     """Raises `Failure`, and what ends a run."""
     headers = {"Content-Type": _UPDATE}
@@ -117,19 +146,31 @@ def _fetched(
     upstream: Upstream, graph: Graph, text: str, bounds: Bounds, most_bytes: int, *,
     accept: str,
 ) -> bytes:  # fmt: skip
-    """The graph is the query's default graph, and no other can be named in it."""
-    url = with_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
-    headers = {"Content-Type": _QUERY, "Accept": accept}
     try:
-        with upstream.post(url, headers, text.encode(), bounds) as answer:
-            if answer.status != 200:
-                raise _refusal(answer)
+        with _posted(upstream, graph, text, bounds, accept=accept) as answer:
             return _whole(answer, most_bytes)
     except Unreachable as error:
         raise _unreachable(error) from None
     except Broken as error:
-        log.error("the answer of the SPARQL endpoint was cut: %s", error)
-        raise Failure("KNOWLEDGE_CUT", "The answer did not come to its end. Try again.") from None
+        raise _cut(error) from None
+
+
+@contextmanager
+def _posted(
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *, accept: str
+) -> Iterator[Answer]:
+    """The graph is the query's default graph, and no other can be named in it."""
+    url = with_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
+    headers = {"Content-Type": _QUERY, "Accept": accept}
+    with upstream.post(url, headers, text.encode(), bounds) as answer:
+        if answer.status != 200:
+            raise _refusal(answer)
+        yield answer
+
+
+def _cut(error: Exception) -> Failure:
+    log.error("the answer of the SPARQL endpoint was cut: %s", error)
+    return Failure("KNOWLEDGE_CUT", "The answer did not come to its end. Try again.")
 
 
 def with_query(url: str, more: dict[str, str]) -> str:

@@ -25,12 +25,22 @@ def literal(text: str) -> str:
     return str(ox.Literal(text))
 
 
+def nodes(iris: Iterable[str]) -> list[str]:
+    """IRIs as SPARQL writes them. Raises `ValueError` for one that is none."""
+    return [str(ox.NamedNode(iri)) for iri in iris]
+
+
 def insertion(graph: str, triples: Any) -> str:
     """The update that adds statements to one graph. Raises `BadTerm`."""
     if not isinstance(triples, list) or not 0 < len(triples) <= MOST_TRIPLES:
         raise BadTerm(f"triples must be a list of 1 to {MOST_TRIPLES} statements.")
     statements = " . ".join(_written(_triple(at, one)) for at, one in enumerate(triples))
     return f"INSERT DATA {{ GRAPH {ox.NamedNode(graph)} {{ {statements} }} }}"
+
+
+def subject_of(triple: dict[str, Any]) -> str:
+    """Of a statement that `insertion` has taken: the IRI it is about."""
+    return _bare(str(triple["subject"]))
 
 
 def _written(parts: Iterable[Any]) -> str:
@@ -49,7 +59,7 @@ def _triple(at: int, given: Any) -> tuple[Any, Any, Any]:
 def _node(given: Any) -> ox.NamedNode:
     if not isinstance(given, str):
         raise TypeError("an IRI is a text")
-    return ox.NamedNode(given[1:-1] if _is_bracketed(given) else given)
+    return ox.NamedNode(_bare(given))
 
 
 def _object(given: Any) -> ox.NamedNode | ox.Literal:
@@ -78,6 +88,10 @@ def _literal(value: str, **more: Any) -> ox.Literal:
     if len(value) > LONGEST_TEXT:
         raise ValueError(f"a text is longer than {LONGEST_TEXT} characters")
     return ox.Literal(value, **more)
+
+
+def _bare(iri: str) -> str:
+    return iri[1:-1] if _is_bracketed(iri) else iri
 
 
 def _is_bracketed(text: str) -> bool:

@@ -13,6 +13,12 @@ from tools.models.content_schema import ContentSchema, ContentSchemaVersion, Sch
 from tools.models.egress_credential import EgressCredential
 from tools.models.execution import Execution, ExecutionEvent, Resolution
 from tools.models.group import ToolGroup
+from tools.models.knowledge import (
+    GraphScope,
+    KnowledgeEntry,
+    KnowledgeIndex,
+    KnowledgePending,
+)
 from tools.models.mcp_authorization import (
     Grant,
     McpAuthorization,
@@ -77,7 +83,11 @@ __all__ = [
     "Execution",
     "ExecutionEvent",
     "Grant",
+    "GraphScope",
     "InboxItem",
+    "KnowledgeEntry",
+    "KnowledgeIndex",
+    "KnowledgePending",
     "LicenseTier",
     "McpAuthorization",
     "McpConsent",

@@ -33,6 +33,7 @@ class Unprepared(Exception):
 # In the worker itself.
 HOSTED: dict[str, Callable[[Run], SandboxResult]] = {
     "execute_ckvs_query": knowledge.run_ckvs_query,
+    "search_knowledge": knowledge.run_search_knowledge,
     "send_message": messages.run,
 }
 

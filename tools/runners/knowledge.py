@@ -11,7 +11,9 @@ from django.conf import settings
 from config.upstreams import Bounds, Stopped, TimeUp, Upstream
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
-from tools.knowledge import documents, endpoint, queries, search, terms
+from tools.knowledge import documents, endpoint, index, queries, search, terms
+from tools.models import GraphScope
+from tools.runners import entity_search
 from tools.runners.base import Run, UpstreamResult
 
 DEFAULT_ROWS = 100
@@ -30,6 +32,11 @@ def run_query(job: Run) -> UpstreamResult:
 def run_ckvs_query(job: Run) -> UpstreamResult:
     """The built-in tool: rows, what an ASK says, or statements of CONSTRUCT and DESCRIBE."""
     return _guarded(job, _ckvs_query)
+
+
+def run_search_knowledge(job: Run) -> UpstreamResult:
+    """The built-in tool: entities by words, best first, and their neighbours."""
+    return _guarded(job, _search_knowledge)
 
 
 def run_update(job: Run) -> UpstreamResult:
@@ -106,9 +113,22 @@ def _ckvs_query(job: Run, bounds: Bounds) -> dict[str, Any]:
     return {"form": "rows", **told}
 
 
+def _search_knowledge(job: Run, bounds: Bounds) -> dict[str, Any]:
+    scope = GraphScope.of(job.snapshot.organization_id, _collection(job))
+    most = job.definition.max_output_bytes
+
+    def select(text: str, limit: int) -> endpoint.Rows:
+        return endpoint.select(_upstream(), _graph(job), text, bounds, limit=limit, most_bytes=most)
+
+    return entity_search.answer(scope, job.arguments, select)
+
+
 def _update(job: Run, bounds: Bounds) -> dict[str, Any]:
     triples, graph = job.arguments.get("triples"), _graph(job)
-    endpoint.update(_upstream(), graph.endpoint, terms.insertion(graph.iri, triples), bounds)
+    text = terms.insertion(graph.iri, triples)
+    said_of = [terms.subject_of(one) for one in triples or ()]
+    with index.in_step(job.snapshot.organization_id, said_of, _collection(job)):
+        endpoint.update(_upstream(), graph.endpoint, text, bounds)
     return {"added": len(triples or ())}
 
 
@@ -128,9 +148,13 @@ def _question(job: Run) -> str:
 
 def _graph(job: Run) -> endpoint.Graph:
     """Of the run's organization, whatever anybody says."""
-    collection = job.definition.raw["implementation"].get("collection")
     place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
-    return endpoint.Graph(place, terms.graph_of(job.snapshot.organization_id, collection))
+    return endpoint.Graph(place, terms.graph_of(job.snapshot.organization_id, _collection(job)))
+
+
+def _collection(job: Run) -> str | None:
+    named: str | None = job.definition.raw["implementation"].get("collection")
+    return named
 
 
 def _limit(job: Run) -> int:

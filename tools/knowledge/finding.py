@@ -1,0 +1,224 @@
+"""Entities by words and phrases. PostgreSQL finds and ranks; what is here says in which order to
+try, and how much at most.
+
+A common word is said of half a graph, so only so many of those that match are ranked: all that
+bear the words as their name, most that have them in a label, and then others.
+"""
+
+import json
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from django.db import connection
+
+from tools.knowledge import entries, search
+from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending
+
+LONGEST_QUERY = 500
+_NAMED, _LABELLED, _SAID = 200, 2_000, 2_000
+_MOST_KINDS = 20
+_MATCHES = ("exact", "label", "description", "text")
+_NO_LANGUAGE = ""
+
+
+class Way(StrEnum):
+    """How the words were taken; each is tried when the one before found nothing."""
+
+    ALL = "all"
+    BEGINNINGS = "beginnings"
+    ANY = "any"
+    SIMILAR = "similar"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    query: str
+    type: str | None = None
+    language: str | None = None
+    limit: int = 10
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    iri: str
+    label: str
+    language: str
+    description: str
+    types: list[str]
+    match: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`capped` says that more match than were ranked, so that `total` is the least there is."""
+
+    hits: list[Hit]
+    way: Way
+    total: int
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Since when the index is what it is, and whether it may be behind the graph."""
+
+    indexed_at: datetime | None
+    stale: bool
+
+
+# Whose they are and of which type stands in each index, so that nothing else is looked at.
+_OF_SCOPE = "organization_id = %(organization)s AND collection = %(collection)s"
+_OF_KIND = "AND (%(kinds)s::text[] IS NULL OR kinds && %(kinds)s::text[])"
+_BY_WORDS = """
+WITH asked AS (SELECT {query} AS q),
+named AS (SELECT id FROM tools_knowledgeentry
+    WHERE {scope} AND names @> ARRAY[%(name)s] {kind} LIMIT {most_named}),
+labelled AS (SELECT id FROM tools_knowledgeentry
+    WHERE {scope} AND querytree({query}) NOT IN ('', 'T') AND label_words @@ {query} {kind}
+    LIMIT {most_labelled}),
+said AS (SELECT id FROM tools_knowledgeentry
+    WHERE {scope} AND querytree({query}) NOT IN ('', 'T') AND words @@ {query} {kind}
+    LIMIT {most_said}),
+every AS (SELECT id FROM named UNION SELECT id FROM labelled UNION SELECT id FROM said),
+ranked AS (
+    SELECT e.id, {coverage} AS coverage,
+        CASE WHEN e.names @> ARRAY[%(name)s] THEN 0 WHEN e.label_words @@ q THEN 1
+            WHEN ts_filter(e.words, '{{a,b}}') @@ q THEN 2 ELSE 3 END AS tier,
+        ts_rank('{{0.05,0.1,0.4,1.0}}', e.words, q, 1) AS rank,
+        length(e.label_text) AS length, e.iri
+    FROM every JOIN tools_knowledgeentry e USING (id) CROSS JOIN asked),
+page AS (SELECT * FROM ranked ORDER BY coverage DESC, tier, rank DESC, length, iri
+    LIMIT %(limit)s OFFSET %(offset)s)
+SELECT e.iri, e.shown, e.types, page.tier, (SELECT count(*) FROM every),
+    (SELECT count(*) FROM labelled) = {most_labelled} OR (SELECT count(*) FROM said) = {most_said}
+FROM page JOIN tools_knowledgeentry e USING (id)
+ORDER BY page.coverage DESC, page.tier, page.rank DESC, page.length, page.iri
+"""
+_BY_LETTERS = """
+WITH every AS (SELECT id, word_similarity(%(folded)s, label_text) AS alike, iri
+    FROM tools_knowledgeentry
+    WHERE {scope} AND %(folded)s <%% label_text {kind} LIMIT {most_said}),
+page AS (SELECT * FROM every ORDER BY alike DESC, iri LIMIT %(limit)s OFFSET %(offset)s)
+SELECT e.iri, e.shown, e.types, 1, (SELECT count(*) FROM every),
+    (SELECT count(*) FROM every) = {most_said}
+FROM page JOIN tools_knowledgeentry e USING (id) ORDER BY page.alike DESC, page.iri
+"""
+_BOUNDS = {"most_named": _NAMED, "most_labelled": _LABELLED, "most_said": _SAID}
+
+
+def find(scope: GraphScope, wanted: Wanted) -> Found:
+    """The best first. A phrase in quotes is meant as it stands: nothing looser is tried for it."""
+    kinds = kinds_called(scope, wanted.type) if wanted.type else None
+    for way in Way:
+        if (statement := _statement(way, wanted.query)) is None:
+            continue
+        found = _asked(scope, wanted, way, statement, kinds)
+        if found.total or (way is Way.ALL and '"' in wanted.query):
+            return found
+    return Found([], Way.ALL, 0, False)
+
+
+def kinds_called(scope: GraphScope, name: str) -> list[str]:
+    """What a type may be written as: its IRI, its local name, and the IRIs that bear the label."""
+    folded = entries.name_of(name)
+    labelled = KnowledgeEntry.objects.within(scope).filter(names__contains=[folded])
+    return [entries.plain(name), folded, *labelled.values_list("iri", flat=True)[:_MOST_KINDS]]
+
+
+def standing(scope: GraphScope) -> Standing:
+    """Stale also where nobody has ever said that the graph was whole in it."""
+    index = KnowledgeIndex.objects.within(scope).values("indexed_at", "complete").first()
+    if index is None:
+        return Standing(None, stale=True)
+    behind = KnowledgePending.objects.within(scope).exists()
+    return Standing(index["indexed_at"], stale=behind or not index["complete"])
+
+
+def labels_of(scope: GraphScope, iris: list[str], language: str | None) -> dict[str, str]:
+    """What these are called; those without a row have no label but the end of their IRI."""
+    rows = KnowledgeEntry.objects.within(scope).filter(iri__in=iris).values_list("iri", "shown")
+    known = {iri: _preferred(shown["labels"], language)[0] for iri, shown in rows}
+    return {iri: known.get(iri) or entries.local_name(iri) for iri in iris}
+
+
+def _statement(way: Way, query: str) -> str | None:
+    if way is Way.SIMILAR:
+        return _BY_LETTERS.format(scope=_OF_SCOPE, kind=_OF_KIND, **_BOUNDS)
+    words = _words(query)
+    if way is not Way.ALL and not words:
+        return None
+    parsed, coverage = "websearch_to_tsquery('simple', %(folded)s)", "0"
+    if way is Way.BEGINNINGS:
+        parsed = "to_tsquery('simple', %(every)s)"
+    if way is Way.ANY:
+        parsed = "to_tsquery('simple', %(any)s)"
+        coverage = " + ".join(
+            f"(e.words @@ to_tsquery('simple', %(word{at})s))::int" for at in range(len(words))
+        )
+    return _BY_WORDS.format(
+        query=parsed, coverage=coverage, scope=_OF_SCOPE, kind=_OF_KIND, **_BOUNDS
+    )
+
+
+def _words(query: str) -> list[str]:
+    """Each as a prefix in the database's language; a word holds nothing that it would read."""
+    try:
+        return [f"'{word}':*" for word in search.words_in(entries.fold(query))]
+    except search.NothingToLookFor:
+        return []
+
+
+def _asked(
+    scope: GraphScope, wanted: Wanted, way: Way, statement: str, kinds: list[str] | None
+) -> Found:
+    words = _words(wanted.query)
+    given: dict[str, Any] = {
+        "organization": scope.organization_id,
+        "collection": scope.collection,
+        "folded": entries.fold(wanted.query),
+        "name": entries.name_of(wanted.query.strip().strip('"')),
+        "every": " & ".join(words),
+        "any": " | ".join(words),
+        **{f"word{at}": word for at, word in enumerate(words)},
+        "kinds": kinds,
+        "limit": wanted.limit,
+        "offset": wanted.offset,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(statement, given)
+        rows = cursor.fetchall()
+    if not rows and wanted.offset:  # past the end of what is there
+        first = _asked(scope, replace(wanted, offset=0, limit=1), way, statement, kinds)
+        return replace(first, hits=[])
+    if not rows:
+        return Found([], way, 0, False)
+    hits = [_hit(way, wanted.language, *row[:4]) for row in rows]
+    return Found(hits, way, total=rows[0][4], capped=rows[0][5])
+
+
+def _hit(way: Way, language: str | None, iri: str, shown: Any, types: list[str], tier: int) -> Hit:
+    said = json.loads(shown) if isinstance(shown, str) else shown
+    label, tag = _preferred(said["labels"], language)
+    description, _ = _preferred(said["descriptions"], language)
+    match = way.value if way is Way.SIMILAR else _MATCHES[tier]
+    return Hit(iri, label or entries.local_name(iri), tag, description, types, match)
+
+
+def _preferred(texts: list[tuple[str, str]], language: str | None) -> tuple[str, str]:
+    """In the language asked for, or one of its kind; else in none, in English, or in any."""
+    asked = (language or "en").lower()
+
+    def distance(text: tuple[str, str]) -> tuple[int, str, str]:
+        tag = text[1].lower()
+        order = (asked, re.split("[-_]", asked)[0], _NO_LANGUAGE, "en")
+        if tag in order:
+            return order.index(tag), tag, text[0]
+        near = tag.split("-")[0] == order[1]
+        return (1 if near else len(order)), tag, text[0]
+
+    best = min(texts, key=distance, default=("", ""))
+    return best[0], best[1]

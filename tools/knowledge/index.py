@@ -1,0 +1,237 @@
+"""The entities of graphs as rows that a full-text search finds, kept in step with the store.
+
+Whoever writes to a graph does it within `in_step`. A row says that a write has begun before the
+store hears of it, and goes when the entities have been read again: what was cut off in between is
+known, and a search says so. Rows are always made of what the store says, never of what was sent.
+
+Reading the store and writing the rows is one step for each graph at a time, so that what is read
+last is what stays.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import batched
+from tempfile import SpooledTemporaryFile
+from typing import IO
+from uuid import UUID
+
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from django.db.models.functions import Now
+
+from config.upstreams import Bounds, Stopped, TimeUp, Upstream
+from tools.knowledge import endpoint, entries, terms
+from tools.knowledge.entries import Entry
+from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending
+
+log = logging.getLogger(__name__)
+TOUCH_S, REBUILD_S = 10.0, 4 * 3600.0
+# Longer than a write can take whose row is still there: then nobody comes back for it.
+ABANDONED = timedelta(minutes=15)
+_BATCH = 250
+_MOST_BYTES = 64 * 1024 * 1024
+_MOST_OF_ONE = 500  # statements, of an entity whose batch is too large
+_IN_MEMORY = 8 * 1024 * 1024
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_SUBJECTS = "SELECT DISTINCT ?s WHERE { ?s ?p ?o FILTER(isIRI(?s)) }"
+_ANYTHING = "ASK { ?s ?p ?o }"
+_KEEP = """
+INSERT INTO tools_knowledgeentry (organization_id, collection, iri, shown, types, kinds, names,
+    label_text, label_words, words, indexed_at)
+VALUES (%(organization)s, %(collection)s, %(iri)s, %(shown)s::jsonb, %(types)s::text[],
+    %(kinds)s::text[], %(names)s::text[], %(labels)s, to_tsvector('simple', %(labels)s),
+    setweight(to_tsvector('simple', %(labels)s), 'A')
+    || setweight(to_tsvector('simple', %(descriptions)s), 'B')
+    || setweight(to_tsvector('simple', %(others)s), 'C')
+    || setweight(to_tsvector('simple', %(local)s), 'D'), clock_timestamp())
+ON CONFLICT (organization_id, collection, iri) DO UPDATE SET shown = excluded.shown,
+    types = excluded.types, kinds = excluded.kinds, names = excluded.names,
+    label_text = excluded.label_text, label_words = excluded.label_words,
+    words = excluded.words, indexed_at = excluded.indexed_at
+"""
+_BREAK = "\n"
+
+Failures = (endpoint.Failure, TimeUp, Stopped, DatabaseError, SyntaxError, ValueError)
+
+
+@contextmanager
+def in_step(
+    organization_id: UUID, iris: Iterable[str], collection: str | None = None
+) -> Iterator[None]:
+    """Around a write to a graph: afterwards what was said of these subjects is found.
+
+    They are read again also where the write raised, for it may have been done. That the store
+    fails meanwhile raises nothing; the row that stays says that the entries may be behind.
+    """
+    scope = GraphScope.of(organization_id, collection)
+    pending = _begin(scope)
+    try:
+        yield
+    finally:
+        _end(scope, pending, entries.subjects(iris))
+
+
+def touched(organization_id: UUID, iris: Iterable[str], collection: str | None = None) -> None:
+    """After a write that nobody announced."""
+    with in_step(organization_id, iris, collection):
+        pass
+
+
+def rebuild(
+    scope: GraphScope, tell: Callable[[int], object], stop: threading.Event | None = None
+) -> int:
+    """Read the whole graph again, while others search and write; how many entities it told of.
+
+    `tell` hears how many subjects have been read. Raises what `Failures` names.
+    """
+    bounds = Bounds(stop or threading.Event(), time.monotonic() + REBUILD_S)
+    began = _now()
+    with SpooledTemporaryFile(_IN_MEMORY) as listed:
+        _list(scope, listed, bounds)
+        read = kept = 0
+        for some in batched(_listed(listed), _BATCH, strict=False):
+            kept += _refresh(scope, list(some), bounds)
+            tell(read := read + len(some))
+    _finish(scope, began)
+    return kept
+
+
+def _begin(scope: GraphScope) -> KnowledgePending:
+    if not KnowledgeIndex.objects.within(scope).exists():
+        fields = {"organization_id": scope.organization_id, "collection": scope.collection}
+        KnowledgeIndex.objects.get_or_create(**fields, defaults={"complete": _is_empty(scope)})
+    return KnowledgePending.objects.create(
+        organization_id=scope.organization_id, collection=scope.collection
+    )
+
+
+def _is_empty(scope: GraphScope) -> bool:
+    """False also where nobody can say."""
+    try:
+        return not endpoint.ask(_upstream(), graph_of(scope), _ANYTHING, _soon(), most_bytes=10_000)
+    except (endpoint.Failure, TimeUp):
+        return False
+
+
+def _end(scope: GraphScope, pending: KnowledgePending, iris: list[str]) -> None:
+    try:
+        for some in batched(iris, _BATCH, strict=False):
+            _refresh(scope, list(some), _soon())
+        KnowledgeIndex.objects.within(scope).update(indexed_at=Now())
+        pending.delete()
+    except Failures as error:
+        log.error("entities of %s are not indexed: %s", graph_of(scope).iri, error)
+
+
+def _soon() -> Bounds:
+    return Bounds(threading.Event(), time.monotonic() + TOUCH_S)
+
+
+@transaction.atomic
+def _refresh(scope: GraphScope, iris: list[str], bounds: Bounds) -> int:
+    """Make the rows of these entities anew, and remove those of which nothing is said now."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK, [graph_of(scope).iri])
+        found = _read(scope, iris, bounds)
+        gone = set(iris) - {entry.iri for entry in found}
+        KnowledgeEntry.objects.within(scope).filter(iri__in=gone).delete()
+        cursor.executemany(_KEEP, [_row(scope, entry) for entry in found])
+    return len(found)
+
+
+def _read(scope: GraphScope, iris: list[str], bounds: Bounds, limit: int = 0) -> list[Entry]:
+    """What the store says of them now; of a very long batch in parts."""
+    try:
+        said = endpoint.construct(
+            _upstream(), graph_of(scope), _question(iris, limit), bounds, most_bytes=_MOST_BYTES
+        )
+    except endpoint.Failure as failure:
+        if failure.code != "OUTPUT_LIMIT" or limit:
+            raise
+        half = len(iris) // 2
+        parts = (iris[:half], iris[half:]) if half else ()
+        found = [entry for part in parts for entry in _read(scope, part, bounds)]
+        return found or _read(scope, iris, bounds, _MOST_OF_ONE)
+    return entries.entries(said)
+
+
+def _question(iris: list[str], limit: int) -> str:
+    """Each as a pattern of its own, which every endpoint looks up and none joins."""
+    named = terms.nodes(iris)
+    parts = " UNION ".join(f"{{ {one} ?p ?o BIND({one} AS ?s) }}" for one in named)
+    wanted = f"FILTER(isLiteral(?o) || ?p = {terms.nodes([entries.TYPE])[0]})"
+    cut = f" LIMIT {limit}" if limit else ""
+    return f"CONSTRUCT {{ ?s ?p ?o }} WHERE {{ {parts} {wanted} }}{cut}"
+
+
+def _row(scope: GraphScope, entry: Entry) -> dict[str, object]:
+    return {
+        "organization": scope.organization_id,
+        "collection": scope.collection,
+        "iri": entry.iri,
+        "shown": json.dumps(entry.shown),
+        "types": entry.types,
+        "kinds": entry.kinds,
+        "names": entry.names,
+        "labels": _joined(text for text, _ in entry.labels),
+        "descriptions": _joined(text for text, _ in entry.descriptions),
+        "others": _joined(entry.others),
+        "local": entries.fold(entries.local_words(entry.iri)),
+    }
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return _BREAK.join(entries.fold(text) for text in texts)
+
+
+def _list(scope: GraphScope, file: IO[bytes], bounds: Bounds) -> None:
+    """All subjects, put aside as they come: nobody makes the store wait for the rows."""
+    for line in endpoint.lines(_upstream(), graph_of(scope), _SUBJECTS, bounds):
+        file.write(line + b"\n")
+    file.seek(0)
+
+
+def _listed(file: IO[bytes]) -> Iterator[str]:
+    for line in file:
+        iri = line.strip().decode("utf-8", "replace").removeprefix("<").removesuffix(">")
+        if entries.fits(iri):
+            yield iri
+
+
+@transaction.atomic
+def _finish(scope: GraphScope, began: datetime) -> None:
+    """Nothing that was written meanwhile is older than `began`."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK, [graph_of(scope).iri])
+    KnowledgeEntry.objects.within(scope).filter(indexed_at__lt=began).delete()
+    overdue = began - ABANDONED
+    KnowledgePending.objects.within(scope).filter(begun_at__lt=overdue).delete()
+    KnowledgeIndex.objects.update_or_create(
+        organization_id=scope.organization_id,
+        collection=scope.collection,
+        defaults={"complete": True, "indexed_at": Now(), "rebuilt_at": Now()},
+    )
+
+
+def _now() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+        return now
+
+
+@lru_cache(maxsize=1)
+def _upstream() -> Upstream:
+    """Connections to the SPARQL endpoint; kept, never made in a call."""
+    return Upstream()
+
+
+def graph_of(scope: GraphScope) -> endpoint.Graph:
+    place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return endpoint.Graph(place, terms.graph_of(scope.organization_id, scope.collection))
