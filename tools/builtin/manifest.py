@@ -122,6 +122,22 @@ _ENCODING = {
     "enum": ["utf-8", "ascii", "utf-16", "base64"],
 }
 
+# What became of one call of a batch.
+_OF_A_BATCH = {
+    "type": "object",
+    "properties": {
+        "position": {"type": "integer"},
+        "tool_name": {"type": "string"},
+        "status": {"type": "string"},
+        "execution_id": {"type": ["string", "null"]},
+        "error_code": {"type": ["string", "null"]},
+        "error_message": {"type": ["string", "null"]},
+        "output": {},
+        "output_left_out": {"type": "boolean"},
+    },
+    "required": ["position", "tool_name", "status", "execution_id"],
+}
+
 DEFINITIONS: tuple[dict[str, Any], ...] = (
     {
         "name": "read_file",
@@ -463,6 +479,73 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "capabilities": ["send", "message", "email", "webhook"],
         "metadata": {"riskLevel": "high"},
     },
+    {
+        "name": "run_batch",
+        "type": "builtin",
+        "title": "Make many calls",
+        "description": (
+            "Make up to 1,000 calls, one after the other or several at once. Each meets every gate"
+            " by itself; where some need a person's consent, one question is asked for all."
+        ),
+        "category": "System",
+        "parameters": [
+            {
+                "name": "inputs",
+                "type": "Array",
+                "description": "The calls, in their order.",
+                "required": True,
+                "schema": {
+                    "minItems": 1,
+                    "maxItems": 1000,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "tool_name": {"type": "string", "minLength": 1, "maxLength": 128},
+                            "parameters": {"type": "object"},
+                        },
+                        "required": ["tool_name", "parameters"],
+                        "additionalProperties": False,
+                    },
+                },
+            },
+            {
+                "name": "mode",
+                "type": "String",
+                "description": "One after the other, or several at once.",
+                "default": "sequential",
+                "enum": ["sequential", "parallel"],
+            },
+            {
+                "name": "max_parallel",
+                "type": "Integer",
+                "description": "How many may be open at once, where it is parallel.",
+                "default": 8,
+                "schema": {"minimum": 1, "maximum": 50},
+            },
+            {
+                "name": "stop_on_error",
+                "type": "Boolean",
+                "description": "Make no further call once one has failed.",
+                "default": False,
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "results": {"type": "array", "items": _OF_A_BATCH},
+                "succeeded": {"type": "integer"},
+                "failed": {"type": "integer"},
+                "cancelled": {"type": "integer"},
+            },
+            "required": ["results", "succeeded", "failed", "cancelled"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT24H", "allow_side_effects": True},
+        "group": ["composition"],
+        "delivery": "idempotent",
+        "capabilities": ["batch", "parallel", "many"],
+        "metadata": {"riskLevel": "low"},
+    },
 )
 
 GROUPS: tuple[tuple[str, str, list[str]], ...] = (
@@ -471,4 +554,5 @@ GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("write", "Tools that change files.", ["tool.filesystem.read", "tool.filesystem.write"]),
     ("network", "Tools that reach hosts outside.", ["tool.network.fetch"]),
     ("messages", "Tools that send messages to people.", ["tool.message.send"]),
+    ("composition", "Tools that make calls of other tools.", []),
 )

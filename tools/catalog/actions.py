@@ -276,7 +276,8 @@ def read(definition: Any, *, builtin: bool) -> Definition:
     if not builtin and canonical["type"] == ToolType.BUILTIN:
         flaw = {"field": "type", "message": "built-in tools come with the product"}
         raise InvalidDefinition("A built-in tool cannot be registered.", errors=[flaw])
-    if ToolDefinition(canonical).timeout_s > settings.EXECUTION_TIMEOUT_S:
+    tool = ToolDefinition(canonical)
+    if not tool.composite and tool.timeout_s > settings.EXECUTION_TIMEOUT_S:
         flaw = {
             "field": "constraints.max_execution_time",
             "message": f"this installation allows at most {settings.EXECUTION_TIMEOUT_S} seconds",

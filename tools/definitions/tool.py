@@ -24,6 +24,7 @@ from tools.definitions import (
 )
 from tools.definitions.fields import Fields
 from tools.definitions.implementations import defaults
+from tools.definitions.implementations.builtin import COMPOSITES
 from tools.definitions.vocabulary import (
     PASSING_TYPES,
     TRANSACTIONAL_TYPES,
@@ -38,6 +39,7 @@ from tools.errors import InvalidDefinition
 
 DEFAULT_GROUP = "default"
 MAX_EXECUTION_S = 3_600
+MAX_COMPOSITE_S = 7 * 86_400  # nobody is held up meanwhile, and people may be asked
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 MAX_DEFINITION = 1024 * 1024
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -212,6 +214,18 @@ class ToolDefinition:
             for name, schema in properties.items()
             if isinstance(schema, dict) and "default" in schema
         }
+
+    @property
+    def entry_point(self) -> str | None:
+        """Of a built-in: the function of the product that it is."""
+        if self.type != ToolType.BUILTIN:
+            return None
+        return str(self.raw["implementation"]["entry_point"])
+
+    @property
+    def composite(self) -> bool:
+        """Whether it makes calls of its own."""
+        return self.entry_point in COMPOSITES
 
     @cached_property
     def sensitive(self) -> frozenset[str]:
@@ -395,6 +409,16 @@ def _check_schema(fields: Fields, name: str, schema: Any) -> None:
         fields.wrong(name, str(error))
 
 
+def _longest_s(fields: Fields) -> int:
+    raw = fields.raw
+    made_of = raw.get("implementation")
+    entry_point = made_of.get("entry_point") if isinstance(made_of, dict) else None
+    composite = raw.get("type") == ToolType.BUILTIN and (
+        raw.get("name") if entry_point is None else entry_point
+    )
+    return MAX_COMPOSITE_S if composite in COMPOSITES else MAX_EXECUTION_S
+
+
 def _constraints(parent: Fields) -> Definition:
     fields = Fields(parent.object("constraints", {}), parent.flaws, "constraints.")
     fields.known(
@@ -405,7 +429,7 @@ def _constraints(parent: Fields) -> Definition:
     )  # fmt: skip
     constraints = {
         "max_execution_time": fields.duration(
-            "max_execution_time", "PT30S", longest_s=MAX_EXECUTION_S
+            "max_execution_time", "PT30S", longest_s=_longest_s(parent)
         ),
         "max_output_size": fields.integer(
             "max_output_size", 10 * 1024 * 1024, least=1, most=MAX_OUTPUT_BYTES

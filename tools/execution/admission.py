@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tools.definitions import strict_json
 from tools.definitions.vocabulary import ArgumentValidation
-from tools.errors import InvalidCall, Malformed, NotFound, Shed
+from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
 from tools.execution import sessions
 from tools.execution.context import Admission
 from tools.execution.running import check_delivery
@@ -18,6 +18,8 @@ from tools.policy.availability import AVAILABILITY
 from tools.policy.licensing import LICENSE
 from tools.policy.permissions import PERMISSION
 
+MOST_DEPTH = 4
+
 
 def resolve(admission: Admission) -> None:
     admission.tool = admission.snapshot.tool(admission.call.tool_name)
@@ -25,6 +27,17 @@ def resolve(admission: Admission) -> None:
         raise NotFound(
             f"There is no tool {admission.call.tool_name[:128]!r}. GET /api/v1/tools lists yours.",
             code="tool_not_found",
+        )
+
+
+def nested(admission: Admission) -> None:
+    """Calls within calls end somewhere."""
+    parent = admission.call.parent
+    if parent is not None and parent.depth > MOST_DEPTH:
+        raise Refused(
+            f"Calls may stand at most {MOST_DEPTH} deep in each other.",
+            code="nested_too_deep",
+            gate="nesting",
         )
 
 
@@ -100,6 +113,7 @@ def _check_json(parameters: object) -> None:
 Step = Callable[[Admission], None]
 ADMISSION: tuple[Step, ...] = (
     resolve,
+    nested,
     accountable,
     shed_load,
     enter_session,

@@ -108,6 +108,7 @@ def serve(admission: Admission, hit: Hit) -> None:
             "state": execution.state,
             "cached_from": str(hit.execution_id),
             "cost": str(admission.cost),
+            **execution.parentage,
         },
     )
     metrics.cache_lookups.labels(execution.tool_name, "hit").inc()

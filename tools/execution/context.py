@@ -46,6 +46,7 @@ class Admission:
     session: Session | None = None
     rate: Rate | None = None
     need: Need | None = None
+    covers: dict[str, Any] = field(default_factory=dict)  # of a batch: what its consent is good for
     hit: Hit | None = None
     cache_key: str = ""
     cost: Decimal = Decimal(0)
@@ -81,7 +82,8 @@ class Admission:
 
     @property
     def question(self) -> Question:
-        return Question(self.caller, self.resolved, self.asked, self.snapshot)
+        at_its_door = self.call.at_its_door
+        return Question(self.caller, self.resolved, self.asked, self.snapshot, at_its_door)
 
     @property
     def timeout_s(self) -> float:

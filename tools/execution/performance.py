@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.utils import timezone
 
 from audit.actions import record
 from audit.events import Event
@@ -25,7 +26,16 @@ from tools.catalog.verified import ALTERED, INVALID
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed, Refused
-from tools.execution import bell, cache, confirmations, events, sessions
+from tools.execution import (
+    bell,
+    cache,
+    cancelling,
+    composites,
+    composition,
+    confirmations,
+    events,
+    sessions,
+)
 from tools.execution.context import Performance, Result
 from tools.execution.returning import EFFECT, record_late
 from tools.execution.running import check_delivery, run, run_here, validate_output
@@ -45,10 +55,12 @@ def ask_again(performance: Performance) -> None:
     try:
         accountability.check(caller.organization)
         authorization.check_standing(caller)
+        cancelling.check_parent(execution)
         tool = _same_version(performance)
         asked = Asked.of(execution.requested_groups, execution.state)
         authorization.check_groups(caller, asked, snapshot)
-        authorization.authorize(Question(caller, tool, asked, snapshot))
+        at_its_door = execution.options.get("at_its_door") is True
+        authorization.authorize(Question(caller, tool, asked, snapshot, at_its_door))
         check_delivery(tool.definition)
     except (Refused, Malformed) as refusal:
         performance.result = Result(
@@ -98,7 +110,7 @@ def record_start(performance: Performance) -> None:
     Its payload is small, and shows before the run that the result's will find room.
     """
     execution = performance.execution
-    if performance.result is not None:
+    if performance.result is not None or execution.parked_below is not None:
         return
     events.append(execution.pk, EventType.STARTED)
     record(
@@ -120,8 +132,15 @@ def record_start(performance: Performance) -> None:
             "attempt": execution.attempt,
             "fence": execution.fence,
             "worker": performance.worker,
+            **execution.parentage,
         },
     )
+
+
+def compose(performance: Performance) -> None:
+    """One turn of a composite call; `finish` writes its end, if it has come."""
+    if performance.definition.composite:
+        composition.take_turn(performance, composites.kind_of(performance.definition))
 
 
 def finish(performance: Performance) -> None:
@@ -207,7 +226,7 @@ def _ending(performance: Performance, result: Result, size: int | None) -> Endin
         error_code=result.error_code,
         error_message=result.error_message,
         error_details=result.error_details,
-        duration_ms=round((time.perf_counter() - performance.began) * 1000, 3),
+        duration_ms=_duration_ms(performance),
         output_bytes=size,
         sandbox_id=result.sandbox_id,
         metrics=result.metrics | {"queue_ms": _queue_ms(performance.execution)},
@@ -217,9 +236,17 @@ def _ending(performance: Performance, result: Result, size: int | None) -> Endin
     )
 
 
+def _duration_ms(performance: Performance) -> float:
+    """Of a composite call since its first turn, with all that it waited for."""
+    started = performance.execution.started_at
+    if performance.execution.composite and started is not None:
+        return round((timezone.now() - started).total_seconds() * 1000, 3)
+    return round((time.perf_counter() - performance.began) * 1000, 3)
+
+
 def _state_after(performance: Performance, result: Result) -> str:
     """Only success moves the state (Tool groups specification, 4.2)."""
-    state = performance.execution.state
+    state = sessions.state_before(performance.execution)
     if result.status != Status.SUCCESS:
         return state
     return performance.definition.raw["state"] or state
@@ -330,7 +357,7 @@ CLAIM: tuple[Step, ...] = (
     cache.at_claim,
     record_start,
 )
-RUN: tuple[Step, ...] = (run, validate_output, finish)
+RUN: tuple[Step, ...] = (compose, run, validate_output, finish)
 PERFORMANCE: tuple[Step, ...] = CLAIM + RUN
 Settling = Callable[[Performance, Result], None]
 # In the transaction that writes the result, for the holder of the fence alone.

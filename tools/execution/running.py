@@ -51,6 +51,8 @@ def check_delivery(definition: ToolDefinition) -> None:
 def run(performance: Performance) -> None:
     """Hand the run to its runner. No transaction and no database connection is held meanwhile."""
     execution, runner = performance.execution, RUNNERS[performance.definition.type]
+    if performance.definition.composite:
+        return  # it has had its turn
     if performance.definition.raw["delivery"] == Delivery.TRANSACTIONAL:
         return  # `finish` runs it, so that its effect and its end are one
     connection.close()

@@ -24,7 +24,7 @@ def nothing_ran(organization):
 
 def test_the_gates_stand_in_the_order_of_the_specification():
     assert [step.__name__ for step in ADMISSION] == [
-        "resolve", "accountable", "shed_load", "enter_session", "available", "permitted",
+        "resolve", "nested", "accountable", "shed_load", "enter_session", "available", "permitted",
         "licensed", "limit_rate", "validate_arguments",
     ]  # fmt: skip
 

@@ -6,6 +6,9 @@ from tools.definitions.fields import Fields
 
 # What they do cannot be taken back, so that no definition of one runs without a person's consent.
 ALWAYS_CONFIRMED = frozenset({"send_message"})
+# Those that make calls of their own, each of which takes the whole road.
+RUN_BATCH = "run_batch"
+COMPOSITES = frozenset({RUN_BATCH})
 
 
 def read(fields: Fields, definition: Fields) -> dict[str, Any]:

@@ -1,0 +1,249 @@
+"""What a turn of a composite call sees, and how it begins calls of its own."""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError
+from django.utils import timezone
+
+from tools.definitions.results import OPEN, Status
+from tools.definitions.tool import ToolDefinition
+from tools.errors import Conflict, Refused, Shed, ToolcribError
+from tools.execution import cancelling, hints, sessions
+from tools.execution.call import Call, Parent
+from tools.execution.context import Performance
+from tools.execution.entrance import admit
+from tools.models import Execution
+from tools.models.execution import MOST_PLACE
+from tools.models.ids import new_id
+
+MOST_CALLS = 1_000
+ONCE = "execution_once_per_place"
+_ABSENT = "absent"  # in its memory: calls of which there can be no row
+_SEEN = ("pk", "place", "tool_name", "status", "error_code", "error_message", "error_details")
+
+
+class CannotGoOn(Exception):
+    """The composite call ends here. Code and message are for its caller."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotNow(Exception):
+    """There is no room for a call at this moment; the turn is taken again soon."""
+
+
+class Stopped(Exception):
+    """This worker is to stop, or has lost the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A call of the composite one. `id` is None where there is no row: no such tool, for one."""
+
+    id: UUID | None
+    place: str
+    tool_name: str
+    status: Status
+    error_code: str = ""
+    error_message: str = ""
+    error_details: dict[str, Any] | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.status in OPEN
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status == Status.SUCCESS
+
+
+class Composition:
+    """A composite call in the middle of its life. `made` holds its calls by their places."""
+
+    def __init__(
+        self, performance: Performance, stop: threading.Event, tell: Callable[[str], None]
+    ) -> None:
+        self._performance, self._stop = performance, stop
+        self.tell = tell
+        self.memory: dict[str, Any] = performance.execution.memory
+        self.made = self._found()
+
+    @property
+    def execution(self) -> Execution:
+        return self._performance.execution
+
+    @property
+    def performance(self) -> Performance:
+        return self._performance
+
+    @property
+    def definition(self) -> ToolDefinition:
+        return self._performance.definition
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """With the definition's defaults for those left out."""
+        return {**self.definition.defaults, **self.execution.parameters}
+
+    @property
+    def timeout_s(self) -> float:
+        return self.execution.timeout_s
+
+    @property
+    def deadline(self) -> datetime:
+        """Counted from its first turn."""
+        return (self.execution.started_at or timezone.now()) + timedelta(seconds=self.timeout_s)
+
+    @property
+    def out_of_time(self) -> bool:
+        return timezone.now() >= self.deadline
+
+    @property
+    def cancelled(self) -> bool:
+        return self.execution.cancel_requested_at is not None
+
+    @property
+    def open(self) -> int:
+        """How many of its calls are not over."""
+        return sum(one.open for one in self.made.values())
+
+    def unwanted(self, place: str) -> bool:
+        """Whether somebody has said that the call of this place is not to begin."""
+        return place in self.execution.cancelled_places
+
+    def begin(
+        self,
+        place: str,
+        tool_name: str,
+        parameters: dict[str, Any],
+        *,
+        timeout_s: float | None = None,
+        require_confirmation: bool = False,
+    ) -> Made:
+        """The call of a place: accepted, over or refused; the one that was made before, if any.
+
+        Raises `NotNow`, `Stopped` and `CannotGoOn`, which a turn passes on.
+        """
+        if place in self.made:
+            return self.made[place]
+        self._check(place)
+        call = Call(
+            tool_name=tool_name,
+            parameters=parameters,
+            **self._asked_in(),
+            timeout_s=timeout_s,
+            require_confirmation=require_confirmation,
+            id=new_id(),
+            parent=Parent(self.execution.pk, place, self.execution.depth + 1),
+        )
+        self.made[place] = found = self._begun(call)
+        return found
+
+    def outputs(self, places: Iterable[str]) -> dict[str, Any]:
+        """What these calls gave back, by place; of those that did not succeed there is nothing."""
+        rows = Execution.objects.filter(
+            parent=self.execution.pk, place__in=list(places), status=Status.SUCCESS
+        )
+        return dict(rows.values_list("place", "output"))
+
+    def output(self, place: str) -> Any:
+        return self.outputs([place]).get(place)
+
+    def cancel_open(self, places: Iterable[str] | None = None) -> None:
+        """Those named, or all: at once what has not begun, the rest as soon as its worker hears."""
+        for place, one in list(self.made.items()):
+            if one.open and one.id is not None and (places is None or place in places):
+                self._cancel(place, one.id)
+
+    def _cancel(self, place: str, execution_id: UUID) -> None:
+        try:
+            ended = cancelling.stop(execution_id, by=self._performance.actor)
+        except Conflict:  # it was over sooner
+            ended = Execution.objects.answer(execution_id)
+        self.made[place] = _seen(ended)
+
+    def _check(self, place: str) -> None:
+        if self._stop.is_set():
+            raise Stopped
+        if len(self.made) >= MOST_CALLS:
+            raise CannotGoOn("TOO_MANY_CALLS", f"It may make {MOST_CALLS} calls, not more.")
+        if not 0 < len(place) <= MOST_PLACE:
+            raise ValueError(f"a place has 1 to {MOST_PLACE} characters")
+
+    def _asked_in(self) -> dict[str, Any]:
+        """In its session, or in the groups and the state that it was asked in itself."""
+        execution = self.execution
+        if execution.session_id is not None:
+            return {"session": str(execution.session_id)}
+        return {"group": execution.requested_groups, "state": execution.state}
+
+    def _begun(self, call: Call) -> Made:
+        assert call.parent is not None  # who calls this has said so
+        try:
+            execution = admit(self._performance.caller, call)
+        except (Shed, sessions.Overtaken):
+            raise NotNow from None
+        except Refused:  # with a row of its own
+            return _seen(Execution.objects.answer(call.id))
+        except ToolcribError as absence:
+            return self._absent(call, absence)
+        except IntegrityError as error:
+            if ONCE not in str(error):
+                raise sessions_busy(error) from None
+            raise Stopped from None  # another worker took this very turn: the row is its own
+        if execution.status == Status.PENDING:
+            hints.tell([execution.pk])
+        return _seen(execution)
+
+    def _absent(self, call: Call, absence: ToolcribError) -> Made:
+        assert call.parent is not None
+        said = {"tool": call.tool_name[:128], "code": absence.code, "message": absence.message}
+        self.memory.setdefault(_ABSENT, {})[call.parent.place] = _plain(said)
+        return _made_absent(call.parent.place, _plain(said))
+
+    def _found(self) -> dict[str, Made]:
+        rows = Execution.objects.filter(parent=self.execution.pk).values_list(*_SEEN)
+        found = {
+            place: Made(pk, place, name, Status(status), code, message, details)
+            for pk, place, name, status, code, message, details in rows
+        }
+        absent = self.memory.get(_ABSENT, {})
+        return found | {place: _made_absent(place, said) for place, said in absent.items()}
+
+
+def sessions_busy(error: IntegrityError) -> Exception:
+    """Where another call of the session was faster, it is tried again; else it is a fault."""
+    return NotNow() if "execution_one_open_per_session" in str(error) else error
+
+
+def _seen(row: Execution) -> Made:
+    return Made(
+        row.pk,
+        row.place,
+        row.tool_name,
+        Status(row.status),
+        row.error_code,
+        row.error_message,
+        row.error_details,
+    )
+
+
+def _made_absent(place: str, said: dict[str, str]) -> Made:
+    return Made(
+        None, place, said["tool"], Status.VALIDATION_ERROR, said["code"], said["message"], {}
+    )
+
+
+def _plain(said: dict[str, str]) -> dict[str, str]:
+    """As a row can hold it, whatever the call named."""
+    return {
+        key: text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+        for key, text in said.items()
+    }

@@ -1,0 +1,13 @@
+"""Which kinds of composite calls there are."""
+
+from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.tool import ToolDefinition
+from tools.execution import batch
+from tools.execution.composition import Kind
+
+KINDS: dict[str, Kind] = {RUN_BATCH: Kind(batch.turn)}
+
+
+def kind_of(definition: ToolDefinition) -> Kind:
+    """How a composite call of this definition takes its turns."""
+    return KINDS[definition.entry_point or definition.type]
