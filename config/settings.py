@@ -213,6 +213,7 @@ SPECTACULAR_SETTINGS = {
     "SORT_OPERATIONS": False,
     "ENUM_NAME_OVERRIDES": {
         "AllowanceKindEnum": ["calls", "cost"],
+        "BatchModeEnum": ["sequential", "parallel"],
         "ContentSchemaKindEnum": ["json-schema", "table-schema", "xml-schema"],
         "MessageKindEnum": "tools.models.message.MessageKind",
         "MessageStateEnum": "tools.models.message.MessageState",

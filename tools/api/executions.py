@@ -121,13 +121,7 @@ class ExecutionDetail(CallerView):
     def get(self, request: Request, execution_id: UUID) -> Response:
         """As it is; with `wait_s`, as it is at its end, should that come in time."""
         execution = actions.one_of(self.caller, execution_id)
-        wait_s = _wait_s(request.query_params.get("wait_s"))
-        if wait_s and not execution.over and _streams.acquire(blocking=False):
-            try:
-                execution = actions.wait_for(execution, wait_s)
-            finally:
-                _streams.release()
-        return _answer(execution, held=True)
+        return _answer(waited_for(request, execution), held=True)
 
 
 class ExecutionCancel(CallerView):
@@ -194,7 +188,7 @@ class ExecutionEvents(CallerView):
         return response
 
 
-def call_of(wanted: dict[str, Any], key: str | None = None) -> Call:
+def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool = False) -> Call:
     """A validated body as a call."""
     options = wanted.get("options") or {}
     given = {
@@ -205,11 +199,16 @@ def call_of(wanted: dict[str, Any], key: str | None = None) -> Call:
         timeout_s=options.get("timeout"),
         require_confirmation=options.get("require_confirmation", False),
         idempotency_key=key or options.get("execution_id"),
+        at_its_door=at_its_door,
     )
 
 
 def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
-    call = call_of(wanted, _key(view.request.headers.get("Idempotency-Key")))
+    return _answer(made(view, call_of(wanted, idempotency_key(view.request)), wanted))
+
+
+def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
+    """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
     execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
     if execution.status in REFUSED:  # when it was claimed: the gates were asked again
@@ -221,10 +220,22 @@ def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
             execution_id=str(execution.pk),
             **execution.error_details,
         )
-    return _answer(execution)
+    return execution
 
 
-def _key(header: str | None) -> str | None:
+def waited_for(request: Request, execution: Execution) -> Execution:
+    """With `wait_s` in the address: as it is at its end, should that come in time."""
+    wait_s = _wait_s(request.query_params.get("wait_s"))
+    if wait_s and not execution.over and _streams.acquire(blocking=False):
+        try:
+            execution = actions.wait_for(execution, wait_s)
+        finally:
+            _streams.release()
+    return execution
+
+
+def idempotency_key(request: Request) -> str | None:
+    header = request.headers.get("Idempotency-Key")
     if header is None:
         return None
     if not 1 <= len(header) <= 200 or not header.isprintable():

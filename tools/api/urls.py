@@ -11,6 +11,7 @@ from audit.api import (
 from audit.log_api import CheckpointList, RecordProof
 from tools.api import (
     agents,
+    batches,
     cache,
     changes,
     channels,
@@ -40,6 +41,7 @@ from tools.api import (
 
 TOOL = "tools/<str:name>"
 CHANGE = "tools/changes/<uuid:change_id>"
+BATCH = "batches/<uuid:batch_id>"
 EXECUTION = "executions/<uuid:execution_id>"
 AGENT = "agents/<str:slug>"
 CONFIRMATION = "confirmations/<uuid:confirmation_id>"
@@ -65,6 +67,9 @@ urlpatterns: list[URLPattern] = [
     path(f"{TOOL}/disable", tools.ToolSwitch.as_view(enabled=False), name="api-disable"),
     path(f"{TOOL}/versions", tools.ToolVersions.as_view(), name="api-versions"),
     path(f"{TOOL}/versions/<str:version>/restore", tools.ToolRestore.as_view(), name="api-restore"),
+    path("batches", batches.BatchList.as_view(), name="api-batches"),
+    path(BATCH, batches.BatchDetail.as_view(), name="api-batch"),
+    path(f"{BATCH}/cancel", batches.BatchCancel.as_view(), name="api-batch-cancel"),
     path("executions", executions.ExecutionList.as_view(), name="api-executions"),
     path(EXECUTION, executions.ExecutionDetail.as_view(), name="api-execution"),
     path(f"{EXECUTION}/cancel", executions.ExecutionCancel.as_view(), name="api-cancel"),

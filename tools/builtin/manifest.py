@@ -546,6 +546,46 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "capabilities": ["batch", "parallel", "many"],
         "metadata": {"riskLevel": "low"},
     },
+    {
+        "name": "call_tool",
+        "type": "builtin",
+        "title": "Call a tool by its name",
+        "description": (
+            "Call a tool that find_tools has found, without its definition loaded. Every limit of"
+            " that tool holds, as if it were called directly."
+        ),
+        "category": "System",
+        "parameters": [
+            {
+                "name": "tool_name",
+                "type": "String",
+                "description": "As find_tools names it.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 128},
+            },
+            {
+                "name": "parameters",
+                "type": "Object",
+                "description": "As its own schema has them.",
+                "default": {},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "tool_name": {"type": "string"},
+                "execution_id": {"type": "string"},
+                "output": {},
+            },
+            "required": ["tool_name", "execution_id", "output"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT24H", "allow_side_effects": True},
+        "group": ["composition"],
+        "delivery": "idempotent",
+        "capabilities": ["call", "tool", "meta"],
+        "metadata": {"riskLevel": "low"},
+    },
 )
 
 GROUPS: tuple[tuple[str, str, list[str]], ...] = (

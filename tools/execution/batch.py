@@ -30,7 +30,6 @@ def turn(view: Composition) -> Result | Waiting:
         raise CannotGoOn("INPUTS_WRONG", str(flaw)) from None
     most = _most_open(wanted)
     stop = wanted["stop_on_error"]
-    view.cancel_open(view.execution.cancelled_places)
     for number, one in enumerate(inputs):
         if view.open >= most or (stop and _failed(view)):
             break

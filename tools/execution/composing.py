@@ -162,6 +162,12 @@ class Composition:
             if one.open and one.id is not None and (places is None or place in places):
                 self._cancel(place, one.id)
 
+    def cancel_unwanted(self) -> None:
+        """Calls that began while somebody said that they are not to: whoever says so stops what
+        he finds, and a turn looks once more when it has begun what it could."""
+        row = Execution.objects.filter(pk=self.execution.pk)
+        self.cancel_open(row.values_list("cancelled_places", flat=True).get())
+
     def _cancel(self, place: str, execution_id: UUID) -> None:
         try:
             ended = cancelling.stop(execution_id, by=self._performance.actor)
@@ -214,8 +220,13 @@ class Composition:
             place: Made(pk, place, name, Status(status), code, message, details)
             for pk, place, name, status, code, message, details in rows
         }
-        absent = self.memory.get(_ABSENT, {})
-        return found | {place: _made_absent(place, said) for place, said in absent.items()}
+        return found | absent_calls(self.memory)
+
+
+def absent_calls(memory: dict[str, Any]) -> dict[str, Made]:
+    """Calls of which there can be no row, as a composite one remembers them."""
+    absent = memory.get(_ABSENT, {})
+    return {place: _made_absent(place, said) for place, said in absent.items()}
 
 
 def sessions_busy(error: IntegrityError) -> Exception:

@@ -1,11 +1,14 @@
 """Which kinds of composite calls there are."""
 
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.builtin import CALL_TOOL, RUN_BATCH
 from tools.definitions.tool import ToolDefinition
-from tools.execution import batch
+from tools.execution import batch, calling
 from tools.execution.composition import Kind
 
-KINDS: dict[str, Kind] = {RUN_BATCH: Kind(batch.turn)}
+KINDS: dict[str, Kind] = {
+    RUN_BATCH: Kind(batch.turn),
+    CALL_TOOL: Kind(calling.turn),
+}
 
 
 def kind_of(definition: ToolDefinition) -> Kind:

@@ -60,6 +60,7 @@ def take_turn(performance: Performance, kind: Kind) -> None:
         tell = progress.Teller(execution.pk)
         view = Composition(performance, lease.stop, tell)
         word = _word_of(view, kind)
+        view.cancel_unwanted()
         if isinstance(word, Waiting):
             tell.flush()
             _park(performance, view, word)

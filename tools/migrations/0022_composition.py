@@ -23,8 +23,8 @@ class Migration(migrations.Migration):
             field=models.JSONField(
                 blank=True,
                 default=dict,
-                help_text="Of a batch: the tools of its calls that the consent is good for, each with the"
-                " version that was shown.",
+                help_text="Of a batch: the tools of its calls that the consent is good for, each"
+                " with the version that was shown.",
             ),
         ),
         migrations.AddField(

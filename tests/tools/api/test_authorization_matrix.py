@@ -21,6 +21,7 @@ from django.utils import timezone
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
 from tools.catalog import (
+    builtins,
     channels,
     content_schemas,
     credentials,
@@ -146,6 +147,17 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-change-reject": {"post": manages("tools.change_tool", body={"digest": "sha256:0"})},
     "api-difference": {"get": reads("tools.view_tool")},
     "api-restore": {"post": manages("tools.change_tool")},
+    "api-batches": {"post": Needs(EXECUTE)},
+    "api-batch": {"get": OWN_EXECUTION},
+    "api-batch-cancel": {
+        "post": Needs(
+            EXECUTE,
+            "tools.change_execution",
+            sees="tools.view_execution",
+            owner=True,
+            manages=True,
+        )
+    },
     "api-executions": {"get": reads(), "post": Needs(EXECUTE)},
     "api-execution": {"get": OWN_EXECUTION},
     "api-events": {"get": OWN_EXECUTION},
@@ -496,6 +508,12 @@ class Side:
         return factories.execution(self.agent, self.tool.name, group=["*"])
 
     @cached_property
+    def batch(self) -> Execution:
+        builtins.install_builtins(organization=self.organization, by=self.by)
+        one = {"tool_name": self.tool.name, "parameters": {"text": "x"}}
+        return factories.execution(self.agent, "run_batch", group=["*"], inputs=[one])
+
+    @cached_property
     def confirmation(self) -> Confirmation:
         factories.tool(self.organization, "held", requires_confirmation=True)
         waiting = factories.execution(self.agent, "held", group=["*"])
@@ -532,6 +550,7 @@ class Side:
             "slug": lambda: self.organization.slug if of_organization else self.agent.slug,
             "version": lambda: "1.0.0",
             "number": lambda: 1,
+            "batch_id": lambda: self.batch.pk,
             "execution_id": lambda: self.execution.pk,
             "session_id": lambda: self.session.pk,
             "change_id": lambda: self.change.pk,

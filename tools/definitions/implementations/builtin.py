@@ -8,7 +8,10 @@ from tools.definitions.fields import Fields
 ALWAYS_CONFIRMED = frozenset({"send_message"})
 # Those that make calls of their own, each of which takes the whole road.
 RUN_BATCH = "run_batch"
-COMPOSITES = frozenset({RUN_BATCH})
+CALL_TOOL = "call_tool"
+COMPOSITES = frozenset({RUN_BATCH, CALL_TOOL})
+# About tools, and part of every licence: what they call is licensed by itself.
+IN_EVERY_LICENCE = frozenset({RUN_BATCH, CALL_TOOL})
 
 
 def read(fields: Fields, definition: Fields) -> dict[str, Any]:
