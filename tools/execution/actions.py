@@ -14,12 +14,13 @@ from tools.errors import Conflict, Mismatch, NotFound
 from tools.execution import bell, confirmations, sessions
 from tools.execution.call import Call
 from tools.execution.pipeline import admit
+from tools.execution.reading import readable
 from tools.execution.returning import CANCELLED, again, end_waiting
 from tools.execution.tasks import tell
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet, Resolution
+from tools.models.execution import Resolution
 from tools.policy.callers import actor_of
-from tools.policy.people import may, require
+from tools.policy.people import require
 
 NOT_BEGUN = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
 _SEEN = ("status", "fence", "cost", "error_details")
@@ -113,17 +114,6 @@ def resolve(*, caller: Caller, execution: Execution, outcome: Resolution, reason
         details={"before": "unknown", "after": outcome, "reason": reason},
     )
     return Execution.objects.answer(execution.pk)
-
-
-def readable(caller: Caller) -> ExecutionQuerySet:
-    """The executions a caller may read: an agent its own, a person what is granted.
-
-    A token for some tools reads the calls of these.
-    """
-    here = Execution.objects.filter(organization_id=caller.organization_id)
-    if caller.token_tools is not None:
-        here = here.filter(tool_name__in=caller.token_tools)
-    return here if may(caller, "view_execution") else here.filter(user_id=caller.user_id)
 
 
 def one_of(caller: Caller, identifier: UUID) -> Execution:

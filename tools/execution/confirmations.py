@@ -56,7 +56,7 @@ def hold(admission: Admission, need: Need) -> None:
         subject=execution.tool_name,
         digest=tool.digest,
         execution_id=execution.pk,
-        payload={"parameters": execution.parameters},
+        payload={"parameters": execution.asked},
         sensitive=tool.definition.sensitive,
         details={
             "confirmation": _evidence(confirmation),
@@ -64,6 +64,7 @@ def hold(admission: Admission, need: Need) -> None:
             "requested_groups": execution.requested_groups,
             "state": execution.state,
             "expires_at": expires_at.isoformat(),
+            **execution.references,
         },
     )
 
