@@ -37,7 +37,10 @@ def expire(organization: Organization) -> int:
         return 0
     CacheEntry.objects.filter(execution__in=due).delete()
     rows = Execution.objects.filter(pk__in=due)
-    succeeded, copied = rows.filter(status=Status.SUCCESS), rows.exclude(parameters_asked=None)
+    succeeded, copied = (
+        rows.filter(status=Status.SUCCESS),
+        rows.filter(parameters_asked__isnull=False),
+    )
     copied.update(parameters=F("parameters_asked"), parameters_asked=None)
     gone = succeeded.update(
         output=None, output_digest="", output_type="", observation="", output_expired_at=Now()

@@ -10,6 +10,72 @@ import tools.models.ids
 # Neither compressed nor read as a whole: a piece is then read from where it begins.
 APART = "ALTER TABLE tools_storedoutput ALTER COLUMN content SET STORAGE EXTERNAL;"
 
+# What is over keeps its end; its output may go in time, and copies of others' outputs with it.
+_MOVE = """
+CREATE OR REPLACE FUNCTION tools_check_move() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    over constant text[] := ARRAY['Success', 'Failed', 'Timeout', 'Cancelled', 'SandboxError',
+        'PermissionDenied', 'ValidationError'];
+    was tools_execution%ROWTYPE;
+    legal boolean;
+    claims integer;
+BEGIN
+    IF OLD.status = ANY (over) THEN
+        was := NEW;
+        was.idempotency_key := OLD.idempotency_key;
+        was.resolved_as := OLD.resolved_as;
+        was.resolved_at := OLD.resolved_at;
+        was.resolved_by := OLD.resolved_by;
+        was.resolution_reason := OLD.resolution_reason;
+__TIME__        IF was IS DISTINCT FROM OLD
+            OR (NEW.idempotency_key IS DISTINCT FROM OLD.idempotency_key
+                AND NEW.idempotency_key IS NOT NULL)
+            OR (OLD.resolved_as <> '' AND
+                (NEW.resolved_as, NEW.resolved_at, NEW.resolved_by, NEW.resolution_reason)
+                IS DISTINCT FROM
+                (OLD.resolved_as, OLD.resolved_at, OLD.resolved_by, OLD.resolution_reason)) THEN
+            RAISE EXCEPTION 'execution % is over: it ended as %', OLD.id, OLD.status
+                USING ERRCODE = 'restrict_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    legal := NEW.status = OLD.status OR CASE OLD.status
+        WHEN 'RequiresConfirmation' THEN
+            NEW.status IN ('Pending', 'Cancelled', 'PermissionDenied')
+        WHEN 'Pending' THEN
+            NEW.status IN ('Running', 'Cancelled', 'Failed', 'PermissionDenied')
+        WHEN 'Running' THEN
+            NEW.status IN ('Pending', 'Success', 'Failed', 'Timeout', 'Cancelled', 'SandboxError',
+                'PermissionDenied')
+        ELSE false
+    END;
+    IF NOT legal THEN
+        RAISE EXCEPTION 'execution % may not come from % to %', OLD.id, OLD.status, NEW.status
+            USING ERRCODE = 'restrict_violation';
+    END IF;
+    claims := (OLD.status = 'Pending' AND NEW.status = 'Running')::int;
+    IF NEW.fence <> OLD.fence + claims THEN
+        RAISE EXCEPTION 'execution %: a fence counts claims, from % to %', OLD.id, OLD.fence,
+            NEW.fence USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+"""
+_IN_TIME = """\
+        IF OLD.output_expired_at IS NULL AND NEW.output_expired_at IS NOT NULL THEN
+            was.output := OLD.output;
+            was.output_digest := OLD.output_digest;
+            was.output_type := OLD.output_type;
+            was.observation := OLD.observation;
+            was.output_expired_at := NULL;
+        END IF;
+        IF OLD.parameters_asked IS NOT NULL AND NEW.parameters_asked IS NULL
+            AND NEW.parameters = OLD.parameters_asked THEN
+            was.parameters := OLD.parameters;
+            was.parameters_asked := OLD.parameters_asked;
+        END IF;
+"""
+
 
 class Migration(migrations.Migration):
     dependencies = [
@@ -87,7 +153,7 @@ class Migration(migrations.Migration):
             name="output_days",
             field=models.PositiveIntegerField(
                 blank=True,
-                help_text="For how many days it keeps what its calls gave back; empty: without an end.",
+                help_text="For how many days it keeps outputs of calls; empty: without an end.",
                 null=True,
             ),
         ),
@@ -199,4 +265,5 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.RunSQL(APART, migrations.RunSQL.noop),
+        migrations.RunSQL(_MOVE.replace("__TIME__", _IN_TIME), _MOVE.replace("__TIME__", "")),
     ]

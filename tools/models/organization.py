@@ -66,7 +66,7 @@ class Organization(models.Model):
     output_days = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text="For how many days it keeps what its calls gave back; empty: without an end.",
+        help_text="For how many days it keeps outputs of calls; empty: without an end.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
