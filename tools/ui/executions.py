@@ -26,7 +26,16 @@ from tools.ui.shown import cut, milliseconds, output_of, pretty
 PAGE_SIZE = 50
 _MOST_TRANSITIONS = 20
 LIST, PAGE = "ui/executions.html", "ui/execution.html"
-_BULKY = ("parameters", "output", "observation", "error_details", "warnings", "metrics")
+_BULKY = (
+    "parameters",
+    "parameters_asked",
+    "refers_to",
+    "output",
+    "observation",
+    "error_details",
+    "warnings",
+    "metrics",
+)
 
 
 @require_safe

@@ -141,6 +141,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-restore": {"post": manages("tools.change_tool")},
     "api-executions": {"get": reads(), "post": Needs(EXECUTE)},
     "api-execution": {"get": OWN_EXECUTION},
+    "api-output": {"get": OWN_EXECUTION},
     "api-events": {"get": OWN_EXECUTION},
     "api-cancel": {
         "post": Needs(

@@ -36,6 +36,7 @@ KEYS = [
     "budget", "quotas", "max_concurrency", "max_queue_depth", "max_in_flight",
     "bound_hash", "approve", "decisions", "every_call", "min_cost", "first_use", "reason",
     "document", "kind", "note", "workspace_max_files", "workspace_max_bytes",
+    "output_days", "transform",
 ]  # fmt: skip
 NAMES = [
     "echo",
