@@ -19,13 +19,16 @@ from tools.models import CacheEntry, Execution, Organization, StoredOutput
 from tools.models.execution import KEEPS_OUTPUT
 
 BATCH = 500
-_MOST_SWEPT = 100  # of stored outputs in one round: each may be large
+_MOST_BATCHES = 50  # of one organization in one round
+_MOST_SWEPT = 500  # of stored outputs in one round: each may be large
 
 
 def keep() -> None:
-    """One round. What is beyond its batches is the next one's."""
+    """One round, each batch in a transaction of its own. What is beyond them is the next one's."""
     for organization in Organization.objects.filter(output_days__isnull=False):
-        expire(organization)
+        for _ in range(_MOST_BATCHES):
+            if expire(organization) < BATCH:
+                break
     sweep()
 
 
