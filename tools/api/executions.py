@@ -31,6 +31,7 @@ from tools.definitions.results import REFUSED, Status
 from tools.errors import AuditHalted, Malformed, Refused, Unavailable
 from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
+from tools.execution.reading import readable
 from tools.models import Execution, ExecutionEvent, Resolution
 from tools.shapes import execution_shape
 
@@ -88,7 +89,7 @@ class ExecutionList(CallerView):
     )
     def get(self, request: Request) -> Response:
         """The caller's executions, the newest first; a person's also others', where granted."""
-        found = actions.readable(self.caller).shown()
+        found = readable(self.caller).shown()
         if state := request.query_params.get("status"):
             found = found.filter(status=state)
         if tool := request.query_params.get("tool"):

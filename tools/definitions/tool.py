@@ -21,10 +21,12 @@ from tools.definitions import (
     names,
     schemas,
     strict_json,
+    transforms,
 )
 from tools.definitions.fields import Fields
 from tools.definitions.implementations import defaults
 from tools.definitions.implementations.builtin import COMPOSITES
+from tools.definitions.transforms import Transform
 from tools.definitions.vocabulary import (
     PASSING_TYPES,
     TRANSACTIONAL_TYPES,
@@ -60,7 +62,7 @@ WRITTEN = (
     "delivery", "argument_validation", "capabilities", "implementation", "metadata",
 )  # fmt: skip
 # Written only where it is given: definitions without one keep their digest.
-OPTIONAL = ("cost_per_cache_hit",)
+OPTIONAL = ("cost_per_cache_hit", "transform")
 _PARAMETER = ("name", "type", "description", "required", "default", "enum", "schema")
 # Asking twice, or saying the same twice, is no harm; any other tool may do things once only.
 _IDEMPOTENT = (
@@ -89,6 +91,7 @@ def read_definition(raw: Any) -> Definition:
         "constraints": _constraints(fields),
         **_availability(fields),
         **_economy(fields),
+        **_transform(fields),
         "implementation": implementations.read(fields),
         "metadata": fields.object("metadata", {}),
     }
@@ -226,6 +229,10 @@ class ToolDefinition:
     def composite(self) -> bool:
         """Whether it makes calls of its own."""
         return self.entry_point in COMPOSITES
+
+    @cached_property
+    def transform(self) -> Transform:
+        return Transform.of(self.raw.get("transform", {}))
 
     @cached_property
     def sensitive(self) -> frozenset[str]:
@@ -481,6 +488,11 @@ def _economy(fields: Fields) -> Definition:
         "delivery": fields.choice("delivery", Delivery, _usual_delivery(fields)),
         "capabilities": fields.texts("capabilities", [], flaw_of=names.flaw_in_group),
     }
+
+
+def _transform(fields: Fields) -> Definition:
+    read = transforms.read(fields)
+    return {"transform": read} if read else {}
 
 
 def _usual_delivery(fields: Fields) -> Delivery:

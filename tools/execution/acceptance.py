@@ -90,7 +90,7 @@ def put_on_record(admission: Admission) -> None:
         subject=tool.name,
         digest=tool.digest,
         execution_id=execution.pk,
-        payload={"parameters": execution.parameters},
+        payload={"parameters": execution.asked},
         sensitive=tool.definition.sensitive,
         details={
             "requested_groups": execution.requested_groups,
@@ -101,6 +101,7 @@ def put_on_record(admission: Admission) -> None:
             "version": tool.version,
             "timeout_s": execution.timeout_s,
             "cost": str(execution.cost),
+            **execution.references,
             "idempotency_key_sha256": _digest(execution.idempotency_key),
             **execution.parentage,
         },

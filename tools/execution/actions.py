@@ -15,10 +15,11 @@ from tools.execution import bell, cancelling, sessions
 from tools.execution.call import Call
 from tools.execution.hints import tell
 from tools.execution.pipeline import admit
+from tools.execution.reading import readable
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet, Resolution
+from tools.models.execution import Resolution
 from tools.policy.callers import actor_of
-from tools.policy.people import may, require
+from tools.policy.people import require
 
 ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
 WAITED_FOR = (Status.PENDING, Status.RUNNING)  # for a person nobody holds a connection open
@@ -82,17 +83,6 @@ def resolve(*, caller: Caller, execution: Execution, outcome: Resolution, reason
         details={"before": "unknown", "after": outcome, "reason": reason},
     )
     return Execution.objects.answer(execution.pk)
-
-
-def readable(caller: Caller) -> ExecutionQuerySet:
-    """The executions a caller may read: an agent its own, a person what is granted.
-
-    A token for some tools reads the calls of these.
-    """
-    here = Execution.objects.filter(organization_id=caller.organization_id)
-    if caller.token_tools is not None:
-        here = here.filter(tool_name__in=caller.token_tools)
-    return here if may(caller, "view_execution") else here.filter(user_id=caller.user_id)
 
 
 def one_of(caller: Caller, identifier: UUID) -> Execution:

@@ -4,7 +4,6 @@ The place of a call is the number of its input, from 0. A call that failed leave
 unless the batch is to stop then.
 """
 
-import json
 from typing import Any
 
 from tools.definitions.batches import Input, inputs_of
@@ -30,7 +29,7 @@ def turn(view: Composition) -> Result | Waiting:
         raise CannotGoOn("INPUTS_WRONG", str(flaw)) from None
     most = _most_open(wanted)
     stop = wanted["stop_on_error"]
-    for number, one in enumerate(inputs):
+    for number, one in enumerate(_asked(view, inputs)):
         if view.open >= most or (stop and _failed(view)):
             break
         place = str(number)
@@ -67,6 +66,13 @@ def entry(made: Made | None, given: Input, number: int, *, why: str) -> dict[str
 def why_never(cancelled_places: list[str], place: str) -> str:
     """The reason for a call of a batch that is over and never made it."""
     return "CANCELLED" if place in cancelled_places else "SKIPPED"
+
+
+def _asked(view: Composition, inputs: list[Input]) -> list[Input]:
+    try:
+        return inputs_of(view.asked)
+    except ValueError:  # a reference stood for all of them
+        return inputs
 
 
 def _most_open(wanted: dict[str, Any]) -> int:
@@ -131,12 +137,8 @@ def _counts(results: list[dict[str, Any]]) -> dict[str, int]:
 
 def _put_in(view: Composition, results: list[dict[str, Any]]) -> None:
     """Each output, in order, as long as there is room; where there is none, a word of it."""
-    left = MOST_OUTPUT
-    places = [str(one["position"]) for one in results if one["status"] == Status.SUCCESS]
-    outputs = view.outputs(places)
-    for one in results:
-        if one["status"] != Status.SUCCESS:
-            continue
-        output = outputs.get(str(one["position"]))
-        left -= len(json.dumps(output, ensure_ascii=False).encode("utf-8", "replace"))
-        one.update({"output": output} if left >= 0 else {"output_left_out": True})
+    succeeded = {str(one["position"]): one for one in results if one["status"] == Status.SUCCESS}
+    outputs = view.outputs(succeeded, most_bytes=MOST_OUTPUT)
+    for place, one in succeeded.items():
+        there = place in outputs
+        one.update({"output": outputs[place]} if there else {"output_left_out": True})

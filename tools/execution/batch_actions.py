@@ -13,7 +13,7 @@ from tools.definitions.batches import Input, inputs_of
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.errors import Conflict, Malformed, NotFound
-from tools.execution import actions, cancelling, hints
+from tools.execution import actions, cancelling, hints, reading
 from tools.execution.batch import entry, why_never
 from tools.execution.composing import absent_calls
 from tools.models import Execution
@@ -37,7 +37,7 @@ class Line:
 def one_of(caller: Caller, identifier: UUID) -> Execution:
     """A batch the caller may read. Raises `NotFound` also for an execution of another tool."""
     rows = (
-        actions.readable(caller)
+        reading.readable(caller)
         .shown()
         .filter(pk=identifier, tool_version__definition__implementation__entry_point=RUN_BATCH)
     )

@@ -15,7 +15,8 @@ def turn(view: Composition) -> Result | Waiting:
     name, parameters = view.parameters.get("tool_name"), view.parameters.get("parameters")
     if not isinstance(name, str) or not isinstance(parameters, dict):
         raise CannotGoOn("PARAMETERS_WRONG", "tool_name is a text and parameters an object.")
-    made = view.begin(PLACE, name, parameters)
+    asked = view.asked.get("parameters")
+    made = view.begin(PLACE, name, asked if isinstance(asked, dict) else parameters)
     if made.open:
         return Waiting()
     return _result(view, made)

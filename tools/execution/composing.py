@@ -8,12 +8,13 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from tools.definitions.results import OPEN, Status
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Refused, Shed, ToolcribError
-from tools.execution import cancelling, hints, sessions
+from tools.execution import cancelling, hints, outputs, sessions
 from tools.execution.call import Call, Parent
 from tools.execution.context import Performance
 from tools.execution.entrance import admit
@@ -24,6 +25,9 @@ from tools.models.ids import new_id
 MOST_CALLS = 1_000
 ONCE = "execution_once_per_place"
 _ABSENT = "absent"  # in its memory: calls of which there can be no row
+_OUTPUT = (
+    "organization_id", "output", "output_digest", "output_type", "output_expired_at",
+)  # fmt: skip
 _SEEN = ("pk", "place", "tool_name", "status", "error_code", "error_message", "error_details")
 
 
@@ -93,6 +97,12 @@ class Composition:
         return {**self.definition.defaults, **self.execution.parameters}
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """The same as they were sent, with references: its own calls resolve them once more, so
+        that each of them knows what it was made of."""
+        return {**self.definition.defaults, **self.execution.asked}
+
+    @property
     def timeout_s(self) -> float:
         return self.execution.timeout_s
 
@@ -146,12 +156,21 @@ class Composition:
         self.made[place] = found = self._begun(call)
         return found
 
-    def outputs(self, places: Iterable[str]) -> dict[str, Any]:
-        """What these calls gave back, by place; of those that did not succeed there is nothing."""
+    def outputs(self, places: Iterable[str], *, most_bytes: int | None = None) -> dict[str, Any]:
+        """What these calls gave back, by place, in their order as long as there is room.
+
+        Of those that did not succeed there is nothing, nor of those whose output has expired.
+        """
+        wanted = list(places)
         rows = Execution.objects.filter(
-            parent=self.execution.pk, place__in=list(places), status=Status.SUCCESS
+            parent=self.execution.pk,
+            place__in=wanted,
+            status=Status.SUCCESS,
+            output_expired_at__isnull=True,
         )
-        return dict(rows.values_list("place", "output"))
+        if most_bytes is not None:
+            rows = rows.filter(place__in=_fitting(wanted, rows, most_bytes))
+        return {row.place: outputs.whole(row) for row in rows.only("place", *_OUTPUT)}
 
     def output(self, place: str) -> Any:
         return self.outputs([place]).get(place)
@@ -227,6 +246,17 @@ def absent_calls(memory: dict[str, Any]) -> dict[str, Made]:
     """Calls of which there can be no row, as a composite one remembers them."""
     absent = memory.get(_ABSENT, {})
     return {place: _made_absent(place, said) for place, said in absent.items()}
+
+
+def _fitting(places: list[str], rows: QuerySet[Execution], left: int) -> list[str]:
+    sizes = dict(rows.values_list("place", "output_bytes"))
+    found = []
+    for place in places:
+        left -= sizes.get(place) or 0
+        if left < 0:
+            break
+        found.append(place)
+    return found
 
 
 def sessions_busy(error: IntegrityError) -> Exception:

@@ -63,7 +63,7 @@ def hold(admission: Admission, need: Need) -> None:
         subject=execution.tool_name,
         digest=tool.digest,
         execution_id=execution.pk,
-        payload={"parameters": execution.parameters},
+        payload={"parameters": execution.asked},
         sensitive=tool.definition.sensitive,
         details={
             "confirmation": _evidence(confirmation),
@@ -72,6 +72,7 @@ def hold(admission: Admission, need: Need) -> None:
             "state": execution.state,
             "expires_at": expires_at.isoformat(),
             **execution.parentage,
+            **execution.references,
         },
     )
 

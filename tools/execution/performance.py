@@ -34,12 +34,15 @@ from tools.execution import (
     composition,
     confirmations,
     events,
+    outputs,
+    references,
     sessions,
 )
 from tools.execution.context import Performance, Result
+from tools.execution.outputs import Parcel
 from tools.execution.returning import EFFECT, record_late
-from tools.execution.running import check_delivery, run, run_here, validate_output
-from tools.execution.transforms import observation_of, size_of
+from tools.execution.running import check_delivery, run, run_here, settle_output
+from tools.execution.transforms import observation_of
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE, Ending
 from tools.policy import accountability, authorization, budgets, pins
@@ -167,13 +170,14 @@ def _write_down(performance: Performance, result: Result) -> None:
 def _ended(performance: Performance, result: Result) -> bool:
     """False when the fence was lost, or the success of a cancelled call came too late."""
     execution, success = performance.execution, result.status == Status.SUCCESS
-    size = size_of(result.output) if success else None
-    ending = _ending(performance, result, size)
+    parcel = (result.parcel or outputs.packed(result.output)) if success else outputs.NOTHING
+    ending = _ending(performance, result, parcel)
     if not Execution.objects.finish(execution.pk, execution.fence, ending):
         return False
+    outputs.put_away(execution.organization_id, parcel)
     for step in SETTLEMENT:
         step(performance, result)
-    _record_end(performance, result, size)
+    _record_end(performance, result, parcel)
     return True
 
 
@@ -217,17 +221,18 @@ def _spent(performance: Performance, result: Result) -> Decimal:
     return performance.execution.cost if result.cost is None else result.cost
 
 
-def _ending(performance: Performance, result: Result, size: int | None) -> Ending:
-    shown = result.status == Status.SUCCESS
+def _ending(performance: Performance, result: Result, parcel: Parcel) -> Ending:
     return Ending(
         status=result.status,
-        output=result.output if shown else None,
-        observation=observation_of(result.output) if shown else "",
+        output=parcel.output,
+        output_digest=parcel.digest,
+        output_type=parcel.type,
+        observation=_observation(performance, result),
         error_code=result.error_code,
         error_message=result.error_message,
         error_details=result.error_details,
         duration_ms=_duration_ms(performance),
-        output_bytes=size,
+        output_bytes=parcel.size,
         sandbox_id=result.sandbox_id,
         metrics=result.metrics | {"queue_ms": _queue_ms(performance.execution)},
         cost=Decimal(0) if _refused(performance, result) else _spent(performance, result),
@@ -244,6 +249,14 @@ def _duration_ms(performance: Performance) -> float:
     return round((time.perf_counter() - performance.began) * 1000, 3)
 
 
+def _observation(performance: Performance, result: Result) -> str:
+    if result.status != Status.SUCCESS:
+        return ""
+    if result.observation is not None:  # of an answer that was given before
+        return result.observation
+    return observation_of(result.output, performance.definition, performance.execution.pk)
+
+
 def _state_after(performance: Performance, result: Result) -> str:
     """Only success moves the state (Tool groups specification, 4.2)."""
     state = sessions.state_before(performance.execution)
@@ -252,7 +265,7 @@ def _state_after(performance: Performance, result: Result) -> str:
     return performance.definition.raw["state"] or state
 
 
-def _record_end(performance: Performance, result: Result, size: int | None) -> None:
+def _record_end(performance: Performance, result: Result, parcel: Parcel) -> None:
     execution = performance.execution
     refused = result.status == Status.PERMISSION_DENIED
     success = result.status == Status.SUCCESS
@@ -264,12 +277,13 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
         digest=performance.tool.digest,
         reason=result.error_code,
         execution_id=execution.pk,
-        payload={"output": result.output} if success else None,
+        payload={"output": result.output} if success and not result.parcel else None,
         sensitive=performance.definition.sensitive,
         details={
             "status": result.status,
             **({"cached_from": str(result.cached_from)} if result.cached_from else {}),
-            "output_bytes": size,
+            "output_bytes": parcel.size,
+            **({"output_digest": parcel.digest} if parcel.digest else {}),
             "cost": str(_spent(performance, result)),
             "session": str(execution.session_id) if execution.session_id else None,
             "state_before": execution.state,
@@ -352,12 +366,13 @@ Step = Callable[[Performance], None]
 CLAIM: tuple[Step, ...] = (
     ask_again,
     sessions.ask_again,
+    references.ask_again,
     check_signature,
     confirmations.spend,
     cache.at_claim,
     record_start,
 )
-RUN: tuple[Step, ...] = (compose, run, validate_output, finish)
+RUN: tuple[Step, ...] = (compose, run, settle_output, finish)
 PERFORMANCE: tuple[Step, ...] = CLAIM + RUN
 Settling = Callable[[Performance, Result], None]
 # In the transaction that writes the result, for the holder of the fence alone.

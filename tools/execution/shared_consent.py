@@ -26,7 +26,7 @@ _UNTIGHTENED = StoredOptions(require_confirmation=False)
 def asked_for(admission: Admission) -> tuple[Need | None, dict[str, Any]]:
     """What people are asked about a batch as a whole, and the tools that their yes is good for."""
     try:
-        inputs = inputs_of(admission.call.parameters)
+        inputs = inputs_of(admission.parameters)
     except ValueError:  # its own turn will say so
         return admission.need, {}
     counted = Counter(one.tool_name for one in inputs)
@@ -57,7 +57,7 @@ def given(admission: Admission, need: Need) -> bool:
         parent_id=call.parent.id,
         place=call.parent.place,
         tool=admission.resolved,
-        parameters=call.parameters,
+        parameters=admission.parameters,
     )
     return shared is not None and shared.approvals_needed >= need.approvals
 

@@ -14,6 +14,7 @@ from tools.execution import (
     expiry,
     isolation,
     reaper,
+    retention,
     services,
     session_keeping,
 )
@@ -70,6 +71,11 @@ def watch_confirmations() -> None:
 @shared_task(name="tools.execution.tasks.forget_idempotency_keys")
 def forget_idempotency_keys() -> None:
     Execution.objects.forget_keys(timedelta(hours=settings.IDEMPOTENCY_HOURS))
+
+
+@shared_task(name="tools.execution.tasks.expire_outputs")
+def expire_outputs() -> None:
+    retention.keep()
 
 
 @shared_task(name="tools.execution.tasks.apply_license_expiry")

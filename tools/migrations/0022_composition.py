@@ -9,7 +9,7 @@ import tools.definitions.results
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tools", "0020_messages"),
+        ("tools", "0021_results"),
     ]
 
     operations = [

@@ -36,6 +36,8 @@ class Ending:
 
     status: Status
     output: Any
+    output_digest: str
+    output_type: str
     observation: str
     error_code: str
     error_message: str
@@ -53,6 +55,10 @@ MOST_PLACE = 200
 EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
 # Ends that leave open whether the effect happened: a person may find out, and say so once.
 UNSURE = Q(error_code="OUTCOME_UNKNOWN") | Q(error_details__contains=EFFECT_POSSIBLE)
+# What time takes away, where the organization says when: an output, and copies of others' outputs.
+KEEPS_OUTPUT = Q(status=Status.SUCCESS, output_expired_at__isnull=True) | Q(
+    status__in=sorted(FINAL), parameters_asked__isnull=False
+)
 _DATABASE_FILLS = frozenset({"created_at", "queued_at"})
 # What has given itself back until few enough of its calls are open, or until a moment, may go on
 # then, however long it has waited; anything else may begin as long as it is not too old.
@@ -75,8 +81,9 @@ _CLAIM = """
     RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
         parent_id, place, depth, composite, parked_below, memory, cancelled_places,
         cancel_requested_at,
-        parameters, requested_groups, state, session_id, options, cache_key, cost, timeout_s,
-        request_id, source_ip, status, fence, attempt, worker, queued_at, started_at, error_details,
+        parameters, refers_to, requested_groups, state, session_id, options, cache_key, cost,
+        timeout_s, request_id, source_ip, status, fence, attempt, worker, queued_at, started_at,
+        error_details,
         EXISTS (SELECT FROM tools_confirmation c WHERE c.execution_id = tools_execution.id) AS held,
         EXISTS (SELECT FROM tools_reservation r WHERE r.execution_id = tools_execution.id)
             AS reserved, %(limited)s::boolean AS limited
@@ -107,7 +114,8 @@ _ROOM = """
 _FINISH = """
     WITH ended AS (
     UPDATE tools_execution
-    SET status = %(status)s, output = %(output)s, observation = %(observation)s,
+    SET status = %(status)s, output = %(output)s, output_digest = %(output_digest)s,
+        output_type = %(output_type)s, observation = %(observation)s,
         error_code = %(error_code)s, error_message = %(error_message)s,
         error_details = %(error_details)s, duration_ms = %(duration_ms)s,
         output_bytes = %(output_bytes)s, sandbox_id = %(sandbox_id)s, metrics = %(metrics)s,
@@ -140,8 +148,9 @@ _HINT_AGAIN = """
 
 _ANSWER = """
     SELECT e.id, e.status, e.tool_name, e.parameters, e.output, e.observation, e.error_code,
-        e.error_message, e.error_details, e.started_at, e.completed_at, e.duration_ms,
-        e.output_bytes,
+        e.output_digest, e.output_type, e.output_expired_at, e.parameters_asked, e.refers_to,
+        e.organization_id, e.error_message, e.error_details, e.started_at, e.completed_at,
+        e.duration_ms, e.output_bytes,
         e.sandbox_id, e.metrics, e.warnings, e.session_id, e.state, e.state_after, e.cached,
         e.cached_from, e.cost, e.resolved_as, e.resolved_at, e.resolved_by,
         e.resolution_reason, e.parent_id, e.place, e.parked_below, v.label AS version_label
@@ -299,7 +308,13 @@ class Execution(models.Model):
     tool_version = models.ForeignKey(
         ToolVersion, on_delete=models.PROTECT, related_name="executions"
     )
-    parameters = models.JSONField()
+    parameters = models.JSONField(help_text="What it runs with: references are resolved.")
+    parameters_asked = models.JSONField(
+        null=True, blank=True, help_text="As they were sent, where they hold references."
+    )
+    refers_to = models.JSONField(
+        default=list, blank=True, help_text="Which outputs stand in its parameters, and where."
+    )
     requested_groups = ArrayField(models.CharField(max_length=100), null=True, blank=True)
     state = models.CharField(max_length=100)
     timeout_s = models.FloatField()
@@ -360,6 +375,13 @@ class Execution(models.Model):
 
     state_after = models.CharField(max_length=100, blank=True)
     output = models.JSONField(null=True, blank=True)
+    output_digest = models.CharField(
+        max_length=71, blank=True, help_text="Of an output that is stored outside the row."
+    )
+    output_type = models.CharField(max_length=40, blank=True)
+    output_expired_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the organization's time for outputs was over."
+    )
     observation = models.TextField(blank=True)
     error_code = models.CharField(max_length=60, blank=True)
     error_message = models.TextField(blank=True)
@@ -430,6 +452,16 @@ class Execution(models.Model):
                 name="execution_waits_for_another",
                 condition=Q(status=Status.PENDING) & ~Q(cache_key=""),
             ),
+            models.Index(
+                fields=["organization", "output_digest"],
+                name="execution_names_output",
+                condition=~Q(output_digest=""),
+            ),
+            models.Index(
+                fields=["organization", "completed_at"],
+                name="execution_keeps_output",
+                condition=KEEPS_OUTPUT,
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -452,7 +484,23 @@ class Execution(models.Model):
             ),
             models.CheckConstraint(
                 name="execution_output_means_success",
-                condition=Q(output__isnull=True) | Q(status=Status.SUCCESS),
+                condition=Q(output__isnull=True, output_digest="") | Q(status=Status.SUCCESS),
+            ),
+            models.CheckConstraint(
+                name="execution_output_in_one_place",
+                condition=Q(output_digest="", output_type="")
+                | (~Q(output_type="") & ~Q(output_digest="") & Q(output__isnull=True)),
+            ),
+            models.CheckConstraint(
+                name="execution_expired_has_no_output",
+                condition=Q(output_expired_at__isnull=True)
+                | Q(
+                    status=Status.SUCCESS,
+                    output__isnull=True,
+                    output_digest="",
+                    observation="",
+                    parameters_asked__isnull=True,
+                ),
             ),
             models.CheckConstraint(
                 name="execution_success_has_no_error",
@@ -516,6 +564,16 @@ class Execution(models.Model):
         if self.parent_id is None:
             return {}
         return {"parent": {"execution_id": str(self.parent_id), "place": self.place}}
+
+    @property
+    def asked(self) -> Any:
+        """Its parameters as they were sent: with references, and not what they stood for."""
+        return self.parameters if self.parameters_asked is None else self.parameters_asked
+
+    @property
+    def references(self) -> dict[str, Any]:
+        """For evidence; nothing where there are none."""
+        return {"references": self.refers_to} if self.refers_to else {}
 
     @property
     def effect_possible(self) -> bool:

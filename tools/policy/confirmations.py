@@ -76,6 +76,7 @@ def bound_hash(
             "token": _text(execution.token_id),
             "tool": {"id": str(tool.id), "name": execution.tool_name, "digest": tool.digest},
             "parameters": execution.parameters,
+            **execution.references,
             "groups": execution.requested_groups,
             "session": _text(execution.session_id),
             "state": execution.state,

@@ -16,6 +16,7 @@ from django_htmx.http import push_url, replace_url
 from tools.definitions.results import Status
 from tools.errors import Malformed
 from tools.execution import actions, session_actions
+from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
 from tools.models import Execution, Resolution
 from tools.policy.people import may
@@ -25,7 +26,16 @@ from tools.ui.shown import cut, milliseconds, output_of, pretty
 PAGE_SIZE = 50
 _MOST_TRANSITIONS = 20
 LIST, PAGE = "ui/executions.html", "ui/execution.html"
-_BULKY = ("parameters", "output", "observation", "error_details", "warnings", "metrics")
+_BULKY = (
+    "parameters",
+    "parameters_asked",
+    "refers_to",
+    "output",
+    "observation",
+    "error_details",
+    "warnings",
+    "metrics",
+)
 
 
 @require_safe
@@ -153,7 +163,7 @@ def _search(query: QueryDict) -> dict[str, str]:
 def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Execution]:
     columns = {"status": "status", "tool": "tool_name", "agent": "agent__slug"}
     wanted = {columns[name]: value for name, value in search.items() if value}
-    rows = actions.readable(request.caller).filter(**wanted)
+    rows = readable(request.caller).filter(**wanted)
     return rows.select_related("agent", "user").defer(*_BULKY).order_by("-pk")
 
 

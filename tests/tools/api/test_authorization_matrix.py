@@ -160,6 +160,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     },
     "api-executions": {"get": reads(), "post": Needs(EXECUTE)},
     "api-execution": {"get": OWN_EXECUTION},
+    "api-output": {"get": OWN_EXECUTION},
     "api-events": {"get": OWN_EXECUTION},
     "api-cancel": {
         "post": Needs(

@@ -38,6 +38,7 @@ KEYS = [
     "bound_hash", "approve", "decisions", "every_call", "min_cost", "first_use", "reason",
     "inputs", "mode", "max_parallel", "stop_on_error", "positions",
     "document", "kind", "note", "workspace_max_files", "workspace_max_bytes",
+    "output_days", "transform",
 ]  # fmt: skip
 NAMES = [
     "echo",
