@@ -92,7 +92,8 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
     identifier = str(execution.pk)
     return {
         "execution_id": identifier,
-        "status": execution.status,
+        "status": execution.stage,
+        "parent": _parent(execution),
         "input": {"tool_name": execution.tool_name, "parameters": execution.asked},
         "references": execution.refers_to,
         "output": execution.output,
@@ -124,6 +125,13 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
         "warnings": execution.warnings,
         **({"rate": execution.rate.as_dict()} if execution.rate else {}),
     }
+
+
+def _parent(execution: Execution) -> dict[str, str] | None:
+    """The call that made this one, and its own name for it."""
+    if execution.parent_id is None:
+        return None
+    return {"execution_id": str(execution.parent_id), "place": execution.place}
 
 
 def _stored(execution: Execution) -> dict[str, Any] | None:

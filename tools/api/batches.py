@@ -82,7 +82,7 @@ def _answer(batch: Execution) -> Response:
     shown = execution_shape(batch, held.get(batch.pk))
     body = {
         "batch_id": str(batch.pk),
-        "status": batch.status,
+        "status": batch.stage,
         "mode": batch.parameters.get("mode", "sequential"),
         "total": len(results),
         **_counts(lines),

@@ -101,9 +101,15 @@ class ReferenceAnswer(serializers.Serializer[Any]):
     bytes = serializers.IntegerField(help_text="Of the value, as JSON.")
 
 
+class ParentAnswer(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    place = serializers.CharField(help_text="By which its parent knows it.")
+
+
 class ExecutionAnswer(serializers.Serializer[Any]):
     execution_id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    parent = ParentAnswer(allow_null=True, help_text="The call that made this one.")
     input = InputAnswer()
     references = ReferenceAnswer(many=True, help_text="Outputs put into the parameters.")
     output = serializers.JSONField(allow_null=True)

@@ -84,6 +84,7 @@ class ExecutionList(CallerView):
         parameters=[
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
             OpenApiParameter("tool", OpenApiTypes.STR),
+            OpenApiParameter("parent", OpenApiTypes.UUID, description="Calls that it made."),
             *PAGING,
         ],
     )
@@ -91,9 +92,11 @@ class ExecutionList(CallerView):
         """The caller's executions, the newest first; a person's also others', where granted."""
         found = readable(self.caller).shown()
         if state := request.query_params.get("status"):
-            found = found.filter(status=state)
+            found = found.at_stage(state)
         if tool := request.query_params.get("tool"):
             found = found.filter(tool_name=tool)
+        if parent := request.query_params.get("parent"):
+            found = found.filter(parent=identifier(parent))
         pages = CursorPages()
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
         held = confirmations.of_executions(page)
@@ -255,6 +258,13 @@ def _answer(execution: Execution, *, held: bool = False) -> Response:
         return Response(execution_shape(execution, found))
     address = f"/api/v1/executions/{execution.pk}"
     return Response(execution_shape(execution, found), 202, headers={"Location": address})
+
+
+def identifier(raw: str) -> UUID:
+    try:
+        return UUID(raw)
+    except ValueError:
+        raise Malformed("parent is the id of an execution.", field="parent") from None
 
 
 def _wait_s(raw: str | None) -> float:

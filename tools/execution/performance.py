@@ -314,8 +314,10 @@ def _group_labels(performance: Performance) -> set[str]:
 
 
 def _queue_ms(execution: Execution) -> float:
-    started = execution.started_at or execution.queued_at
-    return round((started - execution.queued_at).total_seconds() * 1000, 3)
+    # What comes on in turns is queued anew after each; it waited for a worker before the first.
+    queued = execution.created_at if execution.composite else execution.queued_at
+    started = execution.started_at or queued
+    return round((started - queued).total_seconds() * 1000, 3)
 
 
 def _admitted(execution: Execution, snapshot: Snapshot) -> CatalogTool:

@@ -251,6 +251,13 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             idempotency_key=None
         )
 
+    def at_stage(self, stage: str) -> "ExecutionQuerySet":
+        """Those of one status, as readers are told it."""
+        parked = Q(status=Status.PENDING, parked_below__isnull=False)
+        if stage == Status.RUNNING:
+            return self.filter(Q(status=Status.RUNNING) | parked)
+        return self.filter(status=stage).exclude(parked)
+
     def unparked(self) -> "ExecutionQuerySet":
         """Without what waits for calls of its own."""
         return self.filter(parked_below__isnull=True)
@@ -557,6 +564,11 @@ class Execution(models.Model):
     def parked(self) -> bool:
         """Whether it has begun, and waits for calls of its own."""
         return self.status == Status.PENDING and self.parked_below is not None
+
+    @property
+    def stage(self) -> str:
+        """Its status as a reader is told it: what waits for its own calls is running."""
+        return Status.RUNNING if self.parked else self.status
 
     @property
     def parentage(self) -> dict[str, Any]:

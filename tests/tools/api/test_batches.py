@@ -8,7 +8,6 @@ from tests import factories
 from tests.tools.held import approve, approver
 from tests.tools.shapes import check_error, check_execution
 from tests.tools.waiting import until
-from tools.catalog.builtins import install_builtins
 from tools.models import Confirmation, Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -18,7 +17,7 @@ SLEEPS = "import time\ndef main(p):\n    time.sleep(30)\n"
 
 @pytest.fixture(autouse=True)
 def tools(organization):
-    install_builtins(organization=organization, by=factories.by(organization))
+    factories.install(organization)
     factories.tool(organization)
 
 

@@ -9,7 +9,6 @@ from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools.catalog import actions as catalog
-from tools.catalog.builtins import install_builtins
 from tools.errors import Refused
 from tools.execution import actions, claiming, decisions, performance, reaper, session_actions
 from tools.execution.pipeline import perform
@@ -29,7 +28,7 @@ def alone(crib):
 
 @pytest.fixture
 def agent(organization):
-    install_builtins(organization=organization, by=factories.by(organization))
+    factories.install(organization)
     factories.tool(organization)
     return factories.agent(organization, groups=["default", "composition"])
 

@@ -6,7 +6,6 @@ from tests import factories
 from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver
-from tools.catalog.builtins import install_builtins
 from tools.execution import actions
 from tools.models import Confirmation, Execution
 
@@ -22,7 +21,7 @@ def alone(crib):
 
 @pytest.fixture
 def agent(organization):
-    install_builtins(organization=organization, by=factories.by(organization))
+    factories.install(organization)
     factories.tool(organization)
     return factories.agent(organization, groups=["default", "composition"])
 
