@@ -23,6 +23,7 @@ from tools.definitions import (
     strict_json,
     transforms,
 )
+from tools.definitions.chains.document import Chain
 from tools.definitions.fields import Fields
 from tools.definitions.implementations import defaults
 from tools.definitions.implementations.builtin import COMPOSITES
@@ -71,6 +72,7 @@ _IDEMPOTENT = (
     ToolType.KNOWLEDGE_QUERY,
     ToolType.STRUCTURED_QUERY,
     ToolType.GRAPH_UPDATE,
+    ToolType.CHAIN,
 )
 _JSON_TYPES = {kind: kind.lower() for kind in ParameterType}
 
@@ -228,7 +230,12 @@ class ToolDefinition:
     @property
     def composite(self) -> bool:
         """Whether it makes calls of its own."""
-        return self.entry_point in COMPOSITES
+        return self.type == ToolType.CHAIN or self.entry_point in COMPOSITES
+
+    @cached_property
+    def chain(self) -> Chain:
+        """Of a tool of the type `chain`."""
+        return Chain(self.raw["implementation"]["chain"])
 
     @cached_property
     def transform(self) -> Transform:
@@ -418,6 +425,8 @@ def _check_schema(fields: Fields, name: str, schema: Any) -> None:
 
 def _longest_s(fields: Fields) -> int:
     raw = fields.raw
+    if raw.get("type") == ToolType.CHAIN:
+        return MAX_COMPOSITE_S
     made_of = raw.get("implementation")
     entry_point = made_of.get("entry_point") if isinstance(made_of, dict) else None
     composite = raw.get("type") == ToolType.BUILTIN and (

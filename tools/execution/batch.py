@@ -35,7 +35,7 @@ def turn(view: Composition) -> Result | Waiting:
         place = str(number)
         if place in view.made or view.unwanted(place):
             continue
-        view.begin(place, *one)
+        view.begin(place, *one, references=True)
     if view.open:
         _tell(view, len(inputs))
         return Waiting(below=view.open if _some_left(view, inputs, stop=stop) else 1)

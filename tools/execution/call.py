@@ -33,6 +33,7 @@ class Call:
     id: UUID = field(default_factory=new_id)
     parent: Parent | None = None
     at_its_door: bool = False  # a batch that was sent to the address for batches
+    plain: bool = False  # what looks like a reference is data: somebody else may have written it
 
     @property
     def options(self) -> dict[str, Any]:

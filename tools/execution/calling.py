@@ -16,7 +16,9 @@ def turn(view: Composition) -> Result | Waiting:
     if not isinstance(name, str) or not isinstance(parameters, dict):
         raise CannotGoOn("PARAMETERS_WRONG", "tool_name is a text and parameters an object.")
     asked = view.asked.get("parameters")
-    made = view.begin(PLACE, name, asked if isinstance(asked, dict) else parameters)
+    made = view.begin(
+        PLACE, name, asked if isinstance(asked, dict) else parameters, references=True
+    )
     if made.open:
         return Waiting()
     return _result(view, made)

@@ -18,7 +18,7 @@ from tools.models import Execution
 NOT_BEGUN = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
 _SEEN = (
     "status", "fence", "cost", "error_details", "tool_name", "parent_id", "place", "composite",
-    "parked_below",
+    "parked_below", "cancel_requested_at",
 )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def stop(execution_id: UUID, *, by: Actor) -> Execution:
             details={**found.error_details, **found.parentage},
         )
     bell.ring(execution_id)
-    if found.composite:
+    if found.composite and found.cancel_requested_at is None:  # not what undoes its effects since
         _stop_calls_of(execution_id, by)
     if found.parked:  # its next turn is its last
         hints.tell([execution_id])

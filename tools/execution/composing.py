@@ -28,7 +28,10 @@ _ABSENT = "absent"  # in its memory: calls of which there can be no row
 _OUTPUT = (
     "organization_id", "output", "output_digest", "output_type", "output_expired_at",
 )  # fmt: skip
-_SEEN = ("pk", "place", "tool_name", "status", "error_code", "error_message", "error_details")
+_SEEN = (
+    "pk", "place", "tool_name", "status", "error_code", "error_message", "error_details",
+    "completed_at",
+)  # fmt: skip
 
 
 class CannotGoOn(Exception):
@@ -58,6 +61,7 @@ class Made:
     error_code: str = ""
     error_message: str = ""
     error_details: dict[str, Any] | None = None
+    completed_at: datetime | None = None
 
     @property
     def open(self) -> bool:
@@ -135,10 +139,12 @@ class Composition:
         parameters: dict[str, Any],
         *,
         timeout_s: float | None = None,
-        require_confirmation: bool = False,
+        references: bool = False,
     ) -> Made:
         """The call of a place: accepted, over or refused; the one that was made before, if any.
 
+        `references` says that the parameters are as whoever made this call wrote them: only there
+        `$result` points at an output. In what tools gave back it is data like any other.
         Raises `NotNow`, `Stopped` and `CannotGoOn`, which a turn passes on.
         """
         if place in self.made:
@@ -149,11 +155,18 @@ class Composition:
             parameters=parameters,
             **self._asked_in(),
             timeout_s=timeout_s,
-            require_confirmation=require_confirmation,
+            plain=not references,
             id=new_id(),
             parent=Parent(self.execution.pk, place, self.execution.depth + 1),
         )
         self.made[place] = found = self._begun(call)
+        return found
+
+    def give_up(self, place: str, tool_name: str, code: str, message: str) -> Made:
+        """A call that cannot be made, and never will be: it has failed, without a row."""
+        said = _plain({"tool": tool_name[:128], "code": code, "message": message})
+        self.memory.setdefault(_ABSENT, {})[place] = said
+        self.made[place] = found = _made_absent(place, said)
         return found
 
     def outputs(self, places: Iterable[str], *, most_bytes: int | None = None) -> dict[str, Any]:
@@ -229,15 +242,13 @@ class Composition:
 
     def _absent(self, call: Call, absence: ToolcribError) -> Made:
         assert call.parent is not None
-        said = {"tool": call.tool_name[:128], "code": absence.code, "message": absence.message}
-        self.memory.setdefault(_ABSENT, {})[call.parent.place] = _plain(said)
-        return _made_absent(call.parent.place, _plain(said))
+        return self.give_up(call.parent.place, call.tool_name, absence.code, absence.message)
 
     def _found(self) -> dict[str, Made]:
         rows = Execution.objects.filter(parent=self.execution.pk).values_list(*_SEEN)
         found = {
-            place: Made(pk, place, name, Status(status), code, message, details)
-            for pk, place, name, status, code, message, details in rows
+            place: Made(pk, place, name, Status(status), *more)
+            for pk, place, name, status, *more in rows
         }
         return found | absent_calls(self.memory)
 
@@ -273,6 +284,7 @@ def _seen(row: Execution) -> Made:
         row.error_code,
         row.error_message,
         row.error_details,
+        row.completed_at,
     )
 
 

@@ -2,12 +2,14 @@
 
 from tools.definitions.implementations.builtin import CALL_TOOL, RUN_BATCH
 from tools.definitions.tool import ToolDefinition
-from tools.execution import batch, calling
+from tools.definitions.vocabulary import ToolType
+from tools.execution import batch, calling, chains
 from tools.execution.composition import Kind
 
 KINDS: dict[str, Kind] = {
     RUN_BATCH: Kind(batch.turn),
     CALL_TOOL: Kind(calling.turn),
+    ToolType.CHAIN: Kind(chains.turn, sees_its_end=True),
 }
 
 

@@ -73,8 +73,11 @@ def ask_again(performance: Performance) -> None:
 
 def _same_version(performance: Performance) -> CatalogTool:
     """What runs is the version that was admitted; one that was replaced meanwhile does not run."""
-    tool = performance.snapshot.tool(performance.execution.tool_name)
-    if tool is None or tool.version_id != performance.execution.tool_version_id:
+    execution = performance.execution
+    tool = performance.snapshot.tool(execution.tool_name)
+    if tool is not None and execution.parked_below is not None and tool.id == performance.tool.id:
+        return tool  # what has begun goes on as it was, as long as the tool may be called
+    if tool is None or tool.version_id != execution.tool_version_id:
         raise Refused(
             "The tool was changed or removed before the call began. Call it again.",
             code="tool_changed",

@@ -31,7 +31,7 @@ _COLUMNS = (
 
 def resolve_references(admission: Admission) -> None:
     """Put each value in the place of its reference. Raises `InvalidCall`, which names the place."""
-    asked = _read(admission.call.parameters)
+    asked = [] if admission.call.plain else _read(admission.call.parameters)
     if not asked:
         return
     sources = _sources(admission, asked)
