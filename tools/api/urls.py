@@ -13,6 +13,7 @@ from tools.api import (
     agents,
     batches,
     cache,
+    chains,
     changes,
     channels,
     confirmations,
@@ -42,6 +43,7 @@ from tools.api import (
 
 TOOL = "tools/<str:name>"
 CHANGE = "tools/changes/<uuid:change_id>"
+CHAIN = "chains/<str:name>"
 BATCH = "batches/<uuid:batch_id>"
 EXECUTION = "executions/<uuid:execution_id>"
 AGENT = "agents/<str:slug>"
@@ -68,6 +70,11 @@ urlpatterns: list[URLPattern] = [
     path(f"{TOOL}/disable", tools.ToolSwitch.as_view(enabled=False), name="api-disable"),
     path(f"{TOOL}/versions", tools.ToolVersions.as_view(), name="api-versions"),
     path(f"{TOOL}/versions/<str:version>/restore", tools.ToolRestore.as_view(), name="api-restore"),
+    path("chains", chains.ChainList.as_view(), name="api-chains"),
+    path(CHAIN, chains.ChainDetail.as_view(), name="api-chain"),
+    path(f"{CHAIN}/execute", chains.ChainExecute.as_view(), name="api-chain-execute"),
+    path(f"{CHAIN}/rehearse", chains.ChainRehearsal.as_view(), name="api-chain-rehearse"),
+    path("chain-runs/<uuid:run_id>", chains.ChainRun.as_view(), name="api-chain-run"),
     path("batches", batches.BatchList.as_view(), name="api-batches"),
     path(BATCH, batches.BatchDetail.as_view(), name="api-batch"),
     path(f"{BATCH}/cancel", batches.BatchCancel.as_view(), name="api-batch-cancel"),

@@ -245,12 +245,17 @@ class Composition:
         return self.give_up(call.parent.place, call.tool_name, absence.code, absence.message)
 
     def _found(self) -> dict[str, Made]:
-        rows = Execution.objects.filter(parent=self.execution.pk).values_list(*_SEEN)
-        found = {
-            place: Made(pk, place, name, Status(status), *more)
-            for pk, place, name, status, *more in rows
-        }
+        found = {one.place: one for one in calls_in_order(self.execution.pk)}
         return found | absent_calls(self.memory)
+
+
+def calls_in_order(execution_id: UUID) -> list[Made]:
+    """Of a composite call, as they were made."""
+    rows = Execution.objects.filter(parent=execution_id).order_by("created_at", "pk")
+    return [
+        Made(pk, place, name, Status(status), *more)
+        for pk, place, name, status, *more in rows.values_list(*_SEEN)
+    ]
 
 
 def absent_calls(memory: dict[str, Any]) -> dict[str, Made]:

@@ -20,8 +20,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from sandbox.spec import ResourceUsage
 from tools.definitions.results import Status
-from tools.execution import leases, progress
+from tools.execution import leases, outcomes, progress
 from tools.execution.composing import CannotGoOn, Composition, NotNow, Stopped
 from tools.execution.context import Performance, Result
 from tools.models import Execution
@@ -67,6 +68,7 @@ def take_turn(performance: Performance, kind: Kind) -> None:
             return
         view.cancel_open()
         tell.flush()
+    word.metrics = outcomes.spent(ResourceUsage()) | word.metrics  # its calls have their own
     performance.result = word
 
 

@@ -32,6 +32,7 @@ from tools.catalog import (
 )
 from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
+from tools.definitions.chains.written import definition_of
 from tools.models import (
     Confirmation,
     Execution,
@@ -63,6 +64,7 @@ WAYS = (
     "api-channel", "api-channel-key", "api-channel-test", "channel-try", "channel-edit",
     "channel-key", "channel-remove",
 )  # fmt: skip
+CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -147,6 +149,14 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-change-reject": {"post": manages("tools.change_tool", body={"digest": "sha256:0"})},
     "api-difference": {"get": reads("tools.view_tool")},
     "api-restore": {"post": manages("tools.change_tool")},
+    "api-chains": {"get": reads(), "post": manages("tools.add_tool")},
+    "api-chain": {
+        "get": Needs(sees="tools.view_tool", owner=True),
+        **four("tool", "put", "delete"),
+    },
+    "api-chain-execute": {"post": Needs(EXECUTE, everywhere=True)},
+    "api-chain-rehearse": {"post": Needs(EXECUTE, sees="tools.view_tool", owner=True)},
+    "api-chain-run": {"get": OWN_EXECUTION},
     "api-batches": {"post": Needs(EXECUTE)},
     "api-batch": {"get": OWN_EXECUTION},
     "api-batch-cancel": {
@@ -509,6 +519,23 @@ class Side:
         return factories.execution(self.agent, self.tool.name, group=["*"])
 
     @cached_property
+    def chain(self) -> str:
+        step = {"id": "one", "tool_name": self.tool.name, "parameters": {"text": "x"}}
+        definition = definition_of(
+            {
+                "name": f"chain-{self.label}",
+                "description": "A chain.",
+                "group": [f"desk-{self.label}"],
+                "steps": [step],
+            }
+        )
+        return factories.register(self.organization, definition).name
+
+    @cached_property
+    def run(self) -> Execution:
+        return factories.execution(self.agent, self.chain, group=["*"])
+
+    @cached_property
     def batch(self) -> Execution:
         builtins.install_builtins(organization=self.organization, by=self.by)
         one = {"tool_name": self.tool.name, "parameters": {"text": "x"}}
@@ -546,11 +573,12 @@ class Side:
         }
         holder = self.somebody if name == "api-token" else self.agent.service_account
         known = {
-            "name": lambda: names.get(name, self.tool.name),
+            "name": lambda: self.chain if name in CHAINS else names.get(name, self.tool.name),
             "owner": lambda: f"agent:{self.agent.slug}",
             "slug": lambda: self.organization.slug if of_organization else self.agent.slug,
             "version": lambda: "1.0.0",
             "number": lambda: 1,
+            "run_id": lambda: self.run.pk,
             "batch_id": lambda: self.batch.pk,
             "execution_id": lambda: self.execution.pk,
             "session_id": lambda: self.session.pk,
