@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from uuid import UUID
 
 from django.conf import settings
@@ -32,6 +33,7 @@ from tools.policy import requests
 from tools.policy.decision import Asked
 
 log = logging.getLogger(__name__)
+_MOST_TURNS = 8
 _AGAIN_S = 0.3  # between two tries to write a result
 __all__ = ["ACCEPTANCE", "ADMISSION", "CLAIM", "RUN", "admit", "perform", "perform_next"]
 
@@ -41,8 +43,7 @@ def perform(execution_id: UUID) -> list[UUID]:
 
     The executions that waited for its answer, or for its room, and can go on now.
     """
-    performance = _attempt(Turn(execution_id))
-    return _freed(performance) if performance else []
+    return _gone_on(_attempt(Turn(execution_id)))
 
 
 def perform_next(hinted: UUID) -> list[UUID]:
@@ -51,8 +52,7 @@ def perform_next(hinted: UUID) -> list[UUID]:
     Who can go on now, as with `perform`.
     """
     attempts = (_attempt(turn) for turn in turns(hinted))
-    performance = next(filter(None, attempts), None)
-    return _freed(performance) if performance else []
+    return _gone_on(next(filter(None, attempts), None))
 
 
 def _attempt(turn: Turn) -> Performance | None:
@@ -65,10 +65,24 @@ def _attempt(turn: Turn) -> Performance | None:
         return performance
 
 
+def _gone_on(performance: Performance | None) -> list[UUID]:
+    """What can go on after it. Turns of composite calls are short: some are taken here at once,
+    for all others there are workers."""
+    if performance is None:
+        return []
+    freed, composites = _freed(performance), deque(composition.may_go_on(performance))
+    for _ in range(_MOST_TURNS):
+        if not composites:
+            break
+        turn = _attempt(Turn(composites.popleft()))
+        if turn is not None:
+            freed += _freed(turn)
+            composites += composition.may_go_on(turn)
+    return [*freed, *composites]
+
+
 def _freed(performance: Performance) -> list[UUID]:
-    execution = performance.execution
-    composites = composition.may_go_on(performance)
-    return [*composites, *cache.waiting_for(performance), *freed_by(execution)]
+    return [*cache.waiting_for(performance), *freed_by(performance.execution)]
 
 
 def _claim(turn: Turn) -> Performance | None:

@@ -22,7 +22,8 @@ _BUSY = """
     )
 """
 _WAITS = """
-    ({row}.parked_below IS NOT NULL AND {row}.cancel_requested_at IS NULL
+    ({row}.parked_below IS NOT NULL
+    AND ({row}.cancel_requested_at IS NULL OR jsonb_exists({row}.memory, 'ending'))
     AND ({row}.wake_at IS NULL OR {row}.wake_at > clock_timestamp())
     AND {row}.parked_below <= (SELECT count(*) FROM tools_execution c WHERE c.parent_id = {row}.id
         AND c.status IN ('Pending', 'RequiresConfirmation', 'Running')))
@@ -30,7 +31,10 @@ _WAITS = """
 
 
 def waits(row: str) -> str:
-    """SQL: whether a composite call has to wait for calls of its own, or for a moment."""
+    """SQL: whether a composite call has to wait for calls of its own, or for a moment.
+
+    Not when it was cancelled, until a turn has seen that and begun to end it.
+    """
     return _WAITS.replace("{row}", row)
 
 
