@@ -71,6 +71,7 @@ class BatchCancel(CallerView):
     def post(self, request: Request, batch_id: UUID) -> Response:
         """End it, or some of its calls; what is over stays as it is."""
         batch = batch_actions.one_of(self.caller, batch_id)
+        batch_actions.check_may_cancel(self.caller, batch)
         positions = self.body(BatchCancelBody)["positions"]
         return _answer(batch_actions.cancel(caller=self.caller, batch=batch, positions=positions))
 

@@ -142,8 +142,8 @@ class ChainRehearsal(CallerView):
     )
     def post(self, request: Request, name: str) -> Response:
         """A dry run: nothing is called."""
-        wanted = self.body(RehearsalBody)
         tool = _chain(self, name)
+        wanted = self.body(RehearsalBody)
         steps = rehearse(
             tool.definition,
             wanted["parameters"],

@@ -11,6 +11,7 @@ from typing import Any
 
 from sandbox.spec import IsolationLevel, Mount, Profile
 from tools.builtin.workspace import workspace_of
+from tools.definitions.implementations.builtin import RUN_PROGRAM
 
 INSIDE = "/workspace"
 # What importing trafilatura imports; what is not mounted is not there.
@@ -80,6 +81,11 @@ def _fetching(organization: str) -> Profile:
     )
 
 
+def _programming(_organization: str) -> Profile:
+    """The same for every organization: a program sees nothing but what it is given."""
+    return Profile(IsolationLevel.RESTRICTED, preload=_preloaded("program"))
+
+
 @lru_cache(maxsize=1)
 def _strict_json() -> str:
     """The reader that sandboxd itself uses: the standard library is all it needs."""
@@ -109,6 +115,7 @@ ISOLATED = {
     "write_file": Isolated("write_file", _writing),
     "validate_content": Isolated("validate_content", _validating),
     "web_fetch": Isolated("web_fetch", _fetching, network=True),
+    RUN_PROGRAM: Isolated("program", _programming),
 }
 
 # No tool of the product: what performs the request of tools of the type http.
@@ -585,6 +592,52 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "delivery": "idempotent",
         "capabilities": ["call", "tool", "meta"],
         "metadata": {"riskLevel": "low"},
+    },
+    {
+        "name": "run_program",
+        "type": "builtin",
+        "title": "Run a program that calls tools",
+        "description": (
+            "Run a short Python program in which your tools are functions: read_file(path='x'),"
+            " tools['a.b'](x=1), call_many([('name', {...}), ...]). Only what it prints, and the"
+            " variable result, comes back. A failed call raises ToolError(code, message). It is run"
+            " anew after each call, with the answers so far: it must do the same each time."
+        ),
+        "category": "CodeExecution",
+        "parameters": [
+            {
+                "name": "source",
+                "type": "String",
+                "description": "The text of the program.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 100_000},
+            },
+            {
+                "name": "inputs",
+                "type": "Object",
+                "description": "Values that the program finds as inputs.",
+                "default": {},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "printed": {"type": "string"},
+                "result": {"description": "What the program left in its variable result."},
+                "calls": {"type": "integer", "description": "How many calls it made."},
+            },
+            "required": ["printed", "result", "calls"],
+            "additionalProperties": False,
+        },
+        "constraints": {
+            "max_execution_time": "PT24H",
+            "allow_side_effects": True,
+            "required_isolation": "Restricted",
+        },
+        "group": ["composition"],
+        "delivery": "idempotent",
+        "capabilities": ["code", "program", "python", "compose"],
+        "metadata": {"riskLevel": "medium"},
     },
 )
 

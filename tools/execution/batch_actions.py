@@ -77,10 +77,9 @@ def cancel(*, caller: Caller, batch: Execution, positions: Collection[int] | Non
 
     Another's batch only by who may change executions. Raises `Forbidden`, `Conflict`, `Malformed`.
     """
+    check_may_cancel(caller, batch)
     if positions is None:
         return actions.cancel(caller=caller, execution=batch)
-    if batch.user_id != caller.user_id:
-        require(caller, "change_execution")
     places = _places(batch, positions)
     with transaction.atomic():
         _set_aside(caller, batch, places)
@@ -90,6 +89,12 @@ def cancel(*, caller: Caller, batch: Execution, positions: Collection[int] | Non
             cancelling.stop(call_id, by=actor_of(caller))
     hints.tell([batch.pk])
     return one_of(caller, batch.pk)
+
+
+def check_may_cancel(caller: Caller, batch: Execution) -> None:
+    """Raises `Forbidden`."""
+    if batch.user_id != caller.user_id:
+        require(caller, "change_execution")
 
 
 def _places(batch: Execution, positions: Collection[int]) -> set[str]:

@@ -21,6 +21,7 @@ from tools.execution.entrance import admit
 from tools.models import Execution
 from tools.models.execution import MOST_PLACE
 from tools.models.ids import new_id
+from tools.runners.base import Run
 
 MOST_CALLS = 1_000
 ONCE = "execution_once_per_place"
@@ -131,6 +132,23 @@ class Composition:
     def unwanted(self, place: str) -> bool:
         """Whether somebody has said that the call of this place is not to begin."""
         return place in self.execution.cancelled_places
+
+    def job(self, parameters: dict[str, Any]) -> Run:
+        """A run behind the wall of its own, for a turn that needs one."""
+        performance = self._performance
+        return Run(
+            organization=performance.caller.organization,
+            definition=self.definition,
+            parameters=parameters,
+            timeout_s=self.timeout_s,
+            stop=self._stop,
+            level=performance.level,
+            snapshot=performance.snapshot,
+            execution_id=self.execution.pk,
+            attempt=self.execution.attempt,
+            caller=performance.actor.name,
+            caller_kind=performance.actor.kind,
+        )
 
     def begin(
         self,

@@ -452,6 +452,7 @@ class Side:
         self.organization, self.label = organization, label
         self.by = factories.by(organization)
         self.tool = factories.tool(organization, f"tool-{label}", group=[f"desk-{label}"])
+        self.chain = self._chain()
         # What distrusts it is noted beside the keys too, where no rollback takes it back.
         self.key = keys.rotate_key(organization=organization, by=self.by)
         self.agent = factories.agent(organization, f"bot-{label}", groups=["*"], permissions=["p"])
@@ -518,18 +519,12 @@ class Side:
     def execution(self) -> Execution:
         return factories.execution(self.agent, self.tool.name, group=["*"])
 
-    @cached_property
-    def chain(self) -> str:
+    def _chain(self) -> str:
+        text = {"name": "text", "type": "String", "description": "Any."}
         step = {"id": "one", "tool_name": self.tool.name, "parameters": {"text": "x"}}
-        definition = definition_of(
-            {
-                "name": f"chain-{self.label}",
-                "description": "A chain.",
-                "group": [f"desk-{self.label}"],
-                "steps": [step],
-            }
-        )
-        return factories.register(self.organization, definition).name
+        written = {"name": f"chain-{self.label}", "description": "A chain.", "steps": [step]}
+        more = {"group": [f"desk-{self.label}"], "parameters": [text]}
+        return factories.register(self.organization, definition_of(written | more)).name
 
     @cached_property
     def run(self) -> Execution:
