@@ -461,6 +461,98 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "metadata": {"riskLevel": "low"},
     },
     {
+        "name": "create_entity",
+        "type": "builtin",
+        "title": "Create an entity",
+        "description": "Create an entity of the organization's graph, or add to the one that has "
+        "the same type and key. Said again, nothing is doubled.",
+        "category": "Knowledge",
+        "parameters": [
+            {
+                "name": "type",
+                "type": "String",
+                "description": "What it is: a name such as Person, or an IRI.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 2_000},
+            },
+            {
+                "name": "name",
+                "type": "String",
+                "description": "Its label.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 2_000},
+            },
+            {
+                "name": "language",
+                "type": "String",
+                "description": "Of the name, such as en.",
+                "schema": {"maxLength": 40},
+            },
+            {
+                "name": "labels",
+                "type": "Object",
+                "description": 'Labels by language: {"de": "Sauerstoff"}; lists for several.',
+                "default": {},
+            },
+            {
+                "name": "description",
+                "type": "String",
+                "description": "A sentence about it.",
+                "schema": {"maxLength": 50_000},
+            },
+            {
+                "name": "key",
+                "type": "String",
+                "description": "What tells it from others of its type; the name, if left out.",
+                "schema": {"minLength": 1, "maxLength": 500},
+            },
+            {
+                "name": "iri",
+                "type": "String",
+                "description": "Its own IRI, in place of one made of type and key.",
+                "schema": {"minLength": 1, "maxLength": 2_000},
+            },
+            {
+                "name": "properties",
+                "type": "Object",
+                "description": "Values by name or IRI: texts, numbers, true, false, "
+                '{"value", "language"} or {"value", "datatype": "date"}; lists for several.',
+                "default": {},
+            },
+            {
+                "name": "relations",
+                "type": "Object",
+                "description": 'Other entities by name or IRI: an IRI or {"type", "key"}; lists '
+                "for several.",
+                "default": {},
+            },
+            {
+                "name": "on_existing",
+                "type": "String",
+                "description": "What to do where there is one: add to it, or refuse.",
+                "default": "merge",
+                "enum": ["merge", "refuse"],
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "iri": {"type": "string"},
+                "created": {"type": "boolean"},
+                "merged": {"type": "boolean"},
+                "statements": {"type": "integer"},
+            },
+            "required": ["iri", "created", "merged", "statements"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT30S", "allow_side_effects": True},
+        "required_permissions": ["tool.knowledge.write"],
+        "group": ["knowledge/write"],
+        "delivery": "idempotent",
+        "capabilities": ["create", "knowledge", "entity"],
+        "metadata": {"riskLevel": "medium"},
+    },
+    {
         "name": "search_knowledge",
         "type": "builtin",
         "title": "Search the knowledge graph",
@@ -813,6 +905,7 @@ GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("network", "Tools that reach hosts outside.", ["tool.network.fetch"]),
     ("knowledge", "Tools of the knowledge graph.", ["tool.knowledge.read"]),
     ("knowledge/read", "Tools that read the graph.", ["tool.knowledge.read"]),
+    ("knowledge/write", "Tools that add to the graph.", ["tool.knowledge.write"]),
     ("messages", "Tools that send messages to people.", ["tool.message.send"]),
     ("composition", "Tools that make calls of other tools.", []),
 )
