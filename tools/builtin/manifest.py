@@ -330,11 +330,19 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
                 "default": "json",
                 "enum": ["json", "yaml", "toml", "csv", "xml"],
             },
+            {
+                "name": "give_document",
+                "type": "Boolean",
+                "description": "Give back what was read of JSON, YAML or TOML that is valid, so "
+                "that a next step can use its parts.",
+                "default": False,
+            },
         ],
         "output_schema": {
             "type": "object",
             "properties": {
                 "valid": {"type": "boolean"},
+                "document": {"description": "What was read, where that was asked for."},
                 "error_count": {"type": "integer"},
                 "errors": {"type": "array", "items": {"type": "object"}},
             },
