@@ -47,6 +47,11 @@ class ChainBody(serializers.Serializer[Any]):
     requires_confirmation = serializers.BooleanField(required=False)
     output_schema = serializers.DictField(required=False)
     version = serializers.CharField(required=False)
+    warnings = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="In answers: what may not fit between steps, by the schemas of their tools.",
+    )
 
 
 class ChainPage(Page):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -33,6 +34,7 @@ from tools.api.parsers import StrictJSONParser, YamlParser
 from tools.api.schema import PAGING
 from tools.api.tools import REQUEST, shown_now
 from tools.catalog import actions
+from tools.catalog.chains import doubts_about
 from tools.catalog.registry import CatalogTool
 from tools.catalog.verified import check_current
 from tools.definitions.callers import Scope
@@ -79,7 +81,7 @@ class ChainList(CallerView):
                 organization=self.organization, definition=definition, by=self.actor
             )
         address = f"/api/v1/chains/{tool.name}"
-        shape = written_of(shown_now(self, tool.name))
+        shape = _shown(self, tool.name)
         return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
 
 
@@ -105,7 +107,7 @@ class ChainDetail(CallerView):
         definition = definition_of(request.data)
         with _own_fields():
             actions.update_tool(tool=tool, definition=definition, by=self.actor)
-        return Response(written_of(shown_now(self, name)))
+        return Response(_shown(self, name))
 
     @extend_schema(operation_id="delete_chain", responses={204: None, 404: ErrorAnswer})
     def delete(self, request: Request, name: str) -> Response:
@@ -163,6 +165,14 @@ class ChainRun(CallerView):
     def get(self, request: Request, run_id: UUID) -> Response:
         """A run with the calls of its steps, in the order in which they were made."""
         return _run(waited_for(request, chain_actions.one_of(self.caller, run_id)))
+
+
+def _shown(view: CallerView, name: str) -> dict[str, Any]:
+    """As it is now, and what of it may not fit: the calls themselves will show."""
+    shape = shown_now(view, name)
+    found = doubts_about(view.organization, view.current().tools[name].definition.raw)
+    warnings = [{"field": one.place, "message": one.message} for one in found]
+    return written_of(shape) | {"warnings": warnings}
 
 
 def _run(execution: Execution) -> Response:

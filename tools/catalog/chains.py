@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from tools.definitions.chains import types
 from tools.definitions.chains.document import Chain
+from tools.definitions.chains.types import Doubt, Interface
 from tools.definitions.tool import Definition
-from tools.definitions.vocabulary import ToolType
+from tools.definitions.vocabulary import ArgumentValidation, ToolType
 from tools.errors import InvalidDefinition
 from tools.models import Organization, Tool
 
@@ -15,7 +17,13 @@ def check_chain(organization: Organization, definition: Definition) -> None:
     """Raises `InvalidDefinition`, which names each place."""
     if definition["type"] != ToolType.CHAIN:
         return
-    flaws = list(_flaws(organization, str(definition["name"]), _chain_of(definition)))
+    chain = _chain_of(definition)
+    flaws = list(_flaws(organization, str(definition["name"]), chain))
+    flaws += [
+        (doubt.place, doubt.message)
+        for doubt in doubts_about(organization, definition)
+        if doubt.certain
+    ]
     if flaws:
         raise InvalidDefinition(
             "The chain was not accepted: see details.errors.",
@@ -24,6 +32,22 @@ def check_chain(organization: Organization, definition: Definition) -> None:
                 for place, message in flaws
             ],
         )
+
+
+def doubts_about(organization: Organization, definition: Definition) -> list[Doubt]:
+    """What does not fit between its steps, or may not, by the schemas of their tools."""
+    chain = _chain_of(definition)
+    known = _definitions(organization, {tool for _, tool in chain.tools()})
+    return types.doubts(
+        chain, _interface(definition), {name: _interface(one) for name, one in known.items()}
+    )
+
+
+def _interface(definition: Definition) -> Interface:
+    """A tool whose arguments are not checked takes anything."""
+    checked = definition["argument_validation"] == ArgumentValidation.ENFORCE
+    gives = definition.get("output_schema") or True
+    return Interface(definition["input_schema"] if checked else True, gives)
 
 
 def _flaws(organization: Organization, name: str, chain: Chain) -> Iterator[tuple[str, str]]:

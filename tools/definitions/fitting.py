@@ -5,28 +5,35 @@ a place where nothing the first allows would be taken; one that is not is a plac
 may come that is not taken, and a call will show. What is not understood is never called fitting.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tools.definitions.schema_parts import (
+    MAX_DEPTH,
+    OF_TYPE,
+    TOLD,
+    below,
+    both,
+    is_number,
+    kind,
+    kinds,
+    members,
+    named,
+    resolved,
+    short,
+    standing_alone,
+    values,
+)
 from tools.definitions.schemas import Schema, Validator
 
-MAX_DEPTH = 24
 MAX_COMPARISONS = 5_000
-_KINDS = ("null", "boolean", "integer", "fraction", "string", "array", "object")
-_EVERY = frozenset(_KINDS)
-_OF_TYPE = {"number": ("integer", "fraction")}
-# Words that bind nobody, or that are looked at on their own.
-_TOLD = frozenset(
-    {"description", "title", "examples", "default", "$comment", "$schema", "$id", "$defs",
-     "definitions", "deprecated", "readOnly", "writeOnly", "$anchor"}
-)  # fmt: skip
 _HANDLED = frozenset(
     {"type", "enum", "const", "allOf", "anyOf", "oneOf", "$ref", "properties", "required",
      "additionalProperties", "items"}
 )  # fmt: skip
 # Bounds, by the kinds of value they bind. Of the first more is narrower, of the others less.
-_NUMBERS = frozenset(_OF_TYPE["number"])
+_NUMBERS = frozenset(OF_TYPE["number"])
 _LEAST = {"minimum": _NUMBERS, "exclusiveMinimum": _NUMBERS, "minLength": frozenset({"string"}),
           "minItems": frozenset({"array"}), "minProperties": frozenset({"object"})}  # fmt: skip
 _MOST = {"maximum": _NUMBERS, "exclusiveMaximum": _NUMBERS, "maxLength": frozenset({"string"}),
@@ -60,7 +67,7 @@ class _Comparison:
         self._left -= 1
         if depth > MAX_DEPTH or self._left < 0:
             return [_doubt(path, "nests or branches too far to be compared")]
-        given, taken = _resolved(self._source, source), _resolved(self._target, target)
+        given, taken = resolved(self._source, source), resolved(self._target, target)
         if given is None or taken is None:
             return [_doubt(path, "refers to something that cannot be compared")]
         if taken is True or given is False:
@@ -71,13 +78,13 @@ class _Comparison:
 
     def _of_given(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
         """Each thing that may be given must be taken."""
-        values = _values(given)
-        if values is not None:
-            return _of_values(values, self._target, taken, path)
+        listed = values(given)
+        if listed is not None:
+            return _of_values(listed, self._target, taken, path)
         for word in ("anyOf", "oneOf"):
             if isinstance(given.get(word), list):
                 rest = {key: value for key, value in given.items() if key != word}
-                branches = [_both(rest, _resolved(self._source, one)) for one in given[word]]
+                branches = [both(rest, resolved(self._source, one)) for one in given[word]]
                 found = [self.of(one, taken, path, depth + 1) for one in branches]
                 return _of_any(found, path)
         if isinstance(given.get("allOf"), list):
@@ -89,7 +96,7 @@ class _Comparison:
         rest = {key: value for key, value in given.items() if key != "allOf"}
         whole: Any = rest
         for part in given["allOf"]:
-            whole = _both(whole, _resolved(self._source, part))
+            whole = both(whole, resolved(self._source, part))
         pieces = [whole, rest, *given["allOf"]]
         found = [self.of(piece, taken, path, depth + 1) for piece in pieces]
         return min(found, key=len)
@@ -103,19 +110,19 @@ class _Comparison:
                 found += _of_choice(branches, path, one_alone=word == "oneOf")
         for part in taken.get("allOf") or ():
             found += self.of(given, part, path, depth + 1)
-        choice = _values(taken)
+        choice = values(taken)
         if choice is not None:
             found += _of_list(given, choice, path)
         return found + self._of_kinds(given, taken, path, depth)
 
     def _of_kinds(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
-        gives, takes = _kinds(given), _kinds(taken)
+        gives, takes = kinds(given), kinds(taken)
         both = gives & takes
         if not both:
-            return [Misfit(path, f"is {_named(gives)}, and {_named(takes)} is taken", True)]
+            return [Misfit(path, f"is {named(gives)}, and {named(takes)} is taken", True)]
         found = []
         if gives - takes:
-            found.append(_doubt(path, f"may be {_named(gives - takes)}, and {_named(takes)}"
+            found.append(_doubt(path, f"may be {named(gives - takes)}, and {named(takes)}"
                                 " is taken"))  # fmt: skip
         found += _of_words(given, taken, both, path)
         if "object" in both:
@@ -126,18 +133,18 @@ class _Comparison:
         return found
 
     def _of_members(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
-        gives, takes = _members(given), _members(taken)
+        gives, takes = members(given), members(taken)
         sure = set(given.get("required") or ())
         others = given.get("additionalProperties", True)
         found = []
         for name in set(taken.get("required") or ()) - sure:
             never = others is False and name not in gives
             said = "is needed and never there" if never else "is needed and may be missing"
-            found.append(Misfit(_below(path, name), said, never))
+            found.append(Misfit(below(path, name), said, never))
         for name, wanted in takes.items():
             if name in gives or others is not False:
                 here = gives.get(name, others)
-                found += self.of(here, wanted, _below(path, name), depth + 1)
+                found += self.of(here, wanted, below(path, name), depth + 1)
         return found + self._of_others(given, taken, path, depth)
 
     def _of_others(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
@@ -147,10 +154,10 @@ class _Comparison:
             return []
         found = []
         sure = set(given.get("required") or ())
-        for name in _members(given).keys() - _members(taken).keys():
-            place = _below(path, name)
+        for name in members(given).keys() - members(taken).keys():
+            place = below(path, name)
             if rest is not False:
-                found += self.of(_members(given)[name], rest, place, depth + 1)
+                found += self.of(members(given)[name], rest, place, depth + 1)
             else:
                 found.append(Misfit(place, "is not taken", name in sure))
         others = given.get("additionalProperties", True)
@@ -191,138 +198,35 @@ def _never(found: list[Misfit], path: str) -> bool:
 
 
 def _of_values(values: list[Any], root: Any, taken: Schema, path: str) -> list[Misfit]:
-    check = Validator(_standing_alone(root, taken))
+    check = Validator(standing_alone(root, taken))
     wrong = [value for value in values if check.flaws(value)]
     if not wrong:
         return []
-    said = ", ".join(_short(value) for value in wrong[:3])
+    said = ", ".join(short(value) for value in wrong[:3])
     return [Misfit(path, f"{said} is not taken", len(wrong) == len(values))]
 
 
 def _of_list(given: Schema, choice: list[Any], path: str) -> list[Misfit]:
-    said = ", ".join(_short(value) for value in choice[:5])
-    never = not {_kind(value) for value in choice} & _kinds(given)
+    said = ", ".join(short(value) for value in choice[:5])
+    never = not {kind(value) for value in choice} & kinds(given)
     return [Misfit(path, f"only {said}{' and others' if choice[5:] else ''} is taken", never)]
 
 
 def _of_words(given: Schema, taken: Schema, both: frozenset[str], path: str) -> Iterator[Misfit]:
     """Bounds are compared; of what else binds, only the very same is known to hold."""
     for word, wanted in taken.items():
-        if word in _TOLD or word in _HANDLED or given.get(word) == wanted:
+        if word in TOLD or word in _HANDLED or given.get(word) == wanted:
             continue
         if word in _BOUNDS and not _BOUNDS[word] & both:
             continue
         if not _narrower(word, given.get(word), wanted):
-            yield _doubt(path, f"{word} {_short(wanted)} is asked for and may not hold")
+            yield _doubt(path, f"{word} {short(wanted)} is asked for and may not hold")
 
 
 def _narrower(word: str, has: Any, wanted: Any) -> bool:
-    if word not in _BOUNDS or not _is_number(has) or not _is_number(wanted):
+    if word not in _BOUNDS or not is_number(has) or not is_number(wanted):
         return False
     return bool(has >= wanted if word in _LEAST else has <= wanted)
-
-
-def _resolved(root: Any, schema: Any) -> Any:
-    """The schema that is meant, as an object, true or false; None where it cannot be told."""
-    for _ in range(MAX_DEPTH):
-        if not isinstance(schema, dict):
-            return schema if isinstance(schema, bool) else None
-        reference = schema.get("$ref")
-        if reference is None:
-            return None if schema.keys() & {"$dynamicRef", "$recursiveRef"} else schema
-        target = _referred(root, reference)
-        if target is None:
-            return None
-        beside = {key: value for key, value in schema.items() if key not in {"$ref", *_TOLD}}
-        schema = {**beside, "allOf": [*beside.get("allOf", ()), target]} if beside else target
-    return None
-
-
-def _referred(root: Any, reference: Any) -> Any:
-    """What a reference by JSON pointer means; None for any other."""
-    if reference != "#" and not str(reference).startswith("#/"):
-        return None
-    part = root
-    for step in str(reference).split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(part, list) and name.isdecimal() and int(name) < len(part):
-            part = part[int(name)]
-        elif isinstance(part, dict) and name in part:
-            part = part[name]
-        else:
-            return None
-    return part
-
-
-def _both(one: Any, other: Any) -> Any:
-    """A schema that allows at least what both allow, and mostly no more."""
-    if other is False or one is False:
-        return False
-    if not isinstance(one, dict) or not isinstance(other, dict):
-        return one if isinstance(one, dict) else other
-    whole = {**one, **other}
-    if "properties" in one and "properties" in other:
-        whole["properties"] = {**_members(one), **_members(other)}
-    if "required" in one and "required" in other:
-        whole["required"] = [*one["required"], *other["required"]]
-    if "type" in one and "type" in other:
-        whole["type"] = _types_of(_kinds(one) & _kinds(other))
-    return whole
-
-
-def _types_of(kinds: Iterable[str]) -> list[str]:
-    return sorted({"number" if kind == "fraction" else kind for kind in kinds})
-
-
-def _standing_alone(root: Any, schema: Schema) -> Schema:
-    """A part of a schema that can be compiled: what it refers to is still there."""
-    whole = root if isinstance(root, dict) else {}
-    defined = {key: whole[key] for key in ("$defs", "definitions") if key in whole}
-    return {**defined, **schema}
-
-
-def _values(schema: Schema) -> list[Any] | None:
-    """All that the schema allows, where it lists them."""
-    if "const" in schema:
-        return [schema["const"]]
-    return schema["enum"] if isinstance(schema.get("enum"), list) else None
-
-
-def _kinds(schema: Schema) -> frozenset[str]:
-    said = schema.get("type")
-    if said is None:
-        return _EVERY
-    names = [said] if isinstance(said, str) else said
-    return frozenset(kind for name in names for kind in _OF_TYPE.get(name, (name,))) & _EVERY
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return "null" if value is None else "boolean"
-    if isinstance(value, int | float):
-        return "integer" if float(value).is_integer() else "fraction"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
-
-
-def _named(kinds: Iterable[str]) -> str:
-    """Kinds as JSON Schema calls them: `string`, `number or null`."""
-    names = set(kinds)
-    if {"integer", "fraction"} <= names:
-        names = names - {"integer", "fraction"} | {"number"}
-    if "fraction" in names:
-        names = names - {"fraction"} | {"a number with a fraction"}
-    return " or ".join(sorted(names)) or "nothing"
-
-
-def _members(schema: Schema) -> dict[str, Any]:
-    found = schema.get("properties")
-    return found if isinstance(found, dict) else {}
-
-
-def _below(path: str, name: str) -> str:
-    return f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
 
 
 def _certain(found: list[Misfit]) -> bool:
@@ -331,12 +235,3 @@ def _certain(found: list[Misfit]) -> bool:
 
 def _doubt(path: str, message: str) -> Misfit:
     return Misfit(path, message, certain=False)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _short(value: Any) -> str:
-    said = repr(value)
-    return said if len(said) <= 60 else f"{said[:57]}…"

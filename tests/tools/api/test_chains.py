@@ -109,6 +109,23 @@ def test_each_flaw_is_named_by_its_place(admin_api, wrong, field):
     assert field in [flaw["field"] for flaw in body["details"]["errors"]], body
 
 
+def test_steps_that_cannot_fit_are_refused_with_the_path_that_does_not(admin_api, organization):
+    number = {"name": "number", "type": "Integer", "description": "One.", "required": True}
+    factories.tool(organization, "count", parameters=[number], output_schema={"type": "integer"})
+    wrong = {"id": "two", "tool_name": "say", "parameters": {"text": {"$step": "one"}}}
+    first = {"id": "one", "tool_name": "count", "parameters": {"number": 1}}
+    body = check_error(admin_api.post("/chains", chain(first, wrong)), 400)
+    (flaw,) = body["details"]["errors"]
+    assert flaw["field"] == "steps.1.parameters.text"
+    assert flaw["message"] == "is integer, and string is taken"
+
+
+def test_steps_that_may_not_fit_are_a_warning(admin_api):
+    last = step("two", parameters={"text": {"$step": "one", "path": "/output/maybe"}})
+    made = admin_api.post("/chains", chain(step("one"), last)).json()
+    assert "steps.1.parameters.text" in [one["field"] for one in made["warnings"]]
+
+
 def test_chains_that_lead_back_to_themselves_are_refused(admin_api):
     admin_api.post("/chains", chain(name="inner"))
     admin_api.post("/chains", chain(step(tool_name="inner"), name="outer"))
@@ -154,7 +171,7 @@ def test_a_rehearsal_calls_nothing_and_tells_what_would_be(admin_api, api, organ
             step("two", parameters={"text": {"$step": "one", "path": "/output/said"}}),
             step("three", tool_name="careful", when={"equals": [{"$input": "/text"}, "no"]}),
             step("four", tool_name="vaulted", when={"succeeded": "one"}),
-            step("five", for_each=[1, 2], parameters={"text": {"$item": ""}}),
+            step("five", for_each=["a", "b"], parameters={"text": {"$item": ""}}),
         ),
     )
     before = Execution.objects.filter(organization=organization).count()
@@ -165,7 +182,7 @@ def test_a_rehearsal_calls_nothing_and_tells_what_would_be(admin_api, api, organ
     assert "$unknown" in two["parameters"]["text"]
     assert (three["runs"], bool(three["confirmation"])) == ("no", True)
     assert (four["runs"], four["refused"]["code"]) == ("unknown", "tool_not_in_group")
-    assert (five["items"], five["errors"][0]["place"]) == (2, "/text")
+    assert (five["items"], five["parameters"], five["errors"]) == (2, {"text": "a"}, [])
 
 
 def test_who_may_not_use_a_chain_does_not_see_it(admin_api, organization):

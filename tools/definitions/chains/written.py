@@ -27,7 +27,7 @@ def definition_of(written: Any) -> dict[str, Any]:
     if "implementation" in written:  # as a tool's definition has it
         return {**written, "type": ToolType.CHAIN}
     chain = {key: written[key] for key in OWN if key in written}
-    rest = {key: value for key, value in written.items() if key not in OWN}
+    rest = {key: value for key, value in written.items() if key not in (*OWN, "warnings")}
     return {**rest, "type": ToolType.CHAIN, "implementation": {"chain": chain}}
 
 
