@@ -65,6 +65,7 @@ def tool_shape(tool: CatalogTool) -> dict[str, Any]:
         "signature": {"key_id": tool.key_id, "value": tool.signature},
         "authentic": not tool.flaw,
         "origin": tool.origin,
+        "token_estimate": tool.definition.token_price,
     }
 
 

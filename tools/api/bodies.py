@@ -196,6 +196,9 @@ class DefinitionBody(serializers.Serializer[Any]):
     argument_validation = serializers.CharField(required=False)
     capabilities = serializers.ListField(child=serializers.CharField(), required=False)
     implementation = serializers.DictField(required=False)
+    token_estimate = serializers.IntegerField(
+        read_only=True, help_text="What it costs a model's context, about."
+    )
     version = serializers.CharField(required=False)
     metadata = serializers.DictField(required=False)
     enabled = serializers.BooleanField(required=False)

@@ -27,6 +27,7 @@ from tools.definitions.chains.document import Chain
 from tools.definitions.fields import Fields
 from tools.definitions.implementations import defaults
 from tools.definitions.implementations.builtin import COMPOSITES
+from tools.definitions.token_price import price_of
 from tools.definitions.transforms import Transform
 from tools.definitions.vocabulary import (
     PASSING_TYPES,
@@ -52,7 +53,7 @@ SHOWN = frozenset(
     {
         "enabled", "status", "status_reason", "digest", "signature", "version", "origin",
         "critical", "effective_isolation", "findings", "max_concurrency", "on_drift", "change_note",
-        "authentic",
+        "authentic", "token_estimate",
     }
 )  # fmt: skip
 # In the order in which a definition is shown.
@@ -240,6 +241,11 @@ class ToolDefinition:
     @cached_property
     def transform(self) -> Transform:
         return Transform.of(self.raw.get("transform", {}))
+
+    @cached_property
+    def token_price(self) -> int:
+        """What it costs a model's context, about."""
+        return price_of(self.raw)
 
     @cached_property
     def sensitive(self) -> frozenset[str]:

@@ -1,14 +1,15 @@
 """Which kinds of composite calls there are."""
 
-from tools.definitions.implementations.builtin import CALL_TOOL, RUN_BATCH, RUN_PROGRAM
+from tools.definitions.implementations.builtin import CALL_TOOL, FIND_TOOLS, RUN_BATCH, RUN_PROGRAM
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType
-from tools.execution import batch, calling, chains, programs
+from tools.execution import batch, calling, chains, programs, tool_finding
 from tools.execution.composition import Kind
 
 KINDS: dict[str, Kind] = {
     RUN_BATCH: Kind(batch.turn),
     CALL_TOOL: Kind(calling.turn),
+    FIND_TOOLS: Kind(tool_finding.turn),
     RUN_PROGRAM: Kind(programs.turn),
     ToolType.CHAIN: Kind(chains.turn, sees_its_end=True),
 }

@@ -170,6 +170,7 @@ def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
         ("Cost per call", raw["cost_per_invocation"]),
         ("Confirmation", "a person must confirm" if raw["requires_confirmation"] else "not needed"),
         ("Arguments", raw["argument_validation"]),
+        ("In a model's context", f"about {tool.definition.token_price:,} tokens"),
     ]
 
 

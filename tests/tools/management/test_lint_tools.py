@@ -2,6 +2,8 @@ import pytest
 
 from tests import factories
 from tests.tools import catalogs
+from tools.catalog.actions import set_enabled
+from tools.models import Tool
 
 
 @pytest.fixture
@@ -26,6 +28,10 @@ def test_warnings_alone_are_no_failure(typed, organization, here):
 
 def test_an_error_for_these_groups_is_a_failure(typed, organization, here):
     catalogs.workflow(organization)
+    for tool in Tool.objects.present().filter(organization=organization, type="builtin"):
+        set_enabled(
+            tool=tool, enabled=False, by=factories.by(organization)
+        )  # some are of the graph
     ran = typed("lint_tools", *here, "--group", "knowledge", "compute", "--json")
     assert ran.code == 1
     first = ran.json["results"][0]
