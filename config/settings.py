@@ -213,6 +213,7 @@ SPECTACULAR_SETTINGS = {
     "SORT_OPERATIONS": False,
     "ENUM_NAME_OVERRIDES": {
         "AllowanceKindEnum": ["calls", "cost"],
+        "BatchModeEnum": ["sequential", "parallel"],
         "ContentSchemaKindEnum": ["json-schema", "table-schema", "xml-schema"],
         "MessageKindEnum": "tools.models.message.MessageKind",
         "MessageStateEnum": "tools.models.message.MessageState",
@@ -251,6 +252,8 @@ QUEUE_AGE_S = env_int("QUEUE_AGE_S", 30, least=1, most=3600)
 CONFIRMATION_MINUTES = env_int("CONFIRMATION_MINUTES", 15, least=1, most=10_080)
 # How long an idempotency key stands for the call it was first sent with.
 IDEMPOTENCY_HOURS = env_int("IDEMPOTENCY_HOURS", 24, least=1, most=8760)
+# A larger output lies outside its execution's row and is read by its own address.
+OUTPUT_INLINE_BYTES = env_int("OUTPUT_INLINE_BYTES", 1024 * 1024, least=1024)
 EVENT_STREAMS = env_int("EVENT_STREAMS", WEB_THREADS // 2, least=1)
 SESSION_IDLE_HOURS = env_int("SESSION_IDLE_HOURS", 24, least=1, most=8760)
 METRICS_TOKEN = env_text("METRICS_TOKEN")
@@ -315,6 +318,7 @@ _BEATS = {
     "tools.execution.tasks.forget_rate_hits": 60,
     "tools.execution.tasks.keep_sessions": 60,
     "tools.execution.tasks.forget_idempotency_keys": 600,
+    "tools.execution.tasks.expire_outputs": 600,
     "tools.execution.tasks.apply_license_expiry": 3600,
     "audit.tasks.keep_evidence": 86_400,
     "audit.tasks.verify_logs": 86_400,

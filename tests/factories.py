@@ -102,6 +102,11 @@ def tool(organization: Organization, name: str = "echo", **fields: Any) -> Tool:
     return register(organization, definition(name, **fields))
 
 
+def install(organization: Organization) -> None:
+    """The product's own tools."""
+    install_builtins(organization=organization, by=by(organization))
+
+
 def workspace_file(organization: Organization, path: str, content: bytes) -> None:
     """As a tool would have written it: it is whose the workspace is."""
     workspace = workspace_of(organization.slug)

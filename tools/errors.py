@@ -48,6 +48,12 @@ class NotFound(ToolcribError):
     code, http_status = "not_found", 404
 
 
+class Gone(ToolcribError):
+    """It was there, and is kept no longer."""
+
+    code, http_status = "gone", 410
+
+
 class Conflict(ToolcribError):
     code, http_status = "conflict", 409
 

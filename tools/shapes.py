@@ -92,9 +92,13 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
     identifier = str(execution.pk)
     return {
         "execution_id": identifier,
-        "status": execution.status,
-        "input": {"tool_name": execution.tool_name, "parameters": execution.parameters},
+        "status": execution.stage,
+        "parent": _parent(execution),
+        "input": {"tool_name": execution.tool_name, "parameters": execution.asked},
+        "references": execution.refers_to,
         "output": execution.output,
+        "stored_output": _stored(execution),
+        "output_expired_at": moment(execution.output_expired_at),
         "observation": execution.observation,
         "error_code": execution.error_code or None,
         "error_message": execution.error_message or None,
@@ -120,6 +124,24 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
         "resolution": resolution_shape(execution),
         "warnings": execution.warnings,
         **({"rate": execution.rate.as_dict()} if execution.rate else {}),
+    }
+
+
+def _parent(execution: Execution) -> dict[str, str] | None:
+    """The call that made this one, and its own name for it."""
+    if execution.parent_id is None:
+        return None
+    return {"execution_id": str(execution.parent_id), "place": execution.place}
+
+
+def _stored(execution: Execution) -> dict[str, Any] | None:
+    """Where an output is that is too large for the answer."""
+    if not execution.output_digest:
+        return None
+    return {
+        "href": f"/api/v1/executions/{execution.pk}/output",
+        "content_type": execution.output_type,
+        "digest": execution.output_digest,
     }
 
 
@@ -169,6 +191,7 @@ def confirmation_shape(confirmation: Confirmation) -> dict[str, Any]:
         "agent": execution.agent.slug if execution.agent else None,
         "account": execution.user.username,
         "parameters": execution.parameters,
+        "references": execution.refers_to,
         "group": execution.requested_groups,
         "session": str(execution.session_id) if execution.session_id else None,
         "state": execution.state,
@@ -350,6 +373,7 @@ def organization_shape(organization: Organization) -> dict[str, Any]:
         "max_queue_depth": organization.max_queue_depth,
         "workspace_max_files": organization.workspace_max_files,
         "workspace_max_bytes": organization.workspace_max_bytes,
+        "output_days": organization.output_days,
         "created_at": moment(organization.created_at),
     }
 

@@ -42,7 +42,7 @@ _RDFS, _TYPE = "http://www.w3.org/2000/01/rdf-schema#", "urn:bench:type-{}"
 _A = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _SYLLABLES = ("ba", "cor", "den", "fi", "gal", "hu", "jor", "kel", "lim", "mo", "nar", "pi", "que",
               "ros", "su", "tal", "ur", "vex", "wo", "zin")  # fmt: skip
-_random = random.Random(7)  # noqa: S311 - the same graph each time
+_random = random.Random(7)
 WORDS = sorted({"".join(_random.choices(_SYLLABLES, k=3)) for _ in range(9_000)})
 _WEIGHTS = [1 / (rank + 5) for rank in range(len(WORDS))]  # as words of a language are
 
@@ -59,7 +59,9 @@ def main(entities: int) -> None:
         for what, ask in _QUESTIONS.items():
             _show(what, lambda at, ask=ask: finding.find(scope, ask(at)), ROUNDS)
         asks = list(_QUESTIONS.values())
-        _show("all of these, in turn", lambda at: finding.find(scope, asks[at % len(asks)](at)), 600)
+        _show(
+            "all of these, in turn", lambda at: finding.find(scope, asks[at % len(asks)](at)), 600
+        )
         _calls(organization)
     crib.remove(data)
 
@@ -106,7 +108,7 @@ def _copied(organization: Organization, other: Organization) -> None:
     columns = "collection, iri, shown, types, kinds, names, label_text, label_words, words"
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO tools_knowledgeentry (organization_id, {columns}, indexed_at)"  # noqa: S608
+            f"INSERT INTO tools_knowledgeentry (organization_id, {columns}, indexed_at)"
             f" SELECT %s, {columns}, indexed_at FROM tools_knowledgeentry"
             " WHERE organization_id = %s",
             [other.pk, organization.pk],
@@ -154,9 +156,7 @@ _QUESTIONS: dict[str, Callable[[int], Wanted]] = {
 
 
 def _calls(organization: Organization) -> None:
-    agent = factories.agent(
-        organization, groups=["knowledge"], permissions=["tool.knowledge.read"]
-    )
+    agent = factories.agent(organization, groups=["knowledge"], permissions=["tool.knowledge.read"])
     for depth in (0, 1, 2):
         done: list[Execution] = []
         _show(

@@ -107,7 +107,8 @@ def test_the_largest_answer_comes_back_whole(reader, web):
     body = bytes(range(256)) * (10 * 4096)
     web.replies["/a"] = Reply(headers=[("Content-Type", "image/png")], body=body)
     done = fetched(reader, web.url("/a"), format="raw", max_bytes=len(body)).json()
-    assert check_execution(done, "Success")["output"]["size_bytes"] == len(body)
+    stored = check_execution(done, "Success")["stored_output"]["href"]
+    assert reader("GET", stored).json()["size_bytes"] == len(body)
     assert refused(reader, web.url("/a"), "TOO_LARGE")
 
 

@@ -153,3 +153,27 @@ def test_where_an_effect_may_have_happened_a_person_is_asked_to_say_so(
     assert (f"/executions/{waiting.pk}/resolve" in page) is asked
     found = Execution.objects.unresolved().filter(pk=waiting.pk).exists()
     assert (found, Execution.objects.get(pk=waiting.pk).unresolved) == (asked, asked)
+
+
+def test_a_large_output_is_led_to_and_an_expired_one_says_when(
+    admin_client: Client, waiting: Execution
+) -> None:
+    digest, at = f"sha256:{'0' * 64}", f"/executions/{waiting.pk}/"
+    factories.ended(waiting, output_digest=digest, output_type="application/json", output_bytes=9)
+    page = text(admin_client.get(at))
+    assert f"/api/v1/executions/{waiting.pk}/output" in page
+    row = Execution.objects.filter(pk=waiting.pk)
+    row.update(output_digest="", output_type="", output_expired_at=Now())
+    page = text(admin_client.get(at))
+    assert "It expired on" in page and "/output" not in page
+
+
+def test_a_page_shows_a_reference_and_not_what_it_stood_for(
+    admin_client: Client, waiting: Execution, agent: Agent
+) -> None:
+    factories.ended(waiting, output={"name": "swordfish"}, output_bytes=20)
+    value = {"$result": str(waiting.pk), "path": "/output/name"}
+    made = admit(factories.caller(agent), factories.call("echo", {"text": value}))
+    assert made.parameters == {"text": "swordfish"}
+    page = text(admin_client.get(f"/executions/{made.pk}/"))
+    assert "$result" in page and "swordfish" not in page

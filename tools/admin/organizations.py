@@ -61,6 +61,8 @@ class OrganizationForm(ActionForm):
         if limits:
             actions.set_limits(organization=place, by=self.by, **limits)
         given = {name: data[name] for name in QUOTA if name in self.changed_data}
+        if "output_days" in self.changed_data:
+            actions.set_output_days(organization=place, days=data["output_days"], by=self.by)
         if quota := {name: value for name, value in given.items() if value is not None}:
             actions.set_workspace_quota(organization=place, by=self.by, **quota)
 
@@ -131,6 +133,7 @@ class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
     form = OrganizationForm
     fields = (
         "slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts", *LIMITS, *QUOTA,
+        "output_days",
     )  # fmt: skip
     list_display = ("slug", "name", "tier", "created_at")
     list_select_related = ("tier",)

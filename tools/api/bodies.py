@@ -13,7 +13,7 @@ from tools.api.allowance_bodies import (
     QuotaBody,
 )
 from tools.api.fields import Duration, Flag, Seconds, Strict, Text, Whole, texts
-from tools.catalog.bounds import MOST, MOST_BYTES
+from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.catalog.hosts import MOST_RULES
 from tools.definitions.callers import Scope
 from tools.definitions.licenses import LicenseState
@@ -88,11 +88,37 @@ class RateAnswer(serializers.Serializer[Any]):
     resets_in_s = serializers.IntegerField(help_text="Until the oldest of them no longer counts.")
 
 
+class StoredOutputAnswer(serializers.Serializer[Any]):
+    href = serializers.CharField(help_text="Where it is read, in ranges if one likes.")
+    content_type = serializers.CharField()
+    digest = serializers.CharField()
+
+
+class ReferenceAnswer(serializers.Serializer[Any]):
+    place = serializers.CharField(help_text="In the parameters, as a JSON Pointer.")
+    execution_id = serializers.UUIDField()
+    path = serializers.CharField(help_text="In that execution, such as /output/items/0.")
+    bytes = serializers.IntegerField(help_text="Of the value, as JSON.")
+
+
+class ParentAnswer(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    place = serializers.CharField(help_text="By which its parent knows it.")
+
+
 class ExecutionAnswer(serializers.Serializer[Any]):
     execution_id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    parent = ParentAnswer(allow_null=True, help_text="The call that made this one.")
     input = InputAnswer()
+    references = ReferenceAnswer(many=True, help_text="Outputs put into the parameters.")
     output = serializers.JSONField(allow_null=True)
+    stored_output = StoredOutputAnswer(
+        allow_null=True, help_text="Where `output` is that is too large to stand here."
+    )
+    output_expired_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the organization's time for outputs was over."
+    )
     observation = serializers.CharField()
     error_code = serializers.CharField(allow_null=True)
     error_message = serializers.CharField(allow_null=True)
@@ -163,6 +189,9 @@ class DefinitionBody(serializers.Serializer[Any]):
     cost_per_invocation = serializers.CharField(required=False)
     cost_per_cache_hit = serializers.CharField(required=False)
     cache_ttl = serializers.CharField(required=False, allow_null=True)
+    transform = serializers.DictField(
+        required=False, help_text="`select`, `redact` and `observation`: what becomes of an output."
+    )
     delivery = serializers.CharField(required=False)
     argument_validation = serializers.CharField(required=False)
     capabilities = serializers.ListField(child=serializers.CharField(), required=False)
@@ -369,6 +398,13 @@ class OrganizationChange(Strict):
         max_value=MOST_BYTES,
         help_text="How many bytes its workspace may hold; write_file refuses more.",
     )
+    output_days = Whole(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=MOST_DAYS,
+        help_text="For how many days outputs are kept; null keeps them without an end.",
+    )
 
 
 class LicenseAnswer(serializers.Serializer[Any]):
@@ -393,6 +429,7 @@ class OrganizationAnswer(serializers.Serializer[Any]):
     max_queue_depth = serializers.IntegerField()
     workspace_max_files = serializers.IntegerField()
     workspace_max_bytes = serializers.IntegerField()
+    output_days = serializers.IntegerField(allow_null=True)
     created_at = serializers.DateTimeField()
 
 

@@ -31,6 +31,7 @@ from tools.definitions.results import REFUSED, Status
 from tools.errors import AuditHalted, Malformed, Refused, Unavailable
 from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
+from tools.execution.reading import readable
 from tools.models import Execution, ExecutionEvent, Resolution
 from tools.shapes import execution_shape
 
@@ -83,16 +84,19 @@ class ExecutionList(CallerView):
         parameters=[
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
             OpenApiParameter("tool", OpenApiTypes.STR),
+            OpenApiParameter("parent", OpenApiTypes.UUID, description="Calls that it made."),
             *PAGING,
         ],
     )
     def get(self, request: Request) -> Response:
         """The caller's executions, the newest first; a person's also others', where granted."""
-        found = actions.readable(self.caller).shown()
+        found = readable(self.caller).shown()
         if state := request.query_params.get("status"):
-            found = found.filter(status=state)
+            found = found.at_stage(state)
         if tool := request.query_params.get("tool"):
             found = found.filter(tool_name=tool)
+        if parent := request.query_params.get("parent"):
+            found = found.filter(parent=identifier(parent))
         pages = CursorPages()
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
         held = confirmations.of_executions(page)
@@ -121,13 +125,7 @@ class ExecutionDetail(CallerView):
     def get(self, request: Request, execution_id: UUID) -> Response:
         """As it is; with `wait_s`, as it is at its end, should that come in time."""
         execution = actions.one_of(self.caller, execution_id)
-        wait_s = _wait_s(request.query_params.get("wait_s"))
-        if wait_s and not execution.over and _streams.acquire(blocking=False):
-            try:
-                execution = actions.wait_for(execution, wait_s)
-            finally:
-                _streams.release()
-        return _answer(execution, held=True)
+        return _answer(waited_for(request, execution), held=True)
 
 
 class ExecutionCancel(CallerView):
@@ -194,7 +192,7 @@ class ExecutionEvents(CallerView):
         return response
 
 
-def call_of(wanted: dict[str, Any], key: str | None = None) -> Call:
+def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool = False) -> Call:
     """A validated body as a call."""
     options = wanted.get("options") or {}
     given = {
@@ -205,11 +203,16 @@ def call_of(wanted: dict[str, Any], key: str | None = None) -> Call:
         timeout_s=options.get("timeout"),
         require_confirmation=options.get("require_confirmation", False),
         idempotency_key=key or options.get("execution_id"),
+        at_its_door=at_its_door,
     )
 
 
 def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
-    call = call_of(wanted, _key(view.request.headers.get("Idempotency-Key")))
+    return _answer(made(view, call_of(wanted, idempotency_key(view.request)), wanted))
+
+
+def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
+    """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
     execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
     if execution.status in REFUSED:  # when it was claimed: the gates were asked again
@@ -221,10 +224,22 @@ def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
             execution_id=str(execution.pk),
             **execution.error_details,
         )
-    return _answer(execution)
+    return execution
 
 
-def _key(header: str | None) -> str | None:
+def waited_for(request: Request, execution: Execution) -> Execution:
+    """With `wait_s` in the address: as it is at its end, should that come in time."""
+    wait_s = _wait_s(request.query_params.get("wait_s"))
+    if wait_s and not execution.over and _streams.acquire(blocking=False):
+        try:
+            execution = actions.wait_for(execution, wait_s)
+        finally:
+            _streams.release()
+    return execution
+
+
+def idempotency_key(request: Request) -> str | None:
+    header = request.headers.get("Idempotency-Key")
     if header is None:
         return None
     if not 1 <= len(header) <= 200 or not header.isprintable():
@@ -243,6 +258,13 @@ def _answer(execution: Execution, *, held: bool = False) -> Response:
         return Response(execution_shape(execution, found))
     address = f"/api/v1/executions/{execution.pk}"
     return Response(execution_shape(execution, found), 202, headers={"Location": address})
+
+
+def identifier(raw: str) -> UUID:
+    try:
+        return UUID(raw)
+    except ValueError:
+        raise Malformed("parent is the id of an execution.", field="parent") from None
 
 
 def _wait_s(raw: str | None) -> float:

@@ -118,6 +118,9 @@ class OrganizationDetail(PlatformView):
             actions.set_limits(organization=organization, by=self.actor, **limits)
         if quota := {name: wanted[name] for name in QUOTA if name in wanted}:
             actions.set_workspace_quota(organization=organization, by=self.actor, **quota)
+        if "output_days" in wanted:
+            days = wanted["output_days"]
+            actions.set_output_days(organization=organization, days=days, by=self.actor)
         shape = organization_shape(self.row(slug))
         return Response(shape | ({"tier_change": change.as_dict()} if change else {}))
 

@@ -11,7 +11,9 @@ from audit.api import (
 from audit.log_api import CheckpointList, RecordProof
 from tools.api import (
     agents,
+    batches,
     cache,
+    chains,
     changes,
     channels,
     confirmations,
@@ -26,6 +28,7 @@ from tools.api import (
     mcp_servers,
     messages,
     organizations,
+    outputs,
     recommendations,
     requests,
     sandbox_profiles,
@@ -40,6 +43,8 @@ from tools.api import (
 
 TOOL = "tools/<str:name>"
 CHANGE = "tools/changes/<uuid:change_id>"
+CHAIN = "chains/<str:name>"
+BATCH = "batches/<uuid:batch_id>"
 EXECUTION = "executions/<uuid:execution_id>"
 AGENT = "agents/<str:slug>"
 CONFIRMATION = "confirmations/<uuid:confirmation_id>"
@@ -65,10 +70,19 @@ urlpatterns: list[URLPattern] = [
     path(f"{TOOL}/disable", tools.ToolSwitch.as_view(enabled=False), name="api-disable"),
     path(f"{TOOL}/versions", tools.ToolVersions.as_view(), name="api-versions"),
     path(f"{TOOL}/versions/<str:version>/restore", tools.ToolRestore.as_view(), name="api-restore"),
+    path("chains", chains.ChainList.as_view(), name="api-chains"),
+    path(CHAIN, chains.ChainDetail.as_view(), name="api-chain"),
+    path(f"{CHAIN}/execute", chains.ChainExecute.as_view(), name="api-chain-execute"),
+    path(f"{CHAIN}/rehearse", chains.ChainRehearsal.as_view(), name="api-chain-rehearse"),
+    path("chain-runs/<uuid:run_id>", chains.ChainRun.as_view(), name="api-chain-run"),
+    path("batches", batches.BatchList.as_view(), name="api-batches"),
+    path(BATCH, batches.BatchDetail.as_view(), name="api-batch"),
+    path(f"{BATCH}/cancel", batches.BatchCancel.as_view(), name="api-batch-cancel"),
     path("executions", executions.ExecutionList.as_view(), name="api-executions"),
     path(EXECUTION, executions.ExecutionDetail.as_view(), name="api-execution"),
     path(f"{EXECUTION}/cancel", executions.ExecutionCancel.as_view(), name="api-cancel"),
     path(f"{EXECUTION}/resolve", executions.ExecutionResolve.as_view(), name="api-resolve"),
+    path(f"{EXECUTION}/output", outputs.ExecutionOutput.as_view(), name="api-output"),
     path(f"{EXECUTION}/events", executions.ExecutionEvents.as_view(), name="api-events"),
     path("sessions", sessions.SessionList.as_view(), name="api-sessions"),
     path(SESSION, sessions.SessionDetail.as_view(), name="api-session"),

@@ -11,6 +11,7 @@ from typing import Any
 
 from sandbox.spec import IsolationLevel, Mount, Profile
 from tools.builtin.workspace import workspace_of
+from tools.definitions.implementations.builtin import RUN_PROGRAM
 
 INSIDE = "/workspace"
 # What importing trafilatura imports; what is not mounted is not there.
@@ -80,6 +81,11 @@ def _fetching(organization: str) -> Profile:
     )
 
 
+def _programming(_organization: str) -> Profile:
+    """The same for every organization: a program sees nothing but what it is given."""
+    return Profile(IsolationLevel.RESTRICTED, preload=_preloaded("program"))
+
+
 @lru_cache(maxsize=1)
 def _strict_json() -> str:
     """The reader that sandboxd itself uses: the standard library is all it needs."""
@@ -109,6 +115,7 @@ ISOLATED = {
     "write_file": Isolated("write_file", _writing),
     "validate_content": Isolated("validate_content", _validating),
     "web_fetch": Isolated("web_fetch", _fetching, network=True),
+    RUN_PROGRAM: Isolated("program", _programming),
 }
 
 # No tool of the product: what performs the request of tools of the type http.
@@ -120,6 +127,22 @@ _ENCODING = {
     "description": "How the file holds its text; base64 for bytes that are no text.",
     "default": "utf-8",
     "enum": ["utf-8", "ascii", "utf-16", "base64"],
+}
+
+# What became of one call of a batch.
+_OF_A_BATCH = {
+    "type": "object",
+    "properties": {
+        "position": {"type": "integer"},
+        "tool_name": {"type": "string"},
+        "status": {"type": "string"},
+        "execution_id": {"type": ["string", "null"]},
+        "error_code": {"type": ["string", "null"]},
+        "error_message": {"type": ["string", "null"]},
+        "output": {},
+        "output_left_out": {"type": "boolean"},
+    },
+    "required": ["position", "tool_name", "status", "execution_id"],
 }
 
 DEFINITIONS: tuple[dict[str, Any], ...] = (
@@ -307,11 +330,19 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
                 "default": "json",
                 "enum": ["json", "yaml", "toml", "csv", "xml"],
             },
+            {
+                "name": "give_document",
+                "type": "Boolean",
+                "description": "Give back what was read of JSON, YAML or TOML that is valid, so "
+                "that a next step can use its parts.",
+                "default": False,
+            },
         ],
         "output_schema": {
             "type": "object",
             "properties": {
                 "valid": {"type": "boolean"},
+                "document": {"description": "What was read, where that was asked for."},
                 "error_count": {"type": "integer"},
                 "errors": {"type": "array", "items": {"type": "object"}},
             },
@@ -436,6 +467,98 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "delivery": "pure",
         "capabilities": ["query", "knowledge", "sparql"],
         "metadata": {"riskLevel": "low"},
+    },
+    {
+        "name": "create_entity",
+        "type": "builtin",
+        "title": "Create an entity",
+        "description": "Create an entity of the organization's graph, or add to the one that has "
+        "the same type and key. Said again, nothing is doubled.",
+        "category": "Knowledge",
+        "parameters": [
+            {
+                "name": "type",
+                "type": "String",
+                "description": "What it is: a name such as Person, or an IRI.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 2_000},
+            },
+            {
+                "name": "name",
+                "type": "String",
+                "description": "Its label.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 2_000},
+            },
+            {
+                "name": "language",
+                "type": "String",
+                "description": "Of the name, such as en.",
+                "schema": {"maxLength": 40},
+            },
+            {
+                "name": "labels",
+                "type": "Object",
+                "description": 'Labels by language: {"de": "Sauerstoff"}; lists for several.',
+                "default": {},
+            },
+            {
+                "name": "description",
+                "type": "String",
+                "description": "A sentence about it.",
+                "schema": {"maxLength": 50_000},
+            },
+            {
+                "name": "key",
+                "type": "String",
+                "description": "What tells it from others of its type; the name, if left out.",
+                "schema": {"minLength": 1, "maxLength": 500},
+            },
+            {
+                "name": "iri",
+                "type": "String",
+                "description": "Its own IRI, in place of one made of type and key.",
+                "schema": {"minLength": 1, "maxLength": 2_000},
+            },
+            {
+                "name": "properties",
+                "type": "Object",
+                "description": "Values by name or IRI: texts, numbers, true, false, "
+                '{"value", "language"} or {"value", "datatype": "date"}; lists for several.',
+                "default": {},
+            },
+            {
+                "name": "relations",
+                "type": "Object",
+                "description": 'Other entities by name or IRI: an IRI or {"type", "key"}; lists '
+                "for several.",
+                "default": {},
+            },
+            {
+                "name": "on_existing",
+                "type": "String",
+                "description": "What to do where there is one: add to it, or refuse.",
+                "default": "merge",
+                "enum": ["merge", "refuse"],
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "iri": {"type": "string"},
+                "created": {"type": "boolean"},
+                "merged": {"type": "boolean"},
+                "statements": {"type": "integer"},
+            },
+            "required": ["iri", "created", "merged", "statements"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT30S", "allow_side_effects": True},
+        "required_permissions": ["tool.knowledge.write"],
+        "group": ["knowledge/write"],
+        "delivery": "idempotent",
+        "capabilities": ["create", "knowledge", "entity"],
+        "metadata": {"riskLevel": "medium"},
     },
     {
         "name": "search_knowledge",
@@ -628,6 +751,159 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "capabilities": ["send", "message", "email", "webhook"],
         "metadata": {"riskLevel": "high"},
     },
+    {
+        "name": "run_batch",
+        "type": "builtin",
+        "title": "Make many calls",
+        "description": (
+            "Make up to 1,000 calls, one after the other or several at once. Each meets every gate"
+            " by itself; where some need a person's consent, one question is asked for all."
+        ),
+        "category": "System",
+        "parameters": [
+            {
+                "name": "inputs",
+                "type": "Array",
+                "description": "The calls, in their order.",
+                "required": True,
+                "schema": {
+                    "minItems": 1,
+                    "maxItems": 1000,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "tool_name": {"type": "string", "minLength": 1, "maxLength": 128},
+                            "parameters": {"type": "object"},
+                        },
+                        "required": ["tool_name", "parameters"],
+                        "additionalProperties": False,
+                    },
+                },
+            },
+            {
+                "name": "mode",
+                "type": "String",
+                "description": "One after the other, or several at once.",
+                "default": "sequential",
+                "enum": ["sequential", "parallel"],
+            },
+            {
+                "name": "max_parallel",
+                "type": "Integer",
+                "description": "How many may be open at once, where it is parallel.",
+                "default": 8,
+                "schema": {"minimum": 1, "maximum": 50},
+            },
+            {
+                "name": "stop_on_error",
+                "type": "Boolean",
+                "description": "Make no further call once one has failed.",
+                "default": False,
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "results": {"type": "array", "items": _OF_A_BATCH},
+                "succeeded": {"type": "integer"},
+                "failed": {"type": "integer"},
+                "cancelled": {"type": "integer"},
+            },
+            "required": ["results", "succeeded", "failed", "cancelled"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT24H", "allow_side_effects": True},
+        "group": ["composition"],
+        "delivery": "idempotent",
+        "capabilities": ["batch", "parallel", "many"],
+        "metadata": {"riskLevel": "low"},
+    },
+    {
+        "name": "call_tool",
+        "type": "builtin",
+        "title": "Call a tool by its name",
+        "description": (
+            "Call a tool that find_tools has found, without its definition loaded. Every limit of"
+            " that tool holds, as if it were called directly."
+        ),
+        "category": "System",
+        "parameters": [
+            {
+                "name": "tool_name",
+                "type": "String",
+                "description": "As find_tools names it.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 128},
+            },
+            {
+                "name": "parameters",
+                "type": "Object",
+                "description": "As its own schema has them.",
+                "default": {},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "tool_name": {"type": "string"},
+                "execution_id": {"type": "string"},
+                "output": {},
+            },
+            "required": ["tool_name", "execution_id", "output"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT24H", "allow_side_effects": True},
+        "group": ["composition"],
+        "delivery": "idempotent",
+        "capabilities": ["call", "tool", "meta"],
+        "metadata": {"riskLevel": "low"},
+    },
+    {
+        "name": "run_program",
+        "type": "builtin",
+        "title": "Run a program that calls tools",
+        "description": (
+            "Run a short Python program in which your tools are functions: read_file(path='x'),"
+            " tools['a.b'](x=1), call_many([('name', {...}), ...]). Only what it prints, and the"
+            " variable result, comes back. A failed call raises ToolError(code, message). It is run"
+            " anew after each call, with the answers so far: it must do the same each time."
+        ),
+        "category": "CodeExecution",
+        "parameters": [
+            {
+                "name": "source",
+                "type": "String",
+                "description": "The text of the program.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 100_000},
+            },
+            {
+                "name": "inputs",
+                "type": "Object",
+                "description": "Values that the program finds as inputs.",
+                "default": {},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "printed": {"type": "string"},
+                "result": {"description": "What the program left in its variable result."},
+                "calls": {"type": "integer", "description": "How many calls it made."},
+            },
+            "required": ["printed", "result", "calls"],
+            "additionalProperties": False,
+        },
+        "constraints": {
+            "max_execution_time": "PT24H",
+            "allow_side_effects": True,
+            "required_isolation": "Restricted",
+        },
+        "group": ["composition"],
+        "delivery": "idempotent",
+        "capabilities": ["code", "program", "python", "compose"],
+        "metadata": {"riskLevel": "medium"},
+    },
 )
 
 GROUPS: tuple[tuple[str, str, list[str]], ...] = (
@@ -637,5 +913,7 @@ GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("network", "Tools that reach hosts outside.", ["tool.network.fetch"]),
     ("knowledge", "Tools of the knowledge graph.", ["tool.knowledge.read"]),
     ("knowledge/read", "Tools that read the graph.", ["tool.knowledge.read"]),
+    ("knowledge/write", "Tools that add to the graph.", ["tool.knowledge.write"]),
     ("messages", "Tools that send messages to people.", ["tool.message.send"]),
+    ("composition", "Tools that make calls of other tools.", []),
 )

@@ -14,6 +14,7 @@ from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
 from tools.catalog import newest
 from tools.catalog.bounds import read_bound
+from tools.catalog.chains import check_chain
 from tools.catalog.groups import (
     KEPT,
     Kept,
@@ -64,6 +65,7 @@ def register_tool(
         check_room(organization.pk)
     check_reference(organization, canonical)
     check_service(organization, canonical)
+    check_chain(organization, canonical)
     tool = _new_row(organization, canonical, revision)
     add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
     _note_groups(organization, canonical)
@@ -83,6 +85,7 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> To
     _check_identity(tool, canonical)
     check_reference(tool.organization, canonical)
     check_service(tool.organization, canonical)
+    check_chain(tool.organization, canonical)
     assert tool.version is not None
     if digest(canonical) == tool.version.digest:
         return tool
@@ -121,6 +124,7 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
         return tool
     check_reference(tool.organization, version.definition)
     check_service(tool.organization, version.definition)
+    check_chain(tool.organization, version.definition)
     before = tool.version.definition
     add_version(tool, version.definition, label=None, by=by, note=f"Restores {label}.")
     _record(Event.TOOL_RESTORE, tool, by, before, version.definition, restored=label)
@@ -276,7 +280,8 @@ def read(definition: Any, *, builtin: bool) -> Definition:
     if not builtin and canonical["type"] == ToolType.BUILTIN:
         flaw = {"field": "type", "message": "built-in tools come with the product"}
         raise InvalidDefinition("A built-in tool cannot be registered.", errors=[flaw])
-    if ToolDefinition(canonical).timeout_s > settings.EXECUTION_TIMEOUT_S:
+    tool = ToolDefinition(canonical)
+    if not tool.composite and tool.timeout_s > settings.EXECUTION_TIMEOUT_S:
         flaw = {
             "field": "constraints.max_execution_time",
             "message": f"this installation allows at most {settings.EXECUTION_TIMEOUT_S} seconds",

@@ -6,6 +6,7 @@ from tools.errors import Malformed
 
 MOST = 1_000_000
 MOST_BYTES = 1024**4
+MOST_DAYS = 36_500
 
 
 def read_bound(name: str, value: Any) -> int | None:
@@ -16,6 +17,11 @@ def read_bound(name: str, value: Any) -> int | None:
 def read_quota(name: str, value: Any) -> int:
     """Of a workspace: files, or bytes. Raises `Malformed`."""
     return _within(name, value, MOST_BYTES if name.endswith("bytes") else MOST)
+
+
+def read_days(name: str, value: Any) -> int | None:
+    """None is without an end. Raises `Malformed`."""
+    return None if value is None else _within(name, value, MOST_DAYS, ", or null")
 
 
 def _within(name: str, value: Any, most: int, otherwise: str = "") -> int:

@@ -41,13 +41,18 @@ class Validator:
     """A compiled schema. Safe to share between threads."""
 
     def __init__(self, schema: Schema | bool) -> None:
+        self._schema = schema
         self._compiled = _compile(schema)
 
-    def flaws(self, instance: Any) -> list[Flaw]:
-        """Everything wrong with the instance, at most `MAX_ERRORS` places; [] when it fits."""
+    def flaws(self, instance: Any, *, masked: bool = False) -> list[Flaw]:
+        """Everything wrong with the instance, at most `MAX_ERRORS` places; [] when it fits.
+
+        Masked, messages tell nothing of the values, which may be secrets of somewhere else.
+        """
         if self._compiled.is_valid(instance):
             return []
-        found = self._compiled.iter_errors(instance)
+        telling = _compile(self._schema, mask="the value") if masked else self._compiled
+        found = telling.iter_errors(instance)
         return [
             Flaw(_pointer(error.instance_path), error.message[:500])
             for _, error in zip(range(MAX_ERRORS), found, strict=False)
@@ -88,10 +93,10 @@ def _check_part(place: str, part: Schema) -> None:
             raise BadSchema(f"{place}/{keyword} has more than {most} entries")
 
 
-def _compile(schema: Any) -> jsonschema_rs.Validator:
+def _compile(schema: Any, mask: str | None = None) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(
-            schema, offline=True, validate_formats=True, pattern_options=_PATTERNS
+            schema, offline=True, validate_formats=True, pattern_options=_PATTERNS, mask=mask
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         where = _pointer(getattr(error, "instance_path", []))

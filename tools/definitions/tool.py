@@ -21,9 +21,13 @@ from tools.definitions import (
     names,
     schemas,
     strict_json,
+    transforms,
 )
+from tools.definitions.chains.document import Chain
 from tools.definitions.fields import Fields
 from tools.definitions.implementations import defaults
+from tools.definitions.implementations.builtin import COMPOSITES
+from tools.definitions.transforms import Transform
 from tools.definitions.vocabulary import (
     PASSING_TYPES,
     TRANSACTIONAL_TYPES,
@@ -38,6 +42,7 @@ from tools.errors import InvalidDefinition
 
 DEFAULT_GROUP = "default"
 MAX_EXECUTION_S = 3_600
+MAX_COMPOSITE_S = 7 * 86_400  # nobody is held up meanwhile, and people may be asked
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 MAX_DEFINITION = 1024 * 1024
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -58,7 +63,7 @@ WRITTEN = (
     "delivery", "argument_validation", "capabilities", "implementation", "metadata",
 )  # fmt: skip
 # Written only where it is given: definitions without one keep their digest.
-OPTIONAL = ("cost_per_cache_hit",)
+OPTIONAL = ("cost_per_cache_hit", "transform")
 _PARAMETER = ("name", "type", "description", "required", "default", "enum", "schema")
 # Asking twice, or saying the same twice, is no harm; any other tool may do things once only.
 _IDEMPOTENT = (
@@ -67,6 +72,7 @@ _IDEMPOTENT = (
     ToolType.KNOWLEDGE_QUERY,
     ToolType.STRUCTURED_QUERY,
     ToolType.GRAPH_UPDATE,
+    ToolType.CHAIN,
 )
 _JSON_TYPES = {kind: kind.lower() for kind in ParameterType}
 
@@ -87,6 +93,7 @@ def read_definition(raw: Any) -> Definition:
         "constraints": _constraints(fields),
         **_availability(fields),
         **_economy(fields),
+        **_transform(fields),
         "implementation": implementations.read(fields),
         "metadata": fields.object("metadata", {}),
     }
@@ -212,6 +219,27 @@ class ToolDefinition:
             for name, schema in properties.items()
             if isinstance(schema, dict) and "default" in schema
         }
+
+    @property
+    def entry_point(self) -> str | None:
+        """Of a built-in: the function of the product that it is."""
+        if self.type != ToolType.BUILTIN:
+            return None
+        return str(self.raw["implementation"]["entry_point"])
+
+    @property
+    def composite(self) -> bool:
+        """Whether it makes calls of its own."""
+        return self.type == ToolType.CHAIN or self.entry_point in COMPOSITES
+
+    @cached_property
+    def chain(self) -> Chain:
+        """Of a tool of the type `chain`."""
+        return Chain(self.raw["implementation"]["chain"])
+
+    @cached_property
+    def transform(self) -> Transform:
+        return Transform.of(self.raw.get("transform", {}))
 
     @cached_property
     def sensitive(self) -> frozenset[str]:
@@ -395,6 +423,18 @@ def _check_schema(fields: Fields, name: str, schema: Any) -> None:
         fields.wrong(name, str(error))
 
 
+def _longest_s(fields: Fields) -> int:
+    raw = fields.raw
+    if raw.get("type") == ToolType.CHAIN:
+        return MAX_COMPOSITE_S
+    made_of = raw.get("implementation")
+    entry_point = made_of.get("entry_point") if isinstance(made_of, dict) else None
+    composite = raw.get("type") == ToolType.BUILTIN and (
+        raw.get("name") if entry_point is None else entry_point
+    )
+    return MAX_COMPOSITE_S if composite in COMPOSITES else MAX_EXECUTION_S
+
+
 def _constraints(parent: Fields) -> Definition:
     fields = Fields(parent.object("constraints", {}), parent.flaws, "constraints.")
     fields.known(
@@ -405,7 +445,7 @@ def _constraints(parent: Fields) -> Definition:
     )  # fmt: skip
     constraints = {
         "max_execution_time": fields.duration(
-            "max_execution_time", "PT30S", longest_s=MAX_EXECUTION_S
+            "max_execution_time", "PT30S", longest_s=_longest_s(parent)
         ),
         "max_output_size": fields.integer(
             "max_output_size", 10 * 1024 * 1024, least=1, most=MAX_OUTPUT_BYTES
@@ -457,6 +497,11 @@ def _economy(fields: Fields) -> Definition:
         "delivery": fields.choice("delivery", Delivery, _usual_delivery(fields)),
         "capabilities": fields.texts("capabilities", [], flaw_of=names.flaw_in_group),
     }
+
+
+def _transform(fields: Fields) -> Definition:
+    read = transforms.read(fields)
+    return {"transform": read} if read else {}
 
 
 def _usual_delivery(fields: Fields) -> Delivery:

@@ -43,6 +43,7 @@ class ToolType(StrEnum):
     KNOWLEDGE_QUERY = "knowledge-query"
     STRUCTURED_QUERY = "structured-query"
     GRAPH_UPDATE = "graph-update"
+    CHAIN = "chain"
 
 
 # Whose definitions are older than typed parameters (ruling 13): without a schema or a word on what

@@ -13,8 +13,9 @@ from django.db import transaction
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.catalog import model_prices
+from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
-from tools.execution import cache, confirmations
+from tools.execution import cache, confirmations, shared_consent
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
 from tools.models import Execution
@@ -40,6 +41,10 @@ def confirm_rate(admission: Admission) -> None:
 
 def find_need(admission: Admission) -> None:
     admission.need = needed(admission.question, admission.call)
+    if admission.need is not None and shared_consent.given(admission, admission.need):
+        admission.need = None
+    if admission.resolved.definition.entry_point == RUN_BATCH:
+        admission.need, admission.covers = shared_consent.asked_for(admission)
 
 
 def find_price(admission: Admission) -> None:
@@ -85,7 +90,7 @@ def put_on_record(admission: Admission) -> None:
         subject=tool.name,
         digest=tool.digest,
         execution_id=execution.pk,
-        payload={"parameters": execution.parameters},
+        payload={"parameters": execution.asked},
         sensitive=tool.definition.sensitive,
         details={
             "requested_groups": execution.requested_groups,
@@ -96,7 +101,9 @@ def put_on_record(admission: Admission) -> None:
             "version": tool.version,
             "timeout_s": execution.timeout_s,
             "cost": str(execution.cost),
+            **execution.references,
             "idempotency_key_sha256": _digest(execution.idempotency_key),
+            **execution.parentage,
         },
     )
 

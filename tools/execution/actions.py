@@ -4,25 +4,23 @@ import time
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Now
 
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.definitions.callers import Caller
-from tools.definitions.results import FINAL, OPEN, Status
+from tools.definitions.results import OPEN, Status
 from tools.errors import Conflict, Mismatch, NotFound
-from tools.execution import bell, confirmations, sessions
+from tools.execution import bell, cancelling, sessions
 from tools.execution.call import Call
+from tools.execution.hints import tell
 from tools.execution.pipeline import admit
-from tools.execution.returning import CANCELLED, again, end_waiting
-from tools.execution.tasks import tell
+from tools.execution.reading import readable
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet, Resolution
+from tools.models.execution import Resolution
 from tools.policy.callers import actor_of
-from tools.policy.people import may, require
+from tools.policy.people import require
 
-NOT_BEGUN = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
-_SEEN = ("status", "fence", "cost", "error_details")
 ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
 WAITED_FOR = (Status.PENDING, Status.RUNNING)  # for a person nobody holds a connection open
 
@@ -49,35 +47,7 @@ def cancel(*, caller: Caller, execution: Execution) -> Execution:
     """
     if execution.user_id != caller.user_id:
         require(caller, "change_execution")
-    with transaction.atomic():
-        row = Execution.objects.filter(pk=execution.pk)
-        # Locked before it is looked at: it may be on its way back to the queue at this moment.
-        found = row.select_for_update(no_key=True).only(*_SEEN).get()
-        if found.status in FINAL:
-            return _cancelled_already(found)
-        if found.status in NOT_BEGUN:
-            message = f"Cancelled before it began{again(found)}."
-            end_waiting(found, status=Status.CANCELLED, code=CANCELLED, message=message)
-            confirmations.withdraw(execution.pk, by=actor_of(caller))
-        else:  # its worker is to see it; asking twice moves the first moment no further
-            row.update(cancel_requested_at=Coalesce("cancel_requested_at", Now()))
-        record(
-            Event.TOOL_CANCEL,
-            by=actor_of(caller),
-            outcome=Outcome.CHANGED,
-            subject=execution.tool_name,
-            execution_id=execution.pk,
-            details=found.error_details,
-        )
-    bell.ring(execution.pk)
-    return Execution.objects.answer(execution.pk)
-
-
-def _cancelled_already(execution: Execution) -> Execution:
-    """Raises `Conflict` where it ended in another way."""
-    if execution.status != Status.CANCELLED:
-        raise Conflict("The execution is over already.", code="execution_over")
-    return Execution.objects.answer(execution.pk)
+    return cancelling.stop(execution.pk, by=actor_of(caller))
 
 
 @transaction.atomic
@@ -113,17 +83,6 @@ def resolve(*, caller: Caller, execution: Execution, outcome: Resolution, reason
         details={"before": "unknown", "after": outcome, "reason": reason},
     )
     return Execution.objects.answer(execution.pk)
-
-
-def readable(caller: Caller) -> ExecutionQuerySet:
-    """The executions a caller may read: an agent its own, a person what is granted.
-
-    A token for some tools reads the calls of these.
-    """
-    here = Execution.objects.filter(organization_id=caller.organization_id)
-    if caller.token_tools is not None:
-        here = here.filter(tool_name__in=caller.token_tools)
-    return here if may(caller, "view_execution") else here.filter(user_id=caller.user_id)
 
 
 def one_of(caller: Caller, identifier: UUID) -> Execution:

@@ -6,17 +6,21 @@ limit: refusals are recorded by the pipeline.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from tools.definitions import strict_json
+from tools.definitions.schemas import Flaw
 from tools.definitions.vocabulary import ArgumentValidation
-from tools.errors import InvalidCall, Malformed, NotFound, Shed
-from tools.execution import sessions
+from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
+from tools.execution import references, sessions
 from tools.execution.context import Admission
 from tools.execution.running import check_delivery
 from tools.policy import accountability, authorization, licensing, pressure, ratelimits, requests
 from tools.policy.availability import AVAILABILITY
 from tools.policy.licensing import LICENSE
 from tools.policy.permissions import PERMISSION
+
+MOST_DEPTH = 4
 
 
 def resolve(admission: Admission) -> None:
@@ -25,6 +29,17 @@ def resolve(admission: Admission) -> None:
         raise NotFound(
             f"There is no tool {admission.call.tool_name[:128]!r}. GET /api/v1/tools lists yours.",
             code="tool_not_found",
+        )
+
+
+def nested(admission: Admission) -> None:
+    """Calls within calls end somewhere."""
+    parent = admission.call.parent
+    if parent is not None and parent.depth > MOST_DEPTH:
+        raise Refused(
+            f"Calls may stand at most {MOST_DEPTH} deep in each other.",
+            code="nested_too_deep",
+            gate="nesting",
         )
 
 
@@ -73,26 +88,35 @@ def limit_rate(admission: Admission) -> None:
 
 def validate_arguments(admission: Admission) -> None:
     """Held against the tool's schema in the tool's mode (ruling 13)."""
-    definition, parameters = admission.resolved.definition, admission.call.parameters
-    _check_json(parameters)
+    definition, parameters = admission.resolved.definition, admission.parameters
     mode = definition.raw["argument_validation"]
     if mode == ArgumentValidation.OFF:
         return
-    flaws = admission.resolved.input_validator.flaws(parameters)
+    refers_to = admission.refers_to
+    flaws = admission.resolved.input_validator.flaws(parameters, masked=bool(refers_to))
     if flaws and mode == ArgumentValidation.ENFORCE:
         places = ", ".join(sorted({flaw.place for flaw in flaws}))
         raise InvalidCall(
             f"The parameters do not fit the tool {definition.name}; see details.errors ({places}).",
             gate="validate_arguments",
-            errors=[flaw.as_dict() for flaw in flaws],
+            errors=[_error(flaw, refers_to) for flaw in flaws],
         )
     admission.warnings += [f"{flaw.place}: {flaw.message}" for flaw in flaws]
 
 
-def _check_json(parameters: object) -> None:
+def _error(flaw: Flaw, refers_to: list[dict[str, Any]]) -> dict[str, Any]:
+    """With the reference whose value does not fit, where it is one's."""
+    source = references.source_of(flaw.place, refers_to)
+    if source is None:
+        return flaw.as_dict()
+    pointed = {"$result": source["execution_id"], "path": source["path"]}
+    return flaw.as_dict() | {"reference": pointed}
+
+
+def check_json(admission: Admission) -> None:
     """Parameters that came by another way than our JSON parser meet the same bounds."""
     try:
-        strict_json.check(parameters)
+        strict_json.check(admission.call.parameters)
     except strict_json.BadJson as error:
         raise Malformed(f"The parameters cannot be used: {error}.") from None
 
@@ -100,6 +124,7 @@ def _check_json(parameters: object) -> None:
 Step = Callable[[Admission], None]
 ADMISSION: tuple[Step, ...] = (
     resolve,
+    nested,
     accountable,
     shed_load,
     enter_session,
@@ -107,5 +132,7 @@ ADMISSION: tuple[Step, ...] = (
     permitted,
     licensed,
     limit_rate,
+    check_json,
+    references.resolve_references,
     validate_arguments,
 )

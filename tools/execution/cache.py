@@ -28,7 +28,8 @@ from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import ToolType
 from tools.execution import events, sessions
 from tools.execution.context import Admission, Hit, Performance, Result
-from tools.models import CacheEntry, Execution, Organization
+from tools.execution.outputs import Parcel
+from tools.models import CacheEntry, Execution, Organization, StoredOutput
 from tools.policy import budgets
 from tools.policy.callers import actor_of
 
@@ -42,7 +43,7 @@ def find(admission: Admission) -> Hit | None:
     if admission.resolved.definition.cache_ttl_s is None:
         return None
     admission.cache_key = key_of(
-        admission.resolved, admission.snapshot, admission.call.parameters, admission.caller
+        admission.resolved, admission.snapshot, admission.parameters, admission.caller
     )
     return _good(admission.cache_key)
 
@@ -77,6 +78,8 @@ def ending(admission: Admission, hit: Hit) -> dict[str, Any]:
         "output": hit.output,
         "observation": hit.observation,
         "output_bytes": hit.output_bytes,
+        "output_digest": hit.output_digest,
+        "output_type": hit.output_type,
         "cached": True,
         "cached_from": hit.execution_id,
         "state_after": admission.resolved.definition.raw["state"] or admission.asked.state,
@@ -100,14 +103,20 @@ def serve(admission: Admission, hit: Hit) -> None:
         subject=execution.tool_name,
         digest=admission.resolved.digest,
         execution_id=execution.pk,
-        payload={"parameters": execution.parameters, "output": hit.output},
+        payload={
+            "parameters": execution.asked,
+            **({} if hit.output_digest else {"output": hit.output}),
+        },
         sensitive=admission.resolved.definition.sensitive,
         details={
             "granted_groups": sorted(admission.caller.granted_groups),
             "requested_groups": execution.requested_groups,
             "state": execution.state,
             "cached_from": str(hit.execution_id),
+            **execution.references,
             "cost": str(admission.cost),
+            **execution.parentage,
+            **({"output_digest": hit.output_digest} if hit.output_digest else {}),
         },
     )
     metrics.cache_lookups.labels(execution.tool_name, "hit").inc()
@@ -134,6 +143,8 @@ def at_claim(performance: Performance) -> None:
         output=hit.output,
         cost=tool.definition.cost_per_hit,
         cached_from=hit.execution_id,
+        parcel=_parcel(hit),
+        observation=hit.observation,
     )
     metrics.cache_lookups.labels(tool.name, "shared").inc()
 
@@ -206,8 +217,21 @@ def _good(key: str) -> Hit | None:
         "execution__output",
         "execution__observation",
         "execution__output_bytes",
+        "execution__output_digest",
+        "execution__output_type",
+        "execution__output_expired_at",
+        "execution__organization_id",
     ).first()  # fmt: skip
-    if entry is None:
+    if entry is None or entry.execution.output_expired_at is not None:
         return None
     found = entry.execution
-    return Hit(found.pk, found.output, found.observation, found.output_bytes)
+    digest, kind = found.output_digest, found.output_type
+    if digest and not StoredOutput.objects.touch(found.organization_id, digest):
+        return None
+    return Hit(found.pk, found.output, found.observation, found.output_bytes, digest, kind)
+
+
+def _parcel(hit: Hit) -> Parcel | None:
+    if not hit.output_digest:
+        return None
+    return Parcel(None, hit.output_bytes, hit.output_digest, hit.output_type)

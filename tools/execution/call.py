@@ -9,6 +9,15 @@ from audit.canonical import commitment
 from tools.models.ids import new_id
 
 
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The composite call that makes a call, and its own name for it. No door says so."""
+
+    id: UUID
+    place: str
+    depth: int
+
+
 @dataclass(frozen=True)
 class Call:
     """`group` absent (None) is not the same as `[]` (ruling 2)."""
@@ -22,11 +31,15 @@ class Call:
     require_confirmation: bool = False
     idempotency_key: str | None = None
     id: UUID = field(default_factory=new_id)
+    parent: Parent | None = None
+    at_its_door: bool = False  # a batch that was sent to the address for batches
+    plain: bool = False  # what looks like a reference is data: somebody else may have written it
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the caller tightened, as a confirmation binds it."""
-        return {"timeout_s": self.timeout_s, "require_confirmation": self.require_confirmation}
+        """What the caller tightened, as a confirmation binds it; and by which door it came."""
+        options = {"timeout_s": self.timeout_s, "require_confirmation": self.require_confirmation}
+        return options | ({"at_its_door": True} if self.at_its_door else {})
 
     @cached_property
     def fingerprint(self) -> str:

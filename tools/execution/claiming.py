@@ -108,7 +108,7 @@ def freed_by(execution: Execution) -> list[UUID]:
 def drop_expired() -> int:
     """End what has waited too long to begin; how many. Safe to repeat, also at the same time."""
     late = Execution.objects.waiting_longer_than(timedelta(seconds=settings.EXECUTION_QUEUE_S))
-    rows = late.order_by("queued_at").values_list("pk", flat=True)
+    rows = late.unparked().order_by("queued_at").values_list("pk", flat=True)
     dropped = 0
     for execution_id in list(rows):
         with passed_by("an expired execution was not ended"):

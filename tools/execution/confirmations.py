@@ -20,7 +20,7 @@ from audit.events import Event, Outcome
 from tools import metrics
 from tools.definitions.results import EventType, Status
 from tools.errors import Refused, TooManyHeld
-from tools.execution import events
+from tools.execution import events, shared_consent
 from tools.execution.context import Admission, Performance, Result
 from tools.models import Confirmation, ConfirmationStatus, Execution
 from tools.policy import budgets
@@ -45,7 +45,14 @@ def hold(admission: Admission, need: Need) -> None:
         reasons=list(need.reasons),
         approvals_needed=need.approvals,
         expires_at=expires_at,
-        bound_hash=bound_hash(execution, tool, expires_at=expires_at, approvals=need.approvals),
+        covers=admission.covers,
+        bound_hash=bound_hash(
+            execution,
+            tool,
+            expires_at=expires_at,
+            approvals=need.approvals,
+            covers=admission.covers,
+        ),
     )
     people = "a person agrees" if need.approvals == 1 else "two people agree"
     events.append(execution.pk, EventType.WARNING, f"The call waits until {people}.")
@@ -56,7 +63,7 @@ def hold(admission: Admission, need: Need) -> None:
         subject=execution.tool_name,
         digest=tool.digest,
         execution_id=execution.pk,
-        payload={"parameters": execution.parameters},
+        payload={"parameters": execution.asked},
         sensitive=tool.definition.sensitive,
         details={
             "confirmation": _evidence(confirmation),
@@ -64,6 +71,8 @@ def hold(admission: Admission, need: Need) -> None:
             "requested_groups": execution.requested_groups,
             "state": execution.state,
             "expires_at": expires_at.isoformat(),
+            **execution.parentage,
+            **execution.references,
         },
     )
 
@@ -71,6 +80,9 @@ def hold(admission: Admission, need: Need) -> None:
 def spend(performance: Performance) -> None:
     """Nothing runs on a consent that is missing, short, used up, or was given to something else."""
     execution = performance.execution
+    if execution.parked_below is not None:  # it was spent when this one began
+        _check_unchanged(performance)
+        return
     confirmation = _of(execution.pk) if execution.held else None
     if performance.result is None:
         try:
@@ -94,6 +106,7 @@ def matches(confirmation: Confirmation, performance: Performance) -> bool:
         performance.tool,
         expires_at=confirmation.expires_at,
         approvals=confirmation.approvals_needed,
+        covers=confirmation.covers,
     )
     return compare_digest(found, confirmation.bound_hash)
 
@@ -205,7 +218,7 @@ def _check_room(execution: Execution) -> None:
 def _check(performance: Performance, confirmation: Confirmation | None) -> None:
     need = needed_now(performance)
     if confirmation is None:
-        if need is not None:
+        if need is not None and not _spend_shared(performance, need):
             raise _refused("missing", "It needs a person's consent by now. Call it again.")
         return
     if confirmation.spent_at is not None:
@@ -222,6 +235,32 @@ def _check(performance: Performance, confirmation: Confirmation | None) -> None:
         raise _refused("missing", "More people must agree to this call. Call it again.")
     if not _mark_spent(confirmation):
         raise _refused("spent", "A person's consent is good for one start, and it was used.")
+
+
+def _check_unchanged(performance: Performance) -> None:
+    """A composite call goes on as what a person agreed to, or not at all."""
+    confirmation = _of(performance.execution.pk) if performance.execution.held else None
+    if confirmation is None or performance.result is not None or matches(confirmation, performance):
+        return
+    refusal = _refused("changed", "What is stored is not what a person agreed to.")
+    performance.result = Result(
+        Status.PERMISSION_DENIED, error_code=refusal.code, error_message=refusal.message
+    )
+
+
+def _spend_shared(performance: Performance, need: Need) -> bool:
+    """Whether people agreed to the batch with this call in it: its place keeps it single."""
+    execution = performance.execution
+    shared = shared_consent.of_call(
+        parent_id=execution.parent_id,
+        place=execution.place,
+        tool=performance.tool,
+        parameters=execution.parameters,
+    )
+    if shared is None or agreed(shared) < max(shared.approvals_needed, need.approvals):
+        return False
+    _record_spending(performance, shared)
+    return True
 
 
 def _mark_spent(confirmation: Confirmation) -> bool:

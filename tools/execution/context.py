@@ -15,6 +15,7 @@ from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Shed
 from tools.execution.call import Call
+from tools.execution.outputs import Parcel
 from tools.models import Execution, Session
 from tools.policy import isolation, pins
 from tools.policy.callers import actor_of
@@ -31,6 +32,8 @@ class Hit:
     output: Any
     observation: str
     output_bytes: int | None
+    output_digest: str = ""
+    output_type: str = ""
 
 
 @dataclass
@@ -40,12 +43,15 @@ class Admission:
     caller: Caller
     call: Call
     asked: Asked = field(init=False)
+    parameters: dict[str, Any] = field(init=False)  # of the call, with its references resolved
+    refers_to: list[dict[str, Any]] = field(default_factory=list)
     snapshot: Snapshot = field(init=False)
     tool: CatalogTool | None = None
     warnings: list[str] = field(default_factory=list)
     session: Session | None = None
     rate: Rate | None = None
     need: Need | None = None
+    covers: dict[str, Any] = field(default_factory=dict)  # of a batch: what its consent is good for
     hit: Hit | None = None
     cache_key: str = ""
     cost: Decimal = Decimal(0)
@@ -56,6 +62,7 @@ class Admission:
 
     def __post_init__(self) -> None:
         self.asked = Asked.of(self.call.group, self.call.state)
+        self.parameters = self.call.parameters
         self.snapshot = pins.snapshot_for(self.caller, self.call.session)
 
     @property
@@ -81,7 +88,8 @@ class Admission:
 
     @property
     def question(self) -> Question:
-        return Question(self.caller, self.resolved, self.asked, self.snapshot)
+        at_its_door = self.call.at_its_door
+        return Question(self.caller, self.resolved, self.asked, self.snapshot, at_its_door)
 
     @property
     def timeout_s(self) -> float:
@@ -104,6 +112,8 @@ class Result:
     network: list[dict[str, Any]] = field(default_factory=list)
     cost: Decimal | None = None  # what is spent, where that is not what was reserved
     cached_from: UUID | None = None
+    parcel: Parcel | None = None  # where the output lies already, and what is shown of it
+    observation: str | None = None
 
 
 @dataclass

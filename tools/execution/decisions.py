@@ -288,6 +288,7 @@ def _record(event: Event, caller: Caller, confirmation: Confirmation, word: Word
         "reason": word.reason,
         "waited_ms": waited // timedelta(milliseconds=1),
         "displayed_s": word.displayed_s,
+        **execution.references,
         "issued_its_token": issued_its_token(caller, execution),
     }
     record(
@@ -297,7 +298,7 @@ def _record(event: Event, caller: Caller, confirmation: Confirmation, word: Word
         subject=execution.tool_name,
         digest=execution.tool_version.digest,
         execution_id=execution.pk,
-        payload={"parameters": execution.parameters},
+        payload={"parameters": execution.asked},
         sensitive=ToolDefinition(execution.tool_version.definition).sensitive,
         details=details,
     )

@@ -6,7 +6,7 @@ from typing import Any
 from sandbox.egress.denials import Code
 from sandbox.egress.policy import Attempt
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome, SandboxResult
+from sandbox.spec import Outcome, ResourceUsage, SandboxResult
 from tools import metrics
 from tools.definitions.results import Status
 from tools.execution.context import Result
@@ -42,14 +42,21 @@ def result_of(outcome: SandboxResult) -> Result:
         network=network(outcome),
         cost=outcome.cost if isinstance(outcome, UpstreamResult) else None,
         metrics={
-            "peak_memory_bytes": usage.peak_memory_bytes,
-            "cpu_time_ms": round(usage.cpu_time_ms, 3),
-            "filesystem_operations": usage.filesystem_operations,
-            "network_requests": usage.network_requests,
-            "sandbox_start_ms": round(usage.sandbox_start_ms, 3),
+            **spent(usage),
             **(outcome.counts if isinstance(outcome, UpstreamResult) else {}),
         },
     )
+
+
+def spent(usage: ResourceUsage) -> dict[str, Any]:
+    """As an execution's metrics have it."""
+    return {
+        "peak_memory_bytes": usage.peak_memory_bytes,
+        "cpu_time_ms": round(usage.cpu_time_ms, 3),
+        "filesystem_operations": usage.filesystem_operations,
+        "network_requests": usage.network_requests,
+        "sandbox_start_ms": round(usage.sandbox_start_ms, 3),
+    }
 
 
 def network(outcome: SandboxResult) -> list[dict[str, Any]]:

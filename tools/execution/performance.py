@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.utils import timezone
 
 from audit.actions import record
 from audit.events import Event
@@ -25,11 +26,23 @@ from tools.catalog.verified import ALTERED, INVALID
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed, Refused
-from tools.execution import bell, cache, confirmations, events, sessions
+from tools.execution import (
+    bell,
+    cache,
+    cancelling,
+    composites,
+    composition,
+    confirmations,
+    events,
+    outputs,
+    references,
+    sessions,
+)
 from tools.execution.context import Performance, Result
+from tools.execution.outputs import Parcel
 from tools.execution.returning import EFFECT, record_late
-from tools.execution.running import check_delivery, run, run_here, validate_output
-from tools.execution.transforms import observation_of, size_of
+from tools.execution.running import check_delivery, run, run_here, settle_output
+from tools.execution.transforms import observation_of
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE, Ending
 from tools.policy import accountability, authorization, budgets, pins
@@ -45,10 +58,12 @@ def ask_again(performance: Performance) -> None:
     try:
         accountability.check(caller.organization)
         authorization.check_standing(caller)
+        cancelling.check_parent(execution)
         tool = _same_version(performance)
         asked = Asked.of(execution.requested_groups, execution.state)
         authorization.check_groups(caller, asked, snapshot)
-        authorization.authorize(Question(caller, tool, asked, snapshot))
+        at_its_door = execution.options.get("at_its_door") is True
+        authorization.authorize(Question(caller, tool, asked, snapshot, at_its_door))
         check_delivery(tool.definition)
     except (Refused, Malformed) as refusal:
         performance.result = Result(
@@ -58,8 +73,11 @@ def ask_again(performance: Performance) -> None:
 
 def _same_version(performance: Performance) -> CatalogTool:
     """What runs is the version that was admitted; one that was replaced meanwhile does not run."""
-    tool = performance.snapshot.tool(performance.execution.tool_name)
-    if tool is None or tool.version_id != performance.execution.tool_version_id:
+    execution = performance.execution
+    tool = performance.snapshot.tool(execution.tool_name)
+    if tool is not None and execution.parked_below is not None and tool.id == performance.tool.id:
+        return tool  # what has begun goes on as it was, as long as the tool may be called
+    if tool is None or tool.version_id != execution.tool_version_id:
         raise Refused(
             "The tool was changed or removed before the call began. Call it again.",
             code="tool_changed",
@@ -98,7 +116,7 @@ def record_start(performance: Performance) -> None:
     Its payload is small, and shows before the run that the result's will find room.
     """
     execution = performance.execution
-    if performance.result is not None:
+    if performance.result is not None or execution.parked_below is not None:
         return
     events.append(execution.pk, EventType.STARTED)
     record(
@@ -120,8 +138,15 @@ def record_start(performance: Performance) -> None:
             "attempt": execution.attempt,
             "fence": execution.fence,
             "worker": performance.worker,
+            **execution.parentage,
         },
     )
+
+
+def compose(performance: Performance) -> None:
+    """One turn of a composite call; `finish` writes its end, if it has come."""
+    if performance.definition.composite:
+        composition.take_turn(performance, composites.kind_of(performance.definition))
 
 
 def finish(performance: Performance) -> None:
@@ -148,13 +173,14 @@ def _write_down(performance: Performance, result: Result) -> None:
 def _ended(performance: Performance, result: Result) -> bool:
     """False when the fence was lost, or the success of a cancelled call came too late."""
     execution, success = performance.execution, result.status == Status.SUCCESS
-    size = size_of(result.output) if success else None
-    ending = _ending(performance, result, size)
+    parcel = (result.parcel or outputs.packed(result.output)) if success else outputs.NOTHING
+    ending = _ending(performance, result, parcel)
     if not Execution.objects.finish(execution.pk, execution.fence, ending):
         return False
+    outputs.put_away(execution.organization_id, parcel)
     for step in SETTLEMENT:
         step(performance, result)
-    _record_end(performance, result, size)
+    _record_end(performance, result, parcel)
     return True
 
 
@@ -198,17 +224,18 @@ def _spent(performance: Performance, result: Result) -> Decimal:
     return performance.execution.cost if result.cost is None else result.cost
 
 
-def _ending(performance: Performance, result: Result, size: int | None) -> Ending:
-    shown = result.status == Status.SUCCESS
+def _ending(performance: Performance, result: Result, parcel: Parcel) -> Ending:
     return Ending(
         status=result.status,
-        output=result.output if shown else None,
-        observation=observation_of(result.output) if shown else "",
+        output=parcel.output,
+        output_digest=parcel.digest,
+        output_type=parcel.type,
+        observation=_observation(performance, result),
         error_code=result.error_code,
         error_message=result.error_message,
         error_details=result.error_details,
-        duration_ms=round((time.perf_counter() - performance.began) * 1000, 3),
-        output_bytes=size,
+        duration_ms=_duration_ms(performance),
+        output_bytes=parcel.size,
         sandbox_id=result.sandbox_id,
         metrics=result.metrics | {"queue_ms": _queue_ms(performance.execution)},
         cost=Decimal(0) if _refused(performance, result) else _spent(performance, result),
@@ -217,15 +244,31 @@ def _ending(performance: Performance, result: Result, size: int | None) -> Endin
     )
 
 
+def _duration_ms(performance: Performance) -> float:
+    """Of a composite call since its first turn, with all that it waited for."""
+    started = performance.execution.started_at
+    if performance.execution.composite and started is not None:
+        return round((timezone.now() - started).total_seconds() * 1000, 3)
+    return round((time.perf_counter() - performance.began) * 1000, 3)
+
+
+def _observation(performance: Performance, result: Result) -> str:
+    if result.status != Status.SUCCESS:
+        return ""
+    if result.observation is not None:  # of an answer that was given before
+        return result.observation
+    return observation_of(result.output, performance.definition, performance.execution.pk)
+
+
 def _state_after(performance: Performance, result: Result) -> str:
     """Only success moves the state (Tool groups specification, 4.2)."""
-    state = performance.execution.state
+    state = sessions.state_before(performance.execution)
     if result.status != Status.SUCCESS:
         return state
     return performance.definition.raw["state"] or state
 
 
-def _record_end(performance: Performance, result: Result, size: int | None) -> None:
+def _record_end(performance: Performance, result: Result, parcel: Parcel) -> None:
     execution = performance.execution
     refused = result.status == Status.PERMISSION_DENIED
     success = result.status == Status.SUCCESS
@@ -237,12 +280,13 @@ def _record_end(performance: Performance, result: Result, size: int | None) -> N
         digest=performance.tool.digest,
         reason=result.error_code,
         execution_id=execution.pk,
-        payload={"output": result.output} if success else None,
+        payload={"output": result.output} if success and not result.parcel else None,
         sensitive=performance.definition.sensitive,
         details={
             "status": result.status,
             **({"cached_from": str(result.cached_from)} if result.cached_from else {}),
-            "output_bytes": size,
+            "output_bytes": parcel.size,
+            **({"output_digest": parcel.digest} if parcel.digest else {}),
             "cost": str(_spent(performance, result)),
             "session": str(execution.session_id) if execution.session_id else None,
             "state_before": execution.state,
@@ -273,8 +317,10 @@ def _group_labels(performance: Performance) -> set[str]:
 
 
 def _queue_ms(execution: Execution) -> float:
-    started = execution.started_at or execution.queued_at
-    return round((started - execution.queued_at).total_seconds() * 1000, 3)
+    # What comes on in turns is queued anew after each; it waited for a worker before the first.
+    queued = execution.created_at if execution.composite else execution.queued_at
+    started = execution.started_at or queued
+    return round((started - queued).total_seconds() * 1000, 3)
 
 
 def _admitted(execution: Execution, snapshot: Snapshot) -> CatalogTool:
@@ -325,12 +371,13 @@ Step = Callable[[Performance], None]
 CLAIM: tuple[Step, ...] = (
     ask_again,
     sessions.ask_again,
+    references.ask_again,
     check_signature,
     confirmations.spend,
     cache.at_claim,
     record_start,
 )
-RUN: tuple[Step, ...] = (run, validate_output, finish)
+RUN: tuple[Step, ...] = (compose, run, settle_output, finish)
 PERFORMANCE: tuple[Step, ...] = CLAIM + RUN
 Settling = Callable[[Performance, Result], None]
 # In the transaction that writes the result, for the holder of the fence alone.

@@ -8,69 +8,34 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
-from django.utils import timezone
 
-from audit.actions import record
-from audit.events import Event, Outcome
+from audit.events import Event
 from audit.models import AuditRecord
 from config import ladder
 from config.database import GONE, replace_dead_connections
 from config.logs import about_execution
-from tools import metrics
-from tools.definitions.callers import Caller
-from tools.definitions.results import FINAL, EventType, Status
+from tools.definitions.results import FINAL, Status
 from tools.definitions.vocabulary import Delivery
-from tools.errors import InvalidCall, NotFound, Refused, Shed
-from tools.execution import bell, cache, events, stumbling
-from tools.execution.acceptance import ACCEPTANCE, accept
+from tools.execution import bell, cache, composition, stumbling
+from tools.execution.acceptance import ACCEPTANCE
 from tools.execution.admission import ADMISSION
-from tools.execution.call import Call
 from tools.execution.claiming import Turn, freed_by, turns
-from tools.execution.context import Admission, Performance, Result
+from tools.execution.context import Performance, Result
+from tools.execution.entrance import admit, transitions_of
 from tools.execution.performance import CLAIM, RUN, claim, finish
 from tools.execution.returning import LEASE_LOST, effect_of, give_back
-from tools.execution.rows import write_row
 from tools.models import Execution
-from tools.policy import fallbacks, pressure, requests
-from tools.policy.callers import actor_of
+from tools.policy import requests
 from tools.policy.decision import Asked
-from tools.policy.licensing import tier_now
 
 log = logging.getLogger(__name__)
+_MOST_TURNS = 8
 _AGAIN_S = 0.3  # between two tries to write a result
 __all__ = ["ACCEPTANCE", "ADMISSION", "CLAIM", "RUN", "admit", "perform", "perform_next"]
-
-
-def admit(caller: Caller, call: Call) -> Execution:
-    """Ask every gate; the row of the accepted call. Raises `Refused` once the refusal is on record.
-
-    Raises `NotFound` for a tool that is not there, and `Malformed` for what cannot be a call.
-    """
-    admission = Admission(caller, call)
-    try:
-        for step in ADMISSION:
-            step(admission)
-        execution = accept(admission)
-    except NotFound as absence:
-        _record_absence(admission, absence)
-        raise
-    except Shed as refusal:
-        pressure.HERE.turn_away(caller, admission.resolved.name, refusal)
-        raise
-    except Refused as refusal:
-        refusal.details |= fallbacks.offered(admission.question, refusal.code)
-        _record_refusal(admission, refusal)
-        _tell(admission)
-        raise
-    finally:
-        pressure.HERE.leave(admission.arrival, written=admission.execution is not None)
-    if execution.over:
-        _tell(admission, execution)
-    return execution
 
 
 def perform(execution_id: UUID) -> list[UUID]:
@@ -78,8 +43,7 @@ def perform(execution_id: UUID) -> list[UUID]:
 
     The executions that waited for its answer, or for its room, and can go on now.
     """
-    performance = _attempt(Turn(execution_id))
-    return _freed(performance) if performance else []
+    return _gone_on(_attempt(Turn(execution_id)))
 
 
 def perform_next(hinted: UUID) -> list[UUID]:
@@ -88,8 +52,7 @@ def perform_next(hinted: UUID) -> list[UUID]:
     Who can go on now, as with `perform`.
     """
     attempts = (_attempt(turn) for turn in turns(hinted))
-    performance = next(filter(None, attempts), None)
-    return _freed(performance) if performance else []
+    return _gone_on(next(filter(None, attempts), None))
 
 
 def _attempt(turn: Turn) -> Performance | None:
@@ -100,6 +63,22 @@ def _attempt(turn: Turn) -> Performance | None:
             _tell_end(performance)
             bell.ring(turn.execution_id)
         return performance
+
+
+def _gone_on(performance: Performance | None) -> list[UUID]:
+    """What can go on after it. Turns of composite calls are short: some are taken here at once,
+    for all others there are workers."""
+    if performance is None:
+        return []
+    freed, composites = _freed(performance), deque(composition.may_go_on(performance))
+    for _ in range(_MOST_TURNS):
+        if not composites:
+            break
+        turn = _attempt(Turn(composites.popleft()))
+        if turn is not None:
+            freed += _freed(turn)
+            composites += composition.may_go_on(turn)
+    return [*freed, *composites]
 
 
 def _freed(performance: Performance) -> list[UUID]:
@@ -122,18 +101,6 @@ def _claim(turn: Turn) -> Performance | None:
     return performance
 
 
-def _tell(admission: Admission, execution: Execution | None = None) -> None:
-    """The line of a call that was over as soon as it was asked for."""
-    duration_ms = (time.perf_counter() - admission.began) * 1000
-    requests.tell(
-        admission.caller,
-        admission.asked,
-        admission.snapshot,
-        duration_ms=duration_ms,
-        transitions=_transitions(execution) if execution else (),
-    )
-
-
 def _tell_end(performance: Performance) -> None:
     execution, result = performance.execution, performance.result
     asked = Asked.of(execution.requested_groups, execution.state)
@@ -144,21 +111,8 @@ def _tell_end(performance: Performance) -> None:
         asked,
         performance.snapshot,
         duration_ms=(time.perf_counter() - performance.began) * 1000,
-        transitions=_transitions(execution),
+        transitions=transitions_of(execution),
     )
-
-
-def _transitions(execution: Execution) -> list[dict[str, str]]:
-    if execution.state_after in ("", execution.state):
-        return []
-    return [
-        {
-            "tool": execution.tool_name,
-            "from": execution.state,
-            "to": execution.state_after,
-            "timestamp": timezone.now().isoformat(),
-        }
-    ]
 
 
 def worker_name() -> str:
@@ -232,68 +186,3 @@ def _ended_already(performance: Performance) -> bool:
     )
     ended = AuditRecord.objects.filter(execution_id=execution.pk, code=Event.TOOL_END)
     return ours.filter(status__in=FINAL).exists() and ended.exists()
-
-
-@transaction.atomic
-def _record_refusal(admission: Admission, refusal: Refused) -> None:
-    """The refused call as a row and as evidence, in a transaction of their own."""
-    invalid = isinstance(refusal, InvalidCall)
-    execution = write_row(
-        admission,
-        Status(refusal.status),
-        completed_at=timezone.now(),
-        error_code=refusal.code,
-        error_message=refusal.message,
-        error_details=refusal.details,
-    )
-    events.append(execution.pk, EventType.FAILED, refusal.message)
-    record(
-        Event.TOOL_INVALID if invalid else Event.TOOL_DENY,
-        by=actor_of(admission.caller),
-        outcome=Outcome.DENIED,
-        subject=admission.resolved.name,
-        digest=admission.resolved.digest,
-        reason=refusal.code,
-        execution_id=execution.pk,
-        payload={"parameters": admission.call.parameters},
-        sensitive=admission.resolved.definition.sensitive,
-        details={
-            "gate": refusal.details.get("gate"),
-            "requested_groups": admission.requested_groups,
-            "session": admission.call.session,
-            "granted_groups": sorted(admission.caller.granted_groups),
-            "state": admission.asked.state,
-            "license_tier": tier_now(admission.snapshot).name,
-        },
-    )
-    # After the evidence, as in `accept`: both may wait for who writes the first of their kind.
-    requests.note(
-        admission.caller,
-        admission.asked,
-        admission.snapshot,
-        kind="execute",
-        session_id=execution.session_id,
-        execution_id=execution.pk,
-    )
-    metrics.denials.labels(refusal.code).inc()
-    if refusal.code == "tool_not_in_state":
-        metrics.invalid_transitions.labels(admission.resolved.name).inc()
-    refusal.details |= {"status": refusal.status, "execution_id": str(execution.pk)}
-
-
-@transaction.atomic
-def _record_absence(admission: Admission, absence: NotFound) -> None:
-    record(
-        Event.TOOL_DENY,
-        by=actor_of(admission.caller),
-        outcome=Outcome.DENIED,
-        subject=admission.call.tool_name,
-        reason=absence.code,
-        payload={"parameters": admission.call.parameters},
-        details={
-            "requested_groups": admission.call.group,
-            "granted_groups": sorted(admission.caller.granted_groups),
-            "state": admission.call.state,
-        },
-    )
-    metrics.denials.labels(absence.code).inc()

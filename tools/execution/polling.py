@@ -19,7 +19,7 @@ from django.db import connection
 from config import ladder
 from config.database import GONE, replace_dead_connections
 from tools import metrics
-from tools.execution import bell, capacity, claiming, expiry, reaper, tasks
+from tools.execution import bell, capacity, claiming, expiry, hints, reaper
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
@@ -78,7 +78,7 @@ class Poller:
         told = bell.answers()
         if reaper.silent_s() > ladder.BEAT_SILENT_S:
             due = reaper.reap()
-            tasks.tell(due if told else [])
+            hints.tell(due if told else [])
             expiry.watch()
         self._resting.forget()
         for execution_id in _waiting(settings.WORKER_THREADS + len(self._resting), told=told):

@@ -20,7 +20,7 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
-from tools.execution import bell, cache, claiming, events
+from tools.execution import bell, cache, cancelling, claiming, events
 from tools.execution.returning import (
     CANCELLED,
     EFFECT,
@@ -65,6 +65,8 @@ def reap() -> list[UUID]:
         with claiming.passed_by("an abandoned execution was not settled"):
             _settle_one(execution_id)
     claiming.drop_expired()
+    with claiming.passed_by("calls of an ended one were not stopped"):
+        cancelling.stop_orphans()
     return Execution.objects.hint_again(BATCH)
 
 

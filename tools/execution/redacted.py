@@ -21,6 +21,7 @@ def redacted(execution: Execution) -> dict[str, Any]:
     redactor = _redactor(execution)
     sensitive = ToolDefinition(execution.tool_version.definition).sensitive
     values = {name: getattr(execution, name) for name in FIELDS}
+    values["parameters"] = execution.asked  # what stands for another's output may be secret there
     said = {name: redactor.clean(value, sensitive) for name, value in values.items()}
     if execution.observation.startswith(("{", "[")):
         said["observation"] = _as_values(execution.observation, redactor, sensitive)

@@ -121,9 +121,14 @@ def release(
     """
     attempt = execution.attempt if counts else max(0, execution.attempt - 1)
     waits: dict[str, Any] = {"status": Status.PENDING, "queued_at": Now(), "worker": ""}
-    waits |= {"started_at": None, "error_details": effect}
+    waits |= {"error_details": effect, "parked_below": None, "wake_at": None}
     waits |= {"lease_until": None, "hints": 0, "hinted_at": None, "attempt": attempt}
-    if row.filter(cancel_requested_at__isnull=True).update(**waits):
+    if not execution.composite:  # whose time runs since its first turn, whatever becomes of one
+        waits |= {"started_at": None}
+        row_that_may = row.filter(cancel_requested_at__isnull=True)
+    else:  # its next turn sees to what it has begun
+        row_that_may = row
+    if row_that_may.update(**waits):
         # The consent was to this very call, which is to begin once more.
         Confirmation.objects.filter(execution=execution.pk).update(spent_at=None)
         cache.give_up(execution.pk)

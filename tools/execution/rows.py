@@ -12,7 +12,9 @@ from tools.models import Execution
 def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
     call, caller, tool = admission.call, admission.caller, admission.resolved
     # A refusal is not kept under its key: what was wrong may be put right and asked again.
-    key = None if status in REFUSED else call.idempotency_key
+    refused = status in REFUSED
+    resolved = bool(admission.refers_to) and not refused
+    key = None if refused else call.idempotency_key
     execution = Execution(
         pk=call.id,
         organization_id=caller.organization_id,
@@ -20,9 +22,16 @@ def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
         agent_id=caller.agent_id,
         token_id=caller.token_id,
         session_id=admission.session.pk if admission.session else None,
+        parent_id=call.parent.id if call.parent else None,
+        place=call.parent.place if call.parent else "",
+        depth=call.parent.depth if call.parent else 0,
+        composite=tool.definition.composite,
         tool_name=tool.name,
         tool_version_id=tool.version_id,
-        parameters=call.parameters,
+        # What was refused is kept as it was sent: nothing that it pointed at was used.
+        parameters=call.parameters if refused else admission.parameters,
+        parameters_asked=call.parameters if resolved else None,
+        refers_to=admission.refers_to if resolved else [],
         requested_groups=admission.requested_groups,
         state=admission.asked.state,
         timeout_s=admission.timeout_s,
@@ -32,7 +41,7 @@ def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
         idempotency_key=key,
         fingerprint=call.fingerprint if key else "",
         rated_by=admission.rated_by,
-        cost=Decimal(0) if status in REFUSED else admission.cost,
+        cost=Decimal(0) if refused else admission.cost,
         cache_key=admission.cache_key,
         warnings=admission.warnings,
         status=status,

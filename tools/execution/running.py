@@ -21,6 +21,7 @@ from sandbox.spec import Outcome, SandboxResult
 from tools.definitions import strict_json
 from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
+from tools.definitions.transforms import CannotSelect, Transform
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Refused
 from tools.execution import leases, outcomes, progress, returning
@@ -51,6 +52,8 @@ def check_delivery(definition: ToolDefinition) -> None:
 def run(performance: Performance) -> None:
     """Hand the run to its runner. No transaction and no database connection is held meanwhile."""
     execution, runner = performance.execution, RUNNERS[performance.definition.type]
+    if performance.definition.composite:
+        return  # it has had its turn
     if performance.definition.raw["delivery"] == Delivery.TRANSACTIONAL:
         return  # `finish` runs it, so that its effect and its end are one
     connection.close()
@@ -129,16 +132,37 @@ def _stopped(performance: Performance, outcome: SandboxResult) -> Result | None:
     return result
 
 
-def validate_output(performance: Performance) -> None:
-    """Invalid output is never returned, not even next to the error (ruling 10)."""
-    result, validator = performance.result, performance.tool.output_validator
+def settle_output(performance: Performance) -> None:
+    """What the tool's definition makes of its output. Invalid output is never returned, not even
+    next to the error (ruling 10).
+
+    Looked at first, for a transformation must not meet what JSON cannot hold. The schema is of what
+    is selected; what is redacted may fit it no more, and is right so.
+    """
+    result, transform = performance.result, performance.definition.transform
     if result is None or result.status != Status.SUCCESS:
         return
     try:
         strict_json.check(result.output)
-    except strict_json.BadJson as error:
+        result.output = transform.select(result.output)
+    except (strict_json.BadJson, CannotSelect) as error:
         _reject(result, f"The tool returned something that cannot be passed on: {error}.")
         return
+    _validate(performance, result)
+    if result.status == Status.SUCCESS:
+        _redact(result, transform)
+
+
+def _redact(result: Result, transform: Transform) -> None:
+    """What cannot be redacted is not given at all."""
+    try:
+        result.output = transform.redact(result.output)
+    except CannotSelect as error:
+        _reject(result, f"The tool returned something that cannot be redacted: {error}.")
+
+
+def _validate(performance: Performance, result: Result) -> None:
+    validator = performance.tool.output_validator
     flaws = validator.flaws(result.output) if validator else []
     if flaws:
         _reject(result, "The tool returned something its output schema does not allow.")
@@ -169,7 +193,7 @@ def run_here(performance: Performance) -> Result:
                 outcome = runner.run(_job(performance, threading.Event()))
             outcomes.count(outcome)
             result = _keep(performance, outcomes.result_of(outcome))
-            validate_output(performance)
+            settle_output(performance)
             if time.monotonic() - began > limit_s:
                 result = _keep(performance, _late(limit_s))
             transaction.set_rollback(result.status != Status.SUCCESS)

@@ -46,7 +46,7 @@ def enter(admission: Admission) -> None:
     session = own(caller, call.session or "")
     _check_open(caller, session, subject=admission.resolved.name)
     _check_agreement(caller, session, call.group, call.state, tool=admission.resolved)
-    if open_execution(session.pk) is not None:
+    if not admission.resolved.definition.composite and open_execution(session.pk) is not None:
         raise Overtaken("Another call of this session is not over yet.")
     admission.session = session
     admission.asked = Asked.of(session.groups, session.state)
@@ -75,8 +75,8 @@ def own(caller: Caller, identifier: str) -> Session:
 
 
 def open_execution(session_id: UUID) -> UUID | None:
-    """The one call of a session that is not over."""
-    found = Execution.objects.filter(session=session_id, status__in=OPEN)
+    """The one call of a session that is not over; composite ones leave it to their own calls."""
+    found = Execution.objects.filter(session=session_id, status__in=OPEN, composite=False)
     return found.values_list("pk", flat=True).first()
 
 
@@ -103,8 +103,15 @@ def ask_again(performance: Performance) -> None:
     session = Session.objects.select_for_update(no_key=True).get(pk=execution.session_id)
     if session.closed_at is not None:
         performance.result = _refusal("session_closed", CLOSED)
-    elif session.state != execution.state:
+    elif session.state != execution.state and not execution.composite:
         performance.result = _refusal("session_changed", CHANGED)
+
+
+def state_before(execution: Execution) -> str:
+    """What a call found; of a composite one in a session, where its own calls have led."""
+    if execution.composite and execution.session_id is not None:
+        return Session.objects.values_list("state", flat=True).get(pk=execution.session_id)
+    return execution.state
 
 
 def move(performance: Performance, result: Result) -> None:
@@ -226,7 +233,7 @@ def _take(session_id: UUID, state: str) -> None:
 
 def _move(execution: Execution, tool: CatalogTool, snapshot: Snapshot, actor: Actor) -> None:
     """A tool that leads where the workflow is already leaves no transition: nothing was entered."""
-    before, after = execution.state, tool.definition.raw["state"]
+    before, after = state_before(execution), tool.definition.raw["state"]
     if after is None or after == before:
         return
     if execution.session_id is not None:

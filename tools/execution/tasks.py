@@ -1,35 +1,32 @@
 """What Celery calls. A message carries an execution's id and nothing else."""
 
 import logging
-import threading
-from collections.abc import Iterable
 from datetime import timedelta
 from uuid import UUID
 
 from celery import shared_task
 from django.conf import settings
-from kombu.exceptions import OperationalError
 
 from config.database import GONE, replace_dead_connections
 from tools.execution import (
-    bell,
     cache,
     capacity,
     expiry,
     isolation,
     reaper,
+    retention,
     services,
     session_keeping,
 )
+from tools.execution.hints import RUN_EXECUTION, tell
 from tools.execution.pipeline import perform_next
 from tools.models import Execution
 from tools.policy import licenses, ratelimits
 
 log = logging.getLogger(__name__)
-_places, _PLACE_S = threading.BoundedSemaphore(4), 0.05
 
 
-@shared_task(name="tools.execution.tasks.run_execution")
+@shared_task(name=RUN_EXECUTION)
 def run_execution(execution_id: str) -> None:
     """A hint that finds the worker stopping, or no database, is dropped; its row waits on."""
     capacity.hinted.beat()
@@ -44,23 +41,6 @@ def run_execution(execution_id: str) -> None:
     finally:
         capacity.give()
     tell(waiting)
-
-
-def tell(execution_ids: Iterable[UUID]) -> None:
-    """Hints, as long as they can be given. Whoever is not told of finds a poller.
-
-    A Redis that hangs holds up as many callers as there are places, and then none for a moment.
-    """
-    if bell.pause or not _places.acquire(timeout=_PLACE_S):
-        return
-    try:
-        for execution_id in execution_ids:
-            run_execution.apply_async((str(execution_id),), ignore_result=True, retry=False)
-    except OperationalError as error:
-        bell.pause.begin()
-        log.warning("no worker was told: %s", type(error).__name__)
-    finally:
-        _places.release()
 
 
 @shared_task(name="tools.execution.tasks.reap")
@@ -91,6 +71,11 @@ def watch_confirmations() -> None:
 @shared_task(name="tools.execution.tasks.forget_idempotency_keys")
 def forget_idempotency_keys() -> None:
     Execution.objects.forget_keys(timedelta(hours=settings.IDEMPOTENCY_HOURS))
+
+
+@shared_task(name="tools.execution.tasks.expire_outputs")
+def expire_outputs() -> None:
+    retention.keep()
 
 
 @shared_task(name="tools.execution.tasks.apply_license_expiry")

@@ -16,7 +16,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
 from tools.definitions.results import FINAL, REFUSED, Status
 from tools.errors import Malformed
-from tools.execution.actions import readable
+from tools.execution.reading import readable
 from tools.models.execution import ExecutionQuerySet
 from tools.policy.people import may
 from tools.policy.periods import midnight

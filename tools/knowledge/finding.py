@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 
 from tools.knowledge import entries, search
 from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending
@@ -107,6 +107,8 @@ SELECT e.iri, e.shown, e.types, 1, (SELECT count(*) FROM every),
     (SELECT count(*) FROM every) = {most_said}
 FROM page JOIN tools_knowledgeentry e USING (id) ORDER BY page.alike DESC, page.iri
 """
+# Two letters wrong in a word of eight are alike still.
+_ALIKE = "SELECT set_config('pg_trgm.word_similarity_threshold', '0.3', true)"
 _BOUNDS = {"most_named": _NAMED, "most_labelled": _LABELLED, "most_said": _SAID}
 
 
@@ -188,7 +190,8 @@ def _asked(
         "limit": wanted.limit,
         "offset": wanted.offset,
     }
-    with connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_ALIKE)
         cursor.execute(statement, given)
         rows = cursor.fetchall()
     if not rows and wanted.offset:  # past the end of what is there
@@ -196,11 +199,12 @@ def _asked(
         return replace(first, hits=[])
     if not rows:
         return Found([], way, 0, False)
-    hits = [_hit(way, wanted.language, *row[:4]) for row in rows]
+    hits = [_hit(way, wanted.language, row) for row in rows]
     return Found(hits, way, total=rows[0][4], capped=rows[0][5])
 
 
-def _hit(way: Way, language: str | None, iri: str, shown: Any, types: list[str], tier: int) -> Hit:
+def _hit(way: Way, language: str | None, row: tuple[Any, ...]) -> Hit:
+    iri, shown, types, tier = row[:4]
     said = json.loads(shown) if isinstance(shown, str) else shown
     label, tag = _preferred(said["labels"], language)
     description, _ = _preferred(said["descriptions"], language)

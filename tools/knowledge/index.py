@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import batched
 from tempfile import SpooledTemporaryFile
-from typing import IO
+from typing import IO, Any
 from uuid import UUID
 
 from django.conf import settings
@@ -170,7 +170,7 @@ def _question(iris: list[str], limit: int) -> str:
     return f"CONSTRUCT {{ ?s ?p ?o }} WHERE {{ {parts} {wanted} }}{cut}"
 
 
-def _row(scope: GraphScope, entry: Entry) -> dict[str, object]:
+def _row(scope: GraphScope, entry: Entry) -> dict[str, Any]:
     return {
         "organization": scope.organization_id,
         "collection": scope.collection,

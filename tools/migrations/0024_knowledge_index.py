@@ -11,7 +11,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tools", "0020_messages"),
+        ("tools", "0023_chain_type"),
     ]
 
     operations = [

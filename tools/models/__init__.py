@@ -56,6 +56,7 @@ from tools.models.source import (
     ToolService,
     Transport,
 )
+from tools.models.stored_output import StoredOutput
 from tools.models.tier import LicenseTier
 from tools.models.tool import VOUCHED, OnDrift, Origin, Tool, ToolStatus, ToolVersion
 from tools.models.transition import StateTransition
@@ -114,6 +115,7 @@ __all__ = [
     "Session",
     "SigningKey",
     "StateTransition",
+    "StoredOutput",
     "Token",
     "Tool",
     "ToolFilter",

@@ -29,6 +29,12 @@ class Confirmation(models.Model):
     execution = models.OneToOneField(
         Execution, on_delete=models.PROTECT, related_name="confirmation"
     )
+    covers = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="Of a batch: the tools of its calls that the consent is good for, each with the"
+        " version that was shown.",
+    )
     bound_hash = models.CharField(max_length=64)
     reasons = models.JSONField(help_text="Why it is asked for, as texts.")
     approvals_needed = models.PositiveSmallIntegerField(default=1)

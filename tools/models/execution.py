@@ -24,6 +24,7 @@ from tools.definitions.results import (
 from tools.models.agent import Agent
 from tools.models.ids import new_id
 from tools.models.organization import Organization
+from tools.models.queue import waits
 from tools.models.session import Session
 from tools.models.tool import ToolVersion
 from tools.models.user import User
@@ -35,6 +36,8 @@ class Ending:
 
     status: Status
     output: Any
+    output_digest: str
+    output_type: str
     observation: str
     error_code: str
     error_message: str
@@ -48,23 +51,39 @@ class Ending:
     state_after: str
 
 
+MOST_PLACE = 200
 EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
 # Ends that leave open whether the effect happened: a person may find out, and say so once.
 UNSURE = Q(error_code="OUTCOME_UNKNOWN") | Q(error_details__contains=EFFECT_POSSIBLE)
+# What time takes away, where the organization says when: an output, and copies of others' outputs.
+KEEPS_OUTPUT = Q(status=Status.SUCCESS, output_expired_at__isnull=True) | Q(
+    status__in=sorted(FINAL), parameters_asked__isnull=False
+)
 _DATABASE_FILLS = frozenset({"created_at", "queued_at"})
+# What has given itself back until few enough of its calls are open, or until a moment, may go on
+# then, however long it has waited; anything else may begin as long as it is not too old.
+_MAY_GO_ON = """
+    w.parked_below IS NULL AND w.queued_at > clock_timestamp() - %(age)s
+    OR w.parked_below IS NOT NULL AND NOT {waits}
+"""
 _CLAIM = """
     UPDATE tools_execution
-    SET status = %(running)s, fence = fence + 1, attempt = attempt + 1, worker = %(worker)s,
-        started_at = clock_timestamp(), lease_until = clock_timestamp() + %(lease)s
+    SET status = %(running)s, fence = fence + 1, worker = %(worker)s,
+        attempt = CASE WHEN parked_below IS NULL THEN attempt + 1 ELSE attempt END,
+        started_at = CASE WHEN composite THEN coalesce(started_at, clock_timestamp())
+            ELSE clock_timestamp() END,
+        lease_until = clock_timestamp() + %(lease)s
     WHERE status = %(pending)s AND id = (
         SELECT w.id FROM tools_execution w
-        WHERE w.id = %(pk)s AND w.status = %(pending)s
-            AND w.queued_at > clock_timestamp() - %(age)s AND {room}
+        WHERE w.id = %(pk)s AND w.status = %(pending)s AND ({going}) AND {room}
         FOR NO KEY UPDATE SKIP LOCKED
     )
     RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
-        parameters, requested_groups, state, session_id, options, cache_key, cost, timeout_s,
-        request_id, source_ip, status, fence, attempt, worker, queued_at, started_at, error_details,
+        parent_id, place, depth, composite, parked_below, memory, cancelled_places,
+        cancel_requested_at,
+        parameters, refers_to, requested_groups, state, session_id, options, cache_key, cost,
+        timeout_s, request_id, source_ip, status, fence, attempt, worker, queued_at, started_at,
+        error_details,
         EXISTS (SELECT FROM tools_confirmation c WHERE c.execution_id = tools_execution.id) AS held,
         EXISTS (SELECT FROM tools_reservation r WHERE r.execution_id = tools_execution.id)
             AS reserved, %(limited)s::boolean AS limited
@@ -81,7 +100,7 @@ _LIMITS = """
     JOIN tools_organization o ON o.id = e.organization_id
     JOIN tools_toolversion v ON v.id = e.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
     WHERE e.id = %(pk)s AND e.status = %(pending)s
-        AND e.queued_at > clock_timestamp() - %(age)s
+        AND (e.parked_below IS NOT NULL OR e.queued_at > clock_timestamp() - %(age)s)
 """
 _ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 # Asked with the locks held, in a statement of its own: what others have claimed it sees committed.
@@ -95,7 +114,8 @@ _ROOM = """
 _FINISH = """
     WITH ended AS (
     UPDATE tools_execution
-    SET status = %(status)s, output = %(output)s, observation = %(observation)s,
+    SET status = %(status)s, output = %(output)s, output_digest = %(output_digest)s,
+        output_type = %(output_type)s, observation = %(observation)s,
         error_code = %(error_code)s, error_message = %(error_message)s,
         error_details = %(error_details)s, duration_ms = %(duration_ms)s,
         output_bytes = %(output_bytes)s, sandbox_id = %(sandbox_id)s, metrics = %(metrics)s,
@@ -115,10 +135,11 @@ _FINISH = """
 
 _HINT_AGAIN = """
     WITH due AS (
-        SELECT id FROM tools_execution
-        WHERE status = %(pending)s AND coalesce(hinted_at, queued_at)
-            < clock_timestamp() - least(60, 5 * power(2, least(hints, 4))) * interval '1 second'
-        ORDER BY queued_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+        SELECT w.id FROM tools_execution w
+        WHERE w.status = %(pending)s AND coalesce(w.hinted_at, w.queued_at)
+            < clock_timestamp() - least(60, 5 * power(2, least(w.hints, 4))) * interval '1 second'
+            AND (w.parked_below IS NULL OR NOT {waits})
+        ORDER BY w.queued_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE tools_execution e
     SET hints = least(e.hints + 1, 1000), hinted_at = clock_timestamp()
@@ -127,11 +148,12 @@ _HINT_AGAIN = """
 
 _ANSWER = """
     SELECT e.id, e.status, e.tool_name, e.parameters, e.output, e.observation, e.error_code,
-        e.error_message, e.error_details, e.started_at, e.completed_at, e.duration_ms,
-        e.output_bytes,
+        e.output_digest, e.output_type, e.output_expired_at, e.parameters_asked, e.refers_to,
+        e.organization_id, e.error_message, e.error_details, e.started_at, e.completed_at,
+        e.duration_ms, e.output_bytes,
         e.sandbox_id, e.metrics, e.warnings, e.session_id, e.state, e.state_after, e.cached,
         e.cached_from, e.cost, e.resolved_as, e.resolved_at, e.resolved_by,
-        e.resolution_reason, v.label AS version_label
+        e.resolution_reason, e.parent_id, e.place, e.parked_below, v.label AS version_label
     FROM tools_execution e JOIN tools_toolversion v ON v.id = e.tool_version_id WHERE e.id = %s
 """
 
@@ -183,7 +205,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self._claimed(_ROOM, values | {"limited": True, "here": here, "tool": tool})
 
     def _claimed(self, room: str, values: dict[str, Any]) -> "Execution | None":
-        return next(iter(self.raw(_CLAIM.replace("{room}", room), values)), None)
+        claim = _CLAIM.replace("{going}", _MAY_GO_ON.replace("{waits}", waits("w")))
+        return next(iter(self.raw(claim.replace("{room}", room), values)), None)
 
     def held(self, pk: UUID, fence: int) -> "ExecutionQuerySet":
         """The row, as long as the holder of this fence still owns it."""
@@ -228,6 +251,17 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             idempotency_key=None
         )
 
+    def at_stage(self, stage: str) -> "ExecutionQuerySet":
+        """Those of one status, as readers are told it."""
+        parked = Q(status=Status.PENDING, parked_below__isnull=False)
+        if stage == Status.RUNNING:
+            return self.filter(Q(status=Status.RUNNING) | parked)
+        return self.filter(status=stage).exclude(parked)
+
+    def unparked(self) -> "ExecutionQuerySet":
+        """Without what waits for calls of its own."""
+        return self.filter(parked_below__isnull=True)
+
     def waiting_longer_than(self, age: timedelta) -> "ExecutionQuerySet":
         return self.filter(status=Status.PENDING, queued_at__lt=Now() - age)
 
@@ -237,7 +271,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         Each is due 5 seconds after it began to wait, then after 10, 20, 40 and each 60 more.
         """
         with connection.cursor() as cursor:
-            cursor.execute(_HINT_AGAIN, {"pending": Status.PENDING, "limit": limit})
+            hint = _HINT_AGAIN.replace("{waits}", waits("w"))
+            cursor.execute(hint, {"pending": Status.PENDING, "limit": limit})
             return [row[0] for row in cursor.fetchall()]
 
 
@@ -263,11 +298,30 @@ class Execution(models.Model):
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, null=True, blank=True, related_name="executions"
     )
+    parent = models.ForeignKey(
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="children",
+        db_index=False,  # the constraint's serves
+        help_text="The composite call that made this one.",
+    )
+    place = models.CharField(
+        max_length=MOST_PLACE, blank=True, help_text="By which its parent knows it."
+    )
+    depth = models.PositiveSmallIntegerField(default=0, help_text="How many parents it has.")
     tool_name = models.CharField(max_length=128)
     tool_version = models.ForeignKey(
         ToolVersion, on_delete=models.PROTECT, related_name="executions"
     )
-    parameters = models.JSONField()
+    parameters = models.JSONField(help_text="What it runs with: references are resolved.")
+    parameters_asked = models.JSONField(
+        null=True, blank=True, help_text="As they were sent, where they hold references."
+    )
+    refers_to = models.JSONField(
+        default=list, blank=True, help_text="Which outputs stand in its parameters, and where."
+    )
     requested_groups = ArrayField(models.CharField(max_length=100), null=True, blank=True)
     state = models.CharField(max_length=100)
     timeout_s = models.FloatField()
@@ -307,8 +361,34 @@ class Execution(models.Model):
         default=0, help_text="How often a worker failed before it could begin."
     )
 
+    composite = models.BooleanField(default=False, help_text="It makes calls of its own.")
+    parked_below = models.PositiveSmallIntegerField(
+        null=True,
+        blank=True,
+        help_text="It waits until fewer of its calls than that are open.",
+    )
+    wake_at = models.DateTimeField(
+        null=True, blank=True, help_text="When a parked one goes on in any case."
+    )
+    memory = models.JSONField(
+        default=dict, blank=True, help_text="What its turns know that stands in no row of a call."
+    )
+    cancelled_places = ArrayField(
+        models.CharField(max_length=MOST_PLACE),
+        default=list,
+        blank=True,
+        help_text="Calls of its own that are not to begin any more.",
+    )
+
     state_after = models.CharField(max_length=100, blank=True)
     output = models.JSONField(null=True, blank=True)
+    output_digest = models.CharField(
+        max_length=71, blank=True, help_text="Of an output that is stored outside the row."
+    )
+    output_type = models.CharField(max_length=40, blank=True)
+    output_expired_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the organization's time for outputs was over."
+    )
     observation = models.TextField(blank=True)
     error_code = models.CharField(max_length=60, blank=True)
     error_message = models.TextField(blank=True)
@@ -379,6 +459,16 @@ class Execution(models.Model):
                 name="execution_waits_for_another",
                 condition=Q(status=Status.PENDING) & ~Q(cache_key=""),
             ),
+            models.Index(
+                fields=["organization", "output_digest"],
+                name="execution_names_output",
+                condition=~Q(output_digest=""),
+            ),
+            models.Index(
+                fields=["organization", "completed_at"],
+                name="execution_keeps_output",
+                condition=KEEPS_OUTPUT,
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -401,7 +491,23 @@ class Execution(models.Model):
             ),
             models.CheckConstraint(
                 name="execution_output_means_success",
-                condition=Q(output__isnull=True) | Q(status=Status.SUCCESS),
+                condition=Q(output__isnull=True, output_digest="") | Q(status=Status.SUCCESS),
+            ),
+            models.CheckConstraint(
+                name="execution_output_in_one_place",
+                condition=Q(output_digest="", output_type="")
+                | (~Q(output_type="") & ~Q(output_digest="") & Q(output__isnull=True)),
+            ),
+            models.CheckConstraint(
+                name="execution_expired_has_no_output",
+                condition=Q(output_expired_at__isnull=True)
+                | Q(
+                    status=Status.SUCCESS,
+                    output__isnull=True,
+                    output_digest="",
+                    observation="",
+                    parameters_asked__isnull=True,
+                ),
             ),
             models.CheckConstraint(
                 name="execution_success_has_no_error",
@@ -414,7 +520,22 @@ class Execution(models.Model):
             models.UniqueConstraint(
                 "session",
                 name="execution_one_open_per_session",
-                condition=Q(status__in=sorted(OPEN)),
+                condition=Q(status__in=sorted(OPEN), composite=False),
+            ),
+            models.UniqueConstraint(
+                "parent",
+                "place",
+                name="execution_once_per_place",
+                condition=Q(parent__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="execution_of_a_parent_has_a_place",
+                condition=Q(parent__isnull=True, place="", depth=0)
+                | (Q(parent__isnull=False, depth__gte=1) & ~Q(place="")),
+            ),
+            models.CheckConstraint(
+                name="execution_parked_means_composite",
+                condition=Q(parked_below__isnull=True) | Q(composite=True),
             ),
             models.CheckConstraint(
                 name="execution_resolved_where_unknown",
@@ -438,6 +559,33 @@ class Execution(models.Model):
     @property
     def over(self) -> bool:
         return self.status in FINAL
+
+    @property
+    def parked(self) -> bool:
+        """Whether it has begun, and waits for calls of its own."""
+        return self.status == Status.PENDING and self.parked_below is not None
+
+    @property
+    def stage(self) -> str:
+        """Its status as a reader is told it: what waits for its own calls is running."""
+        return Status.RUNNING if self.parked else self.status
+
+    @property
+    def parentage(self) -> dict[str, Any]:
+        """For evidence; nothing where nobody but its caller made it."""
+        if self.parent_id is None:
+            return {}
+        return {"parent": {"execution_id": str(self.parent_id), "place": self.place}}
+
+    @property
+    def asked(self) -> Any:
+        """Its parameters as they were sent: with references, and not what they stood for."""
+        return self.parameters if self.parameters_asked is None else self.parameters_asked
+
+    @property
+    def references(self) -> dict[str, Any]:
+        """For evidence; nothing where there are none."""
+        return {"references": self.refers_to} if self.refers_to else {}
 
     @property
     def effect_possible(self) -> bool:

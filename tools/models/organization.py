@@ -63,6 +63,11 @@ class Organization(models.Model):
     workspace_max_bytes = models.PositiveBigIntegerField(
         default=1024**3, help_text="How much its workspace may hold."
     )
+    output_days = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="For how many days it keeps outputs of calls; empty: without an end.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = OrganizationQuerySet.as_manager()

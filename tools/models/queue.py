@@ -21,11 +21,29 @@ _BUSY = """
         GROUP BY 1, 2
     )
 """
+_WAITS = """
+    ({row}.parked_below IS NOT NULL
+    AND ({row}.cancel_requested_at IS NULL OR jsonb_exists({row}.memory, 'ending'))
+    AND ({row}.wake_at IS NULL OR {row}.wake_at > clock_timestamp())
+    AND {row}.parked_below <= (SELECT count(*) FROM tools_execution c WHERE c.parent_id = {row}.id
+        AND c.status IN ('Pending', 'RequiresConfirmation', 'Running')))
+"""
+
+
+def waits(row: str) -> str:
+    """SQL: whether a composite call has to wait for calls of its own, or for a moment.
+
+    Not when it was cancelled, until a turn has seen that and begun to end it.
+    """
+    return _WAITS.replace("{row}", row)
+
+
 # Those of one place that may begin: not what waits for another call's answer. Written so that the
 # planner expects most rows to pass, and reads the index in its order rather than sort the queue.
-_CLAIMABLE = """
+_CLAIMABLE = f"""
     e.organization_id = here.id AND e.status = 'Pending'
-    AND e.queued_at > statement_timestamp() - %(age)s
+    AND (e.parked_below IS NOT NULL OR e.queued_at > statement_timestamp() - %(age)s)
+    AND NOT {waits("e")}
     AND NOT here.full_tools @> ARRAY[e.tool_name::text]
     AND (e.cache_key = '' OR NOT EXISTS (
         SELECT FROM tools_cacheentry c JOIN tools_execution leader ON leader.id = c.execution_id
@@ -86,7 +104,7 @@ _PLACES = f"""
     )
     SELECT here.id, here.slug, here.max_queue_depth, (
             SELECT count(*) FROM tools_execution e
-            WHERE e.organization_id = here.id AND e.status = 'Pending'
+            WHERE e.organization_id = here.id AND e.status = 'Pending' AND e.parked_below IS NULL
         ), first.age_s, coalesce(first.bounded, false)
     FROM here LEFT JOIN LATERAL (
         SELECT extract(epoch FROM clock_timestamp() - e.queued_at)::float8 AS age_s,
@@ -102,6 +120,7 @@ _BOUND_AGENTS = "SELECT id, max_in_flight FROM tools_agent WHERE max_in_flight I
 _OPEN_CALLS = """
     SELECT agent_id, count(*) FROM tools_execution
     WHERE status IN ('Pending', 'RequiresConfirmation', 'Running') AND agent_id = ANY(%s)
+        AND NOT composite
     GROUP BY agent_id
 """
 

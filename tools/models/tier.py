@@ -2,6 +2,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
+
 
 class LicenseTier(models.Model):
     """What an organization's licence lets it use. Rows an administrator edits (ruling 8)."""
@@ -41,4 +43,5 @@ class LicenseTier(models.Model):
         return self.name
 
     def includes_builtin(self, name: str) -> bool:
-        return self.builtin_tools is None or name in self.builtin_tools
+        listed = self.builtin_tools is None or name in self.builtin_tools
+        return listed or name in IN_EVERY_LICENCE

@@ -19,7 +19,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
-from tools.catalog.bounds import read_bound, read_quota
+from tools.catalog.bounds import read_bound, read_days, read_quota
 from tools.catalog.credentials import check_named
 from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
@@ -125,6 +125,12 @@ def set_workspace_quota(*, organization: Organization, by: Actor, **quota: int) 
     columns = {name: read_quota(name, quota[name]) for name in quota}
     Organization.objects.next_revision(organization.pk)
     _set(organization, by, **columns)
+
+
+@transaction.atomic
+def set_output_days(*, organization: Organization, days: int | None, by: Actor) -> None:
+    """For how many days it keeps outputs; None keeps them. What is older is taken away soon."""
+    _set(organization, by, output_days=read_days("output_days", days))
 
 
 def _set(organization: Organization, by: Actor, **columns: Any) -> None:

@@ -7,16 +7,31 @@ allowed when every gate has said yes.
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
+from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.names import WILDCARD
 from tools.errors import Malformed, Refused
-from tools.policy.availability import AVAILABILITY, TIMELESS
+from tools.policy.availability import (
+    AVAILABILITY,
+    TIMELESS,
+    group_open,
+    in_group,
+    in_state,
+)
 from tools.policy.decision import Asked, Gate, Question, Verdict
 from tools.policy.labels import group_label
 from tools.policy.licensing import LICENSE
 from tools.policy.openings import is_reached, openings_of
-from tools.policy.permissions import PERMISSION
+from tools.policy.permissions import PERMISSION, object_permission
 
 GATES: tuple[Gate, ...] = AVAILABILITY + PERMISSION + LICENSE
+
+# A batch at its own address needs no grant of the tool that runs it: it lends nothing, for each of
+# its calls meets every gate by itself. It can be disabled, licensed and limited like any other.
+LENT: tuple[Gate, ...] = (in_group, group_open, in_state, object_permission)
+
+
+def _lends_nothing(tool: CatalogTool) -> bool:
+    return tool.definition.entry_point == RUN_BATCH
 
 
 def explain(question: Question) -> list[Verdict]:
@@ -26,7 +41,10 @@ def explain(question: Question) -> list[Verdict]:
 
 def authorize(question: Question, gates: tuple[Gate, ...] = GATES) -> None:
     """Raises `Refused` with the first gate's reason."""
+    lent = LENT if question.at_its_door and _lends_nothing(question.tool) else ()
     for gate in gates:
+        if gate in lent:
+            continue
         verdict = gate(question)
         if not verdict.passed:
             raise Refused(verdict.reason, code=verdict.code, gate=verdict.gate)

@@ -4,7 +4,7 @@ Needed by the tool itself, by its mark as critical, by the caller's own option, 
 organization. All reasons are collected, and the strictest one says how many people must agree.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -56,7 +56,12 @@ def needed(question: Question, call: Tightened) -> Need | None:
 
 
 def bound_hash(
-    execution: Execution, tool: CatalogTool, *, expires_at: datetime, approvals: int
+    execution: Execution,
+    tool: CatalogTool,
+    *,
+    expires_at: datetime,
+    approvals: int,
+    covers: Mapping[str, object] | None = None,
 ) -> str:
     """The SHA-256 over all that would run, for whom and on what terms, in canonical JSON.
 
@@ -71,6 +76,7 @@ def bound_hash(
             "token": _text(execution.token_id),
             "tool": {"id": str(tool.id), "name": execution.tool_name, "digest": tool.digest},
             "parameters": execution.parameters,
+            **execution.references,
             "groups": execution.requested_groups,
             "session": _text(execution.session_id),
             "state": execution.state,
@@ -79,6 +85,7 @@ def bound_hash(
             "cost": _amount(execution.cost),
             "expires_at": expires_at.astimezone(UTC).isoformat(timespec="microseconds"),
             "approvals_needed": approvals,
+            **({"covers": dict(covers)} if covers else {}),
         }
     )
 

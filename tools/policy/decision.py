@@ -33,6 +33,7 @@ class Question:
     tool: CatalogTool
     asked: Asked
     snapshot: Snapshot
+    at_its_door: bool = False  # at the address of batches: see `authorization.LENT`
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class Processors:
 
 def oldest_wait_s() -> float:
     """How long the call that has waited longest for a worker has done so, of all organizations."""
-    waiting = Execution.objects.filter(status=Status.PENDING).order_by("queued_at")
+    waiting = Execution.objects.unparked().filter(status=Status.PENDING).order_by("queued_at")
     oldest = waiting.values_list(Now() - F("queued_at"), flat=True).first()
     return oldest.total_seconds() if oldest else 0.0
 

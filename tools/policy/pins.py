@@ -100,6 +100,7 @@ def _check_as_strict(name: str, now: Definition, version: ToolVersion) -> None:
         or (then["rate_limit_per_minute"] or inf) > (now["rate_limit_per_minute"] or inf)
         or float(now["cost_per_invocation"]) > float(then["cost_per_invocation"])
         or now.get("cost_per_cache_hit") != then.get("cost_per_cache_hit")
+        or now.get("transform") != then.get("transform")
     )
     if looser:
         raise Forbidden(

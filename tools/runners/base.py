@@ -13,7 +13,7 @@ from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.wall import sandbox
 from tools.definitions.tool import ToolDefinition
 
-__all__ = ["Run", "Runner", "UpstreamResult", "nobody_listens", "sandbox"]
+__all__ = ["Run", "Runner", "UpstreamResult", "in_turns", "nobody_listens", "sandbox"]
 
 
 def nobody_listens(_words: str) -> None:
@@ -78,3 +78,8 @@ class Runner:
 
     run: Callable[[Run], SandboxResult]
     transactional: bool = False
+
+
+def in_turns(_job: Run) -> SandboxResult:
+    """Of what makes calls of its own: no runner runs it. Raises `LookupError`."""
+    raise LookupError("a composite call takes turns on the road itself")

@@ -32,6 +32,7 @@ class Unprepared(Exception):
 
 # In the worker itself.
 HOSTED: dict[str, Callable[[Run], SandboxResult]] = {
+    "create_entity": knowledge.run_create_entity,
     "execute_ckvs_query": knowledge.run_ckvs_query,
     "search_knowledge": knowledge.run_search_knowledge,
     "send_message": messages.run,

@@ -67,7 +67,7 @@ def _neighbours(iris: list[str], depth: int, select: Select) -> tuple[list[dict[
             break
         rows = select(_question(iris[:_FROM_AT_MOST]), MOST_NEIGHBOURS)
         cut = cut or rows.truncated or len(iris) > _FROM_AT_MOST
-        edges = [_edge(row) for row in rows.rows if len(row) == len("spo")]
+        edges = sorted(_edge(row) for row in rows.rows if len(row) == len("spo"))
         cut = cut or (len(edges) >= _OF_EACH and _is_full(iris, edges))
         for edge in edges:
             around.setdefault(edge, step)

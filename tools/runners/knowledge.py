@@ -11,7 +11,7 @@ from django.conf import settings
 from config.upstreams import Bounds, Stopped, TimeUp, Upstream
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
-from tools.knowledge import documents, endpoint, index, queries, search, terms
+from tools.knowledge import documents, endpoint, entities, index, queries, search, terms
 from tools.models import GraphScope
 from tools.runners import entity_search
 from tools.runners.base import Run, UpstreamResult
@@ -39,6 +39,11 @@ def run_search_knowledge(job: Run) -> UpstreamResult:
     return _guarded(job, _search_knowledge)
 
 
+def run_create_entity(job: Run) -> UpstreamResult:
+    """The built-in tool: an entity that is created, or added to."""
+    return _guarded(job, _create_entity)
+
+
 def run_update(job: Run) -> UpstreamResult:
     """Adding a statement that is there already changes nothing."""
     return _guarded(job, _update)
@@ -57,10 +62,12 @@ def _guarded(job: Run, work: Callable[[Run, Bounds], Any]) -> UpstreamResult:
         return UpstreamResult(Outcome.SUCCESS, output=work(job, bounds))
     except (queries.BadQuery, terms.BadTerm, search.NothingToLookFor) as flaw:
         return _failed("QUERY_INVALID", str(flaw), cost=Decimal(0))
+    except entities.Exists as refusal:
+        return _failed("ENTITY_EXISTS", str(refusal))
     except documents.BadDocument as flaw:
         return _failed("KNOWLEDGE_UNREADABLE", str(flaw))
     except endpoint.Failure as failure:
-        code = ErrorCode.LOST if failure.lost and work is _update else failure.code
+        code = ErrorCode.LOST if failure.lost and work in _WRITING else failure.code
         return _failed(code, failure.message)
     except Stopped:
         return UpstreamResult(
@@ -130,6 +137,29 @@ def _update(job: Run, bounds: Bounds) -> dict[str, Any]:
     with index.in_step(job.snapshot.organization_id, said_of, _collection(job)):
         endpoint.update(_upstream(), graph.endpoint, text, bounds)
     return {"added": len(triples or ())}
+
+
+def _create_entity(job: Run, bounds: Bounds) -> dict[str, Any]:
+    graph, merge = _graph(job), job.arguments.get("on_existing") != "refuse"
+    entity = entities.read(job.snapshot.organization_id, job.arguments)
+    # The same call, made again after its answer was lost, finds that it was the one.
+    call = str(job.execution_id)
+    text = entities.creation(graph.iri, entity, call=call, merge=merge)
+    with index.in_step(job.snapshot.organization_id, [entity.iri], _collection(job)):
+        endpoint.update(_upstream(), graph.endpoint, text, bounds)
+    asked, most = entities.whether_created(entity, call=call), job.definition.max_output_bytes
+    created = endpoint.ask(_upstream(), graph, asked, bounds, most_bytes=most)
+    if not created and not merge:
+        raise entities.Exists(f"There is an entity with this key already: {entity.iri}")
+    return {
+        "iri": entity.iri,
+        "created": created,
+        "merged": not created,
+        "statements": len(entity.statements),
+    }
+
+
+_WRITING = (_update, _create_entity)
 
 
 def _select(job: Run, text: str, bounds: Bounds, limit: int) -> endpoint.Rows:

@@ -2,7 +2,7 @@
 
 from tools.definitions.vocabulary import ToolType
 from tools.runners import builtin, code, http, knowledge, mcp, prompt, service
-from tools.runners.base import Runner
+from tools.runners.base import Runner, in_turns
 
 # Those that are transactional are named by `vocabulary.TRANSACTIONAL_TYPES` as well.
 RUNNERS: dict[ToolType, Runner] = {
@@ -16,4 +16,5 @@ RUNNERS: dict[ToolType, Runner] = {
     ToolType.KNOWLEDGE_QUERY: Runner(knowledge.run_search),
     ToolType.STRUCTURED_QUERY: Runner(knowledge.run_query),
     ToolType.GRAPH_UPDATE: Runner(knowledge.run_update),
+    ToolType.CHAIN: Runner(in_turns),
 }

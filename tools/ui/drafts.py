@@ -34,7 +34,7 @@ from tools.ui.shown import pretty
 
 _STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
 _LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))
-_KEPT = ("metadata", "cost_per_cache_hit")
+_KEPT = ("metadata", "cost_per_cache_hit", "transform")
 _ROW = ("name", "type", "description", "required", "default", "enum", "schema")
 
 
@@ -162,9 +162,7 @@ def definition_from(draft: Draft) -> dict[str, Any]:
 
 
 def _empty(kind: str, definition: dict[str, Any]) -> Draft:
-    kept: dict[str, Any] = {
-        key: definition[key] for key in ("metadata", "cost_per_cache_hit") if key in definition
-    }
+    kept: dict[str, Any] = {key: definition[key] for key in _KEPT if key in definition}
     sections = [_identity(), _work(kind), _access(), _running(), _schemas()]
     return Draft(sections, [], kind, kept)
 

@@ -16,16 +16,27 @@ from django_htmx.http import push_url, replace_url
 from tools.definitions.results import Status
 from tools.errors import Malformed
 from tools.execution import actions, session_actions
+from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
 from tools.models import Execution, Resolution
 from tools.policy.people import may
 from tools.ui.access import PageRequest, page
+from tools.ui.calls_within import calls_within
 from tools.ui.shown import cut, milliseconds, output_of, pretty
 
 PAGE_SIZE = 50
 _MOST_TRANSITIONS = 20
 LIST, PAGE = "ui/executions.html", "ui/execution.html"
-_BULKY = ("parameters", "output", "observation", "error_details", "warnings", "metrics")
+_BULKY = (
+    "parameters",
+    "parameters_asked",
+    "refers_to",
+    "output",
+    "observation",
+    "error_details",
+    "warnings",
+    "metrics",
+)
 
 
 @require_safe
@@ -46,6 +57,7 @@ def execution_list(request: PageRequest) -> HttpResponse:
         "live": _address(search, seen=seen) if newest else "",
         "older": _address(search, before=str(rows[-1].pk)) if older else "",
         "start": _address(search),
+        "within": _within(request, search["within"]),
         "everyone": may(request.caller, "view_execution"),
     }
     if not request.htmx or request.htmx.target != "results":
@@ -100,9 +112,11 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
     """One execution with everything a page shows of it: many may look, so without secrets."""
     metrics, timeline, said = execution.metrics, _timeline(execution), redacted(execution)
     cancelling = execution.cancel_requested_at is not None
+    calls = calls_within(execution)
     return {
         "execution": execution,
-        "seen": f"{execution.status}-{len(timeline)}-{cancelling}",
+        "seen": f"{execution.status}-{len(timeline)}-{cancelling}-{calls.seen if calls else ''}",
+        "calls": calls,
         "who": execution.agent.slug if execution.agent else execution.user.username,
         "kind": "agent" if execution.agent else "person",
         "parameters": cut(pretty(said["parameters"])),
@@ -146,15 +160,26 @@ def _timeline(execution: Execution) -> list[dict[str, Any]]:
 
 
 def _search(query: QueryDict) -> dict[str, str]:
-    names = ("status", "tool", "agent")
+    names = ("status", "tool", "agent", "within")
     return {name: query.get(name, "").strip().replace("\x00", "")[:128] for name in names}
 
 
 def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Execution]:
-    columns = {"status": "status", "tool": "tool_name", "agent": "agent__slug"}
-    wanted = {columns[name]: value for name, value in search.items() if value}
-    rows = actions.readable(request.caller).filter(**wanted)
-    return rows.select_related("agent", "user").defer(*_BULKY).order_by("-pk")
+    columns = {"tool": "tool_name", "agent": "agent__slug"}
+    wanted: dict[str, Any] = {columns[name]: search[name] for name in columns if search[name]}
+    if search["within"]:
+        wanted["parent"] = _identifier(search["within"])
+    rows = readable(request.caller).filter(**wanted)
+    if search["status"]:
+        rows = rows.at_stage(search["status"])
+    return rows.select_related("agent", "user", "parent").defer(*_BULKY).order_by("-pk")
+
+
+def _within(request: PageRequest, text: str) -> Execution | None:
+    """The call whose own calls are listed, where the reader may see it."""
+    if not text:
+        return None
+    return readable(request.caller).filter(pk=_identifier(text)).only("tool_name").first()
 
 
 def _page_of(found: QuerySet[Execution], before: str | None) -> tuple[list[Execution], bool]:
@@ -175,7 +200,7 @@ def _identifier(text: str) -> UUID:
 
 
 def _fingerprint(rows: list[Execution]) -> str:
-    text = " ".join(f"{row.pk}{row.status}" for row in rows)
+    text = " ".join(f"{row.pk}{row.stage}" for row in rows)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

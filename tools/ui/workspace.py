@@ -18,7 +18,7 @@ from django.views.decorators.http import require_safe
 
 from tools.definitions.results import OPEN, Status
 from tools.errors import Malformed, NotFound, ToolcribError
-from tools.execution import actions
+from tools.execution import actions, outputs
 from tools.execution.call import Call
 from tools.models import Execution
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -133,7 +133,7 @@ def _looked(request: PageRequest, parameters: dict[str, Any]) -> Look:
         return Look(refused, None, refusal.code, _in_words(refusal), refusal.http_status)
     done = Execution.objects.get(pk=begun.pk)
     if done.status == Status.SUCCESS:
-        return Look(done, done.output)
+        return Look(done, outputs.whole(done))
     if done.status in OPEN:
         return Look(done)
     code = done.error_code or ""

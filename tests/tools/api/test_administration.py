@@ -4,7 +4,7 @@ import pytest
 from django.core.management import call_command
 
 from audit.models import AuditRecord
-from tests import factories
+from tests import builtins, factories
 from tests.tools.shapes import check_error
 from tools.models import Agent, LicenseTier, Organization
 
@@ -104,10 +104,7 @@ def test_a_new_organization_has_the_builtin_tools_and_its_tier(admin_api):
     assert (made.status_code, made.json()["tier"]) == (201, "Teams")
     there = {"X-Organization": "fresh"}
     listed = admin_api.get("/tools?group=*", **there).json()["results"]
-    assert [tool["name"] for tool in listed] == [
-        "execute_ckvs_query", "read_file", "send_message", "validate_content", "web_fetch",
-        "write_file",
-    ]  # fmt: skip
+    assert [tool["name"] for tool in listed] == builtins.NAMES
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from django.utils import timezone
 from audit.models import Alert, AlertChannel, AuditRecord
 from tests import factories
 from tools.catalog import (
+    builtins,
     channels,
     content_schemas,
     credentials,
@@ -31,6 +32,7 @@ from tools.catalog import (
 )
 from tools.catalog.drift import note_upstream
 from tools.catalog.registry import registry
+from tools.definitions.chains.written import definition_of
 from tools.models import (
     Confirmation,
     Execution,
@@ -62,6 +64,7 @@ WAYS = (
     "api-channel", "api-channel-key", "api-channel-test", "channel-try", "channel-edit",
     "channel-key", "channel-remove",
 )  # fmt: skip
+CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -146,8 +149,28 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-change-reject": {"post": manages("tools.change_tool", body={"digest": "sha256:0"})},
     "api-difference": {"get": reads("tools.view_tool")},
     "api-restore": {"post": manages("tools.change_tool")},
+    "api-chains": {"get": reads(), "post": manages("tools.add_tool")},
+    "api-chain": {
+        "get": Needs(sees="tools.view_tool", owner=True),
+        **four("tool", "put", "delete"),
+    },
+    "api-chain-execute": {"post": Needs(EXECUTE, everywhere=True)},
+    "api-chain-rehearse": {"post": Needs(EXECUTE, sees="tools.view_tool", owner=True)},
+    "api-chain-run": {"get": OWN_EXECUTION},
+    "api-batches": {"post": Needs(EXECUTE)},
+    "api-batch": {"get": OWN_EXECUTION},
+    "api-batch-cancel": {
+        "post": Needs(
+            EXECUTE,
+            "tools.change_execution",
+            sees="tools.view_execution",
+            owner=True,
+            manages=True,
+        )
+    },
     "api-executions": {"get": reads(), "post": Needs(EXECUTE)},
     "api-execution": {"get": OWN_EXECUTION},
+    "api-output": {"get": OWN_EXECUTION},
     "api-events": {"get": OWN_EXECUTION},
     "api-cancel": {
         "post": Needs(
@@ -429,6 +452,7 @@ class Side:
         self.organization, self.label = organization, label
         self.by = factories.by(organization)
         self.tool = factories.tool(organization, f"tool-{label}", group=[f"desk-{label}"])
+        self.chain = self._chain()
         # What distrusts it is noted beside the keys too, where no rollback takes it back.
         self.key = keys.rotate_key(organization=organization, by=self.by)
         self.agent = factories.agent(organization, f"bot-{label}", groups=["*"], permissions=["p"])
@@ -495,6 +519,23 @@ class Side:
     def execution(self) -> Execution:
         return factories.execution(self.agent, self.tool.name, group=["*"])
 
+    def _chain(self) -> str:
+        text = {"name": "text", "type": "String", "description": "Any."}
+        step = {"id": "one", "tool_name": self.tool.name, "parameters": {"text": "x"}}
+        written = {"name": f"chain-{self.label}", "description": "A chain.", "steps": [step]}
+        more = {"group": [f"desk-{self.label}"], "parameters": [text]}
+        return factories.register(self.organization, definition_of(written | more)).name
+
+    @cached_property
+    def run(self) -> Execution:
+        return factories.execution(self.agent, self.chain, group=["*"])
+
+    @cached_property
+    def batch(self) -> Execution:
+        builtins.install_builtins(organization=self.organization, by=self.by)
+        one = {"tool_name": self.tool.name, "parameters": {"text": "x"}}
+        return factories.execution(self.agent, "run_batch", group=["*"], inputs=[one])
+
     @cached_property
     def confirmation(self) -> Confirmation:
         factories.tool(self.organization, "held", requires_confirmation=True)
@@ -527,11 +568,13 @@ class Side:
         }
         holder = self.somebody if name == "api-token" else self.agent.service_account
         known = {
-            "name": lambda: names.get(name, self.tool.name),
+            "name": lambda: self.chain if name in CHAINS else names.get(name, self.tool.name),
             "owner": lambda: f"agent:{self.agent.slug}",
             "slug": lambda: self.organization.slug if of_organization else self.agent.slug,
             "version": lambda: "1.0.0",
             "number": lambda: 1,
+            "run_id": lambda: self.run.pk,
+            "batch_id": lambda: self.batch.pk,
             "execution_id": lambda: self.execution.pk,
             "session_id": lambda: self.session.pk,
             "change_id": lambda: self.change.pk,

@@ -36,7 +36,9 @@ KEYS = [
     "value", "max_cpu_time", "isolation_levels", "change", "since",
     "budget", "quotas", "max_concurrency", "max_queue_depth", "max_in_flight",
     "bound_hash", "approve", "decisions", "every_call", "min_cost", "first_use", "reason",
+    "inputs", "mode", "max_parallel", "stop_on_error", "positions", "steps", "output", "on_cancel",
     "document", "kind", "note", "workspace_max_files", "workspace_max_bytes",
+    "output_days", "transform",
 ]  # fmt: skip
 NAMES = [
     "echo",

@@ -32,6 +32,7 @@ WHOLE = {
     "state": "s", "available_in_states": ["s"], "required_permissions": ["p"],
     "requires_confirmation": True, "rate_limit_per_minute": 5, "cost_per_invocation": "0.5",
     "cost_per_cache_hit": "0.1", "cache_ttl": "PT5S", "delivery": "idempotent", "version": "1.0.0",
+    "transform": {"select": "$.a[*]", "redact": ["$..b"], "observation": "{{ output }}"},
     "argument_validation": "enforce", "capabilities": ["c"], "metadata": {"a": [1]},
     "enabled": True, "critical": False, "max_concurrency": 3, "change_note": "n",
     "constraints": {"max_execution_time": "PT5S", "max_output_size": 5, "allow_side_effects": True,

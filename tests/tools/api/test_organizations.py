@@ -57,3 +57,12 @@ def test_a_new_organizations_evidence_begins_with_its_making(
     assert made[0] == "ADMIN.ORGANIZATION_CREATE"
     assert "REG.TOOL_CREATE" in made
     assert codes(organization.slug, admin_user) == []
+
+
+def test_it_says_for_how_long_outputs_are_kept(admin_api, organization):
+    place = f"/organizations/{organization.slug}"
+    assert admin_api.get(place).json()["output_days"] is None
+    assert admin_api.patch(place, {"output_days": 30}).json()["output_days"] == 30
+    assert admin_api.patch(place, {"output_days": None}).json()["output_days"] is None
+    for odd in (0, -1, 36_501, "7", 1.5, True, []):
+        assert admin_api.patch(place, {"output_days": odd}).status_code == 400, odd

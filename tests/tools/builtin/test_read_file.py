@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from tools.execution import outputs
+
 CANARY = "c4nary-outside-the-workspace"
 TEXT = "Grüße, 漢字 🙂\n"
 
@@ -71,7 +73,8 @@ def test_an_empty_file_is_read(run, files):
 @pytest.mark.parametrize("size", [1_000_000, 8 * 1024 * 1024])
 def test_a_large_file_is_read_whole(run, files, size):
     files("large", b"x" * size)
-    assert len(run("read_file", path="large").output["content"]) == size
+    output = outputs.whole(run("read_file", path="large"))
+    assert len(output["content"]) == size
 
 
 def test_a_file_that_is_too_large_is_refused(run, files):

@@ -1,4 +1,4 @@
-from tests import factories
+from tests import builtins, factories
 from tools.builtin.workspace import workspace_of
 from tools.catalog.builtins import install_builtins
 from tools.models import Tool
@@ -6,14 +6,7 @@ from tools.models import Tool
 
 def test_a_new_organization_has_its_built_in_tools_and_a_workspace(organization):
     names = set(Tool.objects.filter(organization=organization).values_list("name", flat=True))
-    assert names == {
-        "read_file",
-        "write_file",
-        "validate_content",
-        "web_fetch",
-        "send_message",
-        "execute_ckvs_query",
-    }
+    assert sorted(names) == builtins.NAMES
     assert workspace_of(organization.slug).is_dir()
 
 

@@ -108,19 +108,19 @@ import django
 django.setup()
 from uuid import uuid4
 from tests.tools.waiting import until
-from tools.execution import bell, tasks
-callers = [threading.Thread(target=tasks.tell, args=[[uuid4()]]) for _ in range(4)]
+from tools.execution import bell, hints
+callers = [threading.Thread(target=hints.tell, args=[[uuid4()]]) for _ in range(4)]
 for caller in callers:
     caller.start()
 held = [silent.accept() for _ in callers]
-tasks.tell([uuid4()])
+hints.tell([uuid4()])
 assert all(caller.is_alive() for caller in callers), "the fifth waited for the four"
 for caller in callers:
     caller.join()
 assert bell.pause
 silent.close()
 [one.close() for one, _ in held]
-tasks.tell([uuid4()])
+hints.tell([uuid4()])
 print("told")
 """
 

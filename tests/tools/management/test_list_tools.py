@@ -1,6 +1,6 @@
 import pytest
 
-from tests import factories
+from tests import builtins, factories
 from tests.api import Api
 from tools.catalog.actions import save_group, set_enabled
 
@@ -17,17 +17,7 @@ def here(organization):
 def test_without_an_agent_every_tool_is_listed(typed, organization, here):
     tool = factories.tool(organization, "hidden", group=[])
     set_enabled(tool=tool, enabled=False, by=factories.by(organization))
-    assert names(typed("list_tools", *here, "--json")) == [
-        *(
-            "execute_ckvs_query",
-            "hidden",
-            "read_file",
-            "send_message",
-            "validate_content",
-            "web_fetch",
-            "write_file",
-        )
-    ]
+    assert names(typed("list_tools", *here, "--json")) == sorted([*builtins.NAMES, "hidden"])
 
 
 def test_groups_and_a_state_narrow_the_list(typed, organization, here):

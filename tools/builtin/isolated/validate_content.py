@@ -40,7 +40,15 @@ def main(parameters: dict[str, Any]) -> dict[str, object]:
     found = _CHECKS[form](parameters["content"], parameters)
     shown = list(itertools.islice(found, MOST_ERRORS))
     more = sum(1 for _ in itertools.islice(found, MOST_COUNTED - len(shown)))
-    return {"valid": not shown, "errors": shown, "error_count": len(shown) + more}
+    said = {"valid": not shown, "errors": shown, "error_count": len(shown) + more}
+    if parameters.get("give_document") and not shown and form in _READERS:
+        said["document"] = _plain(_document(parameters["content"], form))
+    return said
+
+
+def _plain(document: Any) -> Any:
+    """As JSON can hold it: dates and times of TOML are texts."""
+    return json.loads(json.dumps(document, default=str))
 
 
 def _check_tree(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:

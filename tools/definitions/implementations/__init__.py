@@ -4,7 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tools.definitions.fields import Fields
-from tools.definitions.implementations import builtin, code, http, knowledge, mcp, prompt, service
+from tools.definitions.implementations import (
+    builtin,
+    chain,
+    code,
+    http,
+    knowledge,
+    mcp,
+    prompt,
+    service,
+)
 from tools.definitions.vocabulary import ToolType
 
 Reader = Callable[[Fields, Fields], dict[str, Any]]  # the implementation's fields, the definition's
@@ -19,6 +28,7 @@ READERS: dict[ToolType, Reader] = {
     ToolType.KNOWLEDGE_QUERY: knowledge.read,
     ToolType.STRUCTURED_QUERY: knowledge.read,
     ToolType.GRAPH_UPDATE: knowledge.read_update,
+    ToolType.CHAIN: chain.read,
 }
 # Whose implementation may be left out.
 SPARE = frozenset(

@@ -6,6 +6,13 @@ from tools.definitions.fields import Fields
 
 # What they do cannot be taken back, so that no definition of one runs without a person's consent.
 ALWAYS_CONFIRMED = frozenset({"send_message"})
+# Those that make calls of their own, each of which takes the whole road.
+RUN_BATCH = "run_batch"
+CALL_TOOL = "call_tool"
+RUN_PROGRAM = "run_program"
+COMPOSITES = frozenset({RUN_BATCH, CALL_TOOL, RUN_PROGRAM})
+# About tools, and part of every licence: what they call is licensed by itself.
+IN_EVERY_LICENCE = frozenset({RUN_BATCH, CALL_TOOL})
 
 
 def read(fields: Fields, definition: Fields) -> dict[str, Any]:

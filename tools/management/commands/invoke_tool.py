@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
-from tools.execution import actions
+from tools.execution import actions, outputs
 from tools.execution.call import Call
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, FAILED, ToolcribCommand
@@ -80,7 +80,7 @@ def _shown(execution: Execution) -> str:
     shown = text.fields(lines)
     if execution.status != Status.SUCCESS:
         return shown
-    return f"{shown}\n\n{_output(execution.output)}"
+    return f"{shown}\n\n{_output(outputs.whole(execution))}"
 
 
 def _output(output: Any) -> str:

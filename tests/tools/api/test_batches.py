@@ -1,0 +1,157 @@
+"""POST /batches and what follows, answered by the running crib's worker."""
+
+from uuid import uuid4
+
+import pytest
+
+from tests import factories
+from tests.tools.held import approve, approver
+from tests.tools.shapes import check_error, check_execution
+from tests.tools.waiting import until
+from tools.models import Confirmation, Execution
+
+pytestmark = pytest.mark.usefixtures("committed")
+BREAKS = "def main(parameters):\n    raise ValueError('no')\n"
+SLEEPS = "import time\ndef main(p):\n    time.sleep(30)\n"
+
+
+@pytest.fixture(autouse=True)
+def tools(organization):
+    factories.install(organization)
+    factories.tool(organization)
+
+
+def one(text="x", tool="echo"):
+    return {"tool_name": tool, "parameters": {"text": text}}
+
+
+def begun(api, body):
+    """A batch whose first call runs."""
+    batch = api.post("/batches", body | {"options": {"wait_s": 0}}).json()
+    calls = Execution.objects.filter(parent=batch["batch_id"], status="Running")
+    until(calls.first, 30)
+    return batch["batch_id"]
+
+
+def test_results_come_in_the_order_of_the_inputs(api):
+    body = {"inputs": [one("a"), one("b"), one("c")], "mode": "parallel"}
+    response = api.post("/batches", body)
+    answer = response.json()
+    assert (response.status_code, answer["status"], answer["total"]) == (200, "Success", 3)
+    assert [line["output"]["echo"]["text"] for line in answer["results"]] == ["a", "b", "c"]
+    assert [line["position"] for line in answer["results"]] == [0, 1, 2]
+    for line in answer["results"]:
+        check_execution({key: line[key] for key in line if key != "position"}, "Success")
+    assert api.get(f"/batches/{answer['batch_id']}").json() == answer
+
+
+def test_its_calls_may_be_read_one_by_one(api):
+    answer = api.post("/batches", {"inputs": [one("a")]}).json()
+    (line,) = answer["results"]
+    assert api.get(f"/executions/{line['execution_id']}").json()["output"] == line["output"]
+
+
+def test_a_failed_and_a_refused_call_stand_in_their_places(api, organization):
+    factories.tool(organization, "breaks", implementation={"source": BREAKS})
+    factories.tool(organization, "secret", group=["vault"])
+    inputs = [one("a", "breaks"), one("b", "secret"), one("c", "ghost"), one("d")]
+    answer = api.post("/batches", {"inputs": inputs}).json()
+    states = [line["status"] for line in answer["results"]]
+    assert states == ["Failed", "PermissionDenied", "ValidationError", "Success"]
+    assert (answer["succeeded"], answer["failed"]) == (1, 3)
+
+
+def test_the_same_key_is_the_same_batch(api):
+    key = {"Idempotency-Key": uuid4().hex}
+    first = api.post("/batches", {"inputs": [one("a")]}, **key).json()
+    again = api.post("/batches", {"inputs": [one("a")]}, **key).json()
+    assert again["batch_id"] == first["batch_id"]
+    other = api.post("/batches", {"inputs": [one("b")]}, **key)
+    check_error(other, 422)
+
+
+def test_one_that_is_not_over_is_answered_with_its_address(api, organization):
+    factories.tool(organization, "sleeps", implementation={"source": SLEEPS})
+    body = {"inputs": [one("a", "sleeps"), one("b")], "options": {"wait_s": 0}}
+    response = api.post("/batches", body)
+    assert response.status_code == 202
+    address = response.headers["Location"].removeprefix("/api/v1")
+    assert api.post(f"{address}/cancel").status_code in {200, 202}
+    done = api.get(f"{address}?wait_s=30").json()
+    assert done["status"] == "Cancelled"
+    assert [line["status"] for line in done["results"]][1] == "Cancelled"
+
+
+def test_some_of_its_calls_are_cancelled_and_the_others_are_made(api, organization):
+    factories.tool(organization, "sleeps", implementation={"source": SLEEPS})
+    batch = begun(api, {"inputs": [one("a", "sleeps"), one("b"), one("c")]})
+    answer = api.post(f"/batches/{batch}/cancel", {"positions": [0, 1]})
+    assert answer.status_code in {200, 202}
+    done = api.get(f"/batches/{batch}?wait_s=30").json()
+    assert [line["status"] for line in done["results"]] == ["Cancelled", "Cancelled", "Success"]
+    assert (done["status"], done["cancelled"]) == ("Success", 2)
+    assert done["results"][1]["execution_id"] is None
+
+
+def test_positions_that_are_not_there_are_refused(api, organization):
+    factories.tool(organization, "sleeps", implementation={"source": SLEEPS})
+    batch = begun(api, {"inputs": [one("a", "sleeps")]})
+    check_error(api.post(f"/batches/{batch}/cancel", {"positions": [1]}), 400)
+    api.post(f"/batches/{batch}/cancel")
+
+
+def test_one_question_for_many(api, organization):
+    factories.tool(organization, "careful", requires_confirmation=True)
+    response = api.post("/batches", {"inputs": [one("a", "careful"), one("b", "careful")]})
+    answer = response.json()
+    assert (response.status_code, answer["status"]) == (202, "RequiresConfirmation")
+    confirmation = Confirmation.objects.get(execution=answer["batch_id"])
+    approve(confirmation, approver(organization))
+    done = api.get(f"/batches/{answer['batch_id']}?wait_s=30").json()
+    assert (done["status"], done["succeeded"]) == ("Success", 2)
+
+
+def test_its_events_are_those_of_its_execution(api):
+    answer = api.post("/batches", {"inputs": [one("a"), one("b")]}).json()
+    stream = api.get(f"/executions/{answer['batch_id']}/events")
+    text = b"".join(stream.streaming_content).decode()
+    assert "calls are over" in text and "Completed" in text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"inputs": []},
+        {"inputs": [1]},
+        {"inputs": [{"parameters": {}}]},
+        {"inputs": [one()] * 1001},
+        {"inputs": [one()], "mode": "sideways"},
+        {"inputs": [one()], "mode": ["parallel"]},
+        {"inputs": [one()], "max_parallel": 0},
+        {"inputs": [one()], "max_parallel": True},
+        {"inputs": [one() | {"group": ["*"]}]},
+    ],
+)
+def test_what_can_be_no_batch_is_named(api, wrong):
+    check_error(api.post("/batches", wrong), 400)
+
+
+def test_an_execution_of_another_tool_is_no_batch(api):
+    execution = api.execute("echo", {"text": "x"}).json()["execution_id"]
+    check_error(api.get(f"/batches/{execution}"), 404)
+    check_error(api.get(f"/batches/{uuid4()}"), 404)
+
+
+def test_anothers_batch_is_not_there(api, organization):
+    answer = api.post("/batches", {"inputs": [one("a")]}).json()
+    other = factories.api(factories.agent(organization, groups=["default"]))
+    check_error(other.get(f"/batches/{answer['batch_id']}"), 404)
+    check_error(other.post(f"/batches/{answer['batch_id']}/cancel"), 404)
+
+
+def test_a_token_for_one_tool_makes_batches_of_that_tool(agent, organization):
+    factories.tool(organization, "other")
+    narrow = factories.Api(factories.token(agent.service_account, tools=["echo"]))
+    answer = narrow.post("/batches", {"inputs": [one("a"), one("b", "other")]}).json()
+    assert [line["status"] for line in answer["results"]] == ["Success", "PermissionDenied"]

@@ -1,0 +1,145 @@
+"""Whether steps of a chain fit each other, told from the schemas of their tools alone."""
+
+import pytest
+
+from tools.definitions.chains.document import Chain
+from tools.definitions.chains.types import Interface, doubts
+
+TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
+
+
+def objects(required=(), **properties):
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*required],
+        "additionalProperties": False,
+    }
+
+
+TOOLS = {
+    "page": Interface(
+        objects(["url"], url=TEXT),
+        objects(
+            ["text", "links"],
+            text=TEXT,
+            title=TEXT,
+            status=WHOLE,
+            links={"type": "array", "items": objects(["href"], href=TEXT)},
+        ),
+    ),
+    "say": Interface(objects(["text"], text=TEXT, loud={"type": "boolean"}), TEXT),
+    "count": Interface(objects(["number"], number=WHOLE), WHOLE),
+    "vague": Interface(objects(x=True)),
+    "tree": Interface(
+        objects(),
+        {"$ref": "#/$defs/t", "$defs": {"t": objects(["name"], name=TEXT)}},
+    ),
+}
+OWN = Interface(objects(["url"], url=TEXT, note=TEXT, many={"type": "array", "items": TEXT}))
+
+
+def found(*steps, tools=TOOLS):
+    """Place and certainty of everything that does not fit in the last step."""
+    chain = Chain({"steps": list(steps)})
+    return [(one.place, one.certain) for one in doubts(chain, OWN, tools)]
+
+
+def step(name, tool, parameters, **more):
+    return {"id": name, "tool_name": tool, "parameters": parameters} | more
+
+
+PAGE = step("p", "page", {"url": {"$input": "/url"}})
+
+
+def of_page(path):
+    return {"$step": "p", "path": f"/output{path}"}
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        step("s", "say", {"text": of_page("/text")}),
+        step("s", "say", {"text": of_page("/links/0/href")} | {"loud": True}),
+        step("s", "count", {"number": {"$step": "p", "path": "/output/status", "default": 0}}),
+        step("s", "say", {"text": {"$text": "{{ input.url }}"}}),
+        step("s", "say", {"text": {"$literal": "x"}}),
+        step("s", "say", {"text": {"$item": ""}}, for_each={"$input": "/many", "default": []}),
+        step("s", "say", {"text": {"$item": "/href"}}, for_each=of_page("/links")),
+        step("s", "vague", {"x": of_page("")}),
+    ],
+)
+def test_what_fits_is_no_flaw(last):
+    assert not any(certain for _, certain in found(PAGE, last))
+
+
+@pytest.mark.parametrize(
+    ("last", "place"),
+    [
+        (step("s", "count", {"number": of_page("/text")}), "steps.1.parameters.number"),
+        (step("s", "say", {"text": of_page("")}), "steps.1.parameters.text"),
+        (step("s", "say", {"text": of_page("/nowhere")}), "steps.1.parameters.text"),
+        (step("s", "say", {"text": of_page("/text/0")}), "steps.1.parameters.text"),
+        (step("s", "say", {}), "steps.1.parameters.text"),
+        (step("s", "say", {"text": "x", "other": 1}), "steps.1.parameters.other"),
+        (step("s", "say", {"text": 7}), "steps.1.parameters.text"),
+        (step("s", "say", {"text": {"$input": "/nowhere"}}), "steps.1.parameters.text"),
+        (step("s", "say", {"text": {"$literal": 7}}), "steps.1.parameters.text"),
+        (step("s", "count", {"number": {"$text": "1"}}), "steps.1.parameters.number"),
+        (step("s", "say", {"text": "x"}, for_each=of_page("/text")), "steps.1.for_each"),
+        (
+            step("s", "count", {"number": {"$item": "/href"}}, for_each=of_page("/links")),
+            "steps.1.parameters.number",
+        ),
+        (
+            step("s", "say", {"text": "x"}, compensate_with={
+                "tool_name": "count", "parameters": {"number": {"$step": "s"}}}),
+            "steps.1.compensate_with.parameters.number",
+        ),
+    ],
+)  # fmt: skip
+def test_what_can_never_fit_is_a_flaw_with_its_place(last, place):
+    assert (place, True) in found(PAGE, last)
+
+
+def test_what_may_be_missing_is_a_warning():
+    assert found(PAGE, step("s", "say", {"text": of_page("/title")})) == [
+        ("steps.1.parameters.text", False)
+    ]
+
+
+def test_an_output_without_a_schema_may_be_anything():
+    first = step("v", "vague", {})
+    last = step("s", "say", {"text": {"$step": "v", "path": "/output/some/where"}})
+    assert found(first, last) == [("steps.1.parameters.text", False)]
+
+
+def test_a_loop_gives_a_list_of_what_its_tool_gives():
+    loop = step("l", "count", {"number": {"$item": ""}}, for_each=[1, 2])
+    assert found(loop, step("s", "say", {"text": {"$step": "l"}})) == [
+        ("steps.1.parameters.text", True)
+    ]
+    first = {"$step": "l", "path": "/output/0"}
+    assert found(loop, step("s", "count", {"number": first})) == [
+        ("steps.1.parameters.number", False)
+    ]
+
+
+def test_references_of_a_schema_are_followed():
+    first = step("t", "tree", {})
+    good = step("s", "say", {"text": {"$step": "t", "path": "/output/name"}})
+    bad = step("s", "count", {"number": {"$step": "t", "path": "/output/name"}})
+    assert found(first, good) == []
+    assert found(first, bad) == [("steps.1.parameters.number", True)]
+
+
+def test_a_schema_that_refers_to_itself_ends_somewhere():
+    node = {"$ref": "#/$defs/n", "$defs": {"n": objects(child={"$ref": "#/$defs/n"})}}
+    tools = TOOLS | {"deep": Interface(objects(), node)}
+    last = step("s", "vague", {"x": {"$step": "d", "path": "/output/child/child"}})
+    assert not any(certain for _, certain in found(step("d", "deep", {}), last, tools=tools))
+
+
+def test_a_parameter_may_have_the_name_of_a_word_of_schemas():
+    tools = TOOLS | {"odd": Interface(objects(["definitions"], definitions=TEXT), TEXT)}
+    assert found(step("o", "odd", {"definitions": "x"}), tools=tools) == []

@@ -1,0 +1,59 @@
+"""A yes to a call whose parameters were another's output is a yes to what they were then."""
+
+import pytest
+
+from audit import payloads
+from audit.models import AuditRecord
+from tests import factories
+from tests.tools.held import approve, approver, attempted
+from tools.execution.pipeline import admit
+from tools.models import Confirmation, Execution
+from tools.shapes import confirmation_shape
+
+pytestmark = pytest.mark.django_db
+SECRET = "swordfish-7"
+
+
+@pytest.fixture
+def source(agent, organization):
+    factories.tool(organization)
+    execution = factories.execution(agent)
+    factories.ended(execution, output={"name": SECRET}, output_bytes=30)
+    return execution
+
+
+def pointing(source):
+    return {"$result": str(source.pk), "path": "/output/name"}
+
+
+def ask(caller, value, name):
+    return admit(caller, factories.call(name, {"text": value}))
+
+
+def test_a_person_is_shown_what_was_resolved_and_evidence_is_not(agent, organization, source):
+    factories.tool(organization, "asks", requires_confirmation=True)
+    execution = ask(factories.caller(agent), pointing(source), "asks")
+    confirmation = Confirmation.objects.get(execution=execution)
+    shape = confirmation_shape(confirmation)
+    assert shape["parameters"] == {"text": SECRET}
+    assert shape["references"][0]["execution_id"] == str(source.pk)
+    approve(confirmation, approver(organization))
+    codes = ("TOOL.HELD", "CONFIRM.APPROVE")
+    for record in AuditRecord.objects.filter(execution_id=execution.pk, code__in=codes):
+        assert SECRET not in f"{record.details} {payloads.opened(record.pk)}"
+
+
+def test_a_yes_is_not_for_another_value(agent, organization, source):
+    factories.tool(organization, "asks", requires_confirmation=True)
+    execution = ask(factories.caller(agent), pointing(source), "asks")
+    approve(Confirmation.objects.get(execution=execution), approver(organization))
+    Execution.objects.filter(pk=execution.pk).update(parameters={"text": "other"})
+    assert attempted(execution).error_code == "confirmation_changed"
+
+
+def test_a_yes_is_not_for_another_reference(agent, organization, source):
+    factories.tool(organization, "asks", requires_confirmation=True)
+    execution = ask(factories.caller(agent), pointing(source), "asks")
+    approve(Confirmation.objects.get(execution=execution), approver(organization))
+    Execution.objects.filter(pk=execution.pk).update(refers_to=[])
+    assert attempted(execution).error_code == "confirmation_changed"

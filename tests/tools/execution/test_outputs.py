@@ -1,0 +1,239 @@
+"""A large output lies outside its row once, is streamed in pieces, and expires where it is said."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.factories import definition
+from tools.errors import Conflict, Gone, NotFound
+from tools.execution import outputs, retention
+from tools.execution.pipeline import admit, perform
+from tools.models import CacheEntry, Execution, StoredOutput
+from tools.policy import actions as policy
+
+pytestmark = pytest.mark.usefixtures("committed")
+LONG = "def main(parameters):\n    return 'é' * parameters['count']\n"
+LIST = "def main(parameters):\n    return {'items': list(range(parameters['count']))}\n"
+COUNT = [{"name": "count", "type": "Integer", "description": "How many.", "required": True}]
+
+
+@pytest.fixture(autouse=True)
+def small_rows(settings):
+    settings.OUTPUT_INLINE_BYTES = 2_000
+
+
+def long_tool(organization, source=LONG, **fields):
+    work = {"source": source}
+    return factories.tool(organization, "long", parameters=COUNT, implementation=work, **fields)
+
+
+def ran(agent, count, name="long"):
+    execution = factories.execution(agent, name, count=count)
+    perform(execution.pk)
+    return Execution.objects.get(pk=execution.pk)
+
+
+def stored(organization):
+    return StoredOutput.objects.filter(organization=organization)
+
+
+def past(agent, count, days=10):
+    """Ended so long ago: what is over cannot be made older."""
+    execution = factories.execution(agent, "long", count=count)
+    parcel = outputs.packed("é" * count)
+    outputs.put_away(execution.organization_id, parcel)
+    factories.ended(
+        execution, output=parcel.output, output_digest=parcel.digest, output_type=parcel.type,
+        observation="é", output_bytes=parcel.size, completed_at=timezone.now() - timedelta(days),
+    )  # fmt: skip
+    return Execution.objects.get(pk=execution.pk)
+
+
+def old(organization):
+    stored(organization).update(kept_at=Now() - timedelta(hours=2))
+
+
+def kept_for(organization, days):
+    policy.set_output_days(organization=organization, days=days, by=factories.by(organization))
+    organization.refresh_from_db()
+
+
+def test_a_small_output_lies_in_its_row(agent, organization):
+    long_tool(organization)
+    done = ran(agent, 10)
+    assert (done.output, done.output_digest) == ("é" * 10, "")
+    assert not stored(organization).exists()
+    assert outputs.whole(done) == "é" * 10
+
+
+def test_a_large_text_lies_apart_as_it_is(agent, organization):
+    long_tool(organization)
+    done = ran(agent, 5_000)
+    assert (done.output, done.output_type) == (None, outputs.TEXT)
+    assert done.output_bytes == len(json.dumps("é" * 5_000, ensure_ascii=False).encode())
+    assert bytes(stored(organization).get().content) == ("é" * 5_000).encode()
+    assert outputs.whole(done) == "é" * 5_000
+
+
+def test_a_large_value_lies_apart_as_json(agent, organization):
+    long_tool(organization, LIST)
+    done = ran(agent, 1_000)
+    assert done.output_type == outputs.JSON
+    assert outputs.whole(done) == {"items": list(range(1_000))}
+
+
+def test_what_was_cut_says_so_and_where_the_rest_is(agent, organization):
+    long_tool(organization)
+    done = ran(agent, 30_000)
+    assert done.observation.startswith("é" * 20_000 + "\n… 10000 more characters")
+    assert done.observation.endswith(f"GET /api/v1/executions/{done.pk}/output")
+
+
+def test_the_same_output_is_stored_once_and_never_shared_between_organizations(agent, organization):
+    long_tool(organization)
+    one, two = ran(agent, 5_000), ran(agent, 5_000)
+    other = factories.organization(f"{organization.slug}-b")
+    long_tool(other)
+    ran(factories.agent(other, groups=["default"]), 5_000)
+    assert one.output_digest == two.output_digest
+    assert (stored(organization).count(), stored(other).count()) == (1, 1)
+
+
+def test_evidence_names_the_digest(agent, organization):
+    long_tool(organization)
+    done = ran(agent, 5_000)
+    end = AuditRecord.objects.get(execution_id=done.pk, code="TOOL.END")
+    assert end.details["output_digest"] == done.output_digest
+
+
+def test_the_cache_gives_a_large_answer_again_without_a_copy(agent, organization):
+    long_tool(organization, delivery="pure", cache_ttl="PT5M",
+              constraints={"allow_side_effects": False})  # fmt: skip
+    first, again = ran(agent, 5_000), factories.execution(agent, "long", count=5_000)
+    again.refresh_from_db()
+    assert again.cached and again.output_digest == first.output_digest
+    assert outputs.whole(again) == "é" * 5_000
+    assert stored(organization).count() == 1
+
+
+def test_outputs_stay_where_nobody_says_for_how_long(agent, organization):
+    long_tool(organization)
+    done = past(agent, 10, days=3_000)
+    retention.keep()
+    done.refresh_from_db()
+    assert done.output == "é" * 10
+
+
+def test_an_output_expires_in_time_and_its_row_says_when(agent, organization):
+    long_tool(organization)
+    large, small, young = past(agent, 5_000), past(agent, 10), ran(agent, 11)
+    kept_for(organization, 7)
+    assert retention.expire(organization) == 2
+    for row in (large, small, young):
+        row.refresh_from_db()
+    assert (large.output_digest, small.output) == ("", None)
+    assert large.output_expired_at and small.output_expired_at
+    assert (small.observation, small.output_bytes) == ("", 22)
+    assert young.output == "é" * 11
+    with pytest.raises(Gone):
+        outputs.whole(large)
+    told = AuditRecord.objects.get(organization=organization.slug, code="OUTPUT.EXPIRE")
+    assert told.details["outputs"] == 2
+
+
+def test_what_nobody_names_any_more_is_swept_and_what_somebody_names_stays(agent, organization):
+    long_tool(organization)
+    past(agent, 5_000), past(agent, 5_001)
+    same = ran(agent, 5_001)
+    kept_for(organization, 7)
+    retention.expire(organization)
+    retention.sweep()
+    assert stored(organization).count() == 2  # too young: one may be about to be named
+    old(organization)
+    retention.sweep()
+    assert stored(organization).get().digest == Execution.objects.get(pk=same.pk).output_digest
+
+
+def test_an_answer_that_expired_is_not_given_again(agent, organization):
+    long_tool(organization, delivery="pure", cache_ttl="P30D",
+              constraints={"allow_side_effects": False})  # fmt: skip
+    done = past(agent, 5_000)
+    until = timezone.now() + timedelta(days=1)
+    CacheEntry.objects.create(
+        key=done.cache_key, organization=organization, tool=done.tool_version.tool, execution=done,
+        ready=True, expires_at=until,
+    )  # fmt: skip
+    kept_for(organization, 7)
+    retention.expire(organization)
+    assert not CacheEntry.objects.filter(execution=done).exists()
+    again = factories.execution(agent, "long", count=5_000)
+    assert again.status == "Pending"
+
+
+def test_a_call_that_is_not_over_or_failed_has_no_output_to_read(agent, organization):
+    factories.tool(organization)
+    waiting = factories.execution(agent)
+    with pytest.raises(Conflict):
+        outputs.content_of(waiting)
+    factories.ended(waiting, status="Failed", error_code="X")
+    with pytest.raises(NotFound):
+        outputs.content_of(Execution.objects.get(pk=waiting.pk))
+
+
+def test_a_policy_is_on_record_with_what_was_before(organization):
+    kept_for(organization, 7)
+    told = AuditRecord.objects.filter(
+        organization=organization.slug, code="ADMIN.ORGANIZATION_CHANGE"
+    ).latest("id")
+    assert told.details["after"] == {"output_days": 7}
+    assert told.details["before"] == {"output_days": None}
+
+
+def test_a_definition_selects_redacts_and_writes_what_is_observed(agent, organization):
+    source = (
+        "def main(p):\n    return {'all': [{'name': 'a', 'key': 's'}, {'name': 'b'}], 'x': 1}\n"
+    )
+    transform = {
+        "select": "$.all",
+        "redact": ["$[*].key"],
+        "observation": "{% for one in output %}{{ one.name }};{% endfor %}",
+    }
+    raw = definition("cut", parameters=[], implementation={"source": source}, transform=transform)
+    factories.register(organization, raw)
+    execution = admit(factories.caller(agent), factories.call("cut"))
+    perform(execution.pk)
+    execution.refresh_from_db()
+    assert execution.output == [{"name": "a", "key": "[redacted]"}, {"name": "b"}]
+    assert execution.observation == "a;b;"
+
+
+def test_what_is_not_there_to_select_ends_the_call_without_an_output(agent, organization):
+    factories.tool(organization, "cut", transform={"select": "$.nothing"})
+    execution = factories.execution(agent, "cut")
+    perform(execution.pk)
+    execution.refresh_from_db()
+    assert (execution.status, execution.error_code) == ("Failed", "OUTPUT_INVALID")
+
+
+def test_an_output_that_does_not_fit_the_template_is_observed_as_it_is(agent, organization):
+    transform = {"observation": "{% for x in output.echo.text %}{{ x }}{% endfor %}"}
+    factories.tool(organization, "cut", transform=transform)
+    execution = factories.execution(agent, "cut")
+    perform(execution.pk)
+    execution.refresh_from_db()
+    assert execution.observation == '{"echo": {"text": "x"}}'
+
+
+def test_what_is_over_cannot_be_given_another_output(agent, organization):
+    long_tool(organization)
+    done = ran(agent, 10)
+    row = Execution.objects.filter(pk=done.pk)
+    for fields in ({"output": "x"}, {"output": None}, {"observation": ""}, {"parameters": {}}):
+        with pytest.raises(IntegrityError):
+            row.update(**fields)

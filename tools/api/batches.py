@@ -1,0 +1,128 @@
+"""`/api/v1/batches`: many calls at once. A batch is an execution of `run_batch`, by its door."""
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.batch_bodies import BatchAnswer, BatchBody, BatchCancelBody
+from tools.api.bodies import ErrorAnswer
+from tools.api.executions import KEY, WAIT, call_of, idempotency_key, made, waited_for
+from tools.definitions.callers import Scope
+from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.execution import batch_actions
+from tools.execution.batch_actions import Line
+from tools.execution.confirmations import of_executions
+from tools.models import Execution
+from tools.shapes import execution_shape
+
+ANSWERS = {
+    200: BatchAnswer,
+    202: BatchAnswer,
+    400: ErrorAnswer,
+    403: ErrorAnswer,
+    422: ErrorAnswer,
+    429: ErrorAnswer,
+}
+_ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
+
+
+class BatchList(CallerView):
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        operation_id="create_batch", request=BatchBody, responses=ANSWERS, parameters=[KEY]
+    )
+    def post(self, request: Request) -> Response:
+        """Make many calls. Each meets every gate by itself; one question is asked for all."""
+        wanted = self.body(BatchBody)
+        parameters = {name: wanted[name] for name in _ASKED}
+        parameters["inputs"] = [dict(one) for one in parameters["inputs"]]
+        call = call_of(
+            wanted | {"tool_name": RUN_BATCH, "parameters": parameters},
+            idempotency_key(request),
+            at_its_door=True,
+        )
+        return _answer(made(self, call, wanted))
+
+
+class BatchDetail(CallerView):
+    @extend_schema(
+        operation_id="get_batch",
+        responses={200: BatchAnswer, 202: BatchAnswer, 404: ErrorAnswer},
+        parameters=[WAIT],
+    )
+    def get(self, request: Request, batch_id: UUID) -> Response:
+        """As it is; with `wait_s`, as it is at its end, should that come in time."""
+        return _answer(waited_for(request, batch_actions.one_of(self.caller, batch_id)))
+
+
+class BatchCancel(CallerView):
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        operation_id="cancel_batch",
+        request=BatchCancelBody,
+        responses={200: BatchAnswer, 202: BatchAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request, batch_id: UUID) -> Response:
+        """End it, or some of its calls; what is over stays as it is."""
+        batch = batch_actions.one_of(self.caller, batch_id)
+        batch_actions.check_may_cancel(self.caller, batch)
+        positions = self.body(BatchCancelBody)["positions"]
+        return _answer(batch_actions.cancel(caller=self.caller, batch=batch, positions=positions))
+
+
+def _answer(batch: Execution) -> Response:
+    lines = batch_actions.lines_of(batch)
+    held = of_executions([batch, *(line.execution for line in lines if line.execution)])
+    results = [_line(line, held) for line in lines]
+    shown = execution_shape(batch, held.get(batch.pk))
+    body = {
+        "batch_id": str(batch.pk),
+        "status": batch.stage,
+        "mode": batch.parameters.get("mode", "sequential"),
+        "total": len(results),
+        **_counts(lines),
+        "results": results,
+        # What stands in its results is not told twice.
+        "execution": shown
+        | {"input": {"tool_name": batch.tool_name, "parameters": {}}}
+        | ({"output": None} if results else {}),
+    }
+    if batch.over:
+        return Response(body)
+    return Response(body, 202, headers={"Location": f"/api/v1/batches/{batch.pk}"})
+
+
+def _line(line: Line, held: dict[UUID, Any]) -> dict[str, Any]:
+    if line.execution is not None:
+        shown = execution_shape(line.execution, held.get(line.execution.pk))
+        return {"position": line.position} | shown
+    return {
+        "position": line.position,
+        "execution_id": None,
+        "status": line.status,
+        "input": line.given._asdict(),
+        "output": None,
+        "error_code": line.error_code,
+        "error_message": line.error_message,
+    }
+
+
+def _counts(lines: list[Line]) -> dict[str, int]:
+    begun = [line for line in lines if line.execution is not None and not line.execution.over]
+    waiting = sum(line.execution is None and line.status == "Pending" for line in lines)
+    succeeded = sum(line.status == "Success" for line in lines)
+    cancelled = sum(line.status == "Cancelled" for line in lines)
+    over = len(lines) - len(begun) - waiting
+    return {
+        "succeeded": succeeded,
+        "failed": over - succeeded - cancelled,
+        "cancelled": cancelled,
+        "open": len(begun),
+        "waiting": waiting,
+    }

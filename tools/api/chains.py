@@ -1,0 +1,224 @@
+"""`/api/v1/chains`: chains as they are written. Each is a tool, and a run of it an execution."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer, ToolCallBody
+from tools.api.chain_bodies import (
+    ChainBody,
+    ChainPage,
+    ChainRunAnswer,
+    RehearsalAnswer,
+    RehearsalBody,
+)
+from tools.api.executions import (
+    ANSWERS,
+    KEY,
+    WAIT,
+    call_of,
+    idempotency_key,
+    made,
+    waited_for,
+)
+from tools.api.pagination import page_of_tools
+from tools.api.parsers import StrictJSONParser, YamlParser
+from tools.api.schema import PAGING
+from tools.api.tools import REQUEST, shown_now
+from tools.catalog import actions
+from tools.catalog.chains import doubts_about
+from tools.catalog.registry import CatalogTool
+from tools.catalog.verified import check_current
+from tools.definitions.callers import Scope
+from tools.definitions.chains.written import definition_of, own_field, written_of
+from tools.definitions.vocabulary import ToolType
+from tools.errors import InvalidDefinition, Malformed, NotFound
+from tools.execution import chain_actions
+from tools.execution.chain_rehearsal import rehearse
+from tools.execution.confirmations import of_executions
+from tools.models import Execution, Tool
+from tools.policy import authorization
+from tools.policy.decision import Asked
+from tools.policy.visibility import visible_tool
+from tools.shapes import execution_shape, tool_here
+
+
+class ChainList(CallerView):
+    parser_classes = [StrictJSONParser, YamlParser]
+
+    @extend_schema(
+        operation_id="list_chains", parameters=[*REQUEST, *PAGING], responses={200: ChainPage}
+    )
+    def get(self, request: Request) -> Response:
+        """The chains that the caller may run in this request."""
+        asked, snapshot = self.asked(), self.snapshot
+        warnings = self.granted(asked, snapshot)
+        usable = authorization.usable_tools(self.caller, asked, snapshot)
+        chains = [tool for tool in usable if tool.definition.type == ToolType.CHAIN]
+        page = page_of_tools(self.request, chains)
+        page["results"] = [written_of(tool_here(tool, snapshot)) for tool in page["results"]]
+        return Response(page | {"warnings": warnings})
+
+    @extend_schema(
+        operation_id="create_chain",
+        request={"application/json": ChainBody, "application/yaml": ChainBody},
+        responses={201: ChainBody, 400: ErrorAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Write a chain, as JSON or as YAML. What it names is checked."""
+        self.require("add_tool")
+        definition = definition_of(request.data)
+        with _own_fields():
+            tool = actions.register_tool(
+                organization=self.organization, definition=definition, by=self.actor
+            )
+        address = f"/api/v1/chains/{tool.name}"
+        shape = _shown(self, tool.name)
+        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+
+
+class ChainDetail(CallerView):
+    parser_classes = [StrictJSONParser, YamlParser]
+
+    @extend_schema(operation_id="get_chain", responses={200: ChainBody, 404: ErrorAnswer})
+    def get(self, request: Request, name: str) -> Response:
+        snapshot = self.snapshot
+        return Response(written_of(tool_here(_chain(self, name), snapshot)))
+
+    @extend_schema(
+        operation_id="replace_chain",
+        request={"application/json": ChainBody, "application/yaml": ChainBody},
+        responses={200: ChainBody, 400: ErrorAnswer, 404: ErrorAnswer},
+    )
+    @transaction.atomic
+    def put(self, request: Request, name: str) -> Response:
+        """A new version. Runs that have begun go on as they began."""
+        self.require("change_tool")
+        tool = actions.changing(_row(self, name))
+        check_current(tool)
+        definition = definition_of(request.data)
+        with _own_fields():
+            actions.update_tool(tool=tool, definition=definition, by=self.actor)
+        return Response(_shown(self, name))
+
+    @extend_schema(operation_id="delete_chain", responses={204: None, 404: ErrorAnswer})
+    def delete(self, request: Request, name: str) -> Response:
+        self.require("delete_tool")
+        actions.delete_tool(tool=_row(self, name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ChainExecute(CallerView):
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        operation_id="execute_chain", request=ToolCallBody, responses=ANSWERS, parameters=[KEY]
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Run it; the answer waits up to `wait_s` seconds for its end."""
+        wanted = self.body(ToolCallBody)
+        if wanted.get("tool_name", name) != name:
+            raise Malformed("tool_name names another chain than the address does.")
+        found = self.snapshot.tool(name)
+        if found is not None and found.definition.type != ToolType.CHAIN:
+            raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
+        call = call_of(wanted | {"tool_name": name}, idempotency_key(request))
+        return _run(made(self, call, wanted))
+
+
+class ChainRehearsal(CallerView):
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        operation_id="rehearse_chain",
+        request=RehearsalBody,
+        responses={200: RehearsalAnswer, 404: ErrorAnswer},
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """A dry run: nothing is called."""
+        tool = _chain(self, name)
+        wanted = self.body(RehearsalBody)
+        steps = rehearse(
+            tool.definition,
+            wanted["parameters"],
+            caller=self.caller,
+            asked=Asked.of(wanted["group"], wanted["state"]),
+            snapshot=self.snapshot,
+        )
+        return Response({"steps": steps})
+
+
+class ChainRun(CallerView):
+    @extend_schema(
+        operation_id="get_chain_run",
+        responses={200: ChainRunAnswer, 202: ChainRunAnswer, 404: ErrorAnswer},
+        parameters=[WAIT],
+    )
+    def get(self, request: Request, run_id: UUID) -> Response:
+        """A run with the calls of its steps, in the order in which they were made."""
+        return _run(waited_for(request, chain_actions.one_of(self.caller, run_id)))
+
+
+def _shown(view: CallerView, name: str) -> dict[str, Any]:
+    """As it is now, and what of it may not fit: the calls themselves will show."""
+    shape = shown_now(view, name)
+    found = doubts_about(view.organization, view.current().tools[name].definition.raw)
+    warnings = [{"field": one.place, "message": one.message} for one in found]
+    return written_of(shape) | {"warnings": warnings}
+
+
+def _run(execution: Execution) -> Response:
+    held = of_executions([execution])
+    body = {
+        "run_id": str(execution.pk),
+        "chain": execution.tool_name,
+        "status": execution.stage,
+        "steps": [
+            {
+                "place": one.place,
+                "execution_id": str(one.id) if one.id else None,
+                "tool_name": one.tool_name,
+                "status": one.status,
+                "error_code": one.error_code or None,
+                "error_message": one.error_message or None,
+            }
+            for one in chain_actions.calls_of(execution)
+        ],
+        "execution": execution_shape(execution, held.get(execution.pk)),
+    }
+    if execution.over:
+        return Response(body)
+    return Response(body, 202, headers={"Location": f"/api/v1/chain-runs/{execution.pk}"})
+
+
+def _chain(view: CallerView, name: str) -> CatalogTool:
+    tool = visible_tool(view.caller, view.snapshot, name)
+    if tool.definition.type != ToolType.CHAIN:
+        raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
+    return tool
+
+
+def _row(view: CallerView, name: str) -> Tool:
+    tool = actions.find_tool(view.organization, name)
+    if tool.type != ToolType.CHAIN:
+        raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
+    return tool
+
+
+@contextmanager
+def _own_fields() -> Iterator[None]:
+    """Flaws are told by the places that whoever wrote the chain knows."""
+    try:
+        yield
+    except InvalidDefinition as error:
+        for flaw in error.details.get("errors", []):
+            flaw["field"] = own_field(flaw["field"])
+        raise

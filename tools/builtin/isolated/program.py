@@ -1,0 +1,203 @@
+"""The built-in `run_program`. Runs inside the sandbox, where a program of an agent is taken as far
+as the answers go that its calls have had.
+
+The program is run from its beginning each time. A call whose answer is known gets it at once; the
+first that has none ends the run with what it asks for. Nothing here is trusted after the program
+has run: whatever it could forge of the answer, it could have asked for or printed itself.
+"""
+
+import hashlib
+import io
+import json
+import keyword
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from toolcrib import ToolError
+
+MOST_PRINTED = 100_000  # characters
+MOST_TOGETHER = 50
+_FILE = "<tool>"
+_CUT = "\n… the rest of what was printed is left out"
+_encode = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":")).encode
+
+
+class _Wanted(BaseException):
+    """Ends the program where it waits for answers. No `except Exception` of its own stops it."""
+
+
+class _Astray(BaseException):
+    """The program did not do again what it had done before."""
+
+
+class _Printed(io.TextIOBase):
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.left = MOST_PRINTED
+
+    def write(self, text: str) -> int:
+        if self.left >= 0:
+            self.parts.append(text[: self.left])
+            self.left -= len(text)
+        return len(text)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts) + (_CUT if self.left < 0 else "")
+
+
+class _Calls:
+    """The program's calls, in the order in which it makes them."""
+
+    def __init__(self, answers: list[dict[str, Any]]) -> None:
+        self._answers = answers
+        self._next = 0
+        self.wanted: list[dict[str, Any]] = []
+        self.astray = ""
+
+    @property
+    def made(self) -> int:
+        return self._next
+
+    def one(self, name: str, parameters: dict[str, Any]) -> Any:
+        return self.many([(name, parameters)])[0]
+
+    def many(self, calls: list[tuple[str, dict[str, Any]]], *, errors: str = "raise") -> list[Any]:
+        """What each gave back, in order. With `errors="return"` a failed one is its ToolError."""
+        if not 0 < len(calls) <= MOST_TOGETHER:
+            raise ValueError(f"1 to {MOST_TOGETHER} calls can be made together")
+        asked = [_asked(name, parameters) for name, parameters in calls]
+        if self.wanted or self.astray:  # it went on though it was to wait
+            raise _Wanted
+        known = self._answers[self._next : self._next + len(asked)]
+        for one, answer in zip(asked, known, strict=False):
+            if answer["digest"] != one["digest"]:
+                self.astray = f"call {self._next + 1} was another one before: {answer['tool']}"
+                raise _Astray
+        if len(known) < len(asked):
+            self.wanted = asked[len(known) :]
+            raise _Wanted
+        self._next += len(asked)
+        return [_given(answer, errors) for answer in known]
+
+
+class _Tools(dict[str, Callable[..., Any]]):
+    """By its name, each tool as a function; `tools["a.b"](x=1)` where the name is no identifier."""
+
+    def __init__(self, calls: _Calls) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def __missing__(self, name: str) -> Callable[..., Any]:
+        def tool(**parameters: Any) -> Any:
+            return self._calls.one(name, parameters)
+
+        tool.__name__ = tool.__qualname__ = name if isinstance(name, str) else "tool"
+        return tool
+
+
+def main(parameters: dict[str, Any]) -> dict[str, Any]:
+    """How far it came: `wants` calls, is `done`, or has `failed`."""
+    printed, calls = _Printed(), _Calls(parameters["answers"])
+    scope = _scope(parameters, calls, printed)
+    failure = None
+    _make_repeatable(parameters["seed"], parameters["now"])
+    sys.stdout = printed
+    try:
+        exec(compile(parameters["source"], _FILE, "exec"), scope)  # noqa: S102 - what it is for
+    except (_Wanted, _Astray):
+        pass
+    except SystemExit:
+        pass  # a program may end itself
+    except BaseException as error:  # noqa: BLE001 - whatever it throws is its answer
+        failure = _failure(error)
+    finally:
+        sys.stdout = sys.__stdout__
+    said = {"printed": printed.text, "made": calls.made}
+    if calls.astray:
+        return said | {"state": "astray", "message": calls.astray}
+    if calls.wanted:
+        return said | {"state": "wants", "calls": calls.wanted}
+    if failure is not None:
+        return said | {"state": "failed"} | failure
+    return said | {"state": "done", "result": _plain(scope.get("result"))}
+
+
+def _scope(parameters: dict[str, Any], calls: _Calls, printed: _Printed) -> dict[str, Any]:
+    tools = _Tools(calls)
+    functions = {
+        name: tools[name]
+        for name in parameters["tools"]
+        if name.isidentifier() and not keyword.iskeyword(name)
+    }
+
+    def say(*values: Any, sep: str = " ", end: str = "\n", **_: Any) -> None:
+        printed.write(sep.join(map(str, values)) + end)
+
+    return functions | {
+        "__name__": "__main__",
+        "inputs": parameters["inputs"],
+        "tools": tools,
+        "call": calls.one,
+        "call_many": calls.many,
+        "ToolError": ToolError,
+        "print": say,
+    }
+
+
+def _make_repeatable(seed: str, now: float) -> None:
+    """The same each time: chance and the clock, as far as a program meets them without looking."""
+    random.seed(seed)
+    time.time = lambda: now
+    time.time_ns = lambda: int(now * 1e9)
+    time.sleep = lambda _seconds: None
+
+
+def _asked(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(name, str):
+        raise TypeError("a tool is called by its name")
+    if not isinstance(parameters, dict):
+        raise TypeError("the parameters of a tool are an object")
+    try:
+        written = _encode([name, parameters])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"the parameters of {name} are not JSON: {error}") from None
+    digest = hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()
+    return {"tool": name, "parameters": parameters, "digest": digest}
+
+
+def _given(answer: dict[str, Any], errors: str) -> Any:
+    if answer["ok"]:
+        return answer["output"]
+    error = ToolError(answer["code"], answer["message"])
+    if errors == "return":
+        return error
+    raise error
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    """In the program's own lines; of an uncaught error of a tool its code as well."""
+    line = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        line = frame.lineno if frame.filename == _FILE else line
+    if isinstance(error, SyntaxError) and error.filename == _FILE:
+        line = error.lineno
+    try:
+        text = str(error.msg if isinstance(error, SyntaxError) else error)[:2_000]
+    except BaseException:  # noqa: BLE001 - the program's own code ran
+        text = ""
+    code = str(error.code) if isinstance(error, ToolError) else None
+    return {"error": type(error).__name__[:100], "message": text, "line": line, "code": code}
+
+
+def _plain(value: Any) -> Any:
+    """What is no JSON is given as its text."""
+    try:
+        _encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)[:10_000]
+    return value

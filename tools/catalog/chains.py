@@ -1,0 +1,89 @@
+"""What a chain names must be there when it is written, and must not lead back to the chain."""
+
+from collections.abc import Iterator
+
+from tools.definitions.chains import types
+from tools.definitions.chains.document import Chain
+from tools.definitions.chains.types import Doubt, Interface
+from tools.definitions.tool import Definition
+from tools.definitions.vocabulary import ArgumentValidation, ToolType
+from tools.errors import InvalidDefinition
+from tools.models import Organization, Tool
+
+MOST_VISITED = 1_000  # chains that chains lead to
+
+
+def check_chain(organization: Organization, definition: Definition) -> None:
+    """Raises `InvalidDefinition`, which names each place."""
+    if definition["type"] != ToolType.CHAIN:
+        return
+    chain = _chain_of(definition)
+    flaws = list(_flaws(organization, str(definition["name"]), chain))
+    flaws += [
+        (doubt.place, doubt.message)
+        for doubt in doubts_about(organization, definition)
+        if doubt.certain
+    ]
+    if flaws:
+        raise InvalidDefinition(
+            "The chain was not accepted: see details.errors.",
+            errors=[
+                {"field": f"implementation.chain.{place}", "message": message}
+                for place, message in flaws
+            ],
+        )
+
+
+def doubts_about(organization: Organization, definition: Definition) -> list[Doubt]:
+    """What does not fit between its steps, or may not, by the schemas of their tools."""
+    chain = _chain_of(definition)
+    known = _definitions(organization, {tool for _, tool in chain.tools()})
+    return types.doubts(
+        chain, _interface(definition), {name: _interface(one) for name, one in known.items()}
+    )
+
+
+def _interface(definition: Definition) -> Interface:
+    """A tool whose arguments are not checked takes anything."""
+    checked = definition["argument_validation"] == ArgumentValidation.ENFORCE
+    gives = definition.get("output_schema") or True
+    return Interface(definition["input_schema"] if checked else True, gives)
+
+
+def _flaws(organization: Organization, name: str, chain: Chain) -> Iterator[tuple[str, str]]:
+    called = list(chain.tools())
+    known = _definitions(organization, {tool for _, tool in called})
+    for place, tool in called:
+        if tool == name:
+            yield place, "is the chain itself"
+        elif tool not in known:
+            yield place, f"names no tool: there is no {tool}"
+        elif way := _way_back(organization, name, tool):
+            yield place, f"leads back to the chain: {' → '.join(way)}"
+
+
+def _way_back(organization: Organization, name: str, start: str) -> list[str] | None:
+    """From a tool to the chain that is written, where chains lead there."""
+    ways, visited = [[start]], {start}
+    while ways and len(visited) < MOST_VISITED:
+        way = ways.pop(0)
+        definition = _definitions(organization, {way[-1]}).get(way[-1])
+        if definition is None or definition["type"] != ToolType.CHAIN:
+            continue
+        for _, tool in _chain_of(definition).tools():
+            if tool == name:
+                return [*way, name]
+            if tool not in visited:
+                visited.add(tool)
+                ways.append([*way, tool])
+    return None
+
+
+def _definitions(organization: Organization, names: set[str]) -> dict[str, Definition]:
+    """Of the tools that are there."""
+    rows = Tool.objects.present().filter(organization=organization, name__in=names)
+    return dict(rows.values_list("name", "version__definition"))
+
+
+def _chain_of(definition: Definition) -> Chain:
+    return Chain(definition["implementation"]["chain"])

@@ -1,0 +1,30 @@
+"""The inputs of a batch, however they came: its tool's schema may have been switched off."""
+
+from typing import Any, NamedTuple
+
+MOST_INPUTS = 1_000
+MOST_NAME = 128
+
+
+class Input(NamedTuple):
+    tool_name: str
+    parameters: dict[str, Any]
+
+
+def inputs_of(parameters: dict[str, Any]) -> list[Input]:
+    """In their order. Raises `ValueError`, in words for the caller."""
+    inputs = parameters.get("inputs")
+    if not isinstance(inputs, list) or not 1 <= len(inputs) <= MOST_INPUTS:
+        raise ValueError(f"A batch has 1 to {MOST_INPUTS} inputs.")
+    return [_input(number, one) for number, one in enumerate(inputs)]
+
+
+def _input(number: int, one: object) -> Input:
+    if not isinstance(one, dict):
+        raise ValueError(f"inputs.{number} must be an object.")
+    name, parameters = one.get("tool_name"), one.get("parameters")
+    if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME:
+        raise ValueError(f"inputs.{number}.tool_name must have 1 to {MOST_NAME} characters.")
+    if not isinstance(parameters, dict):
+        raise ValueError(f"inputs.{number}.parameters must be an object.")
+    return Input(name, parameters)

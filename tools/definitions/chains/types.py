@@ -1,0 +1,131 @@
+"""Whether what steps give back fits what the next ones take, told from the schemas of their tools.
+
+A misfit that is certain is a flaw of the chain. One that is not is a warning: an output whose
+schema says little may fit all the same, and the call itself will show.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tools.definitions.chains import values
+from tools.definitions.chains.document import Chain, Step
+from tools.definitions.chains.values import Reference
+from tools.definitions.fitting import misfits
+from tools.definitions.schema_reach import inlined, reach
+
+_DEEPEST = 20
+_ANYTHING = True
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """Of a tool: what it takes, and what it gives back where that is said."""
+
+    takes: Any
+    gives: Any = _ANYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """`place` is in the chain; `certain` says that no value at all would fit."""
+
+    place: str
+    message: str
+    certain: bool
+
+
+def doubts(chain: Chain, own: Interface, tools: Mapping[str, Interface]) -> list[Doubt]:
+    """Of all steps, in their order; tools that are not there are told of elsewhere."""
+    return _Checking(chain, own, tools).found()
+
+
+class _Checking:
+    def __init__(self, chain: Chain, own: Interface, tools: Mapping[str, Interface]) -> None:
+        self._chain, self._own, self._tools = chain, own, tools
+        self._outputs: dict[str, Any] = {}
+        self._item: Any = _ANYTHING
+        self._found: list[Doubt] = []
+
+    def found(self) -> list[Doubt]:
+        for number, step in enumerate(self._chain.steps):
+            self._check(step, f"steps.{number}")
+        return self._found
+
+    def _check(self, step: Step, place: str) -> None:
+        if step.loop:
+            listed = self._given(step.for_each, f"{place}.for_each")
+            self._fits(listed, {"type": "array"}, f"{place}.for_each")
+            self._item = self._item_of(step.for_each, listed, f"{place}.for_each")
+        self._call(step.tool_name, step.parameters, f"{place}.parameters")
+        tool = self._tools.get(step.tool_name)
+        gives = inlined(tool.gives, tool.gives) if tool else _ANYTHING
+        if step.loop:
+            failed = step.on_error == "continue"
+            gives = {"anyOf": [gives, {"type": "null"}]} if failed else gives
+            gives = {"type": "array", "items": gives}
+        self._outputs[step.id] = gives
+        if step.compensation:
+            undo = step.compensation
+            where = f"{place}.compensate_with.parameters"
+            self._call(str(undo["tool_name"]), undo["parameters"], where)
+
+    def _item_of(self, given: Any, listed: Any, place: str) -> Any:
+        if isinstance(given, list):
+            return {"anyOf": [self._given(one, place) for one in given]} if given else _ANYTHING
+        return reach(listed, "/0").schema
+
+    def _call(self, name: str, parameters: dict[str, Any], place: str) -> None:
+        tool = self._tools.get(name)
+        if tool is not None:
+            self._fits(self._given(parameters, place), tool.takes, place)
+
+    def _fits(self, given: Any, taken: Any, place: str) -> None:
+        for one in misfits(given, taken):
+            steps = one.path.replace("/*", ".*").replace("/", ".")
+            self._found.append(Doubt(f"{place}{steps}", one.message, one.certain))
+
+    def _given(self, value: Any, place: str, depth: int = 0) -> Any:
+        """A schema of what a value can be."""
+        mark = values.mark_of(value)
+        if mark is not None:
+            return self._referred(Reference(place, mark, value))
+        if depth > _DEEPEST:
+            return _ANYTHING
+        if isinstance(value, dict):
+            parts = {
+                key: self._given(one, f"{place}.{key}", depth + 1) for key, one in value.items()
+            }
+            return {
+                "type": "object",
+                "properties": parts,
+                "required": [*parts],
+                "additionalProperties": False,
+            }
+        if isinstance(value, list) and any(values.references(value)):
+            items = [self._given(one, f"{place}.{at}", depth + 1) for at, one in enumerate(value)]
+            return {"type": "array", "items": {"anyOf": items}, "minItems": len(items)}
+        return {"const": value}
+
+    def _referred(self, one: Reference) -> Any:
+        if one.mark == values.LITERAL:
+            return {"const": one.raw[values.LITERAL]}
+        if one.mark == values.TEXT:
+            return {"type": "string"}
+        found = reach(self._whole(one), one.pointer)
+        if found.never and not one.has_default:
+            self._found.append(Doubt(one.place, f"{found.missing}: {one.pointer}", certain=True))
+            return _ANYTHING
+        if found.missing and not one.has_default:
+            self._found.append(Doubt(one.place, f"{found.missing}: {one.pointer}", certain=False))
+        if one.has_default:
+            default = {"const": one.raw["default"]}
+            return default if found.never else {"anyOf": [found.schema, default]}
+        return found.schema
+
+    def _whole(self, one: Reference) -> Any:
+        if one.mark == values.INPUT:
+            return inlined(self._own.takes, self._own.takes)
+        if one.mark == values.ITEM:
+            return self._item
+        return self._outputs.get(one.step, _ANYTHING)

@@ -1,0 +1,199 @@
+"""The values of a chain: JSON in which an object may stand for something known only when it runs.
+
+    {"$input": "/url"}                        a parameter of the chain
+    {"$step": "page", "path": "/output/text"} what an earlier step gave back
+    {"$item": "/name"}                        within a loop: the item it is at
+    {"$text": "Dear {{ input.name }}"}        a template over input, steps and item
+    {"$literal": {"$step": "as it is"}}       a value that only looks like one of these
+
+Each of the first three may have a `default` for where there is nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tools.definitions import templates
+from tools.definitions.chains import pointers
+
+INPUT, STEP, ITEM, TEXT, LITERAL = MARKS = ("$input", "$step", "$item", "$text", "$literal")
+OUTPUT = "/output"
+NAMES = ("input", "steps", "item")  # that a template may use
+_BESIDE = {
+    INPUT: {"default"},
+    STEP: {"path", "default"},
+    ITEM: {"default"},
+    TEXT: set(),
+    LITERAL: set(),
+}
+
+
+class Unknown(LookupError):
+    """A value cannot be had; the message says which and why."""
+
+
+class Scope(Protocol):
+    """What is known at one place of a run."""
+
+    @property
+    def input(self) -> dict[str, Any]: ...
+
+    def output(self, step: str) -> Any:
+        """Raises `Unknown` where the step gave nothing."""
+        ...
+
+    def item(self) -> Any: ...
+
+    def outputs(self, text: str) -> dict[str, Any]:
+        """Of the steps that a template names and that gave something."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One object that stands for a value, and its place in what was written."""
+
+    place: str
+    mark: str
+    raw: dict[str, Any]
+
+    @property
+    def pointer(self) -> str:
+        """Into what it stands for a part of."""
+        if self.mark == STEP:
+            return str(self.raw.get("path", OUTPUT)).removeprefix(OUTPUT)
+        return str(self.raw[self.mark])
+
+    @property
+    def step(self) -> str:
+        return str(self.raw[STEP])
+
+    @property
+    def has_default(self) -> bool:
+        return "default" in self.raw
+
+
+def mark_of(value: Any) -> str | None:
+    """Which kind of reference an object means to be."""
+    if not isinstance(value, dict):
+        return None
+    return next((mark for mark in MARKS if mark in value), None)
+
+
+def references(value: Any, place: str = "") -> Iterator[Reference]:
+    """Every reference in a value, and where it stands; none within another."""
+    pending = [(place, value)]
+    while pending:
+        where, one = pending.pop()
+        mark = mark_of(one)
+        if mark is not None:
+            yield Reference(where, mark, one)
+        elif isinstance(one, dict):
+            pending += [(f"{where}.{key}", item) for key, item in one.items()]
+        elif isinstance(one, list):
+            pending += [(f"{where}.{number}", item) for number, item in enumerate(one)]
+
+
+def flaws(
+    value: Any, place: str, *, steps: frozenset[str], loop: bool
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with the references of a value: place and message."""
+    for one in references(value, place):
+        beside = set(one.raw) - {one.mark} - _BESIDE[one.mark]
+        if beside:
+            yield one.place, f"beside {one.mark} there must not be {', '.join(sorted(beside))[:80]}"
+        elif (flaw := _CHECKS[one.mark](one, steps, loop)) is not None:
+            yield one.place, flaw
+
+
+def resolved(value: Any, scope: Scope) -> Any:
+    """The value with every reference replaced. Raises `Unknown`."""
+    mark = mark_of(value)
+    if mark is not None:
+        return _resolved_one(Reference("", mark, value), scope)
+    if isinstance(value, dict):
+        return {key: resolved(item, scope) for key, item in value.items()}
+    if isinstance(value, list):
+        return [resolved(item, scope) for item in value]
+    return value
+
+
+def _resolved_one(one: Reference, scope: Scope) -> Any:
+    if one.mark == LITERAL:
+        return one.raw[LITERAL]
+    if one.mark == TEXT:
+        return _rendered(one.raw[TEXT], scope)
+    try:
+        return pointers.at(_whole(one, scope), one.pointer)
+    except (pointers.Nothing, Unknown) as absence:
+        if one.has_default:
+            return one.raw["default"]
+        raise Unknown(f"{_named(one)}: {absence}") from None
+
+
+def _whole(one: Reference, scope: Scope) -> Any:
+    if one.mark == INPUT:
+        return scope.input
+    return scope.item() if one.mark == ITEM else scope.output(one.step)
+
+
+def _rendered(text: str, scope: Scope) -> str:
+    arguments: dict[str, Any] = {"input": scope.input, "steps": scope.outputs(text)}
+    try:
+        arguments["item"] = scope.item()
+    except Unknown:
+        pass  # outside a loop a template uses none
+    try:
+        return templates.render(text, arguments)
+    except templates.CannotRender as error:
+        raise Unknown(f"the text cannot be written: {error}") from None
+
+
+def _named(one: Reference) -> str:
+    if one.mark == STEP:
+        return f"step {one.step}, {one.raw.get('path', OUTPUT)}"
+    return f"{one.mark.removeprefix('$')} {one.pointer or '/'}"
+
+
+def _flaw_in_pointer(one: Reference, _steps: frozenset[str], loop: bool) -> str | None:
+    if one.mark == ITEM and not loop:
+        return "$item stands only in a step with for_each"
+    if not isinstance(one.raw[one.mark], str):
+        return f"{one.mark} must be a JSON Pointer, such as /name"
+    flaw = pointers.flaw_in(one.raw[one.mark])
+    return f"{one.mark} {flaw}" if flaw else None
+
+
+def _flaw_in_step(one: Reference, steps: frozenset[str], _loop: bool) -> str | None:
+    name, path = one.raw[STEP], one.raw.get("path", OUTPUT)
+    if not isinstance(name, str) or name not in steps:
+        earlier = ", ".join(sorted(steps)) or "none"
+        return f"$step must be the id of an earlier step: {earlier[:200]}"
+    if not isinstance(path, str) or not (path == OUTPUT or path.startswith(f"{OUTPUT}/")):
+        return "path must be /output, or a JSON Pointer that begins with /output/"
+    flaw = pointers.flaw_in(path)
+    return f"path {flaw}" if flaw else None
+
+
+def _flaw_in_text(one: Reference, _steps: frozenset[str], _loop: bool) -> str | None:
+    text = one.raw[TEXT]
+    if not isinstance(text, str):
+        return "$text must be a text"
+    try:
+        templates.check(text, NAMES)
+    except templates.BadTemplate as error:
+        return f"$text {error}"
+    return None
+
+
+def _no_flaw(_one: Reference, _steps: frozenset[str], _loop: bool) -> str | None:
+    return None
+
+
+_CHECKS: dict[str, Callable[[Reference, frozenset[str], bool], str | None]] = {
+    INPUT: _flaw_in_pointer,
+    STEP: _flaw_in_step,
+    ITEM: _flaw_in_pointer,
+    TEXT: _flaw_in_text,
+    LITERAL: _no_flaw,
+}

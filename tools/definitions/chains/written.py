@@ -1,0 +1,43 @@
+"""A chain as people write it, and the tool definition that it is.
+
+    name: fetch_and_tell
+    description: Fetches a page and tells the team.
+    parameters: [{name: url, type: String, description: Where., required: true}]
+    steps: [...]
+
+What stands beside `steps`, `output` and `on_cancel` is of any tool's definition.
+"""
+
+from typing import Any
+
+from tools.definitions.vocabulary import ToolType
+from tools.errors import InvalidDefinition
+
+OWN = ("steps", "output", "on_cancel")
+_MADE = ("type", "implementation", "delivery")
+
+
+def definition_of(written: Any) -> dict[str, Any]:
+    """For `read_definition`, which says what else is wrong. Raises `InvalidDefinition`."""
+    if not isinstance(written, dict):
+        raise InvalidDefinition("A chain is an object with a name and steps.", errors=[])
+    if written.get("type") not in (None, ToolType.CHAIN):
+        flaw = {"field": "type", "message": f"of a chain is {ToolType.CHAIN}"}
+        raise InvalidDefinition("This is no chain.", errors=[flaw])
+    if "implementation" in written:  # as a tool's definition has it
+        return {**written, "type": ToolType.CHAIN}
+    chain = {key: written[key] for key in OWN if key in written}
+    rest = {key: value for key, value in written.items() if key not in (*OWN, "warnings")}
+    return {**rest, "type": ToolType.CHAIN, "implementation": {"chain": chain}}
+
+
+def written_of(definition: dict[str, Any]) -> dict[str, Any]:
+    """As it would be written: the reverse, with what the catalog adds."""
+    chain = definition["implementation"]["chain"]
+    rest = {key: value for key, value in definition.items() if key not in _MADE}
+    return rest | {key: chain[key] for key in OWN if key in chain}
+
+
+def own_field(field: str) -> str:
+    """The place of a flaw, as whoever wrote a chain knows it."""
+    return field.removeprefix("implementation.chain.")

@@ -1,0 +1,16 @@
+"""Tools that are chains: what they are made of is the chain itself."""
+
+from typing import Any
+
+from tools.definitions.chains import document
+from tools.definitions.fields import Fields
+from tools.definitions.vocabulary import Delivery
+
+
+def read(fields: Fields, definition: Fields) -> dict[str, Any]:
+    fields.known(("chain",))
+    if definition.raw.get("delivery") not in (None, Delivery.IDEMPOTENT):
+        definition.wrong(
+            "delivery", "of a chain is idempotent: each of its calls has a delivery of its own"
+        )
+    return {"chain": document.read(fields.raw.get("chain"), fields.flaws, f"{fields.prefix}chain.")}

@@ -1,0 +1,103 @@
+"""References in parameters to what another execution gave back (Tool system, "$result").
+
+    {"$result": "<execution id>", "path": "/output/items/0"}
+
+A path is a JSON Pointer (RFC 6901) into that execution; only its output may be pointed at.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+MARK, PATH = "$result", "path"
+ROOT = "/output"
+LONGEST_PATH = 1_000
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_ESCAPED = re.compile(r"~(?![01])")
+Place = tuple[str | int, ...]
+
+
+class BadReference(ValueError):
+    """It stands for nothing; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    execution_id: UUID
+    path: str
+    place: Place  # in the parameters
+
+    @property
+    def where(self) -> str:
+        return pointer(self.place)
+
+
+def found(parameters: Any) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Every object that means to be a reference, and where it stands; none within another."""
+    pending: list[tuple[Place, Any]] = [((), parameters)]
+    while pending:
+        place, value = pending.pop()
+        if isinstance(value, dict):
+            if MARK in value:
+                yield place, value
+            else:
+                pending += [((*place, key), item) for key, item in value.items()]
+        elif isinstance(value, list):
+            pending += [((*place, at), item) for at, item in enumerate(value)]
+
+
+def read(place: Place, raw: dict[str, Any]) -> Reference:
+    """Raises `BadReference`."""
+    if not place:
+        raise BadReference("the parameters as a whole cannot be a reference")
+    if not set(raw) <= {MARK, PATH}:
+        raise BadReference(f"beside {MARK} only {PATH} may stand")
+    identifier, path = raw[MARK], raw.get(PATH, ROOT)
+    if not isinstance(identifier, str) or not isinstance(path, str):
+        raise BadReference(f"{MARK} and {PATH} must be texts; a reference holds no other")
+    if len(path) > LONGEST_PATH or not (path == ROOT or path.startswith(f"{ROOT}/")):
+        raise BadReference(f"{PATH} must begin with {ROOT}, of at most {LONGEST_PATH} characters")
+    if _ESCAPED.search(path):
+        raise BadReference(f"in {PATH}, ~ stands only before 0 or 1 (RFC 6901)")
+    try:
+        return Reference(UUID(identifier), path, place)
+    except ValueError:
+        raise BadReference(f"{MARK} must be the identifier of an execution") from None
+
+
+def at(output: Any, path: str) -> Any:
+    """What a path that was read points at. Raises `BadReference`."""
+    value = output
+    for step in _steps(path):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and _INDEX.fullmatch(step) and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            raise BadReference("there is nothing at this path")
+    return value
+
+
+def put(parameters: Any, place: Place, value: Any) -> Any:
+    """A copy of the parameters with the value in its place; only what leads there is copied."""
+    if not place:
+        return value
+    step, *rest = place
+    copy = parameters.copy()
+    copy[step] = put(parameters[step], tuple(rest), value)
+    return copy
+
+
+def pointer(place: Place) -> str:
+    return "".join(f"/{_escaped(str(step))}" for step in place)
+
+
+def _steps(path: str) -> list[str]:
+    steps = path.removeprefix(ROOT).split("/")[1:]
+    return [step.replace("~1", "/").replace("~0", "~") for step in steps]
+
+
+def _escaped(step: str) -> str:
+    return step.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,97 @@
+"""What a JSON Pointer points at, told from a schema alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tools.definitions.chains import pointers
+from tools.definitions.schema_parts import both, kinds, members, referred, resolved
+from tools.definitions.schemas import Schema
+
+_DEEPEST = 12
+_AS_IS = frozenset({"const", "enum", "default", "examples"})  # values, and no schemas
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """`missing` says why there may be nothing; `never` that there certainly is nothing."""
+
+    schema: Schema | bool
+    missing: str = ""
+    never: bool = False
+
+
+def reach(schema: Any, pointer: str) -> Reached:
+    """The schema of what stands at the pointer, as far as it can be known."""
+    found = Reached(schema)
+    for step in pointers.steps_of(pointer):
+        below = _below(schema, found.schema, step)
+        missing = found.missing or below.missing
+        found = Reached(below.schema, missing, found.never or below.never)
+        if found.never:
+            break
+    return found
+
+
+def inlined(root: Any, schema: Any, depth: int = 0) -> Any:
+    """Without references, so that it may stand in another schema; what is too deep is anything."""
+    if depth > _DEEPEST:
+        return True
+    if isinstance(schema, list):
+        return [inlined(root, one, depth + 1) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        target = referred(root, schema["$ref"])
+        return True if target is None else inlined(root, target, depth + 1)
+    rest = {key: one for key, one in schema.items() if key not in {"$defs", "definitions"}}
+    made = {key: inlined(root, one, depth + 1) for key, one in rest.items() if key not in _AS_IS}
+    for word in _AS_IS & rest.keys():
+        made[word] = rest[word]
+    if isinstance(rest.get("properties"), dict):  # whose members may have any name
+        parts = rest["properties"].items()
+        made["properties"] = {name: inlined(root, one, depth + 1) for name, one in parts}
+    return made
+
+
+def _below(root: Any, schema: Any, step: str) -> Reached:
+    meant = resolved(root, schema)
+    if meant is None or meant is True:
+        return Reached(True)
+    if meant is False:
+        return Reached(False, "there is nothing", never=True)
+    for word in ("anyOf", "oneOf"):
+        if isinstance(meant.get(word), list):
+            return _below_any(root, meant, word, step)
+    for part in meant.get("allOf") or ():
+        meant = both(meant, resolved(root, part))
+    if not isinstance(meant, dict):
+        return Reached(True)
+    return _below_one(meant, step)
+
+
+def _below_any(root: Any, schema: Schema, word: str, step: str) -> Reached:
+    """Certain only where no branch has it."""
+    found = [_below(root, one, step) for one in schema[word]]
+    left = [one for one in found if not one.never]
+    if not left:
+        return found[0] if found else Reached(True)
+    missing = next((one.missing for one in found if one.missing), "")
+    return Reached({"anyOf": [one.schema for one in left]}, missing)
+
+
+def _below_one(schema: Schema, step: str) -> Reached:
+    allowed = kinds(schema)
+    if "array" in allowed and pointers.is_index(step):
+        return Reached(schema.get("items", True), f"there may be no item {step}")
+    if "object" not in allowed:
+        word = "array" if "array" in allowed else "value"
+        return Reached(True, f"there is no {step} in a {word} of this kind", never=True)
+    known, others = members(schema), schema.get("additionalProperties", True)
+    if step not in known and others is False:
+        return Reached(True, f"there is no {step}", never=True)
+    here = known.get(step)
+    given = step in (schema.get("required") or ()) or (isinstance(here, dict) and "default" in here)
+    sure = given and allowed == {"object"}
+    missing = "" if sure else f"{step} may be missing"
+    below: Schema | bool = others if here is None else here
+    return Reached(below, missing)

@@ -1,0 +1,133 @@
+"""What a definition makes of its tool's output before anybody gets it.
+
+    "transform": {"select": "$.items[*].name", "redact": ["$[*].token"], "observation": "…"}
+
+`select` and `redact` are JSONPath (RFC 9535), `observation` is a template over `output`. A path may
+be written by who is not trusted with our time: it is bounded when it is read, so that what it
+visits is at most a few times what there is.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any
+
+from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError, JSONPathNode, JSONPathQuery
+
+from tools.definitions import templates
+from tools.definitions.fields import Fields
+from tools.definitions.path_work import BadPath, check_path, is_singular
+
+KNOWN = ("select", "redact", "observation")
+LONGEST_PATH = 500
+MOST_PATHS = 20
+MOST_FOUND = 100_000  # values, of all paths together
+REDACTED = "[redacted]"
+# Deeper than any output that may pass, so that the descent of a path never ends before the data.
+_PATHS = JSONPathEnvironment(max_recursion_depth=100)
+
+
+class CannotSelect(ValueError):
+    """The path does not fit this output; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Everything empty is the transformation that changes nothing."""
+
+    path: str = ""
+    redacted: tuple[str, ...] = field(default=())
+    observation: str = ""
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> "Transform":
+        """Of what was read before."""
+        redacted = tuple(raw.get("redact", ()))
+        return cls(raw.get("select", ""), redacted, raw.get("observation", ""))
+
+    def select(self, output: Any) -> Any:
+        """One value where the path can mean only one, else the list of what it means."""
+        if not self.path:
+            return output
+        found = _found([self.path], output)
+        if not is_singular(_compiled(self.path).segments):
+            return [node.value for node in found]
+        if not found:
+            raise CannotSelect(f"there is nothing at {self.path}")
+        return found[0].value
+
+    def redact(self, output: Any) -> Any:
+        """With a mark in the place of each value; the output itself is changed."""
+        # All are looked for first: what a filter asks about may be redacted itself.
+        for node in _found(self.redacted, output):
+            if not node.location:
+                return REDACTED
+            _put(output, node.location)
+        return output
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The canonical form; only what is given stands in it."""
+    own = Fields(fields.object("transform", {}), fields.flaws, f"{fields.prefix}transform.")
+    own.known(KNOWN)
+    made: dict[str, Any] = {}
+    if own.given("select"):
+        made["select"] = _path(own, "select", own.text("select", "", longest=LONGEST_PATH))
+    if own.given("redact"):
+        paths = own.texts("redact", [], flaw_of=_flaw_in_path, most=MOST_PATHS)
+        made["redact"] = paths or []
+    if own.given("observation"):
+        made["observation"] = _template(own)
+    return made
+
+
+def _path(own: Fields, name: str, path: str) -> str:
+    if flaw := _flaw_in_path(path):
+        own.wrong(name, flaw)
+    return path
+
+
+def _template(own: Fields) -> str:
+    text = own.text("observation", "", longest=templates.LONGEST_TEMPLATE)
+    try:
+        templates.check(text, ["output"])
+    except templates.BadTemplate as error:
+        own.wrong("observation", str(error))
+    return text
+
+
+def _flaw_in_path(path: str) -> str | None:
+    if len(path) > LONGEST_PATH:
+        return f"is longer than {LONGEST_PATH} characters"
+    try:
+        check_path(_PATHS.compile(path).segments)
+    except BadPath as error:
+        return str(error)
+    except (JSONPathError, RecursionError, ValueError):
+        return "is not a JSONPath of RFC 9535, such as $.items[*].name"
+    return None
+
+
+def _found(paths: Iterable[str], output: Any) -> list[JSONPathNode]:
+    every = chain.from_iterable(_compiled(path).finditer(output) for path in paths)
+    found = list(islice(every, MOST_FOUND + 1))
+    if len(found) > MOST_FOUND:
+        raise CannotSelect(f"its paths find more than {MOST_FOUND} values")
+    return found
+
+
+def _put(output: Any, location: tuple[int | str, ...]) -> None:
+    """The container may be gone: another path, or this one further out, has redacted it."""
+    at = output
+    for step in location[:-1]:
+        if not isinstance(at, dict | list):
+            return
+        at = at[step]  # type: ignore[index] # a location fits the container it was found in
+    if isinstance(at, dict | list):
+        at[location[-1]] = REDACTED  # type: ignore[index]
+
+
+@lru_cache(maxsize=500)
+def _compiled(path: str) -> JSONPathQuery:
+    return _PATHS.compile(path)

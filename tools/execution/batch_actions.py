@@ -1,0 +1,120 @@
+"""What the doors of batches call: read one with its calls, and cancel some of these."""
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import transaction
+
+from audit.actions import record
+from audit.events import Event, Outcome
+from tools.definitions.batches import Input, inputs_of
+from tools.definitions.callers import Caller
+from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.errors import Conflict, Malformed, NotFound
+from tools.execution import actions, cancelling, hints, reading
+from tools.execution.batch import entry, why_never
+from tools.execution.composing import absent_calls
+from tools.models import Execution
+from tools.policy.callers import actor_of
+from tools.policy.people import require
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One input of a batch. `execution` is None where there is none, or not yet; then `status`,
+    `error_code` and `error_message` say what is known."""
+
+    position: int
+    given: Input
+    execution: Execution | None
+    status: str
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+def one_of(caller: Caller, identifier: UUID) -> Execution:
+    """A batch the caller may read. Raises `NotFound` also for an execution of another tool."""
+    rows = (
+        reading.readable(caller)
+        .shown()
+        .filter(pk=identifier, tool_version__definition__implementation__entry_point=RUN_BATCH)
+    )
+    found = rows.first()
+    if found is None:
+        raise NotFound("There is no such batch among yours.", code="batch_not_found")
+    return found
+
+
+def lines_of(batch: Execution) -> list[Line]:
+    """In the order of the inputs."""
+    try:
+        inputs = inputs_of(batch.parameters)
+    except ValueError:  # it was refused for that
+        return []
+    row = Execution.objects.only("memory", "cancelled_places").get(pk=batch.pk)
+    calls = {call.place: call for call in Execution.objects.shown().filter(parent=batch.pk)}
+    absent = absent_calls(row.memory)
+    lines = []
+    for number, given in enumerate(inputs):
+        place = str(number)
+        if place in calls:
+            lines.append(Line(number, given, calls[place], calls[place].status))
+        elif place in absent or batch.over or place in row.cancelled_places:
+            why = why_never(row.cancelled_places, place)
+            said = entry(absent.get(place), given, number, why=why)
+            lines.append(
+                Line(number, given, None, said["status"], said["error_code"], said["error_message"])
+            )
+        else:
+            lines.append(Line(number, given, None, "Pending"))
+    return lines
+
+
+def cancel(*, caller: Caller, batch: Execution, positions: Collection[int] | None) -> Execution:
+    """All of it, or the calls named: what has not begun never will, what runs is told to stop.
+
+    Another's batch only by who may change executions. Raises `Forbidden`, `Conflict`, `Malformed`.
+    """
+    check_may_cancel(caller, batch)
+    if positions is None:
+        return actions.cancel(caller=caller, execution=batch)
+    places = _places(batch, positions)
+    with transaction.atomic():
+        _set_aside(caller, batch, places)
+    calls = Execution.objects.filter(parent=batch.pk, place__in=places)
+    for call_id in list(calls.values_list("pk", flat=True)):
+        with suppress(Conflict):  # it was over sooner
+            cancelling.stop(call_id, by=actor_of(caller))
+    hints.tell([batch.pk])
+    return one_of(caller, batch.pk)
+
+
+def check_may_cancel(caller: Caller, batch: Execution) -> None:
+    """Raises `Forbidden`."""
+    if batch.user_id != caller.user_id:
+        require(caller, "change_execution")
+
+
+def _places(batch: Execution, positions: Collection[int]) -> set[str]:
+    count = len(inputs_of(batch.parameters))
+    if any(not 0 <= position < count for position in positions):
+        raise Malformed(f"positions are whole numbers from 0 to {count - 1}.", field="positions")
+    return {str(position) for position in positions}
+
+
+def _set_aside(caller: Caller, batch: Execution, places: set[str]) -> None:
+    row = Execution.objects.filter(pk=batch.pk)
+    found = row.select_for_update(no_key=True).only("status", "cancelled_places").get()
+    if found.over:
+        raise Conflict("The batch is over already.", code="batch_over")
+    row.update(cancelled_places=sorted({*found.cancelled_places, *places}, key=int))
+    record(
+        Event.TOOL_CANCEL,
+        by=actor_of(caller),
+        outcome=Outcome.CHANGED,
+        subject=batch.tool_name,
+        execution_id=batch.pk,
+        details={"places": sorted(places, key=int)},
+    )

@@ -1,0 +1,141 @@
+"""A dry run: what a chain would do with these parameters, as far as that can be known beforehand.
+
+Nothing is called. What an earlier step would give back stands as `{"$unknown": …}`; whether a step
+would be refused, or ask a person, is told by the gates themselves, as things stand now.
+"""
+
+from typing import Any
+
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.callers import Caller
+from tools.definitions.chains import conditions, values
+from tools.definitions.chains.document import Chain, Step
+from tools.definitions.chains.values import Unknown
+from tools.definitions.tool import ToolDefinition
+from tools.errors import Malformed, Refused
+from tools.policy import authorization
+from tools.policy.confirmations import StoredOptions, needed
+from tools.policy.decision import Asked, Question
+
+UNKNOWN = "$unknown"
+_UNTIGHTENED = StoredOptions(require_confirmation=False)
+
+
+class _Beforehand:
+    """A scope in which no step has run."""
+
+    def __init__(self, given: dict[str, Any], item: Any = None, *, loop: bool = False) -> None:
+        self.input, self._item, self._loop = given, item, loop
+
+    def output(self, step: str) -> Any:
+        raise Unknown(f"what {step} gives back is known when it has run")
+
+    def outputs(self, text: str) -> dict[str, Any]:
+        if "steps" in text:
+            raise Unknown("it names steps that have not run")
+        return {}
+
+    def item(self) -> Any:
+        if not self._loop:
+            raise Unknown("the item is known when the list is")
+        return self._item
+
+    def state(self, step: str) -> str:
+        raise Unknown(f"how {step} ends is known when it has run")
+
+
+def rehearse(
+    definition: ToolDefinition,
+    parameters: dict[str, Any],
+    *,
+    caller: Caller,
+    asked: Asked,
+    snapshot: Snapshot,
+) -> list[dict[str, Any]]:
+    """A line for each step, in their order."""
+    chain: Chain = definition.chain
+    given = {**definition.defaults, **parameters}
+    return [_line(step, given, caller, asked, snapshot) for step in chain.steps]
+
+
+def _line(
+    step: Step, given: dict[str, Any], caller: Caller, asked: Asked, snapshot: Snapshot
+) -> dict[str, Any]:
+    tool = snapshot.tool(step.tool_name)
+    scope = _Beforehand(given)
+    items = _items(step, scope)
+    at = _Beforehand(given, items[0], loop=True) if items else scope
+    parameters = _as_known(step.parameters, at)
+    return {
+        "id": step.id,
+        "tool_name": step.tool_name,
+        "runs": _runs(step, scope),
+        "items": len(items) if items is not None else None,
+        "parameters": parameters,
+        **_of_tool(tool, step.tool_name, caller, asked, snapshot),
+        "errors": _errors(tool, parameters),
+        "on_error": step.on_error,
+        "compensated_by": step.compensation["tool_name"] if step.compensation else None,
+    }
+
+
+def _items(step: Step, scope: _Beforehand) -> list[Any] | None:
+    if not step.loop:
+        return None
+    try:
+        found = values.resolved(step.for_each, scope)
+    except Unknown:
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _runs(step: Step, scope: _Beforehand) -> str:
+    if step.when is None:
+        return "yes"
+    try:
+        return "yes" if conditions.holds(step.when, scope) else "no"
+    except Unknown:
+        return "unknown"
+
+
+def _as_known(value: Any, scope: _Beforehand) -> Any:
+    if values.mark_of(value) is not None:
+        try:
+            return values.resolved(value, scope)
+        except Unknown as absence:
+            return {UNKNOWN: str(absence)}
+    if isinstance(value, dict):
+        return {key: _as_known(one, scope) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_as_known(one, scope) for one in value]
+    return value
+
+
+def _of_tool(
+    tool: CatalogTool | None, name: str, caller: Caller, asked: Asked, snapshot: Snapshot
+) -> dict[str, Any]:
+    if tool is None:
+        refused = {"code": "tool_not_found", "message": f"There is no tool {name}."}
+        return {"refused": refused, "confirmation": None}
+    question = Question(caller, tool, asked, snapshot)
+    try:
+        authorization.check_groups(caller, asked, snapshot)
+        authorization.authorize(question)
+    except (Refused, Malformed) as refusal:
+        refused = {"code": refusal.code, "message": refusal.message}
+        return {"refused": refused, "confirmation": None}
+    need = needed(question, _UNTIGHTENED)
+    return {"refused": None, "confirmation": list(need.reasons) if need else None}
+
+
+def _errors(tool: CatalogTool | None, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of the parameters, where all of them are known."""
+    if tool is None or _holds_unknown(parameters):
+        return []
+    return [flaw.as_dict() for flaw in tool.input_validator.flaws(parameters)]
+
+
+def _holds_unknown(value: Any) -> bool:
+    if isinstance(value, dict):
+        return UNKNOWN in value or any(map(_holds_unknown, value.values()))
+    return isinstance(value, list) and any(map(_holds_unknown, value))

@@ -1,0 +1,137 @@
+"""Calls that make calls of their own: batches, chains, programs of agents.
+
+Such a *composite* call is an execution like any other, run in short turns. A turn looks at the rows
+of its calls, begins those that can begin now, and either has its result or *parks*: it gives itself
+back, and no worker, thread or connection waits while its calls run or a person thinks. It goes on
+when few enough of them are open, or at a moment it has named. All it knows stands in rows, so that
+a turn that was lost is taken again; a call is begun once for each place, however often it is tried.
+
+Each call of its own takes the whole road, in the name of whoever made the composite one.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from sandbox.spec import ResourceUsage
+from tools.definitions.results import Status
+from tools.execution import leases, outcomes, progress
+from tools.execution.composing import CannotGoOn, Composition, NotNow, Stopped
+from tools.execution.context import Performance, Result
+from tools.models import Execution
+
+log = logging.getLogger(__name__)
+_AGAIN_S = 1.0  # where a call could not be made just now
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Go on when fewer than `below` calls are open, or at `until`, whichever comes first."""
+
+    below: int = 1
+    until: datetime | None = None
+
+
+type Turn = Callable[[Composition], Result | Waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind of composite call takes a turn.
+
+    One that `sees_its_end` is asked also when it was cancelled or its time is over, until it has a
+    result; of any other, what is open is cancelled then.
+    """
+
+    turn: Turn
+    sees_its_end: bool = False
+
+
+def take_turn(performance: Performance, kind: Kind) -> None:
+    """Its result, or a row that is parked; then nothing more of the performance is written."""
+    execution = performance.execution
+    with leases.held(execution.pk, execution.fence, since=performance.claimed_at) as lease:
+        tell = progress.Teller(execution.pk)
+        view = Composition(performance, lease.stop, tell)
+        word = _word_of(view, kind)
+        view.cancel_unwanted()
+        if isinstance(word, Waiting):
+            tell.flush()
+            _park(performance, view, word)
+            return
+        view.cancel_open()
+        tell.flush()
+    word.metrics = outcomes.spent(ResourceUsage()) | word.metrics  # its calls have their own
+    performance.result = word
+
+
+def may_go_on(performance: Performance) -> list[UUID]:
+    """Composite calls that may have something to do now: itself when parked, its parent."""
+    execution = performance.execution
+    itself = [execution.pk] if performance.returned and execution.composite else []
+    return itself + ([execution.parent_id] if execution.parent_id else [])
+
+
+def _word_of(view: Composition, kind: Kind) -> Result | Waiting:
+    try:
+        if not kind.sees_its_end and (over := _over(view)):
+            return over
+        return kind.turn(view)
+    except CannotGoOn as end:
+        return Result(Status.FAILED, error_code=end.code, error_message=str(end))
+    except NotNow:
+        return Waiting(below=view.open, until=timezone.now() + timedelta(seconds=_AGAIN_S))
+    except Stopped:  # another worker takes the next turn
+        return Waiting(below=0, until=timezone.now())
+
+
+def _over(view: Composition) -> Result | None:
+    if view.cancelled:
+        return Result(
+            Status.CANCELLED,
+            error_code="CANCELLED",
+            error_message="Cancelled while it ran. What was open of its calls is cancelled too.",
+        )
+    if view.out_of_time:
+        return Result(
+            Status.TIMEOUT,
+            error_code="TIMEOUT",
+            error_message=f"It was not through within {view.timeout_s:g} s; what was open of its"
+            " calls is cancelled.",
+        )
+    return None
+
+
+def _park(performance: Performance, view: Composition, waiting: Waiting) -> None:
+    """The row waits again. Where the fence was lost, somebody else has it in hand."""
+    execution = performance.execution
+    # One that is asked beyond its time undoes what it did, perhaps: nothing wakes it but its calls.
+    moments = [moment for moment in (waiting.until, view.deadline) if moment is not None]
+    until = waiting.until if view.out_of_time else min(moments)
+    with transaction.atomic():
+        parked = Execution.objects.held(execution.pk, execution.fence).update(
+            status=Status.PENDING,
+            queued_at=Now(),
+            worker="",
+            lease_until=None,
+            hints=0,
+            hinted_at=None,
+            attempt=1,  # it has come on: what is counted is how often in a row it was lost
+            parked_below=waiting.below,
+            wake_at=until,
+            memory=view.memory,
+        )
+    if not parked:
+        log.warning("a turn came to its end after it was taken away")
+    performance.returned = True
+
+
+def outcome(output: Any) -> Result:
+    return Result(Status.SUCCESS, output=output)

@@ -1,0 +1,170 @@
+"""`run_program`: a short program of an agent, in which the tools its caller may use are functions.
+
+Each turn runs the program behind the wall from its beginning, with the answers its calls have had
+so far; it ends with the calls it wants next, which are made like any other. So nothing waits for a
+tool or a person but a row, and what the calls gave back never leaves the wall unless it is printed.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from django.db import connection
+
+from sandbox.errors import ErrorCode
+from sandbox.spec import Outcome, Preloaded, SandboxResult
+from tools.builtin.manifest import ISOLATED
+from tools.definitions.implementations.builtin import RUN_PROGRAM
+from tools.definitions.results import Status
+from tools.execution import outcomes
+from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
+from tools.execution.composition import Waiting
+from tools.execution.context import Result
+from tools.policy import authorization
+from tools.policy.decision import Asked
+from tools.runners.sandboxing import around_builtin, perform
+
+MOST_CALLS = 200
+MOST_SOURCE = 100_000  # characters
+MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: they go in with every turn
+MOST_TOOLS = 1_000
+TURN_S = 30.0
+MOST_CPU_MS = 120_000  # of all turns
+_LOST = 3
+
+
+def turn(view: Composition) -> Result | Waiting:
+    source, inputs = view.parameters.get("source"), view.parameters.get("inputs")
+    if not isinstance(source, str) or len(source) > MOST_SOURCE or not isinstance(inputs, dict):
+        raise CannotGoOn("PARAMETERS_WRONG", "source is a text and inputs an object.")
+    if view.open:
+        return Waiting()
+    made = [view.made[str(number)] for number in range(len(view.made))]
+    outcome = _taken_on(view, source, inputs, made)
+    if outcome.outcome != Outcome.SUCCESS:
+        return _lost(view, outcome)
+    return _went(view, outcome, made)
+
+
+def _taken_on(
+    view: Composition, source: str, inputs: dict[str, Any], made: list[Made]
+) -> SandboxResult:
+    """The program as far as it comes. No connection is held meanwhile."""
+    given = {
+        "source": source,
+        "inputs": inputs,
+        "answers": _answers(view, made),
+        "tools": _tools(view),
+        "seed": str(view.execution.pk),
+        "now": (view.execution.started_at or view.deadline).timestamp(),
+    }
+    job = view.job(given)
+    connection.close()
+    built_in = ISOLATED[RUN_PROGRAM]
+    job = replace(job, timeout_s=min(TURN_S, job.timeout_s))
+    return perform(job, Preloaded(built_in.module), around_builtin(job, built_in))
+
+
+def _answers(view: Composition, made: list[Made]) -> list[dict[str, Any]]:
+    found = view.outputs((one.place for one in made), most_bytes=MOST_ANSWERS)
+    digests: list[str] = view.memory.get("digests", [])
+    answers = []
+    for one, digest in zip(made, digests, strict=False):
+        if one.succeeded and one.place not in found:
+            raise CannotGoOn(
+                "PROGRAM_TOO_LARGE",
+                f"What its calls gave back is more than {MOST_ANSWERS} bytes, or has expired.",
+            )
+        answers.append(_answer(one, found.get(one.place)) | {"digest": digest})
+    return answers
+
+
+def _answer(one: Made, output: Any) -> dict[str, Any]:
+    if one.succeeded:
+        return {"tool": one.tool_name, "ok": True, "output": output}
+    return {
+        "tool": one.tool_name,
+        "ok": False,
+        "code": one.error_code,
+        "message": one.error_message,
+    }
+
+
+def _tools(view: Composition) -> list[str]:
+    """Those the caller may use now, as a listing would have them."""
+    performance = view.performance
+    asked = Asked.of(view.execution.requested_groups, view.execution.state)
+    usable = authorization.usable_tools(performance.caller, asked, performance.snapshot)
+    return [tool.name for tool in usable[:MOST_TOOLS]]
+
+
+def _lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
+    """A run that was lost had no effect outside: it is taken once more, and not for ever."""
+    lost = view.memory.get("lost", 0) + 1
+    if outcome.error_code in {ErrorCode.LOST, ErrorCode.CANCELLED} and lost < _LOST:
+        view.memory["lost"] = lost
+        raise NotNow
+    return outcomes.result_of(outcome)
+
+
+def _went(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result | Waiting:
+    went = outcome.output
+    spent_ms = view.memory.get("cpu_ms", 0) + outcome.usage.cpu_time_ms
+    view.memory |= {"cpu_ms": spent_ms, "lost": 0}
+    if spent_ms > MOST_CPU_MS:
+        raise CannotGoOn("CPU_LIMIT", f"It used more than {MOST_CPU_MS // 1000} s of processor.")
+    state = went.get("state") if isinstance(went, dict) else None
+    if state == "wants":
+        return _begin(view, went, made)
+    if state == "done":
+        output = {"printed": str(went.get("printed", "")), "result": went.get("result")}
+        return Result(Status.SUCCESS, output=output | {"calls": len(made)})
+    return _failed(went if isinstance(went, dict) else {}, state)
+
+
+def _begin(view: Composition, went: dict[str, Any], made: list[Made]) -> Result | Waiting:
+    """What it wants is what it says: it could have asked for anything."""
+    wanted = _wanted(went.get("calls"))
+    if not wanted or len(made) + len(wanted) > MOST_CALLS:
+        raise CannotGoOn("TOO_MANY_CALLS", f"A program may make {MOST_CALLS} calls, not more.")
+    digests = [*view.memory.get("digests", [])[: len(made)]]
+    view.memory["digests"] = digests + [digest for _, _, digest in wanted]
+    for number, (name, parameters, _) in enumerate(wanted, len(made)):
+        view.begin(str(number), name, parameters)
+    return Waiting() if view.open else turn(view)
+
+
+def _wanted(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
+    """Empty for what is no list of calls: the harness was tampered with."""
+    if not isinstance(calls, list):
+        return []
+    found = []
+    for one in calls:
+        if not isinstance(one, dict):
+            return []
+        name, parameters, digest = one.get("tool"), one.get("parameters"), one.get("digest")
+        if not isinstance(name, str) or not isinstance(parameters, dict):
+            return []
+        found.append((name, parameters, str(digest)[:64]))
+    return found
+
+
+def _failed(went: dict[str, Any], state: Any) -> Result:
+    if state == "astray":
+        code = "PROGRAM_NOT_DETERMINISTIC"
+        message = (
+            "The program did something else than before, and cannot go on:"
+            f" {str(went.get('message'))[:500]}. Sort what has no order, and pass times and chance"
+            " in as inputs."
+        )
+    else:
+        code = "PROGRAM_ERROR"
+        where = f" (line {went['line']})" if isinstance(went.get("line"), int) else ""
+        message = (
+            f"{str(went.get('error', 'Error'))[:100]}: {str(went.get('message'))[:500]}{where}"
+        )
+    details = {
+        "printed": str(went.get("printed", "")),
+        "line": went.get("line") if isinstance(went.get("line"), int) else None,
+        "tool_error": str(went["code"])[:60] if went.get("code") else None,
+    }
+    return Result(Status.FAILED, error_code=code, error_message=message, error_details=details)
