@@ -61,7 +61,8 @@ def test_the_switch_works_without_javascript(page: Page, place: Organization) ->
     page.goto("/?q=read")
     page.get_by_role("switch", name="read_file enabled").click()
     expect(page).to_have_url(re.compile(r"/\?q=read$"))
-    expect(page.get_by_role("switch")).to_have_attribute("aria-checked", "false")
+    switch = page.get_by_role("switch", name="read_file enabled")
+    expect(switch).to_have_attribute("aria-checked", "false")
 
 
 @pytest.mark.parametrize("page", [BARE], indirect=True)
