@@ -67,19 +67,19 @@ def test_the_switch_works_without_javascript(page: Page, place: Organization) ->
 
 @pytest.mark.parametrize("page", [BARE], indirect=True)
 def test_the_filters_work_without_javascript(page: Page) -> None:
-    page.get_by_label("Search").fill("validate")
+    page.get_by_role("searchbox", name="Search").fill("validate")
     page.get_by_role("button", name="Apply").click()
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
 def test_a_search_stands_in_the_address_and_survives_a_reload(page: Page) -> None:
     mark(page)
-    page.get_by_label("Search").press_sequentially("validate")
+    page.get_by_role("searchbox", name="Search").press_sequentially("validate")
     expect(page).to_have_url(re.compile(r"/\?q=validate$"))
     expect(page.locator("tbody tr")).to_have_count(1)
     assert marked(page)
     page.reload()
-    expect(page.get_by_label("Search")).to_have_value("validate")
+    expect(page.get_by_role("searchbox", name="Search")).to_have_value("validate")
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
