@@ -5,7 +5,6 @@ refused, the connection goes to exactly that address, no redirect is followed. I
 into networks that the operator opened.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +12,7 @@ from functools import lru_cache
 from django.conf import settings
 
 from audit.senders import NotTold
+from config.loop import Loop
 from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.denials import Denied
 from sandbox.egress.dial import Dialer
@@ -26,6 +26,7 @@ from sandbox.errors import SpecInvalid
 
 _MOST_BYTES = 262_144
 _MOST_WORDS = 500
+_LOOP = Loop()
 
 
 class Opened(Gate):
@@ -45,7 +46,7 @@ class Receipt:
 
 def post(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> int:
     """The status of the answer, whatever it is. Raises `NotTold`."""
-    return asyncio.run(send(url, headers, body, timeout_s)).status
+    return _LOOP.submit(send(url, headers, body, timeout_s)).result().status
 
 
 async def send(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> Receipt:

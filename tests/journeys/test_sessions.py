@@ -8,7 +8,7 @@ from tests.journeys.client import Http
 from tests.tools.shapes import check_error, check_execution
 
 FLOW = (
-    ("knowledge-query", "knowledge", "undefined", "analysis"),
+    ("knowledge-query", "library", "undefined", "analysis"),
     ("complex-analysis", "compute", "analysis", "results"),
     ("reset-workflow", "admin", "results", "undefined"),
 )
@@ -19,7 +19,7 @@ def walker(crib, committed, organization):
     """Specification S1, 9.3, with the group its reset needs (ruling 1)."""
     for name, group, before, after in FLOW:
         factories.tool(organization, name, group=[group], state=after, available_in_states=[before])
-    agent = factories.agent(organization, groups=["knowledge", "compute", "admin"])
+    agent = factories.agent(organization, groups=["library", "compute", "admin"])
     return Http(crib.url, factories.token(agent.service_account))
 
 
@@ -35,7 +35,7 @@ def names(http, session):
 
 
 def test_a_workflow_goes_round_and_may_begin_again(walker):
-    session = opened(walker, group=["knowledge", "compute", "admin"])
+    session = opened(walker, group=["library", "compute", "admin"])
     for name, _, before, after in [*FLOW, FLOW[0]]:
         assert names(walker, session) == [name]
         others = [tool for tool, *_ in FLOW if tool != name]
@@ -56,7 +56,7 @@ def test_a_workflow_goes_round_and_may_begin_again(walker):
 
 
 def test_a_client_cannot_say_where_its_session_is(walker, organization):
-    session = opened(walker, group=["knowledge", "compute"])
+    session = opened(walker, group=["library", "compute"])
     lie = walker.execute("complex-analysis", {"text": "x"}, session=session, state="analysis")
     assert check_error(lie, 409, "session_mismatch")["details"]["state"] == "undefined"
     more = walker.execute("reset-workflow", {"text": "x"}, session=session, group=["admin"])
@@ -67,11 +67,11 @@ def test_a_client_cannot_say_where_its_session_is(walker, organization):
 
 
 def test_a_group_taken_away_ends_the_workflow_at_its_next_step(walker, admin, organization):
-    session = opened(walker, group=["knowledge", "compute"])
+    session = opened(walker, group=["library", "compute"])
     call = walker.execute("knowledge-query", {"text": "x"}, session=session).json()
     check_execution(call, "Success")
     slug = admin("GET", "/api/v1/agents").json()["results"][0]["slug"]
-    admin("PATCH", f"/api/v1/agents/{slug}", {"groups": ["knowledge"]})
+    admin("PATCH", f"/api/v1/agents/{slug}", {"groups": ["library"]})
     refused = walker.execute("complex-analysis", {"text": "x"}, session=session)
     check_error(refused, 403, "group_not_granted")
     check_error(walker("GET", f"/api/v1/tools?session={session}"), 403, "group_not_granted")

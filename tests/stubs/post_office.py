@@ -16,7 +16,7 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
-from tools.mcpclient.loop import Loop
+from config.loop import Loop
 
 
 @dataclass(frozen=True)

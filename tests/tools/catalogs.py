@@ -3,10 +3,11 @@
 from tests import factories
 from tools.models import Organization
 
-# Specification S1, 5.1: name, groups, state, available in states.
+# Specification S1, 5.1: name, groups, state, available in states. Its group `knowledge` is called
+# `library`: built-in tools have a `knowledge` of their own.
 WORKFLOW = (
-    ("knowledge-query", ["read-only", "knowledge", "basic"], "analysis", ["undefined", "research"]),
-    ("graph-update", ["write", "knowledge", "admin"], None, ["analysis", "modification"]),
+    ("knowledge-query", ["read-only", "library", "basic"], "analysis", ["undefined", "research"]),
+    ("graph-update", ["write", "library", "admin"], None, ["analysis", "modification"]),
     ("text-completion", ["read-only", "text", "basic"], "undefined", None),
     ("complex-analysis", ["advanced", "compute", "expensive"], "results", ["analysis"]),
     ("reset-workflow", ["admin"], "undefined", ["analysis", "results"]),

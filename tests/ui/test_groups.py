@@ -15,13 +15,13 @@ def _tree(organization: Organization) -> None:
     by = factories.by(organization)
     factories.tool(organization, "ask", group=["reading"])
     factories.tool(organization, "plain")
-    save_group(organization=organization, name="knowledge", by=by)
-    save_group(organization=organization, name="reading", by=by, parent="knowledge")
+    save_group(organization=organization, name="library", by=by)
+    save_group(organization=organization, name="reading", by=by, parent="library")
 
 
 def test_a_tools_page_says_where_its_groups_came_from(admin_client: Client) -> None:
     page = admin_client.get("/tools/ask/")
-    assert '<span class="tag">knowledge</span> <span class="about">as a parent</span>' in text(page)
+    assert '<span class="tag">library</span> <span class="about">as a parent</span>' in text(page)
     assert '<span class="tag">reading</span><' in text(page)
     assert inline_code(page) == []
 
@@ -30,19 +30,19 @@ def test_a_tools_page_says_which_group_is_closed(
     admin_client: Client, organization: Organization
 ) -> None:
     by, hours = factories.by(organization), closed_now()
-    save_group(organization=organization, name="knowledge", by=by, schedule=hours)
+    save_group(organization=organization, name="library", by=by, schedule=hours)
     page = text(admin_client.get("/tools/ask/"))
-    assert "The group knowledge is closed at this hour and opens on" in page
+    assert "The group library is closed at this hour and opens on" in page
     assert "The group reading is closed" not in page
 
 
 def test_the_form_offers_effective_groups_and_begins_with_an_own_one(admin_client: Client) -> None:
     attempt = admin_client.get("/tools/ask/").context["attempt"]
-    assert (attempt.groups, attempt.offered[:2]) == (["reading"], ["knowledge", "reading"])
+    assert (attempt.groups, attempt.offered[:2]) == (["reading"], ["library", "reading"])
 
 
 def test_the_catalog_is_filtered_by_a_parent(admin_client: Client) -> None:
-    page = admin_client.get("/?group=knowledge")
+    page = admin_client.get("/?group=library")
     assert [tool.name for tool in page.context["shown"]] == ["ask"]
     assert page.context["choices"][1][:2] == ("group", "Group")
-    assert "knowledge" in page.context["choices"][1][2]
+    assert "library" in page.context["choices"][1][2]

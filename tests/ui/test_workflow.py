@@ -33,7 +33,7 @@ def test_the_page_shows_states_tools_and_findings(admin_client: Client) -> None:
 
 @pytest.mark.usefixtures("_workflow")
 def test_groups_in_the_address_are_chosen_and_show_their_dead_end(admin_client: Client) -> None:
-    page = text(admin_client.get("/workflow/?group=knowledge&group=compute"))
+    page = text(admin_client.get("/workflow/?group=library&group=compute"))
     assert 'value="compute" checked' in page and 'data-kind="no_tool"' in page
     assert "dead end" in page and "text-completion" not in page
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from django.conf import settings
 
+from config.loop import Loop
 from config.outbound import Opened
 from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.trust import client_context
 from tools.mcpclient.fetching import Fetcher
-from tools.mcpclient.loop import Loop
 
 
 def dialer(scheme: str) -> Dialer:

@@ -11,12 +11,12 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from config.loop import Loop
 from tools.mcpclient.breaker import Breaker
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.client import Client
 from tools.mcpclient.errors import Busy, Lost, NeverBegan, UpstreamFailure
 from tools.mcpclient.listing import Listing, UpstreamTool
-from tools.mcpclient.loop import Loop
 from tools.mcpclient.messages import Request
 from tools.mcpclient.results import ToolAnswer
 

@@ -16,46 +16,46 @@ FIELDS = {
 
 @pytest.fixture
 def tree(admin_api, organization):
-    factories.tool(organization, "ask", group=["knowledge/read"])
-    factories.tool(organization, "all", group=["knowledge"])
-    within = {"parent": "knowledge"}
-    assert admin_api.patch("/groups/knowledge/read", within).status_code == 200
-    assert admin_api.post("/groups", {"name": "knowledge/write", **within}).status_code == 201
+    factories.tool(organization, "ask", group=["library/read"])
+    factories.tool(organization, "all", group=["library"])
+    within = {"parent": "library"}
+    assert admin_api.patch("/groups/library/read", within).status_code == 200
+    assert admin_api.post("/groups", {"name": "library/write", **within}).status_code == 201
     return organization
 
 
 def test_a_group_shows_its_place_its_hours_and_its_tools(admin_api, tree):
-    shown = admin_api.get("/groups/knowledge").json()
+    shown = admin_api.get("/groups/library").json()
     assert set(shown) == FIELDS
-    assert (shown["parent"], shown["children"]) == (None, ["knowledge/read", "knowledge/write"])
+    assert (shown["parent"], shown["children"]) == (None, ["library/read", "library/write"])
     assert shown["tools"] == ["all", "ask"]
     assert shown["members"] == [
         {"tool": "all", "through": "own"}, {"tool": "ask", "through": "parent"},
     ]  # fmt: skip
     assert (shown["open"], shown["closed_reason"]) == (True, None)
-    assert admin_api.get("/groups/knowledge/read").json()["parent"] == "knowledge"
+    assert admin_api.get("/groups/library/read").json()["parent"] == "library"
 
 
 def test_neighbours_are_shown_to_whom_they_were_granted(tree):
-    reader = factories.api(factories.agent(tree, groups=["knowledge/read"]))
-    assert reader.get("/groups/knowledge/read").json()["parent"] is None
-    check_error(reader.get("/groups/knowledge"), 404)
-    above = factories.api(factories.agent(tree, groups=["knowledge"]))
-    shown = above.get("/groups/knowledge").json()
+    reader = factories.api(factories.agent(tree, groups=["library/read"]))
+    assert reader.get("/groups/library/read").json()["parent"] is None
+    check_error(reader.get("/groups/library"), 404)
+    above = factories.api(factories.agent(tree, groups=["library"]))
+    shown = above.get("/groups/library").json()
     assert (shown["children"], shown["tools"]) == ([], ["all", "ask"])
-    check_error(above.get("/groups/knowledge/read"), 404)
-    one = factories.agent(tree, groups=["knowledge", "knowledge/read"], tools=["ask"])
-    shown = factories.api(one).get("/groups/knowledge").json()
-    assert (shown["children"], shown["tools"]) == (["knowledge/read"], ["ask"])
+    check_error(above.get("/groups/library/read"), 404)
+    one = factories.agent(tree, groups=["library", "library/read"], tools=["ask"])
+    shown = factories.api(one).get("/groups/library").json()
+    assert (shown["children"], shown["tools"]) == (["library/read"], ["ask"])
 
 
 def test_a_grant_of_a_parent_reaches_what_its_children_hold(tree):
-    above = factories.api(factories.agent(tree, groups=["knowledge"]))
-    listed = above.get("/tools?group=knowledge").json()["results"]
+    above = factories.api(factories.agent(tree, groups=["library"]))
+    listed = above.get("/tools?group=library").json()["results"]
     assert [one["name"] for one in listed] == ["all", "ask"]
-    assert above.execute("ask", {"text": "x"}, group=["knowledge/read"]).status_code == 403
-    below = factories.api(factories.agent(tree, groups=["knowledge/read"]))
-    assert below.get("/tools?group=knowledge").status_code == 403
+    assert above.execute("ask", {"text": "x"}, group=["library/read"]).status_code == 403
+    below = factories.api(factories.agent(tree, groups=["library/read"]))
+    assert below.get("/tools?group=library").status_code == 403
 
 
 def test_a_group_names_the_states_of_its_tools(admin_api, organization):
@@ -75,8 +75,8 @@ def test_a_closed_group_says_why(admin_api, api, organization):
 
 def test_what_get_returned_of_a_group_may_be_put(admin_api, organization, tree):
     said = {"schedule": [OFFICE], "max_queue_age_s": 30, "max_cpu_percent": 62.5}
-    admin_api.patch("/groups/knowledge/read", said)
-    shown = admin_api.get("/groups/knowledge/read").json()
+    admin_api.patch("/groups/library/read", said)
+    shown = admin_api.get("/groups/library/read").json()
     wanted = {
         name: shown[name]
         for name in (
@@ -88,7 +88,7 @@ def test_what_get_returned_of_a_group_may_be_put(admin_api, organization, tree):
             "max_cpu_percent",
         )
     }
-    answer = admin_api.put("/groups/knowledge/read", wanted).json()
+    answer = admin_api.put("/groups/library/read", wanted).json()
     assert answer == shown | {name: answer[name] for name in ("open", "closed_reason")}
 
 
@@ -131,12 +131,12 @@ def test_a_wrong_group_is_400_and_stays_as_it_is(admin_api, method, body, code):
 
 
 def test_a_parent_is_not_deleted_under_its_children(admin_api, tree):
-    body = check_error(admin_api.delete("/groups/knowledge"), 409, "has_dependants")
+    body = check_error(admin_api.delete("/groups/library"), 409, "has_dependants")
     assert body["details"]["dependants"]
     admin_api.delete("/tools/all")
-    body = check_error(admin_api.delete("/groups/knowledge"), 409, "has_dependants")
-    assert body["details"]["dependants"] == ["knowledge/read", "knowledge/write"]
-    assert ToolGroup.objects.filter(organization=tree, name="knowledge").exists()
+    body = check_error(admin_api.delete("/groups/library"), 409, "has_dependants")
+    assert body["details"]["dependants"] == ["library/read", "library/write"]
+    assert ToolGroup.objects.filter(organization=tree, name="library").exists()
 
 
 def test_many_groups_cost_no_query_each(admin_api, organization, django_assert_max_num_queries):

@@ -25,16 +25,16 @@ def workflow_api(organization):
 
 # Specification S1, 5.2, corrected by ruling 1.
 EXAMPLES = [
-    ("group=read-only&group=knowledge&state=undefined", ["knowledge-query", "text-completion"]),
+    ("group=read-only&group=library&state=undefined", ["knowledge-query", "text-completion"]),
     (
         "group=advanced&group=compute&group=write&state=analysis",
         ["complex-analysis", "graph-update"],
     ),
     ("group=admin&state=results", ["reset-workflow"]),
     ("group=admin&state=analysis", ["graph-update", "reset-workflow"]),
-    ("group=knowledge&group=compute&state=undefined", ["knowledge-query"]),
-    ("group=knowledge&group=compute&state=analysis", ["complex-analysis", "graph-update"]),
-    ("group=knowledge&group=compute&state=results", []),
+    ("group=library&group=compute&state=undefined", ["knowledge-query"]),
+    ("group=library&group=compute&state=analysis", ["complex-analysis", "graph-update"]),
+    ("group=library&group=compute&state=results", []),
     ("group=text&state=*", ["text-completion"]),
     ("group=&state=undefined", []),
     ("", []),

@@ -27,7 +27,7 @@ def test_the_graph_of_every_group_is_the_whole_workflow(admin_api):
 
 @pytest.mark.usefixtures("_workflow")
 def test_the_graph_of_some_groups_shows_where_they_end(admin_api):
-    answer = admin_api.get("/states/graph?group=knowledge&group=compute").json()
+    answer = admin_api.get("/states/graph?group=library&group=compute").json()
     ends = {node["name"]: node["dead_end"] for node in answer["nodes"]}
     assert ends["results"] == "no_tool"
 
@@ -41,7 +41,7 @@ def test_no_group_is_no_tool_and_an_unknown_one_a_warning(admin_api):
 
 @pytest.mark.usefixtures("_workflow")
 def test_the_linter_answers_with_the_gravest_first(admin_api):
-    answer = admin_api.get("/tools/lint?group=knowledge&group=compute").json()
+    answer = admin_api.get("/tools/lint?group=library&group=compute").json()
     assert answer["results"][0]["severity"] == "error"
     assert {"dead_end", "empty_state", "unreachable_state"} <= codes(answer["results"])
 

@@ -57,7 +57,7 @@ def test_the_specifications_workflow_begins_again_which_is_no_fault() -> None:
 
 
 def test_scenario_9_3_as_it_is_written_ends_in_a_dead_end() -> None:
-    found = lint(specification(), frozenset({"knowledge", "compute"}))
+    found = lint(specification(), frozenset({"library", "compute"}))
     assert only(found, "dead_end").state == "results"
     assert only(found, "dead_end").severity == Severity.ERROR
     assert only(found, "empty_state").tool == "complex-analysis"
@@ -166,7 +166,7 @@ def test_a_definition_that_is_not_saved_is_judged_among_the_others() -> None:
 
 
 def test_findings_stand_with_the_gravest_first() -> None:
-    found = [one.severity for one in lint(specification(), frozenset({"knowledge", "compute"}))]
+    found = [one.severity for one in lint(specification(), frozenset({"library", "compute"}))]
     assert found == sorted(found, key=[*Severity].index) and len(set(found)) > 1
 
 
@@ -179,7 +179,7 @@ def test_a_long_list_of_names_is_cut_in_what_is_shown() -> None:
 
 
 def test_the_graph_shows_states_in_order_with_their_marks() -> None:
-    shown = graph(specification(), frozenset({"knowledge", "compute"})).as_dict()
+    shown = graph(specification(), frozenset({"library", "compute"})).as_dict()
     assert [(node["name"], node["reachable"], node["dead_end"]) for node in shown["nodes"]] == [
         (START, True, None), ("analysis", True, None), ("results", True, "no_tool"),
         ("modification", False, None), ("research", False, None),

@@ -32,7 +32,7 @@ def test_an_error_for_these_groups_is_a_failure(typed, organization, here):
         set_enabled(
             tool=tool, enabled=False, by=factories.by(organization)
         )  # some are of the graph
-    ran = typed("lint_tools", *here, "--group", "knowledge", "compute", "--json")
+    ran = typed("lint_tools", *here, "--group", "library", "compute", "--json")
     assert ran.code == 1
     first = ran.json["results"][0]
     assert (first["code"], first["state"]) == ("dead_end", "results")

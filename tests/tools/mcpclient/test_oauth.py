@@ -3,6 +3,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from config.loop import Loop
 from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
@@ -12,7 +13,6 @@ from tests.stubs.web import Reply, endless
 from tools.mcpclient.challenge import NOTHING_SAID, Challenge, read_challenge
 from tools.mcpclient.errors import NeverBegan, Unusable
 from tools.mcpclient.fetching import AuthorizationFailed, Fetcher
-from tools.mcpclient.loop import Loop
 from tools.mcpclient.oauth import MOST_STEPS_UP, begin, client_credentials, finish, refreshed
 from tools.mcpclient.oauth_clients import Identity, OAuthClient
 from tools.mcpclient.oauth_tokens import Pending, Tokens

@@ -37,7 +37,7 @@ class Loop:
             if self._loop is None or self._pid != os.getpid():
                 self._pid, self._loop = os.getpid(), asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=_run, args=(self._loop,), name="mcp-client", daemon=True
+                    target=_run, args=(self._loop,), name="conversations", daemon=True
                 )
                 self._thread.start()
             return self._loop
