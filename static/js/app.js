@@ -39,3 +39,15 @@ document.addEventListener("htmx:afterSettle", (event) => {
 document.addEventListener("said", (event) => {
   document.getElementById("said").textContent = event.detail.text;
 });
+
+// What is said of a line of a text leads to it.
+document.addEventListener("click", (event) => {
+  const said = event.target.closest("[data-line]");
+  const area = said && document.getElementById(said.dataset.in);
+  if (!area) return;
+  const lines = area.value.split("\n");
+  const start = lines.slice(0, said.dataset.line - 1).join("\n").length + (said.dataset.line > 1);
+  area.focus();
+  area.setSelectionRange(start, start + (lines[said.dataset.line - 1] || "").length);
+  area.scrollTop = area.scrollHeight * ((said.dataset.line - 3) / lines.length);
+});

@@ -32,6 +32,10 @@ PAGES = [
     "/changes/?state=rejected",
     f"/changes/{CHANGE}/",
     "/keys/",
+    "/chains/",
+    "/chains/new/",
+    "/chains/hostile_chain/edit/",
+    "/tools/hostile_chain/",
     "/editor/",
     "/editor/hostile/",
     "/services/",
@@ -89,6 +93,17 @@ def hostile(organization: Organization) -> None:
         parameters=[parameter],
         group=[HOSTILE],
         implementation={"source": source},
+    )
+    says = {"text": {"$literal": HOSTILE}}
+    step = {"id": "one", "tool_name": "hostile", "parameters": says, "when": {"equals": [HOSTILE, 1]}}
+    factories.register(
+        organization,
+        {
+            "name": "hostile_chain",
+            "type": "chain",
+            "description": HOSTILE,
+            "implementation": {"chain": {"steps": [step], "output": HOSTILE}},
+        },
     )
 
 

@@ -51,10 +51,7 @@ class Exported:
         return found
 
     def yaml(self) -> str:
-        text: str = yaml.dump(
-            self.document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
-        )
-        return text
+        return as_yaml(self.document)
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -62,6 +59,22 @@ class _Dumper(yaml.CSafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def as_yaml(value: Any) -> str:
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+class OnOneLine(dict[str, Any]):
+    """An object that is written `{like: this}`."""
+
+
+def _on_one_line(dumper: _Dumper, value: OnOneLine) -> yaml.Node:
+    return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=True)
+
+
+_Dumper.add_representer(OnOneLine, _on_one_line)
 
 
 def exported(organization: Organization, only: Tool | None = None) -> Exported:

@@ -6,7 +6,7 @@ may come that is not taken, and a call will show. What is not understood is neve
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.definitions.schema_parts import (
@@ -43,11 +43,15 @@ _BOUNDS = _LEAST | _MOST
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """`path` is a JSON pointer into the value; `/*` stands for any item of an array."""
+    """`path` is a JSON pointer into the value; `/*` stands for any item of an array.
+
+    `bound`: only how long or large it may be, or how it is written, is in doubt.
+    """
 
     path: str
     message: str
     certain: bool
+    bound: bool = False
 
 
 def misfits(source: Schema | bool, target: Schema | bool, path: str = "") -> list[Misfit]:
@@ -163,7 +167,7 @@ class _Comparison:
         others = given.get("additionalProperties", True)
         if others is not False:
             found += [
-                _doubt(one.path, f"further members: {one.message}")
+                replace(one, message=f"further members: {one.message}", certain=False)
                 for one in self.of(others, rest, path, depth + 1)
             ]
         return found
@@ -173,7 +177,7 @@ def _of_any(found: list[list[Misfit]], path: str) -> list[Misfit]:
     """Of what may be this or that: certain only where no branch is taken."""
     if found and all(_certain(one) for one in found):
         return min(found, key=lambda one: _never(one, path))
-    return [_doubt(one.path, one.message) for branch in found for one in branch]
+    return [replace(one, certain=False) for branch in found for one in branch]
 
 
 def _of_choice(found: list[list[Misfit]], path: str, *, one_alone: bool) -> list[Misfit]:
@@ -220,7 +224,8 @@ def _of_words(given: Schema, taken: Schema, both: frozenset[str], path: str) -> 
         if word in _BOUNDS and not _BOUNDS[word] & both:
             continue
         if not _narrower(word, given.get(word), wanted):
-            yield _doubt(path, f"{word} {short(wanted)} is asked for and may not hold")
+            said = f"{word} {short(wanted)} is asked for and may not hold"
+            yield Misfit(path, said, certain=False, bound=True)
 
 
 def _narrower(word: str, has: Any, wanted: Any) -> bool:

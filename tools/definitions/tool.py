@@ -441,6 +441,11 @@ def _longest_s(fields: Fields) -> int:
     return MAX_COMPOSITE_S if composite in COMPOSITES else MAX_EXECUTION_S
 
 
+def _usual_time(longest_s: float) -> str:
+    """What makes calls of its own waits for them, and for people who are asked."""
+    return "P1D" if longest_s == MAX_COMPOSITE_S else "PT30S"
+
+
 def _constraints(parent: Fields) -> Definition:
     fields = Fields(parent.object("constraints", {}), parent.flaws, "constraints.")
     fields.known(
@@ -449,9 +454,10 @@ def _constraints(parent: Fields) -> Definition:
             "sandbox_profile",
         )
     )  # fmt: skip
+    longest_s = _longest_s(parent)
     constraints = {
         "max_execution_time": fields.duration(
-            "max_execution_time", "PT30S", longest_s=_longest_s(parent)
+            "max_execution_time", _usual_time(longest_s), longest_s=longest_s
         ),
         "max_output_size": fields.integer(
             "max_output_size", 10 * 1024 * 1024, least=1, most=MAX_OUTPUT_BYTES

@@ -34,6 +34,8 @@ def write_tool(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_tool")
     if request.method == "GET":
         kind = request.GET.get("type", "")
+        if kind == ToolType.CHAIN:
+            return redirect("chain-new")
         known = kind in READERS and kind != ToolType.BUILTIN
         return _shown(request, new_draft(kind if known else ToolType.CODE), None)
     return _answered(request, draft_from(plain(request.POST), None), None)
@@ -52,6 +54,8 @@ def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
             "A built-in tool is configured in Administration, not written here.",
             code="tool_is_builtin",
         )
+    if tool.type == ToolType.CHAIN:
+        return redirect("chain-edit", name=tool.name)
     if request.method == "GET":
         return _shown(request, draft_of(definition, tool.version.digest), tool)
     return _answered(request, draft_from(plain(request.POST), definition), tool)

@@ -22,6 +22,7 @@ from tools.models import Execution, Resolution
 from tools.policy.people import may
 from tools.ui.access import PageRequest, page
 from tools.ui.calls_within import calls_within
+from tools.ui.chain_run import drawn_run
 from tools.ui.shown import cut, milliseconds, output_of, pretty
 
 PAGE_SIZE = 50
@@ -117,6 +118,7 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
         "execution": execution,
         "seen": f"{execution.status}-{len(timeline)}-{cancelling}-{calls.seen if calls else ''}",
         "calls": calls,
+        "drawing": drawn_run(execution) if calls else None,
         "who": execution.agent.slug if execution.agent else execution.user.username,
         "kind": "agent" if execution.agent else "person",
         "parameters": cut(pretty(said["parameters"])),

@@ -19,7 +19,7 @@ from tools.errors import ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call
 from tools.models import Execution, ToolVersion
-from tools.policy.decision import DEFAULT_STATE
+from tools.policy.decision import DEFAULT_STATE, Asked
 from tools.policy.findings import findings_about
 from tools.policy.openings import openings_of
 from tools.policy.people import may
@@ -27,7 +27,9 @@ from tools.policy.reach import MOST_AGENTS, agents_that_reach
 from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calling import usual_group, usual_state
+from tools.ui.chains import drawn
 from tools.ui.executions import shown_execution
+from tools.ui.rehearsing import can_be_rehearsed, rehearsed
 from tools.ui.shown import difference, pretty
 from tools.ui.trying import TryForm, form_of
 from tools.ui.versions import flaw_of, shown_upstream, shown_versions
@@ -49,6 +51,7 @@ class Attempt:
     state: str
     states: list[str]
     execution: dict[str, Any] | None = None
+    rehearsal: list[dict[str, Any]] | None = None
     refusal: ToolcribError | None = None
     flaws: list[dict[str, str]] = field(default_factory=list)
     other: str = ""
@@ -75,11 +78,14 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     tool = visible_tool(request.caller, snapshot_of(request), name)
     attempt = _filled(tool, request.caller, snapshot_of(request), request.POST)
     parameters = attempt.form.parameters()
-    if not attempt.form.flawed:
+    if not attempt.form.flawed and _rehearses(tool, request.POST):
+        _rehearse(request, tool, attempt, parameters)
+    elif not attempt.form.flawed:
         call = Call(tool.name, parameters, group=attempt.asked, state=attempt.state)
         _execute(request.caller, attempt, call, LIVE_WAIT_S if request.htmx else WAIT_S)
     if request.htmx:
-        return render(request, f"{TEMPLATE}#try", {"tool": tool, "attempt": attempt})
+        context = {"tool": tool, "attempt": attempt, "drawing": can_be_rehearsed(tool)}
+        return render(request, f"{TEMPLATE}#try", context)
     return _page(request, tool, attempt)
 
 
@@ -122,6 +128,7 @@ def _page(request: PageRequest, tool: CatalogTool, attempt: Attempt) -> HttpResp
         "groups": _groups(tool, snapshot_of(request)),
         "users": _users(request, tool),
         "upstream": shown_upstream(row),
+        "drawing": drawn(raw) if can_be_rehearsed(tool) else None,
         **shown_versions(request, row),
     }
     return render(request, TEMPLATE, context)
@@ -193,6 +200,17 @@ def _filled(tool: CatalogTool, caller: Caller, snapshot: Snapshot, data: QueryDi
     attempt.other = data.get("other_group", "").strip()[:200]
     attempt.state = data.get("state", "")[:200] or DEFAULT_STATE
     return attempt
+
+
+def _rehearses(tool: CatalogTool, data: QueryDict) -> bool:
+    return data.get("do") == "rehearse" and can_be_rehearsed(tool)
+
+
+def _rehearse(
+    request: PageRequest, tool: CatalogTool, attempt: Attempt, parameters: dict[str, Any]
+) -> None:
+    asked = Asked.of(attempt.asked, attempt.state)
+    attempt.rehearsal = rehearsed(request.caller, tool, parameters, asked, snapshot_of(request))
 
 
 def _execute(caller: Caller, attempt: Attempt, call: Call, wait_s: float) -> None:

@@ -2,6 +2,7 @@ from django.urls import URLPattern, path
 
 from tools.ui import (
     catalog,
+    chains,
     changes,
     channel_forms,
     confirmations,
@@ -52,6 +53,10 @@ urlpatterns: list[URLPattern] = [
     path("tools/<str:name>/export", exporting.export_tool, name="tool-export"),
     path("import/", importing.import_page, name="import"),
     path("export/", exporting.export_catalog, name="export"),
+    path("chains/", chains.chain_list, name="chains"),
+    path("chains/new/", chains.write_chain, name="chain-new"),
+    path("chains/check", chains.check, name="chain-check"),
+    path("chains/<str:name>/edit/", chains.change_chain, name="chain-edit"),
     path("workflow/", workflow.workflow_page, name="workflow"),
     path("explain/", explain.explain_page, name="explain"),
     path("explain/what-if/", explain.what_if_page, name="what-if"),

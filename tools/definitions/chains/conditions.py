@@ -12,8 +12,8 @@ from tools.definitions.chains.values import Scope, Unknown
 
 DEEPEST, MOST = 8, 50
 _PAIRS = ("equals", "less", "less_or_equal", "greater", "greater_or_equal", "contains")
-_MANY, _STEPS = ("all", "any"), ("succeeded", "failed", "skipped")
-KNOWN = (*_PAIRS, *_MANY, *_STEPS, "not", "exists")
+_MANY, STEPS = ("all", "any"), ("succeeded", "failed", "skipped")
+KNOWN = (*_PAIRS, *_MANY, *STEPS, "not", "exists")
 
 
 class Run(Scope, Protocol):
@@ -39,7 +39,7 @@ def flaws(
             yield from values.flaws(about, here, steps=steps, loop=loop)
     elif word in _MANY:
         yield from _flaws_in_many(about, here, steps=steps, loop=loop, depth=depth)
-    elif word in _STEPS:
+    elif word in STEPS:
         if about not in steps:
             yield here, "must be the id of an earlier step"
     elif word == "not":
@@ -59,7 +59,7 @@ def holds(condition: Any, run: Run) -> bool:
         return any(holds(one, run) for one in about)
     if word == "not":
         return not holds(about, run)
-    if word in _STEPS:
+    if word in STEPS:
         return run.state(about) == word
     if word == "exists":
         return _exists(about, run)

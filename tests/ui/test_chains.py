@@ -1,0 +1,118 @@
+"""Chains in the browser: written as text with what is wrong beside it, drawn, rehearsed, watched."""
+
+import pytest
+from django.test import Client
+
+from tests import factories
+from tests.tools.catalog.test_chain_texts import CHAIN
+from tests.tools.execution.workers import stopped
+from tests.tools.execution.working import work_off
+from tests.ui.conftest import Grant
+from tests.ui.pages import htmx, inline_code, text
+from tools.catalog.actions import find_tool
+from tools.execution.pipeline import perform
+from tools.models import Organization
+
+
+@pytest.fixture(autouse=True)
+def _tool(organization: Organization) -> None:
+    factories.tool(organization, group=["talk"])
+
+
+def save(client: Client, written: str, address: str = "/chains/new/", **more: str) -> str:
+    return text(client.post(address, {"text": written, **more}, follow=True))
+
+
+def test_a_chain_is_written_listed_and_changed(
+    admin_client: Client, organization: Organization
+) -> None:
+    assert "No chain yet" in text(admin_client.get("/chains/"))
+    page = save(admin_client, CHAIN)
+    assert "twice is kept" in page and "Its steps" in page and "when first succeeded" in page
+    assert 'href="/tools/twice/"' in text(admin_client.get("/chains/"))
+    form = text(admin_client.get("/chains/twice/edit/"))
+    assert "tool_name: echo" in form
+    digest = form.split('name="digest" value="')[1].split('"')[0]
+    changed = CHAIN.replace("Says it twice.", "Says it again.")
+    page = save(admin_client, changed, "/chains/twice/edit/", digest=digest)
+    assert "Says it again." in page
+    assert find_tool(organization, "twice").versions.count() == 2
+
+
+def test_what_is_wrong_stands_beside_the_text_and_nothing_is_lost(admin_client: Client) -> None:
+    wrong = CHAIN.replace("attempts: 2", "attempts: 99")
+    response = admin_client.post("/chains/new/", {"text": wrong})
+    page = text(response)
+    assert response.status_code == 400
+    assert 'data-line="14"' in page and "steps.1.retries.attempts" in page
+    assert "attempts: 99" in page
+    assert inline_code(response) == []
+
+
+def test_a_text_is_checked_and_drawn_while_it_is_written(admin_client: Client) -> None:
+    part = text(admin_client.post("/chains/check", {"text": CHAIN}, headers=htmx("checked")))
+    assert "It can be kept" in part and "<svg" in part and "<html" not in part
+    part = text(admin_client.post("/chains/check", {"text": "name: ["}, headers=htmx("checked")))
+    assert "Not yet a chain" in part and "<svg" not in part
+    assert "No chain yet" in text(admin_client.get("/chains/"))
+
+
+def test_of_two_who_change_it_the_second_is_told(admin_client: Client) -> None:
+    save(admin_client, CHAIN)
+    page = save(admin_client, CHAIN.replace("twice.", "thrice."), "/chains/twice/edit/", digest="x")
+    assert "Somebody changed the chain while you wrote" in page and "thrice." in page
+
+
+def test_a_chain_keeps_its_name(admin_client: Client) -> None:
+    save(admin_client, CHAIN)
+    page = save(admin_client, CHAIN.replace("name: twice", "name: other"), "/chains/twice/edit/")
+    assert "keeps its name: twice" in page
+
+
+def test_a_name_that_is_taken_is_told(admin_client: Client) -> None:
+    page = save(admin_client, CHAIN.replace("name: twice", "name: echo"))
+    assert "echo" in page and "Nothing was saved" in page
+
+
+def test_the_editor_of_tools_leads_to_the_one_of_chains(admin_client: Client) -> None:
+    save(admin_client, CHAIN)
+    assert admin_client.get("/editor/?type=chain")["Location"] == "/chains/new/"
+    assert admin_client.get("/editor/twice/")["Location"] == "/chains/twice/edit/"
+    assert admin_client.get("/chains/echo/edit/").status_code == 404
+
+
+@pytest.mark.parametrize("address", ["/chains/new/", "/chains/check", "/chains/twice/edit/"])
+def test_writing_needs_a_permission(client_of: Grant, address: str) -> None:
+    assert client_of().post(address, {"text": CHAIN}).status_code == 403
+
+
+def test_the_list_shows_what_the_reader_may_see(admin_client: Client, client_of: Grant) -> None:
+    save(admin_client, CHAIN)
+    page = text(client_of().get("/chains/"))
+    assert "twice" not in page and "None was granted to you" in page
+
+
+def test_a_chain_is_rehearsed_and_nothing_is_called(
+    admin_client: Client, organization: Organization
+) -> None:
+    save(admin_client, CHAIN)
+    sent = {"p-text": "hello", "group": "talk", "do": "rehearse"}
+    page = text(admin_client.post("/tools/twice/try", sent))
+    assert "What it would do" in page and "is decided when it is there" in page
+    assert not organization.executions.exists()
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_run_is_watched_step_by_step(
+    admin_client: Client, organization: Organization, crib: object
+) -> None:
+    with stopped(crib):
+        save(admin_client, CHAIN.replace("{$step: first, path: /output/text}", "{$input: /text}"))
+        agent = factories.agent(organization, groups=["talk"])
+        run = factories.execution(agent, "twice", group=["talk"], text="hello")
+        perform(run.pk)
+        page = text(admin_client.get(f"/executions/{run.pk}/"))
+        assert 'data-kind="step" data-status="Running"' in page
+        work_off(organization)
+        page = text(admin_client.get(f"/executions/{run.pk}/"))
+        assert page.count('data-kind="step" data-status="Success"') == 2

@@ -1,0 +1,33 @@
+"""A dry run of a chain as its tool's page shows it."""
+
+from typing import Any
+
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.callers import Caller
+from tools.definitions.vocabulary import ToolType
+from tools.execution.chain_rehearsal import rehearse
+from tools.policy.decision import Asked
+from tools.ui.shown import cut, pretty
+
+_RUNS = {"yes": "runs", "no": "is skipped", "unknown": "is decided when it is there"}
+
+
+def can_be_rehearsed(tool: CatalogTool) -> bool:
+    return tool.definition.type == ToolType.CHAIN
+
+
+def rehearsed(
+    caller: Caller, tool: CatalogTool, parameters: dict[str, Any], asked: Asked, snapshot: Snapshot
+) -> list[dict[str, Any]]:
+    """A line for each step; nothing is called."""
+    lines = rehearse(tool.definition, parameters, caller=caller, asked=asked, snapshot=snapshot)
+    return [_line(line) for line in lines]
+
+
+def _line(line: dict[str, Any]) -> dict[str, Any]:
+    many = "" if line["items"] is None else f", {line['items']} times"
+    return line | {
+        "words": f"{_RUNS[line['runs']]}{many}",
+        "shown": cut(pretty(line["parameters"])),
+        "flaws": line["errors"],
+    }
