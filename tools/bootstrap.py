@@ -8,6 +8,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.builtins import install_builtins
+from tools.catalog.words import note_missing
 from tools.definitions.callers import CallerKind
 from tools.models import LicenseTier, Organization, User
 from tools.policy.actions import create_organization
@@ -34,6 +35,7 @@ def first_administrator() -> str | None:
         create_organization(slug=FIRST_ORGANIZATION, name="Default", tier=tier, by=by)
     for organization in Organization.objects.all():
         install_builtins(organization=organization, by=system(organization.slug))
+    note_missing()
     record_settings()
     if User.objects.filter(is_superuser=True).exists():
         return None

@@ -1,4 +1,4 @@
-"""Chains in the browser: written as text with what is wrong beside it, drawn, rehearsed, watched."""
+"""Chains in the browser: written with what is wrong beside them, drawn, rehearsed, watched."""
 
 import pytest
 from django.test import Client

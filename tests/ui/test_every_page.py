@@ -95,7 +95,12 @@ def hostile(organization: Organization) -> None:
         implementation={"source": source},
     )
     says = {"text": {"$literal": HOSTILE}}
-    step = {"id": "one", "tool_name": "hostile", "parameters": says, "when": {"equals": [HOSTILE, 1]}}
+    step = {
+        "id": "one",
+        "tool_name": "hostile",
+        "parameters": says,
+        "when": {"equals": [HOSTILE, 1]},
+    }
     factories.register(
         organization,
         {

@@ -21,6 +21,7 @@ from tools.api.bodies import (
 from tools.api.pagination import page_of_ranked, page_of_tools
 from tools.api.schema import CODE_TOOL, PAGING
 from tools.catalog import actions
+from tools.catalog.questions import note_search
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
 from tools.catalog.verified import check_current
@@ -89,9 +90,9 @@ class ToolList(CallerView):
         text = self.request.query_params.get("q", "")
         if not text.strip():
             return page_of_tools(self.request, tools)
-        usable = {tool.name for tool in tools}
-        found = relevant(one for one in ranked(self.snapshot, text) if one.tool.name in usable)
-        return page_of_ranked(self.request, [one.tool for one in found])
+        found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
+        note_search(self.caller, text, found)
+        return page_of_ranked(self.request, found)
 
     def _wanted(self, tool: CatalogTool) -> bool:
         query, raw = self.request.query_params, tool.definition.raw

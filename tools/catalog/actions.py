@@ -35,6 +35,7 @@ from tools.catalog.services import check_service
 from tools.catalog.tiers import forced_level, require_level
 from tools.catalog.verified import check_current, check_version, verifies
 from tools.catalog.versions import statement_of
+from tools.catalog.words import note_words
 from tools.definitions.descriptors import canonical_keys
 from tools.definitions.tool import (
     DEFAULT_GROUP,
@@ -377,6 +378,7 @@ def add_version(
         origin=origin,
     )
     tool.save(update_fields=["version", "updated_at"])
+    note_words(tool)
     _check_level(tool)
 
 

@@ -1,41 +1,51 @@
-"""Finding tools by words: ranked, and the same whatever language they are described in.
+"""Finding tools by words, in what PostgreSQL keeps of them (`tools.catalog.words`).
 
-The ranking is BM25 over weighted fields, with what a word contributes to a tool worked out when
-the index is made; a search only adds up. The index belongs to a snapshot, and what was read of a
-definition is kept by its digest, so that a change of one tool reads one tool again.
+A word that few tools have tells more than one that many have: the rarest of a question choose the
+tools that are looked at, and all of its words rank them. Beginnings of words count as words. Where
+no tool has any of them, those that are written alike are found.
 """
 
 import math
-import re
-import unicodedata
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
+from uuid import UUID
+
+from django.db import connection, transaction
 
 from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.wording import words_of
 
-_WORD = re.compile(r"[^\W_]+")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # readFile is two words
-_FIELDS = (("name", 4.0), ("title", 3.0), ("capabilities", 3.0), ("category", 1.0),
-           ("description", 1.0))  # fmt: skip
-_OF_PARAMETERS = 0.4
-_SATURATION, _LENGTH = 1.2, 0.6  # k1 and b of BM25
-_PREFIX = 0.5  # what the beginning of a word is worth beside the whole word
-_SHORTEST_PREFIX = 3
-_MOST_PREFIXES = 40
+MOST_FOUND = 500
 _MOST_WORDS = 32
-MOST_READ = 30_000  # entries of the index one search reads; rare words come first
+_MOST_LOOKED_AT = 1_000  # tools that are ranked; of a single word that is too common, so many
+_SHORTEST_BEGINNING = 3
 _NOISE = 0.05  # of the best score
-_KEPT = 20_000
-_LONGEST = 40
+_ALIKE = 50
+_LIKENESS = 0.45
 
-Terms = dict[str, float]
-Forms = list[tuple[str, float]]
-_terms: dict[str, Terms] = {}
-_indexes: "WeakKeyDictionary[Snapshot, Index]" = WeakKeyDictionary()
+_COUNTS = """
+SELECT (SELECT count(*) FROM (SELECT FROM tools_toolwords WHERE organization_id = %(place)s
+    AND words @@ w.query LIMIT %(most)s) AS few)
+FROM unnest(%(queries)s::tsquery[]) WITH ORDINALITY AS w(query, at) ORDER BY at
+"""
+_RANKED = """
+SELECT e.tool_id, r.score * sqrt(r.known)
+FROM (SELECT tool_id, words FROM tools_toolwords WHERE organization_id = %(place)s
+    AND words @@ %(any)s::tsquery {among} LIMIT %(most)s) AS e,
+LATERAL (SELECT sum(w.worth * rank) AS score, count(*) FILTER (WHERE rank > 0) AS known
+    FROM unnest(%(queries)s::tsquery[], %(worths)s::float8[]) AS w(query, worth),
+    LATERAL ts_rank('{{0.2,0.4,0.8,1.0}}', e.words, w.query, 1) AS rank) AS r
+ORDER BY 2 DESC LIMIT %(limit)s
+"""
+_BY_LETTERS = """
+SELECT tool_id, max(word_similarity(word, letters)) AS alike
+FROM tools_toolwords, unnest(%(words)s::text[]) AS word
+WHERE organization_id = %(place)s AND word <%% letters {among}
+GROUP BY tool_id ORDER BY alike DESC LIMIT %(limit)s
+"""
+_AMONG = "AND tool_id = ANY(%(among)s::uuid[])"
+_THRESHOLD = "SELECT set_config('pg_trgm.word_similarity_threshold', %s, true)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,87 +54,23 @@ class Found:
     score: float
 
 
-@dataclass(frozen=True)
-class Index:
-    """By word: which tools it speaks for, by their place, and how much."""
+def ranked(
+    snapshot: Snapshot, text: str, among: Collection[CatalogTool] | None = None
+) -> list[Found]:
+    """The tools that fit, the best first; at most `MOST_FOUND`. `among`: only of these.
 
-    tools: tuple[CatalogTool, ...]
-    entries: dict[str, list[tuple[int, float]]] = field(repr=False)
-    words: list[str] = field(repr=False)  # sorted
-
-    def ranked(self, text: str, most_read: int = MOST_READ) -> Iterator[Found]:
-        """The tools that share a word with the text, the best first."""
-        scores, matched = [0.0] * len(self.tools), [0] * len(self.tools)
-        for forms in self._telling(text, most_read):
-            for place, weight in self._hits(forms):
-                scores[place] += weight
-                matched[place] += 1
-        # A tool that knows all the words stands before one that knows a single word very well.
-        found = [place for place, count in enumerate(matched) if count]
-        for place in found:
-            scores[place] *= math.sqrt(matched[place])
-        found.sort(key=lambda place: -scores[place])
-        return (Found(self.tools[place], scores[place]) for place in found)
-
-    def _telling(self, text: str, left: int) -> Iterator[Forms]:
-        """The words of a text, the rare ones first, while there is something `left` to be read:
-        what stands in every tool tells none from another."""
-        asked = dict.fromkeys(words_of(text)[:_MOST_WORDS])
-        words = sorted((self._forms(word) for word in asked), key=self._size)
-        for at, forms in enumerate(words):
-            left -= self._size(forms)
-            if left < 0 and at:
-                return
-            yield forms
-
-    def _hits(self, forms: Forms) -> Iterable[tuple[int, float]]:
-        """What each tool gets for a word: the most that one of its forms is worth there."""
-        if len(forms) == 1 and forms[0][1] == 1.0:
-            return self.entries[forms[0][0]]
-        hits: dict[int, float] = {}
-        for form, worth in forms:
-            for place, weight in self.entries[form]:
-                if weight * worth > hits.get(place, 0.0):
-                    hits[place] = weight * worth
-        return hits.items()
-
-    def _size(self, forms: Forms) -> int:
-        return sum(len(self.entries[form]) for form, _ in forms)
-
-    def _forms(self, word: str) -> Forms:
-        """The word itself where it is known, and longer ones that begin with it."""
-        found = [(word, 1.0)] if word in self.entries else []
-        if len(word) >= _SHORTEST_PREFIX or not word.isascii():
-            at = bisect_left(self.words, word)
-            for longer in self.words[at : at + _MOST_PREFIXES]:
-                if not longer.startswith(word):
-                    break
-                if longer != word:
-                    found.append((longer, _PREFIX))
-        return found
-
-
-def words_of(text: str) -> list[str]:
-    """Words in one spelling: no case, no accents, no plural."""
-    plain = _HUMP.sub(" ", text).casefold()
-    if not plain.isascii():
-        apart = unicodedata.normalize("NFKD", plain)
-        plain = "".join(char for char in apart if not unicodedata.combining(char)).casefold()
-    return [_singular(word[:_LONGEST]) for word in _WORD.findall(plain)]
-
-
-def _singular(word: str) -> str:
-    """Tables and table are one word, queries and query too: crude, and the same on both sides."""
-    if len(word) > 4 and word.endswith("ies"):
-        return word[:-3] + "y"
-    if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):
-        return word[:-1]
-    return word
-
-
-def ranked(snapshot: Snapshot, text: str, most_read: int = MOST_READ) -> Iterator[Found]:
-    """Tools of any status and group that fit; who may use them is asked by whoever shows them."""
-    return index_of(snapshot).ranked(text, most_read)
+    Of any status and group: who may use them is asked by whoever shows them.
+    """
+    words = list(dict.fromkeys(words_of(text)[:_MOST_WORDS]))
+    if not words or (among is not None and not among):
+        return []
+    within = None if among is None or len(among) >= len(snapshot.tools) else _ids(among)
+    scores = _by_words(snapshot, words, within) or _by_letters(snapshot, words, within)
+    tools = snapshot.remember(
+        ("tools by id",), lambda: {one.id: one for one in snapshot.sorted_tools}
+    )
+    found = [Found(tools[one], score) for one, score in scores if one in tools]
+    return sorted(found, key=lambda one: (-one.score, one.tool.name.lower()))
 
 
 def relevant(found: Iterable[Found]) -> Iterator[Found]:
@@ -138,58 +84,71 @@ def relevant(found: Iterable[Found]) -> Iterator[Found]:
         yield one
 
 
-def index_of(snapshot: Snapshot) -> Index:
-    """Kept as long as the snapshot, apart from what clients can make it forget."""
-    found = _indexes.get(snapshot)
-    if found is None:
-        found = _indexes[snapshot] = build(snapshot.sorted_tools)
-    return found
+def _ids(tools: Iterable[CatalogTool]) -> list[UUID]:
+    return [tool.id for tool in tools]
 
 
-def build(tools: tuple[CatalogTool, ...]) -> Index:
-    documents = [terms_of(tool) for tool in tools]
-    lengths = [sum(terms.values()) for terms in documents]
-    usual = sum(lengths) / len(lengths) if lengths else 1.0
-    spread = Counter(word for terms in documents for word in terms)
-    rarity = {
-        word: math.log(1 + (len(tools) - count + 0.5) / (count + 0.5))
-        for word, count in spread.items()
+Scores = list[tuple[UUID, float]]
+
+
+def _by_words(snapshot: Snapshot, words: list[str], among: list[UUID] | None) -> Scores:
+    queries = [_query(word) for word in words]
+    counts = _counts(snapshot, queries)
+    known = sorted(
+        ((count, query) for count, query in zip(counts, queries, strict=True) if count),
+        key=lambda one: one[0],
+    )
+    if not known:
+        return []
+    size = len(snapshot.tools)
+    values: dict[str, Any] = {
+        "place": snapshot.organization_id,
+        "any": " | ".join(_telling(known)),
+        "queries": [query for _, query in known],
+        "worths": [math.log(1 + size / (0.5 + count)) for count, _ in known],
+        "among": among,
+        "most": _MOST_LOOKED_AT,
+        "limit": MOST_FOUND,
     }
-    entries: dict[str, list[tuple[int, float]]] = {word: [] for word in spread}
-    for place, (terms, length) in enumerate(zip(documents, lengths, strict=True)):
-        norm = _SATURATION * (1 - _LENGTH + _LENGTH * length / usual)
-        for word, count in terms.items():
-            entries[word].append((place, rarity[word] * count / (count + norm)))
-    return Index(tools, entries, sorted(entries))
+    return _asked(_RANKED, values)
 
 
-def terms_of(tool: CatalogTool) -> Terms:
-    """The words of a definition with their weights."""
-    known = _terms.get(tool.digest)
-    if known is None:
-        if len(_terms) >= _KEPT:
-            _terms.clear()
-        known = _terms[tool.digest] = _read(tool.definition.raw)
-    return known
+def _query(word: str) -> str:
+    """Words hold letters and digits only: nothing of them is read as a query's own sign."""
+    return f"{word}:*" if len(word) >= _SHORTEST_BEGINNING or not word.isascii() else word
 
 
-def _read(raw: dict[str, Any]) -> Terms:
-    terms: dict[str, float] = defaultdict(float)
-    for name, weight in _FIELDS:
-        for word in words_of(_text(raw[name])):
-            terms[word] += weight
-    for text in _texts_of_parameters(raw["input_schema"]):
-        for word in words_of(text):
-            terms[word] += _OF_PARAMETERS
-    return dict(terms)
+def _counts(snapshot: Snapshot, queries: list[str]) -> list[int]:
+    values: dict[str, Any] = {
+        "place": snapshot.organization_id, "queries": queries, "most": _MOST_LOOKED_AT,
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNTS, values)
+        return [count for (count,) in cursor.fetchall()]
 
 
-def _text(value: Any) -> str:
-    return " ".join(value) if isinstance(value, list) else str(value or "")
+def _telling(known: list[tuple[int, str]]) -> Iterator[str]:
+    """The rare words first, while there is something left to be looked at."""
+    left = _MOST_LOOKED_AT
+    for at, (count, query) in enumerate(known):
+        left -= count
+        if left < 0 and at:
+            return
+        yield query
 
 
-def _texts_of_parameters(schema: dict[str, Any]) -> Iterable[str]:
-    for name, parameter in schema.get("properties", {}).items():
-        yield str(name)
-        if isinstance(parameter, dict):
-            yield str(parameter.get("description", ""))
+def _by_letters(snapshot: Snapshot, words: list[str], among: list[UUID] | None) -> Scores:
+    long = [word for word in words if len(word) >= _SHORTEST_BEGINNING]
+    values: dict[str, Any] = {
+        "place": snapshot.organization_id, "words": long, "among": among, "limit": _ALIKE,
+    }  # fmt: skip
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_THRESHOLD, [str(_LIKENESS)])
+        return _asked(_BY_LETTERS, values) if long else []
+
+
+def _asked(statement: str, values: dict[str, Any]) -> Scores:
+    among = "" if values["among"] is None else _AMONG
+    with connection.cursor() as cursor:
+        cursor.execute(statement.format(among=among), values)
+        return [(tool, float(score)) for tool, score in cursor.fetchall()]

@@ -8,6 +8,7 @@ from celery import shared_task
 from django.conf import settings
 
 from config.database import GONE, replace_dead_connections
+from tools.catalog import questions
 from tools.execution import (
     cache,
     capacity,
@@ -76,6 +77,11 @@ def forget_idempotency_keys() -> None:
 @shared_task(name="tools.execution.tasks.expire_outputs")
 def expire_outputs() -> None:
     retention.keep()
+
+
+@shared_task(name="tools.execution.tasks.learn_questions")
+def learn_questions() -> None:
+    questions.learn()
 
 
 @shared_task(name="tools.execution.tasks.apply_license_expiry")

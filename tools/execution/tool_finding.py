@@ -3,9 +3,9 @@
 What is found is what a listing would hold for this caller in this request, and nothing else.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
+from tools.catalog.questions import note_search
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
 from tools.definitions.implementations.builtin import CALL_TOOL, FIND_TOOLS
@@ -24,14 +24,12 @@ def turn(view: Composition) -> Result:
     query, capabilities = wanted.get("query"), wanted.get("capabilities")
     if not isinstance(query, str) or not isinstance(capabilities, list):
         raise CannotGoOn("PARAMETERS_WRONG", "query is a text and capabilities a list.")
-    usable = {tool.name: tool for tool in _usable(view)}
-    found = [
-        tool
-        for tool in _in_order(view, query, usable)
-        if set(map(str, capabilities)) <= set(tool.definition.raw["capabilities"])
-    ]
+    usable = _usable(view)
+    able = set(map(str, capabilities))
+    fit = [tool for tool in usable if able <= set(tool.definition.raw["capabilities"])]
+    found = _in_order(view, query, fit)
     shown = [_shown(tool) for tool in found[: _limit(wanted.get("limit"))]]
-    every = sum(tool.definition.token_price for tool in usable.values())
+    every = sum(tool.definition.token_price for tool in usable)
     output = {"tools": shown, "total": len(found), "tokens_of_all": every}
     return Result(Status.SUCCESS, output=output)
 
@@ -44,16 +42,13 @@ def _usable(view: Composition) -> list[CatalogTool]:
     return [tool for tool in found if tool.definition.entry_point not in (FIND_TOOLS, CALL_TOOL)]
 
 
-def _in_order(
-    view: Composition, query: str, usable: dict[str, CatalogTool]
-) -> Iterator[CatalogTool]:
+def _in_order(view: Composition, query: str, tools: list[CatalogTool]) -> list[CatalogTool]:
     """The best first; by name where nothing is looked for."""
     if not query.strip():
-        yield from usable.values()
-        return
-    hits = ranked(view.performance.snapshot, query)
-    for hit in relevant(one for one in hits if one.tool.name in usable):
-        yield hit.tool
+        return tools
+    found = [hit.tool for hit in relevant(ranked(view.performance.snapshot, query, tools))]
+    note_search(view.performance.caller, query, found)
+    return found
 
 
 def _limit(given: Any) -> int:

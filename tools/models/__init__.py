@@ -59,6 +59,7 @@ from tools.models.source import (
 from tools.models.stored_output import StoredOutput
 from tools.models.tier import LicenseTier
 from tools.models.tool import VOUCHED, OnDrift, Origin, Tool, ToolStatus, ToolVersion
+from tools.models.tool_words import ToolQuestion, ToolSearch, ToolWords
 from tools.models.transition import StateTransition
 from tools.models.upstream_change import Decision, UpstreamChange
 from tools.models.user import User
@@ -123,10 +124,13 @@ __all__ = [
     "ToolGroupGroupObjectPermission",
     "ToolGroupObjectPermission",
     "ToolGroupUserObjectPermission",
+    "ToolQuestion",
+    "ToolSearch",
     "ToolService",
     "ToolStatus",
     "ToolUserObjectPermission",
     "ToolVersion",
+    "ToolWords",
     "Transport",
     "UpstreamChange",
     "User",

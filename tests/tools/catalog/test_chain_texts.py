@@ -54,7 +54,8 @@ def test_each_flaw_has_its_line(organization, wrong, right, line, place):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("name: [", 2), ("a: 1\na: 2\n", 2), ("", None), ("- a\n", None), ("x: !!python/name:os", 1),
+        ("name: [", 2), ("a: 1\na: 2\n", 2), ("", None), ("- a\n", None),
+        ("x: !!python/name:os", 1),
         ("--- {}\n--- {}\n", None), ("a: \x00", None), ('{"a": 1, "a": 2}', 1), ("7", None),
     ],
 )  # fmt: skip

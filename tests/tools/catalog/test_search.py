@@ -1,26 +1,49 @@
-"""Search by words: what is found, and in which order."""
+"""Search for tools: what is found, in which order, and for whom."""
 
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.tools.snapshots import snapshot, tool
-from tools.catalog.registry import Snapshot
-from tools.catalog.search import MOST_READ, build, ranked, relevant, words_of
+from tests import factories
+from tests.tools.execution.working import work_off
+from tools.catalog import questions, words
+from tools.catalog.actions import find_tool, update_tool
+from tools.catalog.registry import registry
+from tools.catalog.search import MOST_FOUND, ranked, relevant
+from tools.models import Organization, ToolQuestion, ToolSearch, ToolWords
 
-PLACE = snapshot(
-    tool("csv_summary", description="Counts the rows of a table.", capabilities=["table", "csv"]),
-    tool("read_file", description="Returns the content of a file."),
-    tool("writeReport", title="Report writer", description="Writes a file about the table."),
-    tool("web-fetch", description="Reads a page of the web.", category="Network"),
-    tool("greet", description="Sagt einen Gruß auf Straßen, déjà vu."),
-)
+TOOLS = (
+    ("csv_summary", {"description": "Counts rows of a table.", "capabilities": ["table", "csv"]}),
+    ("read_lines", {"description": "Returns the content of a file."}),
+    ("writeReport", {"title": "Report writer", "description": "Writes a file about the table."}),
+    ("web-reader", {"description": "Reads a page of the web.", "category": "Network"}),
+    ("greet", {"description": "Sagt einen Gruß auf Straßen, déjà vu."}),
+)  # fmt: skip
 
 
-def names(text: str, place: Snapshot = PLACE) -> list[str]:
-    return [found.tool.name for found in relevant(ranked(place, text))]
+@pytest.fixture(autouse=True)
+def tools(organization):
+    for name, fields in TOOLS:
+        factories.tool(organization, name, **fields)
+
+
+@pytest.fixture
+def place(organization):
+    def now():
+        revision = Organization.objects.get(pk=organization.pk).revision
+        return registry.snapshot(organization.pk, revision)
+
+    return now
+
+
+@pytest.fixture
+def names(place):
+    def found(text, among=None):
+        snapshot = place()
+        tools = None if among is None else [snapshot.tools[one] for one in among]
+        return [one.tool.name for one in relevant(ranked(snapshot, text, tools))]
+
+    return found
 
 
 @pytest.mark.parametrize(
@@ -28,80 +51,158 @@ def names(text: str, place: Snapshot = PLACE) -> list[str]:
     [
         ("csv", "csv_summary"),
         ("TABLES", "csv_summary"),
-        ("readFile", "read_file"),
+        ("readLines", "read_lines"),
         ("report", "writeReport"),
         ("summ", "csv_summary"),
-        ("network", "web-fetch"),
+        ("network", "web-reader"),
         ("STRASSEN", "greet"),
         ("deja", "greet"),
-        ("read a page of the web", "web-fetch"),
+        ("read a page of the web", "web-reader"),
         ("write a file about a table", "writeReport"),
     ],
 )
-def test_the_best_stands_first(text: str, best: str) -> None:
+def test_the_best_stands_first(names, text, best):
     assert names(text)[0] == best
 
 
-def test_a_tool_that_knows_all_words_stands_before_one_that_knows_one_well() -> None:
-    place = snapshot(
-        tool("invoice", description="invoice invoice invoice"),
-        tool("sender", description="Sends an invoice by mail."),
-    )
-    assert names("mail invoice", place)[0] == "sender"
+@pytest.mark.parametrize(
+    ("text", "best"),
+    [("cvs_sumary", "csv_summary"), ("reprot wirter", "writeReport"), ("grete", "greet")],
+)
+def test_what_is_written_wrong_finds_what_is_written_alike(names, text, best):
+    assert names(text)[0] == best
 
 
-def test_words_of_parameters_are_found() -> None:
+def test_a_tool_that_knows_all_words_stands_before_one_that_knows_one_well(organization, names):
+    factories.tool(organization, "invoice", description="invoice invoice invoice")
+    factories.tool(organization, "sender", description="Sends an invoice by mail.")
+    assert names("mail invoice")[0] == "sender"
+
+
+def test_words_of_parameters_are_found(organization, names):
     parameter = {"name": "postcode", "type": "String", "description": "Of the recipient."}
-    place = snapshot(tool("a"), tool("b", parameters=[parameter]))
-    assert names("postcode", place) == names("recipient", place) == ["b"]
+    factories.tool(organization, "post", parameters=[parameter])
+    assert names("postcode") == names("recipient") == ["post"]
 
 
-@pytest.mark.parametrize("text", ["", "   ", "---", "\x00", "\ud800", "zzz", "🙂"])
-def test_what_says_nothing_finds_nothing(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["", "   ", "---", "\x00", "\ud800", "qqqqqq", "🙂", "' | !x & (y) <-> :*", "'); DROP", "\\"],
+)
+def test_what_says_nothing_finds_nothing_and_is_no_query_of_its_own(names, text):
     assert names(text) == []
 
 
-def test_what_shares_only_a_common_word_is_left_out() -> None:
-    others = [tool(f"t{n}", description="The one that does the thing.") for n in range(30)]
-    place = snapshot(tool("pdf", description="The reader of pdf."), *others)
-    assert names("the pdf", place) == ["pdf"]
+def test_only_the_tools_it_is_asked_among_are_found(names):
+    assert names("table", ["writeReport"]) == ["writeReport"]
+    assert names("table", ["greet"]) == []
+    assert names("table", []) == []
 
 
-def test_the_tail_is_measured_by_what_is_shown() -> None:
-    others = [tool(f"t{n}", description="The one that does the thing.") for n in range(30)]
-    place = snapshot(tool("pdf", description="The reader of pdf."), *others)
-    shown = relevant(one for one in ranked(place, "the pdf") if one.tool.name != "pdf")
-    assert len([*shown]) == 30
+def test_a_change_is_found_by_its_words_and_no_longer_by_the_old_ones(organization, names):
+    tool = find_tool(organization, "greet")
+    definition = tool.version.definition | {"description": "Says farewell."}
+    update_tool(tool=tool, definition=definition, by=factories.by(organization))
+    assert names("farewell") == ["greet"]
+    assert names("strassen") == []
 
 
-def test_two_of_one_rank_stand_in_the_order_of_their_names() -> None:
-    place = snapshot(*(tool(name, description="Same.") for name in ("c", "a", "b")))
-    assert names("same", place) == ["a", "b", "c"]
+def test_nothing_of_another_organization_is_found_or_counts(names, place):
+    other = factories.organization("other-search")
+    factories.tool(other, "theirs", description="Zebra zebra.")
+    assert names("zebra") == []
 
 
-def test_reading_is_bounded_and_rare_words_come_first() -> None:
-    common = [tool(f"t{n}", description="common words") for n in range(50)]
-    place = snapshot(tool("rare", description="common gem"), *common)
-    found = [one.tool.name for one in ranked(place, "common gem", most_read=10)]
-    assert found == ["rare"] and MOST_READ > 10
+def test_a_word_that_every_tool_has_tells_none_from_another(organization, names):
+    for at in range(30):
+        factories.tool(organization, f"t{at}", description="The one that does the thing.")
+    factories.tool(organization, "pdf", description="The reader of pdf.")
+    assert names("the pdf")[0] == "pdf"
 
 
-def test_a_change_of_the_catalog_is_found_with_its_next_snapshot() -> None:
-    first = snapshot(tool("a", description="apples"))
-    assert names("pears", first) == []
-    assert names("pears", snapshot(tool("a", description="pears"))) == ["a"]
+def test_ranks_never_rise_and_two_of_one_rank_stand_by_name(organization, place, names):
+    for name in ("zz", "aa", "mm"):
+        factories.tool(organization, name, description="Xylophone.", parameters=[])
+    assert names("xylophone") == ["aa", "mm", "zz"]
+    scores = [one.score for one in ranked(place(), "file table page")]
+    assert all(before >= after > 0 for before, after in pairwise(scores))
+    assert len(scores) <= MOST_FOUND
 
 
-def test_an_empty_catalog_has_an_index() -> None:
-    assert [*build(()).ranked("anything")] == []
+def test_what_has_no_words_gets_them_at_the_start(organization, names):
+    ToolWords.objects.filter(organization=organization).delete()
+    assert names("csv") == []
+    assert words.note_missing() >= len(TOOLS)
+    assert names("csv")[0] == "csv_summary"
+    assert words.note_missing() == 0
 
 
-@given(st.text())
-def test_words_are_folded_and_of_a_bounded_length(text: str) -> None:
-    assert all(word == word.casefold() and 0 < len(word) <= 40 for word in words_of(text))
+# --- past questions ---
 
 
-@given(st.text(max_size=60))
-def test_ranks_never_rise(text: str) -> None:
-    scores = [found.score for found in ranked(PLACE, text)]
-    assert all(before >= after > 0 for before, after in pairwise(scores)) or len(scores) < 2
+@pytest.fixture
+def asked(organization, committed, age):
+    """Somebody searched, called a tool that was found, and time went by."""
+
+    def ask(text, call="read_lines", found=("greet", "read_lines"), after=True):
+        agent = factories.agent(organization, groups=["default"])
+        tools = [find_tool(organization, name) for name in found]
+        questions.note_search(factories.caller(agent), text, tools)
+        if call:
+            factories.execution(agent, call, text="x")
+            work_off(organization)
+        if after:
+            age(ToolSearch.objects.filter(organization=organization), asked_at=questions.WITHIN)
+        return questions.learn()
+
+    return ask
+
+
+@pytest.fixture
+def age():
+    from django.db.models import F  # noqa: PLC0415
+
+    def older(rows, **by):
+        rows.update(**{name: F(name) - length for name, length in by.items()})
+
+    return older
+
+
+def test_a_question_is_remembered_of_the_tool_that_answered_it(asked, names):
+    assert names("wherewithal") == []
+    assert asked("Where is my wherewithal?") >= 1
+    assert names("wherewithal") == ["read_lines"]
+
+
+@pytest.mark.parametrize(
+    "said", [{"call": None}, {"call": "csv_summary"}, {"after": False}, {"found": ()}]
+)
+def test_a_search_that_led_to_nothing_teaches_nothing(asked, names, said):
+    asked("wherewithal", **said)
+    assert names("wherewithal") == []
+
+
+def test_what_was_learned_is_not_waited_for_any_more(asked, organization):
+    asked("wherewithal", call=None)
+    assert not ToolSearch.objects.filter(organization=organization).exists()
+
+
+def test_no_secret_of_a_question_is_kept(asked, organization):
+    asked("post with password=hunter2hunter2 and sk-live4eC39HqLyjWDarjtT1zdp7dc")
+    kept = " ".join(ToolQuestion.objects.values_list("question", flat=True))
+    assert "post" in kept and "hunter2" not in kept and "4ec39hq" not in kept
+
+
+def test_of_a_tool_only_so_many_questions_count(asked, organization, names, monkeypatch):
+    monkeypatch.setattr(words, "MOST_QUESTIONS", 1)
+    asked("wherewithal")
+    asked("wherewithal")
+    asked("gobbledygook")
+    assert names("wherewithal") == ["read_lines"]
+    assert names("gobbledygook") == []
+
+
+def test_the_tool_and_its_questions_go_together(asked, organization):
+    asked("wherewithal")
+    find_tool(organization, "read_lines").questions.all().delete()
+    assert not ToolQuestion.objects.filter(tool__organization=organization).exists()

@@ -1,0 +1,91 @@
+"""What searches for tools led to: the words of a question are remembered of the tool that was then
+called with success, so that the next who asks alike finds it sooner.
+
+Only words are kept, none of what was masked as a secret, and they weigh little: nobody moves a tool
+far up for others by asking for it.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from audit.actions import redactor_of
+from tools.catalog.registry import CatalogTool
+from tools.catalog.words import note_question
+from tools.definitions.callers import Caller
+from tools.definitions.results import Status
+from tools.definitions.wording import words_of
+from tools.models import Execution, Tool, ToolSearch
+from tools.models.tool_words import LONGEST_QUESTION
+
+WITHIN = timedelta(minutes=10)  # after a search a call counts as what it led to
+MOST_FOUND = 25
+MOST_WAITING = 10_000  # searches of one organization; beyond that none is remembered
+_BATCH = 500
+_MARK = re.compile(r"\[(redacted|whole) [^\]]*\]")
+
+
+def note_search(caller: Caller, question: str, found: Iterable[CatalogTool]) -> None:
+    """Remember what was asked and found, until it is known what became of it."""
+    words = _kept(caller, question)
+    tools = [tool.id for tool, _ in zip(found, range(MOST_FOUND), strict=False)]
+    if not words or not tools:
+        return
+    waiting = ToolSearch.objects.filter(organization_id=caller.organization_id)
+    if waiting[MOST_WAITING - 1 : MOST_WAITING].exists():
+        return
+    ToolSearch.objects.create(
+        organization_id=caller.organization_id,
+        user_id=caller.user_id,
+        agent_id=caller.agent_id,
+        question=words,
+        found=tools,
+    )
+
+
+def _kept(caller: Caller, question: str) -> str:
+    clean = redactor_of(caller.organization).clean(question[:4_000])
+    words = dict.fromkeys(words_of(_MARK.sub(" ", clean)))
+    return " ".join(words)[:LONGEST_QUESTION].strip()
+
+
+def learn() -> int:
+    """One round over the searches that are old enough. How many taught something."""
+    taught = 0
+    while True:
+        with transaction.atomic():
+            due = list(
+                ToolSearch.objects.filter(asked_at__lt=Now() - WITHIN)
+                .order_by("asked_at")
+                .select_for_update(skip_locked=True)[:_BATCH]
+            )
+            taught += sum(map(_learned, due))
+            ToolSearch.objects.filter(pk__in=[one.pk for one in due]).delete()
+        if len(due) < _BATCH:
+            return taught
+
+
+def _learned(search: ToolSearch) -> bool:
+    """Whether one of the tools it found was called with success; the first one is the answer."""
+    caller: dict[str, Any] = {"user": search.user_id, "agent": search.agent_id}
+    call = (
+        Execution.objects.filter(
+            **caller,
+            organization_id=search.organization_id,
+            status=Status.SUCCESS,
+            tool_version__tool__in=search.found,
+            created_at__gte=search.asked_at,
+            created_at__lt=search.asked_at + WITHIN,
+        )
+        .order_by("created_at")
+        .values_list("tool_version__tool", flat=True)
+        .first()
+    )
+    tool = Tool.objects.present().filter(pk=call, version__isnull=False).first() if call else None
+    if tool is not None:
+        note_question(tool, search.question)
+    return tool is not None
