@@ -361,3 +361,13 @@ def test_an_answer_over_the_cap_of_rows_is_cut_and_says_so(two, query, part):
     done = two.ask(query, limit=7)
     assert done.outcome is Outcome.SUCCESS, done.error_message
     assert (len(done.output[part]), done.output["truncated"]) == (7, True)
+
+
+@pytest.mark.parametrize("name", ["a\x00", "\ud800", "en> . } } ; DROP ALL #", "\x1b[31m", '"@en'])
+@pytest.mark.parametrize("field", ["labels", "properties", "relations"])
+def test_a_name_that_is_none_is_refused_in_words_that_can_be_kept(name, field):
+    for value in (7, "text", {"value": "x", "datatype": name}, {"type": name, "key": name}):
+        given = {"type": "T", "name": "n", field: {name: value}}
+        with pytest.raises(terms.BadTerm) as refusal:
+            entities.read(uuid4(), given)
+        assert str(refusal.value).isprintable()
