@@ -109,10 +109,11 @@ def _labels(given: dict[str, Any]) -> Iterator[tuple[ox.NamedNode, ox.Literal]]:
     yield _LABEL, _tagged(name.strip(), language, "name")
     labels = _object(given, "labels")
     for tag, texts in labels.items():
+        place = f"labels.{ascii(tag[:40])[1:-1]}"
         for text in texts if isinstance(texts, list) else [texts]:
             if not isinstance(text, str):
-                raise BadTerm(f"labels.{tag[:40]} must be a text or a list of texts.")
-            yield _LABEL, _tagged(text, tag, f"labels.{tag[:40]}")
+                raise BadTerm(f"{place} must be a text or a list of texts.")
+            yield _LABEL, _tagged(text, tag, place)
 
 
 def _properties(given: dict[str, Any]) -> Iterator[tuple[ox.NamedNode, ox.Literal]]:
