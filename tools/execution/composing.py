@@ -129,6 +129,12 @@ class Composition:
         """How many of its calls are not over."""
         return sum(one.open for one in self.made.values())
 
+    def remember(self) -> None:
+        """Keep its memory as it is now, whatever becomes of this turn. Raises `Stopped`."""
+        row = Execution.objects.held(self.execution.pk, self.execution.fence)
+        if not row.update(memory=self.memory):
+            raise Stopped
+
     def unwanted(self, place: str) -> bool:
         """Whether somebody has said that the call of this place is not to begin."""
         return place in self.execution.cancelled_places

@@ -29,7 +29,12 @@ MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: they go in with
 MOST_TOOLS = 1_000
 TURN_S = 30.0
 MOST_CPU_MS = 120_000  # of all turns
+NOT_DETERMINISTIC = "PROGRAM_NOT_DETERMINISTIC"
 _LOST = 3
+_ASTRAY = (
+    "The program did something else than before, and cannot go on: {}. Sort what has no order, and"
+    " pass times and chance in as inputs."
+)
 
 
 def turn(view: Composition) -> Result | Waiting:
@@ -38,11 +43,20 @@ def turn(view: Composition) -> Result | Waiting:
         raise CannotGoOn("PARAMETERS_WRONG", "source is a text and inputs an object.")
     if view.open:
         return Waiting()
-    made = [view.made[str(number)] for number in range(len(view.made))]
+    made = _answered(view)
     outcome = _taken_on(view, source, inputs, made)
     if outcome.outcome != Outcome.SUCCESS:
         return _lost(view, outcome)
     return _went(view, outcome, made)
+
+
+def _answered(view: Composition) -> list[Made]:
+    """Its calls in their order, as far as they are known: a turn that was lost may have left a gap,
+    where it had asked for what is not there."""
+    made: list[Made] = []
+    while (one := view.made.get(str(len(made)))) is not None:
+        made.append(one)
+    return made
 
 
 def _taken_on(
@@ -122,15 +136,27 @@ def _went(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result
 
 
 def _begin(view: Composition, went: dict[str, Any], made: list[Made]) -> Result | Waiting:
-    """What it wants is what it says: it could have asked for anything."""
+    """What it wants is what it says: it could have asked for anything. It is written down before
+    any of it begins: whoever takes a lost turn again must know which call it was."""
     wanted = _wanted(went.get("calls"))
     if not wanted or len(made) + len(wanted) > MOST_CALLS:
         raise CannotGoOn("TOO_MANY_CALLS", f"A program may make {MOST_CALLS} calls, not more.")
-    digests = [*view.memory.get("digests", [])[: len(made)]]
-    view.memory["digests"] = digests + [digest for _, _, digest in wanted]
+    planned: list[str] = view.memory.get("digests", [])
+    digests = planned[: len(made)] + [digest for _, _, digest in wanted]
+    _check_planned(view, planned, digests)
+    view.memory["digests"] = digests
+    view.remember()
     for number, (name, parameters, _) in enumerate(wanted, len(made)):
         view.begin(str(number), name, parameters)
     return Waiting() if view.open else turn(view)
+
+
+def _check_planned(view: Composition, planned: list[str], digests: list[str]) -> None:
+    """What a lost turn has begun must be what is asked for now. Raises `CannotGoOn`."""
+    for number, digest in enumerate(digests):
+        if str(number) in view.made and planned[number : number + 1] != [digest]:
+            message = _ASTRAY.format(f"call {number + 1} was another one before")
+            raise CannotGoOn(NOT_DETERMINISTIC, message)
 
 
 def _wanted(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
@@ -150,12 +176,7 @@ def _wanted(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
 
 def _failed(went: dict[str, Any], state: Any) -> Result:
     if state == "astray":
-        code = "PROGRAM_NOT_DETERMINISTIC"
-        message = (
-            "The program did something else than before, and cannot go on:"
-            f" {str(went.get('message'))[:500]}. Sort what has no order, and pass times and chance"
-            " in as inputs."
-        )
+        code, message = NOT_DETERMINISTIC, _ASTRAY.format(str(went.get("message"))[:500])
     else:
         code = "PROGRAM_ERROR"
         where = f" (line {went['line']})" if isinstance(went.get("line"), int) else ""
