@@ -1,0 +1,74 @@
+"""Programs that are careless or hostile: what they did is not lost, and nothing is gained."""
+
+import pytest
+
+from tests import factories
+from tests.tools.execution.test_programs import FAILS, SAYS, ran
+from tests.tools.execution.workers import stopped
+
+pytestmark = pytest.mark.usefixtures("committed")
+DEEP = "x = []\nfor _ in range(80):\n    x = [x]\n"
+
+
+@pytest.fixture(autouse=True)
+def alone(crib):
+    with stopped(crib):
+        yield
+
+
+@pytest.fixture
+def agent(organization):
+    factories.install(organization)
+    factories.tool(organization, "say", implementation={"source": SAYS})
+    factories.tool(organization, "fail", implementation={"source": FAILS})
+    return factories.agent(organization, groups=["default", "composition"])
+
+
+@pytest.mark.parametrize(
+    ("made", "result"),
+    [
+        ("result = 2**64", "18446744073709551616"),
+        ("result = 'a\\x00b'", "'a\\x00b'"),
+        ("result = {'x': ['\\ud800']}", "{'x': ['\\ud800']}"),
+        ("result = {1: 'a', '1': 'b'}", {"1": "b"}),
+        ("result = {1: 'a', 'b': 2}", {"1": "a", "b": 2}),
+    ],
+)
+def test_a_result_that_json_cannot_hold_is_given_as_its_text(agent, made, result):
+    assert ran(agent, f"say(text='x')\n{made}").output["result"] == result
+
+
+def test_a_result_too_deep_is_given_as_its_text(agent):
+    assert ran(agent, f"{DEEP}result = x").output["result"] == "[" * 81 + "]" * 81
+
+
+def test_what_cannot_be_printed_is_printed_with_a_mark(agent):
+    assert ran(agent, "print('a\\x00b\\ud800c')").output["printed"] == "a\ufffdb\ufffdc\n"
+    failed = ran(agent, "print('a\\x00')\nraise ValueError('b\\x00\\ud800')")
+    assert failed.error_details["printed"] == "a\ufffd\n"
+    assert failed.error_message == "ValueError: b\ufffd\ufffd (line 2)"
+
+
+@pytest.mark.parametrize(
+    "value", ["'a\\x00'", "'\\ud800'", "2**64", "x", "{'\\x00': 1}", "float('inf')"]
+)
+def test_parameters_that_no_call_can_have_are_an_error_where_they_stand(agent, value):
+    source = (
+        f"{DEEP}try:\n    call('say', {{'text': {value}}})\n"
+        "except TypeError as error:\n    result = str(error)\n"
+    )
+    assert ran(agent, source).output["result"].startswith("the parameters of say are not JSON:")
+
+
+def test_a_name_that_no_tool_can_have_is_an_error_where_it_stands(agent):
+    found = ran(agent, "x = 1\ncall('a\\x00b', {})")
+    assert (found.error_code, found.error_details["line"]) == ("PROGRAM_ERROR", 2)
+
+
+def test_a_result_that_cannot_be_written_loses_nothing_that_was_printed(agent):
+    source = (
+        "class Odd:\n    def __repr__(self):\n        raise ValueError('no')\n"
+        "print('said')\nresult = Odd()\n"
+    )
+    found = ran(agent, source)
+    assert (found.error_code, found.error_details["printed"]) == ("PROGRAM_ERROR", "said\n")
