@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from django.db import connection
+from django.utils import timezone
 
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, Preloaded, SandboxResult
@@ -28,6 +29,7 @@ MOST_SOURCE = 100_000  # characters
 MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: they go in with every turn
 MOST_TOOLS = 1_000
 TURN_S = 30.0
+_LEAST_S = 0.1  # of a turn that begins when the time is as good as over
 MOST_CPU_MS = 120_000  # of all turns
 NOT_DETERMINISTIC = "PROGRAM_NOT_DETERMINISTIC"
 _LOST = 3
@@ -74,7 +76,8 @@ def _taken_on(
     job = view.job(given)
     connection.close()
     built_in = ISOLATED[RUN_PROGRAM]
-    job = replace(job, timeout_s=min(TURN_S, job.timeout_s))
+    left_s = (view.deadline - timezone.now()).total_seconds()
+    job = replace(job, timeout_s=max(_LEAST_S, min(TURN_S, left_s)))
     return perform(job, Preloaded(built_in.module), around_builtin(job, built_in))
 
 
@@ -148,7 +151,7 @@ def _begin(view: Composition, went: dict[str, Any], made: list[Made]) -> Result 
     view.remember()
     for number, (name, parameters, _) in enumerate(wanted, len(made)):
         view.begin(str(number), name, parameters)
-    return Waiting() if view.open else turn(view)
+    return Waiting()  # also where all are over: between two turns its time and its end are seen
 
 
 def _check_planned(view: Composition, planned: list[str], digests: list[str]) -> None:

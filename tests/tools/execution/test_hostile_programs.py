@@ -1,10 +1,17 @@
 """Programs that are careless or hostile: what they did is not lost, and nothing is gained."""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from tests import factories
-from tests.tools.execution.test_programs import FAILS, SAYS, ran
+from tests.tools.execution.test_programs import FAILS, SAYS, begun, ran
 from tests.tools.execution.workers import stopped
+from tests.tools.execution.working import work_off
+from tools.execution import actions, composition, programs
+from tools.execution.pipeline import perform
+from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
 DEEP = "x = []\nfor _ in range(80):\n    x = [x]\n"
@@ -72,3 +79,34 @@ def test_a_result_that_cannot_be_written_loses_nothing_that_was_printed(agent):
     )
     found = ran(agent, source)
     assert (found.error_code, found.error_details["printed"]) == ("PROGRAM_ERROR", "said\n")
+
+
+def test_a_turn_takes_the_program_on_once_however_soon_its_calls_are_over(agent, monkeypatch):
+    """Between two turns it is seen that its time is over, or that nobody wants it any more."""
+    monkeypatch.setattr(composition, "may_go_on", lambda _: [])
+    execution = begun(agent, "while True:\n    call_many([('ghost', {})], errors='return')\n")
+    for calls in (1, 2):
+        perform(execution.pk)
+        row = Execution.objects.get(pk=execution.pk)
+        assert row.parked and len(row.memory["digests"]) == calls
+    actions.cancel(caller=factories.caller(agent), execution=row)
+    perform(execution.pk)
+    assert Execution.objects.get(pk=execution.pk).status == "Cancelled"
+
+
+def test_no_turn_may_take_longer_than_the_program_has(agent, monkeypatch):
+    given, perform_job = [], programs.perform
+
+    def noted(job, *rest):
+        given.append(job.timeout_s)
+        return perform_job(job, *rest)
+
+    monkeypatch.setattr(programs, "perform", noted)
+    monkeypatch.setattr(composition, "may_go_on", lambda _: [])
+    execution = begun(agent, "say(text='x')")
+    perform(execution.pk)
+    limit_s = Execution.objects.get(pk=execution.pk).timeout_s
+    since = timezone.now() - timedelta(seconds=limit_s - 20)
+    Execution.objects.filter(pk=execution.pk).update(started_at=since)
+    work_off(agent.organization)
+    assert len(given) == 2 and given[1] < 20
