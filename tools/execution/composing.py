@@ -168,7 +168,8 @@ class Composition:
         """The call of a place: accepted, over or refused; the one that was made before, if any.
 
         `references` says that the parameters are as whoever made this call wrote them: only there
-        `$result` points at an output. In what tools gave back it is data like any other.
+        `$result` points at an output. In what tools gave back it is data like any other, also where
+        that was passed on to this call as its parameters.
         Raises `NotNow`, `Stopped` and `CannotGoOn`, which a turn passes on.
         """
         if place in self.made:
@@ -179,7 +180,7 @@ class Composition:
             parameters=parameters,
             **self._asked_in(),
             timeout_s=timeout_s,
-            plain=not references,
+            plain=not references or self.execution.options.get("plain") is True,
             id=new_id(),
             parent=Parent(self.execution.pk, place, self.execution.depth + 1),
         )

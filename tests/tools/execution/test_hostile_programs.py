@@ -110,3 +110,20 @@ def test_no_turn_may_take_longer_than_the_program_has(agent, monkeypatch):
     Execution.objects.filter(pk=execution.pk).update(started_at=since)
     work_off(agent.organization)
     assert len(given) == 2 and given[1] < 20
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "call('call_tool', {'tool_name': 'say', 'parameters': {'text': given}})",
+        "call('run_batch', {'inputs': [{'tool_name': 'say', 'parameters': {'text': given}}]})",
+    ],
+)
+def test_a_reference_in_what_a_tool_gave_is_data_however_deep_it_is_passed_on(agent, call):
+    """Or a hostile tool could have the outputs of its reader's other calls put where it likes."""
+    secret = factories.execution(agent, "say", text="secret")
+    perform(secret.pk)
+    given = f"{{'$result': '{secret.pk}', 'path': '/output/said'}}"
+    found = ran(agent, f"given = {given}\ntry:\n    print({call})\nexcept ToolError:\n    pass\n")
+    called = Execution.objects.get(parent__parent=found.pk)
+    assert (called.error_code, called.refers_to) == ("invalid_parameters", [])
