@@ -27,6 +27,7 @@ from tools.runners.sandboxing import around_builtin, perform
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
 MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: they go in with every turn
+MOST_PRINTED = 101_000  # characters beside an error; the program's side leaves the rest out sooner
 MOST_TOOLS = 1_000
 TURN_S = 30.0
 _LEAST_S = 0.1  # of a turn that begins when the time is as good as over
@@ -187,7 +188,7 @@ def _failed(went: dict[str, Any], state: Any) -> Result:
             f"{str(went.get('error', 'Error'))[:100]}: {str(went.get('message'))[:500]}{where}"
         )
     details = {
-        "printed": str(went.get("printed", "")),
+        "printed": str(went.get("printed", ""))[:MOST_PRINTED],
         "line": went.get("line") if isinstance(went.get("line"), int) else None,
         "tool_error": str(went["code"])[:60] if went.get("code") else None,
     }

@@ -127,3 +127,10 @@ def test_a_reference_in_what_a_tool_gave_is_data_however_deep_it_is_passed_on(ag
     found = ran(agent, f"given = {given}\ntry:\n    print({call})\nexcept ToolError:\n    pass\n")
     called = Execution.objects.get(parent__parent=found.pk)
     assert (called.error_code, called.refers_to) == ("invalid_parameters", [])
+
+
+def test_however_much_it_has_itself_print_its_row_stays_small(agent):
+    source = "import sys\nsys.stdout.left = 10**9\nprint('x' * 5_000_000)\nraise ValueError\n"
+    found = ran(agent, source)
+    assert found.error_code == "PROGRAM_ERROR"
+    assert len(found.error_details["printed"]) <= programs.MOST_PRINTED
