@@ -2,6 +2,7 @@
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -23,8 +24,33 @@ from tools.execution.outputs import Content
 
 PIECE = 256 * 1024
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
-# A reader who is slow keeps a thread, though never a connection to the database.
-_places = threading.BoundedSemaphore(settings.EVENT_STREAMS)
+
+
+class Places:
+    """How many outputs are read at once: a slow reader keeps a thread, though never a connection
+    to the database. One organization's readers have half of them, so that others always find one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._most_here = most, (most + 1) // 2
+        self._taken: Counter[UUID] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, organization: UUID) -> bool:
+        with self._lock:
+            here = self._taken[organization]
+            if here >= self._most_here or self._taken.total() >= self._most:
+                return False
+            self._taken[organization] = here + 1
+            return True
+
+    def give_back(self, organization: UUID) -> None:
+        with self._lock:
+            self._taken[organization] -= 1
+            self._taken += Counter()  # forgets who has none
+
+
+_places = Places(settings.EVENT_STREAMS)
 
 
 class BadRange(ToolcribError):
@@ -75,7 +101,7 @@ class ExecutionOutput(CallerView):
 
 
 def _streamed(content: Content, start: int, end: int) -> StreamingHttpResponse:
-    if not _places.acquire(blocking=False):
+    if not _places.take(content.organization):
         raise Unavailable("Too many outputs are being read. Try again in a moment.")
     whole = (start, end) == (0, content.size)
     response = StreamingHttpResponse(
@@ -149,4 +175,4 @@ class _Pieces:
     def close(self) -> None:
         if self._open:
             self._open = False
-            _places.release()
+            _places.give_back(self._content.organization)

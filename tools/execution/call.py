@@ -37,9 +37,11 @@ class Call:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the caller tightened, as a confirmation binds it; and by which door it came."""
+        """What the caller tightened, as a confirmation binds it; by which door it came, and
+        whether what it makes calls of is data."""
         options = {"timeout_s": self.timeout_s, "require_confirmation": self.require_confirmation}
-        return options | ({"at_its_door": True} if self.at_its_door else {})
+        marks = {"at_its_door": self.at_its_door, "plain": self.plain}
+        return options | {name: True for name, holds in marks.items() if holds}
 
     @cached_property
     def fingerprint(self) -> str:

@@ -129,6 +129,12 @@ class Composition:
         """How many of its calls are not over."""
         return sum(one.open for one in self.made.values())
 
+    def remember(self) -> None:
+        """Keep its memory as it is now, whatever becomes of this turn. Raises `Stopped`."""
+        row = Execution.objects.held(self.execution.pk, self.execution.fence)
+        if not row.update(memory=self.memory):
+            raise Stopped
+
     def unwanted(self, place: str) -> bool:
         """Whether somebody has said that the call of this place is not to begin."""
         return place in self.execution.cancelled_places
@@ -162,7 +168,8 @@ class Composition:
         """The call of a place: accepted, over or refused; the one that was made before, if any.
 
         `references` says that the parameters are as whoever made this call wrote them: only there
-        `$result` points at an output. In what tools gave back it is data like any other.
+        `$result` points at an output. In what tools gave back it is data like any other, also where
+        that was passed on to this call as its parameters.
         Raises `NotNow`, `Stopped` and `CannotGoOn`, which a turn passes on.
         """
         if place in self.made:
@@ -173,7 +180,7 @@ class Composition:
             parameters=parameters,
             **self._asked_in(),
             timeout_s=timeout_s,
-            plain=not references,
+            plain=not references or self.execution.options.get("plain") is True,
             id=new_id(),
             parent=Parent(self.execution.pk, place, self.execution.depth + 1),
         )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from django.db import connection
+from django.utils import timezone
 
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, Preloaded, SandboxResult
@@ -26,10 +27,17 @@ from tools.runners.sandboxing import around_builtin, perform
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
 MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: they go in with every turn
+MOST_PRINTED = 101_000  # characters beside an error; the program's side leaves the rest out sooner
 MOST_TOOLS = 1_000
 TURN_S = 30.0
+_LEAST_S = 0.1  # of a turn that begins when the time is as good as over
 MOST_CPU_MS = 120_000  # of all turns
+NOT_DETERMINISTIC = "PROGRAM_NOT_DETERMINISTIC"
 _LOST = 3
+_ASTRAY = (
+    "The program did something else than before, and cannot go on: {}. Sort what has no order, and"
+    " pass times and chance in as inputs."
+)
 
 
 def turn(view: Composition) -> Result | Waiting:
@@ -38,11 +46,20 @@ def turn(view: Composition) -> Result | Waiting:
         raise CannotGoOn("PARAMETERS_WRONG", "source is a text and inputs an object.")
     if view.open:
         return Waiting()
-    made = [view.made[str(number)] for number in range(len(view.made))]
+    made = _answered(view)
     outcome = _taken_on(view, source, inputs, made)
     if outcome.outcome != Outcome.SUCCESS:
         return _lost(view, outcome)
     return _went(view, outcome, made)
+
+
+def _answered(view: Composition) -> list[Made]:
+    """Its calls in their order, as far as they are known: a turn that was lost may have left a gap,
+    where it had asked for what is not there."""
+    made: list[Made] = []
+    while (one := view.made.get(str(len(made)))) is not None:
+        made.append(one)
+    return made
 
 
 def _taken_on(
@@ -60,7 +77,8 @@ def _taken_on(
     job = view.job(given)
     connection.close()
     built_in = ISOLATED[RUN_PROGRAM]
-    job = replace(job, timeout_s=min(TURN_S, job.timeout_s))
+    left_s = (view.deadline - timezone.now()).total_seconds()
+    job = replace(job, timeout_s=max(_LEAST_S, min(TURN_S, left_s)))
     return perform(job, Preloaded(built_in.module), around_builtin(job, built_in))
 
 
@@ -122,15 +140,27 @@ def _went(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result
 
 
 def _begin(view: Composition, went: dict[str, Any], made: list[Made]) -> Result | Waiting:
-    """What it wants is what it says: it could have asked for anything."""
+    """What it wants is what it says: it could have asked for anything. It is written down before
+    any of it begins: whoever takes a lost turn again must know which call it was."""
     wanted = _wanted(went.get("calls"))
     if not wanted or len(made) + len(wanted) > MOST_CALLS:
         raise CannotGoOn("TOO_MANY_CALLS", f"A program may make {MOST_CALLS} calls, not more.")
-    digests = [*view.memory.get("digests", [])[: len(made)]]
-    view.memory["digests"] = digests + [digest for _, _, digest in wanted]
+    planned: list[str] = view.memory.get("digests", [])
+    digests = planned[: len(made)] + [digest for _, _, digest in wanted]
+    _check_planned(view, planned, digests)
+    view.memory["digests"] = digests
+    view.remember()
     for number, (name, parameters, _) in enumerate(wanted, len(made)):
         view.begin(str(number), name, parameters)
-    return Waiting() if view.open else turn(view)
+    return Waiting()  # also where all are over: between two turns its time and its end are seen
+
+
+def _check_planned(view: Composition, planned: list[str], digests: list[str]) -> None:
+    """What a lost turn has begun must be what is asked for now. Raises `CannotGoOn`."""
+    for number, digest in enumerate(digests):
+        if str(number) in view.made and planned[number : number + 1] != [digest]:
+            message = _ASTRAY.format(f"call {number + 1} was another one before")
+            raise CannotGoOn(NOT_DETERMINISTIC, message)
 
 
 def _wanted(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
@@ -150,12 +180,7 @@ def _wanted(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
 
 def _failed(went: dict[str, Any], state: Any) -> Result:
     if state == "astray":
-        code = "PROGRAM_NOT_DETERMINISTIC"
-        message = (
-            "The program did something else than before, and cannot go on:"
-            f" {str(went.get('message'))[:500]}. Sort what has no order, and pass times and chance"
-            " in as inputs."
-        )
+        code, message = NOT_DETERMINISTIC, _ASTRAY.format(str(went.get("message"))[:500])
     else:
         code = "PROGRAM_ERROR"
         where = f" (line {went['line']})" if isinstance(went.get("line"), int) else ""
@@ -163,7 +188,7 @@ def _failed(went: dict[str, Any], state: Any) -> Result:
             f"{str(went.get('error', 'Error'))[:100]}: {str(went.get('message'))[:500]}{where}"
         )
     details = {
-        "printed": str(went.get("printed", "")),
+        "printed": str(went.get("printed", ""))[:MOST_PRINTED],
         "line": went.get("line") if isinstance(went.get("line"), int) else None,
         "tool_error": str(went["code"])[:60] if went.get("code") else None,
     }

@@ -9,6 +9,7 @@ from typing import Any
 from audit.actions import redactor_of
 from audit.redaction import Redactor
 from tools.definitions.tool import ToolDefinition
+from tools.execution.transforms import observation_of
 from tools.models import Execution, ExecutionEvent
 
 _MOST_TEXT = 20_000
@@ -18,14 +19,24 @@ FIELDS = ("parameters", "output", "observation", "error_message", "error_details
 
 def redacted(execution: Execution) -> dict[str, Any]:
     """By the names of the fields: what went in, and all that came back in words or values."""
-    redactor = _redactor(execution)
-    sensitive = ToolDefinition(execution.tool_version.definition).sensitive
+    redactor, definition = _redactor(execution), ToolDefinition(execution.tool_version.definition)
+    sensitive = definition.sensitive
     values = {name: getattr(execution, name) for name in FIELDS}
     values["parameters"] = execution.asked  # what stands for another's output may be secret there
     said = {name: redactor.clean(value, sensitive) for name, value in values.items()}
-    if execution.observation.startswith(("{", "[")):
+    if definition.transform.observation:
+        said["observation"] = _rendered(execution, definition, said["output"])
+    elif execution.observation.startswith(("{", "[")):
         said["observation"] = _as_values(execution.observation, redactor, sensitive)
     return said
+
+
+def _rendered(execution: Execution, definition: ToolDefinition, output: Any) -> str:
+    """Anew, from what is left of the output: in a text nobody knows what was secret there. Of one
+    that lies apart nothing is left here."""
+    if not execution.observation or execution.output_digest:
+        return ""
+    return observation_of(output, definition, execution.pk)
 
 
 def _as_values(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str:

@@ -173,3 +173,17 @@ def test_a_head_says_how_long_it_is(api, agent):
     response = api.head(gave(agent, "abc"))
     assert (response.status_code, response["Content-Length"]) == (200, "3")
     response.close()
+
+
+def test_slow_readers_of_one_organization_leave_places_to_others(api, agent, monkeypatch):
+    monkeypatch.setattr(views, "_places", views.Places(4))
+    place = gave(agent, "abc")
+    other = factories.agent(factories.organization(f"{agent.organization.slug}-b"))
+    theirs = gave(other, "abc")
+    slow = [api.get(place), api.get(place)]
+    refused = api.get(place)
+    assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+    assert body(Api(factories.token(other.service_account)).get(theirs)) == b"abc"
+    for response in slow:
+        response.close()
+    assert body(api.get(place)) == b"abc"

@@ -22,8 +22,11 @@ from toolcrib import ToolError
 MOST_PRINTED = 100_000  # characters
 MOST_TOGETHER = 50
 _FILE = "<tool>"
+MOST_DEPTH = 48  # of parameters and the result: whoever passes them on puts them into others
+LARGEST_INTEGER = 2**53
 _CUT = "\n… the rest of what was printed is left out"
-_encode = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":")).encode
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_encode_sorted = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
 
 class _Wanted(BaseException):
@@ -47,7 +50,7 @@ class _Printed(io.TextIOBase):
 
     @property
     def text(self) -> str:
-        return "".join(self.parts) + (_CUT if self.left < 0 else "")
+        return _readable("".join(self.parts)) + (_CUT if self.left < 0 else "")
 
 
 class _Calls:
@@ -104,15 +107,16 @@ def main(parameters: dict[str, Any]) -> dict[str, Any]:
     """How far it came: `wants` calls, is `done`, or has `failed`."""
     printed, calls = _Printed(), _Calls(parameters["answers"])
     scope = _scope(parameters, calls, printed)
-    failure = None
+    failure = result = None
     _make_repeatable(parameters["seed"], parameters["now"])
     sys.stdout = printed
     try:
         exec(compile(parameters["source"], _FILE, "exec"), scope)  # noqa: S102 - what it is for
+        result = _plain(scope.get("result"))
     except (_Wanted, _Astray):
         pass
-    except SystemExit:
-        pass  # a program may end itself
+    except SystemExit:  # a program may end itself
+        result = _plain(scope.get("result"))
     except BaseException as error:  # noqa: BLE001 - whatever it throws is its answer
         failure = _failure(error)
     finally:
@@ -124,7 +128,7 @@ def main(parameters: dict[str, Any]) -> dict[str, Any]:
         return said | {"state": "wants", "calls": calls.wanted}
     if failure is not None:
         return said | {"state": "failed"} | failure
-    return said | {"state": "done", "result": _plain(scope.get("result"))}
+    return said | {"state": "done", "result": result}
 
 
 def _scope(parameters: dict[str, Any], calls: _Calls, printed: _Printed) -> dict[str, Any]:
@@ -162,12 +166,39 @@ def _asked(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
         raise TypeError("a tool is called by its name")
     if not isinstance(parameters, dict):
         raise TypeError("the parameters of a tool are an object")
+    if _readable(name) != name:
+        raise TypeError("the name of a tool is a text without NUL or half a surrogate pair")
     try:
-        written = _encode([name, parameters])
+        given = _as_json(parameters)
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f"the parameters of {name} are not JSON: {error}") from None
-    digest = hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()
-    return {"tool": name, "parameters": parameters, "digest": digest}
+    digest = hashlib.sha256(_encode_sorted([name, given]).encode()).hexdigest()
+    return {"tool": name, "parameters": given, "digest": digest}
+
+
+def _as_json(value: Any) -> Any:
+    """What a reader of it as JSON has. Raises where whoever takes it from here would refuse it."""
+    given = json.loads(_encode(value))
+    pending = [(given, 0)]
+    while pending:
+        item, depth = pending.pop()
+        if depth > MOST_DEPTH:
+            raise ValueError(f"nested deeper than {MOST_DEPTH} levels")
+        if isinstance(item, dict):
+            pending += [(part, depth + 1) for pair in item.items() for part in pair]
+        elif isinstance(item, list):
+            pending += [(part, depth + 1) for part in item]
+        elif isinstance(item, str) and _readable(item) != item:
+            raise ValueError("a text holds NUL or half a surrogate pair")
+        elif isinstance(item, int) and abs(item) > LARGEST_INTEGER:
+            raise ValueError("a whole number is beyond 2^53; send it as a text")
+    return given
+
+
+def _readable(text: str) -> str:
+    return (
+        text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
 
 
 def _given(answer: dict[str, Any], errors: str) -> Any:
@@ -190,14 +221,19 @@ def _failure(error: BaseException) -> dict[str, Any]:
         text = str(error.msg if isinstance(error, SyntaxError) else error)[:2_000]
     except BaseException:  # noqa: BLE001 - the program's own code ran
         text = ""
-    code = str(error.code) if isinstance(error, ToolError) else None
-    return {"error": type(error).__name__[:100], "message": text, "line": line, "code": code}
+    text = _readable(text)
+    code = _readable(str(error.code)) if isinstance(error, ToolError) else None
+    return {
+        "error": _readable(type(error).__name__[:100]),
+        "message": text,
+        "line": line,
+        "code": code,
+    }
 
 
 def _plain(value: Any) -> Any:
     """What is no JSON is given as its text."""
     try:
-        _encode(value)
+        return _as_json(value)
     except (TypeError, ValueError, RecursionError):
-        return repr(value)[:10_000]
-    return value
+        return _readable(repr(value)[:10_000])
