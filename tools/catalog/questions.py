@@ -23,6 +23,7 @@ from tools.models import Execution, Tool, ToolSearch
 from tools.models.tool_words import LONGEST_QUESTION
 
 WITHIN = timedelta(minutes=10)  # after a search a call counts as what it led to
+DUE_AFTER = WITHIN
 MOST_FOUND = 25
 MOST_WAITING = 10_000  # searches of one organization; beyond that none is remembered
 _BATCH = 500
@@ -59,7 +60,7 @@ def learn() -> int:
     while True:
         with transaction.atomic():
             due = list(
-                ToolSearch.objects.filter(asked_at__lt=Now() - WITHIN)
+                ToolSearch.objects.filter(asked_at__lt=Now() - DUE_AFTER)
                 .order_by("asked_at")
                 .select_for_update(skip_locked=True)[:_BATCH]
             )

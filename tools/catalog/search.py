@@ -1,7 +1,7 @@
 """Finding tools by words, in what PostgreSQL keeps of them (`tools.catalog.words`).
 
 A word that few tools have tells more than one that many have: the rarest of a question choose the
-tools that are looked at, and all of its words rank them. Beginnings of words count as words. Where
+tools that are looked at, all of its words rank them, and those stand first that know most of it. Beginnings of words count as words. Where
 no tool has any of them, those that are written alike are found.
 """
 
@@ -22,7 +22,7 @@ _MOST_LOOKED_AT = 1_000  # tools that are ranked; of a single word that is too c
 _SHORTEST_BEGINNING = 3
 _NOISE = 0.05  # of the best score
 _ALIKE = 50
-_LIKENESS = 0.45
+_LIKENESS = 0.4
 
 _COUNTS = """
 SELECT (SELECT count(*) FROM (SELECT FROM tools_toolwords WHERE organization_id = %(place)s
@@ -30,10 +30,10 @@ SELECT (SELECT count(*) FROM (SELECT FROM tools_toolwords WHERE organization_id 
 FROM unnest(%(queries)s::tsquery[]) WITH ORDINALITY AS w(query, at) ORDER BY at
 """
 _RANKED = """
-SELECT e.tool_id, r.score * sqrt(r.known)
+SELECT e.tool_id, r.score * power(r.known / %(whole)s, 2)
 FROM (SELECT tool_id, words FROM tools_toolwords WHERE organization_id = %(place)s
     AND words @@ %(any)s::tsquery {among} LIMIT %(most)s) AS e,
-LATERAL (SELECT sum(w.worth * rank) AS score, count(*) FILTER (WHERE rank > 0) AS known
+LATERAL (SELECT sum(w.worth * rank) AS score, sum(w.worth) FILTER (WHERE rank > 0) AS known
     FROM unnest(%(queries)s::tsquery[], %(worths)s::float8[]) AS w(query, worth),
     LATERAL ts_rank('{{0.2,0.4,0.8,1.0}}', e.words, w.query, 1) AS rank) AS r
 ORDER BY 2 DESC LIMIT %(limit)s
@@ -101,11 +101,13 @@ def _by_words(snapshot: Snapshot, words: list[str], among: list[UUID] | None) ->
     if not known:
         return []
     size = len(snapshot.tools)
+    worths = [math.log(1 + size / (0.5 + count)) for count, _ in known]
     values: dict[str, Any] = {
         "place": snapshot.organization_id,
         "any": " | ".join(_telling(known)),
         "queries": [query for _, query in known],
-        "worths": [math.log(1 + size / (0.5 + count)) for count, _ in known],
+        "worths": worths,
+        "whole": sum(worths),
         "among": among,
         "most": _MOST_LOOKED_AT,
         "limit": MOST_FOUND,
