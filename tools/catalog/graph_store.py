@@ -1,4 +1,4 @@
-"""The SPARQL endpoint as an administrator's work with a graph asks it, and what its failures say."""
+"""The SPARQL endpoint as administrators' work with a graph asks it, and what its failures say."""
 
 import threading
 import time
