@@ -6,7 +6,6 @@ browser does not send twice, and what is written has to be what was seen.
 
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
 
