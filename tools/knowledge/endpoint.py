@@ -250,8 +250,3 @@ def _unreachable(error: Exception) -> Failure:
 def _unreadable(why: str) -> Failure:
     log.error("the SPARQL endpoint's answer cannot be read: %s", why)
     return Failure("KNOWLEDGE_UNREADABLE", "The knowledge store's answer cannot be read.")
-
-
-def words(rows: Iterable[dict[str, Any]]) -> str:
-    """Rows as lines of values, for a model to read."""
-    return "\n".join("\t".join(term["value"] for term in row.values()) for row in rows)
