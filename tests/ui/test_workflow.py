@@ -14,7 +14,8 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import POLICY, htmx, inline_code, text
 from tools.catalog.workflow import graph
 from tools.models import Organization
-from tools.ui.drawing import MOST_STATES, Box, draw
+from tools.ui.drawing import MOST_STATES, draw
+from tools.ui.layout import Box
 
 HOSTILE = '"><script>alert(1)</script>'
 
@@ -123,9 +124,9 @@ def test_nothing_is_drawn_over_anything_else_or_outside(
     shown = graph(snapshot(*tools))
     drawing = draw(shown)
     assert drawing is not None
-    boxes = drawing.states + drawing.labels
+    boxes = drawing.things + drawing.labels
     assert not any(overlap(one, other) for one, other in combinations(boxes, 2))
     assert all(box.x >= 0 and box.x + box.width <= drawing.width for box in boxes)
     assert all(box.y >= 0 and box.y + box.height <= drawing.height for box in boxes)
-    assert len(drawing.states) == len(shown.nodes)
+    assert len(drawing.things) == len(shown.nodes)
     assert len(drawing.lines) == len({(edge.start, edge.end) for edge in shown.edges})

@@ -1,14 +1,17 @@
 """Whole graphs as Turtle or JSON-LD: read and written by a library, bounded, nothing fetched."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import IO, Any
 
 import pyoxigraph as ox
 
 MOST_BYTES = 8 * 1024 * 1024
 MOST_TRIPLES = 50_000
+MOST_FLAWS = 50
+_TYPE = ox.NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#type")
 _PREFIXES = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
     "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
@@ -24,12 +27,34 @@ class Syntax(StrEnum):
 _FORMATS = {Syntax.TURTLE: ox.RdfFormat.TURTLE, Syntax.JSON_LD: ox.RdfFormat.JSON_LD}
 
 
-class BadDocument(ValueError):
-    """The document is no graph, or too large a one; `line` where it is known."""
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What is wrong in a document; `line` where it is known."""
 
-    def __init__(self, message: str, line: int | None = None) -> None:
+    message: str
+    line: int | None = None
+
+
+class BadDocument(ValueError):
+    """The document is no graph, or too large a one: every flaw that was found, up to a bound."""
+
+    def __init__(self, message: str, flaws: Sequence[Flaw] = ()) -> None:
         super().__init__(message)
-        self.line = line
+        self.flaws = tuple(flaws) or (Flaw(message),)
+
+
+# That is not SPARQL 1.1, which is what endpoints speak.
+_NESTED = Flaw("A statement may not be about another statement.")
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a document would add: `entities` are IRIs in order, `types` the commonest first."""
+
+    statements: int
+    entities: list[str]
+    types: list[tuple[str, int]]
+    nameless: int  # blank nodes: each import makes them anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +78,27 @@ def insertion(graph: str, data: bytes, syntax: Syntax) -> Insertion:
     return Insertion(text, len(found), frozenset(about))
 
 
-def written(n_triples: bytes, syntax: Syntax) -> bytes:
-    """What an endpoint said, as a document. Raises `BadDocument`."""
-    found = (ox.Triple(one.subject, one.predicate, one.object) for one in _parsed(n_triples))
-    text = ox.serialize(found, format=_FORMATS[syntax], prefixes=_PREFIXES)
-    return text if text is not None else b""
+def contents(data: bytes, syntax: Syntax) -> Contents:
+    """Raises `BadDocument`, as `insertion` does."""
+    found = _read(data, syntax)
+    about = dict.fromkeys(one.subject for one in found)
+    named = [node.value for node in about if isinstance(node, ox.NamedNode)]
+    kinds = Counter(
+        one.object.value
+        for one in found
+        if one.predicate == _TYPE and isinstance(one.object, ox.NamedNode)
+    )
+    return Contents(len(found), named, kinds.most_common(), len(about) - len(named))
+
+
+def write(n_triples: IO[bytes], syntax: Syntax, into: IO[bytes]) -> None:
+    """What an endpoint said, as a document; never held as a whole. Raises `BadDocument`."""
+    try:
+        read = ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES)
+        found = (ox.Triple(one.subject, one.predicate, one.object) for one in read)
+        ox.serialize(found, output=into, format=_FORMATS[syntax], prefixes=_PREFIXES)
+    except (SyntaxError, ValueError, OSError) as flaw:
+        raise _no_graph(flaw) from None
 
 
 def statements(n_triples: bytes, limit: int) -> tuple[list[dict[str, str]], bool]:
@@ -73,29 +114,46 @@ def _parsed(n_triples: bytes) -> Iterable[Any]:
     try:
         return list(ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES))
     except (SyntaxError, ValueError, OSError) as flaw:
-        raise BadDocument(f"The knowledge store's answer is no graph: {str(flaw)[:200]}") from None
+        raise _no_graph(flaw) from None
+
+
+def _no_graph(flaw: Exception) -> BadDocument:
+    return BadDocument(f"The knowledge store's answer is no graph: {str(flaw)[:200]}")
 
 
 def _read(data: bytes, syntax: Syntax) -> list[Any]:
     if len(data) > MOST_BYTES:
         raise BadDocument(f"The document is longer than {MOST_BYTES} bytes.")
     found: list[Any] = []
-    try:
-        for one in ox.parse(data, format=_FORMATS[syntax], without_named_graphs=True):
-            found.append(_plain(one))
-            if len(found) > MOST_TRIPLES:
-                raise BadDocument(f"The document has more than {MOST_TRIPLES} statements.")
-    except SyntaxError as flaw:
-        raise BadDocument(str(flaw.msg)[:200], flaw.lineno) from None
-    except (OSError, UnicodeError) as flaw:
-        raise BadDocument(str(flaw)[:200]) from None
+    flaws: list[Flaw] = []
+    for one in _statements(data, syntax):
+        if isinstance(one, Flaw):
+            flaws.append(one)
+        elif isinstance(one.object, ox.Triple):
+            flaws.append(_NESTED)
+        else:
+            found.append(one)
+        if len(found) > MOST_TRIPLES:
+            raise BadDocument(f"The document has more than {MOST_TRIPLES} statements.")
+        if len(flaws) == MOST_FLAWS:
+            break
+    if flaws:
+        raise BadDocument(flaws[0].message, flaws)
     if not found:
         raise BadDocument("The document holds no statement.")
     return found
 
 
-def _plain(one: Any) -> Any:
-    """A statement about a statement is not SPARQL 1.1, which is what endpoints speak."""
-    if isinstance(one.object, ox.Triple):
-        raise BadDocument("A statement may not be about another statement.")
-    return one
+def _statements(data: bytes, syntax: Syntax) -> Iterator[Any]:
+    """Each statement; a `Flaw` for each that cannot be read, after which the reader goes on."""
+    try:
+        parsed = ox.parse(data, format=_FORMATS[syntax], without_named_graphs=True)
+        while True:
+            try:
+                yield next(parsed)
+            except StopIteration:
+                return
+            except SyntaxError as flaw:
+                yield Flaw(str(flaw.msg)[:200], flaw.lineno)
+    except (OSError, UnicodeError) as flaw:
+        yield Flaw(str(flaw)[:200])

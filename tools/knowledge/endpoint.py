@@ -94,9 +94,20 @@ def lines(upstream: Upstream, graph: Graph, text: str, bounds: Bounds) -> Iterat
 
     However many: they are never held together. Raises `Failure`, and what ends a run.
     """
+    return islice(_split(_streamed(upstream, graph, text, bounds, _LINES)), 1, None)
+
+
+def stated(upstream: Upstream, graph: Graph, text: str, bounds: Bounds) -> Iterator[bytes]:
+    """What `construct` gives, in pieces as they come, however many. Raises as `lines` does."""
+    return _streamed(upstream, graph, text, bounds, _STATEMENTS)
+
+
+def _streamed(
+    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, accept: str
+) -> Iterator[bytes]:
     try:
-        with _posted(upstream, graph, text, bounds, accept=_LINES) as answer:
-            yield from islice(_split(answer.pieces), 1, None)
+        with _posted(upstream, graph, text, bounds, accept=accept) as answer:
+            yield from answer.pieces
     except Unreachable as error:
         raise _unreachable(error) from None
     except Broken as error:
@@ -239,8 +250,3 @@ def _unreachable(error: Exception) -> Failure:
 def _unreadable(why: str) -> Failure:
     log.error("the SPARQL endpoint's answer cannot be read: %s", why)
     return Failure("KNOWLEDGE_UNREADABLE", "The knowledge store's answer cannot be read.")
-
-
-def words(rows: Iterable[dict[str, Any]]) -> str:
-    """Rows as lines of values, for a model to read."""
-    return "\n".join("\t".join(term["value"] for term in row.values()) for row in rows)

@@ -206,9 +206,16 @@ def _asked(
 def _hit(way: Way, language: str | None, row: tuple[Any, ...]) -> Hit:
     iri, shown, types, tier = row[:4]
     said = json.loads(shown) if isinstance(shown, str) else shown
-    label, tag = _preferred(said["labels"], language)
-    description, _ = _preferred(said["descriptions"], language)
     match = way.value if way is Way.SIMILAR else _MATCHES[tier]
+    return hit(language, iri, said, types, match)
+
+
+def hit(
+    language: str | None, iri: str, shown: dict[str, Any], types: list[str], match: str = ""
+) -> Hit:
+    """A row as an answer, in the language that is wanted or near to it."""
+    label, tag = _preferred(shown["labels"], language)
+    description, _ = _preferred(shown["descriptions"], language)
     return Hit(iri, label or entries.local_name(iri), tag, description, types, match)
 
 

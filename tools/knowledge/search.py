@@ -1,6 +1,7 @@
 """From words to statements: what is known of things whose texts hold them."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from tools.knowledge.terms import literal
@@ -44,6 +45,11 @@ def query_for(words: list[str], *, limit: int) -> str:
         " ?subject ?predicate ?object . }"
         f" ORDER BY DESC(?score) ?subject ?predicate ?object LIMIT {int(limit) + 1}"
     )
+
+
+def words(rows: Iterable[dict[str, Any]]) -> str:
+    """Rows as lines of values, for a model to read."""
+    return "\n".join("\t".join(term["value"] for term in row.values()) for row in rows)
 
 
 def text_of(rows: list[dict[str, Any]]) -> str:

@@ -99,7 +99,7 @@ def _query(job: Run, bounds: Bounds) -> dict[str, Any]:
     return {
         "variables": found.variables,
         "rows": found.rows,
-        "text": endpoint.words(found.rows),
+        "text": search.words(found.rows),
         "truncated": found.truncated,
     }
 

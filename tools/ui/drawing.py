@@ -1,117 +1,15 @@
-"""Where the parts of a state graph stand in a picture. Pure: names in, numbers out.
-
-States stand in columns by how far they are from the start. What leads from one to another is
-written into a column of its own between two of states, and a line that passes a column gets a place
-there too; so nothing is drawn over anything else.
-"""
+"""A state graph as a picture: states stand in columns by how far they are from the start."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import pairwise
 
 from tools.catalog.workflow import START, Graph, StateNode
+from tools.ui.layout import Box, Drawing, chain, cut, drawn, label
 
 MOST_STATES = 40
 MOST_WAYS = 120
-MOST_SHRUNK = 1_250.0
-_LETTER, _LINE = 7.25, 17.0  # of the fixed-width font of `.flow text`, in pixels
-_LONGEST = 24
-_TOOLS_SHOWN = 3
-_PAD, _GAP, _BETWEEN, _MARGIN = 10.0, 16.0, 36.0, 12.0
-_STATE_HEIGHT, _PASSING_HEIGHT = 54.0, 10.0
-_ARROW = 8.0
-_SWEEPS = 6
 
 Ways = dict[tuple[str | None, str], list[str]]
 CAPTIONS = {"no_tool": "dead end: no tool", "no_way_on": "end: no way on"}
-
-
-@dataclass(eq=False)
-class Box:
-    """A state, a label, or (without lines) the place where a line passes a column."""
-
-    column: int
-    lines: list[str]
-    state: StateNode | None = None
-    hint: str = ""
-    x: float = 0.0
-    y: float = 0.0
-    width: float = 0.0
-    sides: tuple[float, float] = (0.0, 0.0)  # of its column
-
-    def __post_init__(self) -> None:
-        if self.lines:
-            self.width = max(map(len, self.lines)) * _LETTER + 2 * _PAD
-
-    @property
-    def height(self) -> float:
-        if self.state is not None:
-            return _STATE_HEIGHT
-        return len(self.lines) * _LINE + 8 if self.lines else _PASSING_HEIGHT
-
-    @property
-    def middle(self) -> float:
-        return self.y + self.height / 2
-
-    @property
-    def center(self) -> float:
-        return self.x + self.width / 2
-
-    @property
-    def inner(self) -> tuple[float, float, float, float]:
-        """A second frame within the first: its place and size."""
-        return self.x + 4, self.y + 4, self.width - 8, self.height - 8
-
-    @property
-    def kind(self) -> str:
-        """How a state is marked."""
-        if self.state is None:
-            return "label"
-        if not self.state.reachable:
-            return "unreachable"
-        return self.state.ended or ("start" if self.state.name == START else "state")
-
-    @property
-    def texts(self) -> list[tuple[float, str]]:
-        """Each line with its baseline."""
-        first = self.y + (self.height - len(self.lines) * _LINE) / 2 + _LINE * 0.74
-        return [(first + at * _LINE, line) for at, line in enumerate(self.lines)]
-
-
-@dataclass(eq=False)
-class Piece:
-    """A line from one box to the next; `side` is 1 where it leaves to the right, else -1."""
-
-    start: Box
-    end: Box
-    from_y: float = 0.0
-    to_y: float = 0.0
-
-    @property
-    def side(self) -> int:
-        return 1 if self.end.column > self.start.column else -1
-
-
-@dataclass(frozen=True)
-class Line:
-    path: str
-    arrow: str
-    back: bool
-
-
-@dataclass(frozen=True)
-class Drawing:
-    width: float
-    height: float
-    states: list[Box]
-    labels: list[Box]
-    lines: list[Line]
-
-    @property
-    def fits(self) -> bool:
-        """Made a little smaller, it fits a wide screen as a whole and can still be read."""
-        return self.width <= MOST_SHRUNK
 
 
 def draw(graph: Graph) -> Drawing | None:
@@ -122,17 +20,7 @@ def draw(graph: Graph) -> Drawing | None:
     columns = _columns(graph, ways)
     states = {node.name: _state(node, columns[node.name]) for node in graph.nodes}
     chains = [_chain(way, tools, states) for way, tools in ways.items()]
-    boxes = list(dict.fromkeys([*states.values(), *(box for chain in chains for box in chain)]))
-    _place(boxes, chains)
-    lines = [[Piece(*two) for two in pairwise(chain)] for chain in chains]
-    _fasten(piece for line in lines for piece in line)
-    return Drawing(
-        width=max(box.x + box.width for box in boxes) + _MARGIN,
-        height=max(box.y + box.height for box in boxes) + _MARGIN,
-        states=[*states.values()],
-        labels=[box for box in boxes if box.state is None and box.lines],
-        lines=[_line(pieces) for pieces in lines],
-    )
+    return drawn([*states.values()], chains)
 
 
 def _ways(graph: Graph) -> Ways:
@@ -171,120 +59,18 @@ def _state(node: StateNode, column: int) -> Box:
         caption = CAPTIONS[node.ended]
     else:
         caption = f"start · {count}" if node.name == START else count
-    return Box(column, [_cut(node.name), caption], state=node, hint=node.name)
+    return Box(column, [cut(node.name), caption], kind=_kind(node), hint=node.name)
+
+
+def _kind(node: StateNode) -> str:
+    if not node.reachable:
+        return "unreachable"
+    return node.ended or ("start" if node.name == START else "state")
 
 
 def _chain(way: tuple[str | None, str], tools: list[str], states: dict[str, Box]) -> list[Box]:
     """The boxes that the line of a way leads through, from its state to the other one."""
     end = states[way[1]]
     if way[0] is None:
-        return [_label(end.column - 1, ["from every state"], tools), end]
-    start = states[way[0]]
-    step = 1 if end.column >= start.column else -1
-    passed = range(start.column + 2 * step, end.column, step)
-    label = _label(start.column + step, [], tools)
-    return [start, label, *(Box(column, []) for column in passed), end]
-
-
-def _label(column: int, head: list[str], tools: list[str]) -> Box:
-    left = len(tools) - _TOOLS_SHOWN
-    shown = [_cut(name) for name in tools[:_TOOLS_SHOWN]]
-    return Box(
-        column,
-        [*head, *shown, *([f"and {left} more"] if left > 0 else [])],
-        hint=", ".join([*head, *tools[:50]]),
-    )
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-
-
-def _place(boxes: list[Box], chains: list[list[Box]]) -> None:
-    columns: dict[int, list[Box]] = defaultdict(list)
-    for box in boxes:
-        columns[box.column].append(box)
-    _set_x(columns)
-    beside: dict[Box, list[Box]] = defaultdict(list)
-    for chain in chains:
-        for one, other in pairwise(chain):
-            beside[one].append(other)
-            beside[other].append(one)
-    for sweep in range(_SWEEPS):
-        for column in sorted(columns, reverse=sweep % 2 == 1):
-            _stack(columns[column], beside)
-    top = min(box.y for box in boxes)
-    for box in boxes:
-        box.y += _MARGIN - top
-
-
-def _set_x(columns: dict[int, list[Box]]) -> None:
-    x = _MARGIN
-    for column in sorted(columns):
-        width = max(box.width for box in columns[column])
-        for box in columns[column]:
-            box.sides = x, x + width
-            if not box.lines:
-                box.width = width  # a line passes the whole column
-            box.x = x + (width - box.width) / 2
-        x += width + _BETWEEN
-
-
-def _stack(boxes: list[Box], beside: dict[Box, list[Box]]) -> None:
-    """In the order, and about the height, of what each box is connected to."""
-    wanted = {box: _mean([other.middle for other in beside[box]] or [box.middle]) for box in boxes}
-    boxes.sort(key=lambda box: (box.kind == "unreachable", wanted[box]))
-    y = 0.0
-    for box in boxes:
-        box.y = y
-        y += box.height + _GAP
-    shift = _mean([wanted[box] - box.middle for box in boxes])
-    for box in boxes:
-        box.y += shift
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _fasten(pieces: Iterable[Piece]) -> None:
-    """Spreads the ends of lines over the sides of their boxes, so that none lies on another."""
-    sides: dict[tuple[Box, int], list[tuple[float, Piece, bool]]] = defaultdict(list)
-    for piece in pieces:
-        sides[piece.start, piece.side].append((piece.end.middle, piece, True))
-        sides[piece.end, -piece.side].append((piece.start.middle, piece, False))
-    for (box, _), ends in sides.items():
-        ends.sort(key=lambda end: end[0])
-        for at, (_, piece, leaving) in enumerate(ends, 1):
-            y = box.y + box.height * at / (len(ends) + 1)
-            if leaving:
-                piece.from_y = y
-            else:
-                piece.to_y = y
-
-
-def _line(pieces: list[Piece]) -> Line:
-    last = pieces[-1]
-    path = " ".join(_curve(piece, short=piece is last) for piece in pieces)
-    x, y, back = _edge(last.end, -last.side), last.to_y, last.side * _ARROW
-    arrow = f"{x:.1f},{y:.1f} {x - back:.1f},{y - 4.5:.1f} {x - back:.1f},{y + 4.5:.1f}"
-    return Line(path, arrow, back=last.end.column < pieces[0].start.column)
-
-
-def _curve(piece: Piece, *, short: bool) -> str:
-    """Straight as long as it is beside the boxes of a column, bent only between two columns."""
-    leaves, enters = _edge(piece.start, piece.side), _edge(piece.end, -piece.side)
-    if not piece.start.lines:
-        leaves = _edge(piece.start, -piece.side)  # it goes on where the piece before ended
-    bend, unbend = piece.start.sides[piece.side > 0], piece.end.sides[piece.side < 0]
-    half = (bend + unbend) / 2
-    enters -= piece.side * _ARROW if short else 0
-    return (
-        f"M{leaves:.1f} {piece.from_y:.1f}H{bend:.1f}"
-        f"C{half:.1f} {piece.from_y:.1f} {half:.1f} {piece.to_y:.1f} {unbend:.1f} {piece.to_y:.1f}"
-        f"H{enters:.1f}"
-    )
-
-
-def _edge(box: Box, side: int) -> float:
-    return box.x + box.width if side > 0 else box.x
+        return [label(end.column - 1, ["from every state"], tools), end]
+    return chain(states[way[0]], end, tools)

@@ -4,31 +4,25 @@ It goes to the browser and back sealed: it may hold secrets, it may have come as
 browser does not send twice, and what is written has to be what was seen.
 """
 
-import base64
-import binascii
-import json
 import re
-import zlib
 from dataclasses import asdict, dataclass, field
-from typing import Any
-from uuid import uuid5
 
 from django.core.files.uploadedfile import UploadedFile
 
-from tools.catalog import sealing
 from tools.catalog.import_preview import Choices
 from tools.definitions.dialects.documents import MAX_BYTES
 from tools.definitions.dialects.given import Given, decoded
 from tools.definitions.dialects.items import Source
 from tools.errors import Malformed, TooLarge
 from tools.models import User
+from tools.ui import kept
 from tools.ui.access import PageRequest
 
 MOST_FILES = 100
 CREDENTIAL = "credential "  # begins the name of the question that asks for one
 _GAP = re.compile(r"[\s,]+")
 _NUL = "\x00"
-_LOST = "What you gave before cannot be read any more. Give it again."
+_FORM = "import"
 
 
 @dataclass(frozen=True)
@@ -45,30 +39,16 @@ class Kept:
         raw = asdict(self)
         taken = self.choices.taken
         raw["choices"]["taken"] = None if taken is None else sorted(taken)
-        packed = base64.b85encode(zlib.compress(json.dumps(raw).encode(), 6)).decode()
-        sealed = sealing.seal(packed, **_place(user))
-        return base64.b64encode(sealed).decode()
+        return kept.sealed(raw, user, _FORM)
 
     @classmethod
     def opened(cls, text: str, user: User) -> "Kept":
         """Raises `Malformed` for what was not sealed here, for this person."""
-        try:
-            packed = sealing.unseal(base64.b64decode(text, validate=True), **_place(user))
-        except (sealing.Unreadable, binascii.Error, ValueError):
-            raise Malformed(_LOST, code="not_kept") from None
-        raw = json.loads(zlib.decompress(base64.b85decode(packed)))
+        raw = kept.opened(text, user, _FORM)
         taken = raw["choices"].pop("taken")
         choices = Choices(**raw["choices"], taken=None if taken is None else frozenset(taken))
         given = tuple(Given(**one) for one in raw["given"])
         return cls(given, raw["source"], choices, raw["digest"], raw["echoed"])
-
-
-def _place(user: User) -> dict[str, Any]:
-    return {
-        "organization": user.organization_id,
-        "row": uuid5(user.pk, "import"),
-        "purpose": sealing.IMPORT,
-    }
 
 
 @dataclass

@@ -326,6 +326,13 @@ PAGES: dict[str, dict[str, Needs]] = {
     "workspace": {"get": Needs(superuser=True)},
     "workspace-file": {"get": Needs(superuser=True)},
     "workspace-download": {"get": Needs(superuser=True)},
+    # Or with grants of the group that search_knowledge is in: tests/ui/test_knowledge.py.
+    "knowledge": {"get": Needs(superuser=True)},
+    "knowledge-entity": {"get": Needs(superuser=True)},
+    "knowledge-export": {"get": Needs(superuser=True)},
+    "knowledge-import": dict.fromkeys(
+        ("get", "post"), Needs(permission="tools.add_knowledgeentry")
+    ),
     "schemas": {"get": Needs(permission="tools.view_contentschema")},
     "schema": {"get": Needs(permission="tools.view_contentschema")},
     "schema-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_contentschema")),

@@ -65,3 +65,18 @@ def test_an_import_is_on_record(typed, organization, here):
 @pytest.mark.parametrize("words", [["/nowhere/at/all"], [str(ELEMENTS.parent)]])
 def test_a_file_that_cannot_be_read_is_a_refusal(typed, here, words):
     assert typed("import_knowledge", *words, *here).code == 1
+
+
+def test_every_flaw_of_a_document_is_told_at_once(typed, here, tmp_path):
+    lines = ["<urn:a> nonsense 1 .", "<urn:a> <urn:b> 1 .", "<urn:a> other:b 1 ."]
+    (file := tmp_path / "bad.ttl").write_text("\n".join(lines))
+    ran = typed("import_knowledge", str(file), *here)
+    assert ran.code == 1 and "line 1: " in ran.err and "line 3: " in ran.err
+    assert "urn:a" not in typed("export_knowledge", *here).out
+
+
+def test_an_import_says_how_large_the_graph_was_before_and_after(typed, organization, here):
+    for before, after in ((0, 366), (366, 366)):
+        typed("import_knowledge", str(ELEMENTS), *here)
+        told = AuditRecord.objects.filter(organization=organization.slug).latest("id").details
+        assert (told["before"], told["after"]) == ({"statements": before}, {"statements": after})

@@ -19,10 +19,11 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         syntax = Syntax(options["format"])
-        found = export_graph(
+        with export_graph(
             organization=agents.find_organization(options["organization"]),
             syntax=syntax,
             collection=options["collection"],
-        ).decode()
+        ) as written:
+            found = written.read().decode()
         self.answer(options, {"format": str(syntax), "content": found}, found.rstrip("\n"))
         return DONE

@@ -22,14 +22,15 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         organization = agents.find_organization(options["organization"])
-        count = import_graph(
+        done = import_graph(
             organization=organization,
             data=_content(options["file"]),
             syntax=Syntax(options["format"]),
             collection=options["collection"],
             by=operator(organization.slug),
         )
-        self.answer(options, {"statements": count}, f"{count} statements are in the graph.")
+        told = f"{done.count} statements are in the graph."
+        self.answer(options, {"statements": done.count}, told)
         return DONE
 
 

@@ -1,0 +1,52 @@
+"""The SPARQL endpoint as administrators' work with a graph asks it, and what its failures say."""
+
+import threading
+import time
+from functools import lru_cache
+
+from config.upstreams import Bounds, TimeUp, Upstream
+from tools.errors import Malformed, ToolcribError, Unavailable
+from tools.knowledge import endpoint, index
+from tools.models import GraphScope
+
+Failed = (endpoint.Failure, TimeUp)
+_ROWS_BYTES = 64 * 1024 * 1024
+_COUNT = "SELECT (COUNT(*) AS ?count) WHERE { ?s ?p ?o }"
+
+
+@lru_cache(maxsize=1)
+def upstream() -> Upstream:
+    """Connections to the SPARQL endpoint; kept, never made in a call."""
+    return Upstream()
+
+
+def within(seconds: float) -> Bounds:
+    return Bounds(threading.Event(), time.monotonic() + seconds)
+
+
+def select(scope: GraphScope, text: str, bounds: Bounds, limit: int) -> endpoint.Rows:
+    """Raises what `Failed` names."""
+    graph = index.graph_of(scope)
+    return endpoint.select(upstream(), graph, text, bounds, limit=limit, most_bytes=_ROWS_BYTES)
+
+
+def size(scope: GraphScope, bounds: Bounds) -> int:
+    """How many statements the graph holds. Raises what `Failed` names."""
+    return number(select(scope, _COUNT, bounds, 1))
+
+
+def number(found: endpoint.Rows) -> int:
+    """What a question for one count was answered. Raises `Failure`."""
+    try:
+        return int(found.rows[0]["count"]["value"])
+    except (LookupError, ValueError):
+        message = "The knowledge store's answer is no count."
+        raise endpoint.Failure("KNOWLEDGE_UNREADABLE", message) from None
+
+
+def refusal(failure: endpoint.Failure | TimeUp) -> ToolcribError:
+    if isinstance(failure, TimeUp):
+        return Unavailable("The knowledge store did not answer in time.", code="knowledge_timeout")
+    if failure.code == "OUTPUT_LIMIT":
+        return Malformed("The graph is too large to be read at once.", code="graph_too_large")
+    return Unavailable(failure.message, code=failure.code.lower())
