@@ -6,8 +6,6 @@ definition is kept by its digest, so that a change of one tool reads one tool ag
 """
 
 import math
-import re
-import unicodedata
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -16,9 +14,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.words import words_of
 
-_WORD = re.compile(r"[^\W_]+")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # readFile is two words
 _FIELDS = (("name", 4.0), ("title", 3.0), ("capabilities", 3.0), ("category", 1.0),
            ("description", 1.0))  # fmt: skip
 _OF_PARAMETERS = 0.4
@@ -30,7 +27,6 @@ _MOST_WORDS = 32
 MOST_READ = 30_000  # entries of the index one search reads; rare words come first
 _NOISE = 0.05  # of the best score
 _KEPT = 20_000
-_LONGEST = 40
 
 Terms = dict[str, float]
 Forms = list[tuple[str, float]]
@@ -102,24 +98,6 @@ class Index:
                 if longer != word:
                     found.append((longer, _PREFIX))
         return found
-
-
-def words_of(text: str) -> list[str]:
-    """Words in one spelling: no case, no accents, no plural."""
-    plain = _HUMP.sub(" ", text).casefold()
-    if not plain.isascii():
-        apart = unicodedata.normalize("NFKD", plain)
-        plain = "".join(char for char in apart if not unicodedata.combining(char)).casefold()
-    return [_singular(word[:_LONGEST]) for word in _WORD.findall(plain)]
-
-
-def _singular(word: str) -> str:
-    """Tables and table are one word, queries and query too: crude, and the same on both sides."""
-    if len(word) > 4 and word.endswith("ies"):
-        return word[:-3] + "y"
-    if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):
-        return word[:-1]
-    return word
 
 
 def ranked(snapshot: Snapshot, text: str, most_read: int = MOST_READ) -> Iterator[Found]:

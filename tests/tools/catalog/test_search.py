@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.tools.snapshots import snapshot, tool
 from tools.catalog.registry import Snapshot
-from tools.catalog.search import MOST_READ, build, ranked, relevant, words_of
+from tools.catalog.search import MOST_READ, build, ranked, relevant
+from tools.definitions.words import words_of
 
 PLACE = snapshot(
     tool("csv_summary", description="Counts the rows of a table.", capabilities=["table", "csv"]),
