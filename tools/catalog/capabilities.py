@@ -44,3 +44,8 @@ def _node(tool: CatalogTool) -> Node:
             _nodes.clear()
         known = _nodes[tool.digest] = Node.of(tool.definition, tool.digest)
     return known
+
+
+def forget() -> None:
+    """What was read of definitions."""
+    _nodes.clear()

@@ -28,14 +28,21 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`why` says what is doubtful; of other links nothing."""
+    """`why` says what is doubtful; of other links nothing. `hinted`: not even a name agrees that
+    says enough."""
 
     fit: Fit
     why: tuple[str, ...] = ()
+    hinted: bool = False
 
     @property
     def doubtful(self) -> bool:
         return self.fit == Fit.DOUBTFUL
+
+    @property
+    def effort(self) -> int:
+        """What it costs beside steps: a doubt as much as one, a hint as much as three."""
+        return (3 if self.hinted else 1) if self.doubtful else 0
 
 
 EXACT, PATH = Link(Fit.EXACT), Link(Fit.PATH)
@@ -51,7 +58,7 @@ def link(given: Port, taken: Port) -> Link | None:
         return None
     why = (*agreed, *(() if given.sure else ("it may be missing",)), *doubts)
     if why:
-        return Link(Fit.DOUBTFUL, why[:_MOST_REASONS])
+        return Link(Fit.DOUBTFUL, why[:_MOST_REASONS], hinted=bool(agreed))
     return PATH if given.deep else EXACT
 
 

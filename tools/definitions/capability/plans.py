@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from typing import Any
 
 from tools.definitions.capability.graph import CapabilityGraph, Node
 from tools.definitions.capability.ports import Port
@@ -12,6 +13,7 @@ from tools.definitions.capability.wishes import Goal, Wish
 
 MOST_PLANS = 5
 _MOST_TRIED = 100
+_FAR = LACKING + 2  # steps more than the best, and it is left out
 type Choices = dict[tuple[int, str], int]
 
 
@@ -38,12 +40,16 @@ class Plan:
         return [source for call in self.calls for source in call.sources.values()]
 
     @cached_property
-    def key(self) -> tuple[object, ...]:
-        doubtful = sum(source.link.doubtful for source in self.sources)
-        doubtful += bool(self.goal.link and self.goal.link.doubtful)
+    def effort(self) -> int:
+        """Its steps, its doubts, and what it lacks, in steps."""
+        doubts = sum(source.doubt for source in self.sources)
+        doubts += min(1, self.goal.link.effort) if self.goal.link else 0
         lacking = sum(len(call.lacking) for call in self.calls)
-        effort = len(self.calls) + doubtful + LACKING * lacking + self.idle
-        return effort, self.writing, self.asking, self.cost, self.names, self._written
+        return len(self.calls) + doubts + LACKING * lacking + self.idle
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.effort, self.writing, self.asking, self.cost, self.names, self._written
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,7 +93,8 @@ def plans(
     chosen: list[Plan] = []
     for plan in sorted(found, key=lambda one: one.key):
         known = any(plan.key == one.key or plan.goes_round(one) for one in chosen)
-        if not known and len(chosen) < MOST_PLANS:
+        far = bool(chosen) and plan.effort > chosen[0].effort + _FAR
+        if not known and not far and len(chosen) < MOST_PLANS:
             chosen.append(plan)
     return chosen
 

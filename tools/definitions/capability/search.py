@@ -1,8 +1,8 @@
 """Forward from what one has: which tools can be called, and what becomes available then.
 
 It is the shortest way of every tool to its inputs, by Knuth's generalization of Dijkstra's
-algorithm: a tool costs a step and what its inputs cost, a link that is doubtful costs as much as a
-step, and an input that nothing gives `LACKING` steps, for the chain must ask for it. First it goes
+algorithm: a tool costs a step and what its inputs cost, a link what it says (`Link.effort`), and an
+input that nothing gives `LACKING` steps, for the chain must ask for it. First it goes
 back from what is wanted, so that only tools that may matter are looked at.
 """
 
@@ -27,12 +27,21 @@ GIVEN = -1  # the place of what one has
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a tool, or whoever asks, gives, and what it costs to have it."""
+    """What a tool, or whoever asks, gives, and what it costs to have it there."""
 
     place: int
     given: Port
     link: Link
-    effort: int
+    before: int = 0  # what it cost to come so far
+
+    @property
+    def doubt(self) -> int:
+        """Who says that they have a `name` may well mean the `name` that a tool asks for."""
+        return min(1, self.link.effort) if self.place == GIVEN else self.link.effort
+
+    @property
+    def effort(self) -> int:
+        return self.before + self.doubt
 
 
 @dataclass
@@ -149,7 +158,7 @@ class Reached:
         found = link(given, taken)
         if found is None:
             return
-        known.append(Source(source, given, found, effort + found.doubtful))
+        known.append(Source(source, given, found, effort))
         known.sort(key=lambda one: (one.effort, one.place))
         if taken.sure:
             self._push(at)
