@@ -80,6 +80,9 @@ class CapabilityGraph:
             enter(self.producers, at, node.produces)
             enter(self.consumers, at, node.consumes)
 
+    def node(self, name: str) -> Node:
+        return self.tools[self.place[name]]
+
     def edges(
         self, about: Iterable[str], usable: frozenset[str], most: int
     ) -> tuple[list[Edge], bool]:
@@ -104,7 +107,7 @@ class CapabilityGraph:
     def _touching(self, about: Iterable[str], usable: frozenset[str]) -> Iterator[Edge | None]:
         """None for a pair that shares a name and does not fit."""
         for name in about:
-            here = self.tools[self.place[name]]
+            here = self.node(name)
             for given in here.produces:
                 for there, taken in self._met(self.consumers, given, here, usable):
                     yield _edge(here, there, given, taken)

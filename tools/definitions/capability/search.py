@@ -134,34 +134,35 @@ class Reached:
             self._offer(at, port, effort)
 
     def _offer(self, source: int, given: Port, effort: int) -> None:
+        """To every input that goes by one of its names and still looks for something."""
         for key, _ in given.keys:
-            takers = self._consumers.get(key, ())
+            takers = self._consumers.get(key, [])
             self._left -= len(takers)
             if self._left < 0:
                 return
-            for at, taken in takers:
-                if at not in self.order:
-                    self._put(at, taken, source, given, effort)
+            self._consumers[key] = [
+                (at, taken)
+                for at, taken in takers
+                if at not in self.order and self._put(at, taken, source, given, effort)
+            ]
+
+    def _put(self, at: int, taken: Port, source: int, given: Port, effort: int) -> bool:
+        """False where the input has enough to choose from."""
+        known = self._ways[at].sources.setdefault(taken.name, [])
+        if all(one.place != source or one.given != given for one in known):
+            found = link(given, taken)
+            if found is not None:
+                known.append(Source(source, given, found, effort))
+                known.sort(key=lambda one: (one.effort, one.place))
+                if taken.sure:
+                    self._push(at)
+        return len(known) < MOST_SOURCES
 
     def _consumers_of_relevant(self) -> Entries:
         found: Entries = {}
         for at in sorted(self._relevant):
             enter(found, at, self._graph.tools[at].consumes)
         return found
-
-    def _put(self, at: int, taken: Port, source: int, given: Port, effort: int) -> None:
-        known = self._ways[at].sources.setdefault(taken.name, [])
-        if len(known) >= MOST_SOURCES or any(
-            one.place == source and one.given == given for one in known
-        ):
-            return
-        found = link(given, taken)
-        if found is None:
-            return
-        known.append(Source(source, given, found, effort))
-        known.sort(key=lambda one: (one.effort, one.place))
-        if taken.sure:
-            self._push(at)
 
     def _push(self, at: int) -> None:
         way = self._ways[at]

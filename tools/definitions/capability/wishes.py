@@ -36,7 +36,7 @@ class Wish:
             yield from _producing(graph, self.value, usable)
         elif self.tool:
             if self.tool in usable and self.tool in graph.place:
-                yield Goal(graph.tools[graph.place[self.tool]])
+                yield Goal(graph.node(self.tool))
         else:
             wanted = key_of(self.capability)
             found = (node for node in graph.tools if wanted in node.capabilities)
