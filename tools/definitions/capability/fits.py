@@ -17,6 +17,7 @@ from typing import Any
 from tools.definitions.capability.ports import LARGEST, MEANS, Port
 from tools.definitions.fitting import misfits
 
+LACKING = 10  # steps: what lacks nothing stands before what lacks something
 _MOST_REASONS = 3
 
 
@@ -41,8 +42,8 @@ class Link:
 
     @property
     def effort(self) -> int:
-        """What it costs beside steps: a doubt as much as one, a hint as much as three."""
-        return (3 if self.hinted else 1) if self.doubtful else 0
+        """What it costs beside steps: a doubt as much as one, a hint more than to be asked."""
+        return (LACKING + 1 if self.hinted else 1) if self.doubtful else 0
 
 
 EXACT, PATH = Link(Fit.EXACT), Link(Fit.PATH)
@@ -53,7 +54,7 @@ def link(given: Port, taken: Port) -> Link | None:
     agreed = _agree(given, taken)
     if agreed is None:
         return None
-    doubts = _compared(given.schema, taken.schema)
+    doubts = () if given.free else _compared(given.schema, taken.schema)
     if doubts is None:
         return None
     why = (*agreed, *(() if given.sure else ("it may be missing",)), *doubts)

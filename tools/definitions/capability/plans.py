@@ -6,14 +6,15 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from tools.definitions.capability.fits import LACKING
 from tools.definitions.capability.graph import CapabilityGraph, Node
 from tools.definitions.capability.ports import Port
-from tools.definitions.capability.search import GIVEN, LACKING, MOST_STEPS, Reached, Source
+from tools.definitions.capability.search import GIVEN, MOST_STEPS, Reached, Source
 from tools.definitions.capability.wishes import Goal, Wish
 
 MOST_PLANS = 5
 _MOST_TRIED = 100
-_FAR = LACKING + 2  # steps more than the best, and it is left out
+_FAR = 6  # steps more than the best, and it is left out
 type Choices = dict[tuple[int, str], int]
 
 
@@ -45,7 +46,7 @@ class Plan:
         doubts = sum(source.doubt for source in self.sources)
         doubts += min(1, self.goal.link.effort) if self.goal.link else 0
         lacking = sum(len(call.lacking) for call in self.calls)
-        return len(self.calls) + doubts + LACKING * lacking + self.idle
+        return len(self.calls) + doubts + LACKING * (lacking + self.idle)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -145,9 +146,10 @@ def _call(graph: CapabilityGraph, reached: Reached, place: int, choices: Choices
     for port in node.consumes:
         found = reached.sources(place, port)
         if not port.sure:  # an option is set only where one has just that
-            found = [one for one in found if one.place == GIVEN and not one.link.doubtful]
-        if found:
-            sources[port.name] = found[choices.get((place, port.name), 0)]
+            found = [one for one in found if one and one.place == GIVEN and not one.link.doubtful]
+        source = found[choices.get((place, port.name), 0)] if found else None
+        if source is not None:
+            sources[port.name] = source
         elif port.sure:
             lacking.append(port)
     return Call(place, node, sources, tuple(lacking))

@@ -41,7 +41,8 @@ class Port:
     `pointer` leads to it in the parameters or in the output. By each of its `keys` it may be met,
     and each says whether it says enough. `schema` is JSON, the same text for the same schema, or
     "" for a value of which nothing is known. `sure` is: needed, of what goes in; always there, of
-    what comes out. `only` is the one value, as JSON, that an input may have.
+    what comes out. `only` is the one value, as JSON, that an input may have; `free`
+    is what will be given as it is asked for.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Port:
     schema: str
     sure: bool
     only: str = ""
+    free: bool = False
 
     @property
     def deep(self) -> bool:

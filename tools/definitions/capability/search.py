@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tools.definitions.capability.fits import Link, link
+from tools.definitions.capability.fits import LACKING, Link, link
 from tools.definitions.capability.graph import CapabilityGraph, Entries, Node, enter
 from tools.definitions.capability.ports import Port
 from tools.definitions.capability.wishes import Goal
 
-LACKING = 4
 MOST_STEPS = 8
 MOST_RELEVANT = 1_500  # tools
 MOST_READ = 200_000  # entries of the graph, each way
@@ -53,12 +52,8 @@ class _Reaching:
 
     @property
     def effort(self) -> int:
+        """What lacks costs no more than being asked for it."""
         return 1 + sum(_cheapest(self.sources.get(one.name, ())) for one in self.node.needs)
-
-    @property
-    def fed(self) -> bool:
-        needs = self.node.needs
-        return not needs or any(self.sources.get(one.name) for one in needs)
 
 
 class Reached:
@@ -84,11 +79,19 @@ class Reached:
         self._left = MOST_READ
         self._forwards(had)
 
-    def sources(self, place: int, port: Port) -> list[Source]:
-        """What may be put into an input of a tool: only what was there before the tool was."""
+    def sources(self, place: int, port: Port) -> list[Source | None]:
+        """What may be put into an input of a tool, the best first: what was there before the tool
+        was; None is to ask for it."""
         before = self.order[place]
-        found = self._ways[place].sources.get(port.name, ())
-        return [one for one in found if one.place == GIVEN or self.order[one.place] < before]
+        known = self._ways[place].sources.get(port.name, ())
+        found = [one for one in known if one.place == GIVEN or self.order[one.place] < before]
+        if found and (found[0].effort <= LACKING or self._worth(found[0])):
+            return [*found]
+        return [None, *found]
+
+    def _worth(self, source: Source) -> bool:
+        """Whether it makes something of what one has, though it lacks something too."""
+        return source.place in self._used and not source.link.hinted
 
     def _backwards(self) -> set[int]:
         """Tools that may, over some others, give what a goal needs; those near it first."""
@@ -114,8 +117,14 @@ class Reached:
         for port in had:
             self._offer(GIVEN, port, 0)
         for at, way in self._ways.items():
-            if at in self.goals or not way.node.needs:
+            if not way.node.needs:
                 self._push(at)
+        self._go_on()
+        for at in self.goals:  # what nothing leads to can be called by who gives it everything
+            self._push(at)
+        self._go_on()
+
+    def _go_on(self) -> None:
         while self._ahead and len(self.using) < MOST_GOALS:
             effort, at = heapq.heappop(self._ahead)
             if at not in self.order:
@@ -165,10 +174,8 @@ class Reached:
         return found
 
     def _push(self, at: int) -> None:
-        way = self._ways[at]
-        if way.fed or at in self.goals:
-            heapq.heappush(self._ahead, (way.effort, at))
+        heapq.heappush(self._ahead, (self._ways[at].effort, at))
 
 
 def _cheapest(sources: Iterable[Source]) -> int:
-    return min((one.effort for one in sources), default=LACKING)
+    return min((LACKING, *(one.effort for one in sources)))

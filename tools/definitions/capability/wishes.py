@@ -1,7 +1,7 @@
 """What somebody has and what they want, as values of the graph."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.definitions.capability.fits import Link, link
@@ -49,7 +49,8 @@ class Wish:
 
 def had(values: Mapping[str, Any]) -> tuple[Port, ...]:
     """Each by its name, with its schema; None where nothing is known of it but the name."""
-    return tuple(_value(name, values[name], below("", name)) for name in values)
+    ports = (_value(name, values[name], below("", name)) for name in values)
+    return tuple(replace(one, free=values[one.name] is None) for one in ports)
 
 
 def wanted(name: str, schema: Any = None) -> Port:
