@@ -420,3 +420,24 @@ def test_an_example_says_of_which_kind_values_like_it_are(example, schema):
 def test_links_between_the_same_two_values_are_always_the_same():
     one, other = consumed(texts("url"))[0], produced(texts("url"))[0]
     assert link(other, one) == link(other, one)
+
+
+def test_a_long_chain_that_lacks_nothing_stands_before_a_short_one_that_does():
+    line = [tool(f"t{at}", [f"v{at}x"], [f"v{at + 1}x"]) for at in range(6)]
+    assert len(ways(line, ["v0x"], "v6x")[0]) == 6
+
+
+def test_a_hint_is_followed_only_beside_being_asked():
+    names, greet = tool("names", [], ["name"]), tool("greet", ["name"], ["greeting"])
+    assert ways([names, greet], [], "greeting") == [["greet"], ["names", "greet"]]
+
+
+def test_whoever_has_a_name_may_mean_the_name_that_is_asked_for():
+    (plan,) = planned([tool("greet", ["name"], ["greeting"])], {"name": None},
+                      Wish(wanted("greeting")))  # fmt: skip
+    assert plan.calls[0].lacking == ()
+
+
+def test_what_uses_something_one_has_stands_before_what_does_not():
+    free, used = tool("a_free", [], ["text"]), tool("used", ["url"], ["text"])
+    assert ways([free, used], ["url"], "text")[0] == ["used"]

@@ -45,8 +45,11 @@ class Plan:
         """Its steps, its doubts, and what it lacks, in steps."""
         doubts = sum(source.doubt for source in self.sources)
         doubts += min(1, self.goal.link.effort) if self.goal.link else 0
-        lacking = sum(len(call.lacking) for call in self.calls)
-        return len(self.calls) + doubts + LACKING * (lacking + self.idle)
+        return len(self.calls) + doubts + LACKING * (len(self.lacking) + self.idle)
+
+    @property
+    def lacking(self) -> list[tuple[int, str]]:
+        return [(call.place, port.name) for call in self.calls for port in call.lacking]
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -78,8 +81,9 @@ class Plan:
         )
 
     def goes_round(self, shorter: "Plan") -> bool:
-        """It does all that another does, and more, to the same end."""
-        return set(shorter.names) < set(self.names) and self.names[-1] == shorter.names[-1]
+        """It does all that another does, and more, to the same end, and lacks no less."""
+        same = self.names[-1] == shorter.names[-1] and set(shorter.lacking) <= set(self.lacking)
+        return same and set(shorter.names) < set(self.names)
 
 
 def plans(
