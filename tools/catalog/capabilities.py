@@ -38,11 +38,13 @@ def proposals(
 
 
 def _node(tool: CatalogTool) -> Node:
+    if tool.flaw:  # it is not what its digest says
+        return Node.of(tool.definition)
     known = _nodes.get(tool.digest)
     if known is None:
         if len(_nodes) >= _KEPT:
             _nodes.clear()
-        known = _nodes[tool.digest] = Node.of(tool.definition, tool.digest)
+        known = _nodes[tool.digest] = Node.of(tool.definition)
     return known
 
 

@@ -39,7 +39,7 @@ def tool(name: str, takes: Any, gives: Any = None, **fields: Any) -> Definition:
 
 
 def graph(*definitions: Definition) -> CapabilityGraph:
-    return CapabilityGraph(Node.of(ToolDefinition(one), one["name"]) for one in definitions)
+    return CapabilityGraph(Node.of(ToolDefinition(one)) for one in definitions)
 
 
 def edges(*definitions: Definition) -> list[Edge]:
@@ -441,3 +441,28 @@ def test_whoever_has_a_name_may_mean_the_name_that_is_asked_for():
 def test_what_uses_something_one_has_stands_before_what_does_not():
     free, used = tool("a_free", [], ["text"]), tool("used", ["url"], ["text"])
     assert ways([free, used], ["url"], "text")[0] == ["used"]
+
+
+def test_a_schema_in_which_every_member_is_like_itself_comes_to_an_end():
+    endless = objects(**{f"p{at}": {"$ref": "#"} for at in range(100)})
+    gives = objects("text", text={"$ref": "#/$defs/e"}) | {"$defs": {"e": TEXT | endless}}
+    made = tool("t", endless | {"required": ["p1"]}, gives)
+    found = proposed([made], {"p1": endless}, Wish(wanted("text")))
+    assert len(found) <= 1
+
+
+def test_what_refers_to_another_part_of_its_schema_can_be_lacked():
+    shared = {"$ref": "#/$defs/a"}
+    takes = objects("note", note=shared) | {"$defs": {"a": TEXT | {"maxLength": 3}}}
+    (found,) = proposed([tool("t", takes, ["text"])], {}, Wish(wanted("text")))
+    assert found.lacks[0]["schema"]["maxLength"] == 3
+
+
+def test_a_schema_that_is_too_large_is_doubtful():
+    large = TEXT | {"enum": [f"value {at}" for at in range(900)]}
+    assert fit(objects("url", url=TEXT), objects("url", url=large)) == Fit.DOUBTFUL
+
+
+def test_parts_of_an_input_schema_are_one():
+    takes = {"type": "object", "allOf": [objects("url", url=TEXT)]}
+    assert [one.name for one in consumed(takes)] == ["url"]

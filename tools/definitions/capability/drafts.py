@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.capability.plans import Call, Plan
-from tools.definitions.capability.ports import Port
+from tools.definitions.capability.ports import TOO_LARGE, Port
 from tools.definitions.capability.search import GIVEN, Source
 from tools.definitions.capability.wishes import Wish
 from tools.definitions.chains import values
@@ -19,6 +19,7 @@ from tools.definitions.chains.document import Chain
 from tools.definitions.chains.types import Doubt, Interface, doubts
 from tools.definitions.chains.written import definition_of
 from tools.definitions.schema_parts import below
+from tools.definitions.schema_reach import inlined
 from tools.definitions.tool import Definition, read_definition
 from tools.errors import InvalidDefinition
 
@@ -155,8 +156,12 @@ def _literal(value: Any) -> Any:
 
 
 def _schema(port: Port) -> Raw:
-    found: Raw = json.loads(port.schema) if port.schema else {}
-    return found
+    """As it may stand in the schema of the chain."""
+    if port.schema in ("", TOO_LARGE):
+        return {}
+    schema = json.loads(port.schema)
+    alone = inlined(schema, schema)
+    return alone if isinstance(alone, dict) else {}
 
 
 def _both(known: Any, schema: Raw) -> Raw:

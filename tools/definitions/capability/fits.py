@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from tools.definitions.capability.ports import LARGEST, MEANS, Port
+from tools.definitions.capability.ports import MEANS, TOO_LARGE, Port
 from tools.definitions.fitting import misfits
 
 LACKING = 10  # steps: what lacks nothing stands before what lacks something
@@ -85,12 +85,12 @@ def _hint(key: str) -> str:
 @lru_cache(maxsize=16_384)
 def _compared(given: str, taken: str) -> tuple[str, ...] | None:
     """What may not fit of two schemas; None where nothing would."""
+    if TOO_LARGE in (given, taken):
+        return ("its schema is too large to be compared here",)
     if given == taken or not taken:
         return ()
     if not given:
         return ("what it is, its schema does not say",)
-    if max(len(given), len(taken)) > LARGEST:
-        return ("its schema is too large to be compared here",)
     found = misfits(_schema(given), _schema(taken))
     if any(one.certain for one in found):
         return None

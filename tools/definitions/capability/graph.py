@@ -22,7 +22,6 @@ class Node:
     """A tool as the graph knows it."""
 
     name: str
-    digest: str
     consumes: tuple[Port, ...]
     produces: tuple[Port, ...]
     capabilities: frozenset[str]
@@ -31,11 +30,10 @@ class Node:
     cost: Decimal
 
     @classmethod
-    def of(cls, definition: ToolDefinition, digest: str) -> "Node":
+    def of(cls, definition: ToolDefinition) -> "Node":
         raw = definition.raw
         return cls(
             definition.name,
-            digest,
             consumed(raw["input_schema"]),
             produced(raw["output_schema"]),
             frozenset(key_of(one) for one in raw["capabilities"]),

@@ -12,16 +12,25 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from tools.definitions.schema_parts import TOLD, below, both, members, resolved, values
-from tools.definitions.schema_reach import inlined
+from tools.definitions.schema_parts import (
+    TOLD,
+    below,
+    both,
+    members,
+    resolved,
+    standing_alone,
+    values,
+)
 from tools.definitions.words import words_of
 
 MEANS = "x-means"  # in a schema: what the value is, in words, whatever its property is called
 MOST_INPUTS, MOST_OUTPUTS = 60, 80
 _DEEPEST = 4
 _MOST_BRANCHES = 20
+_MOST_AHEAD = 500
 _LONGEST_KEY = 100
 LARGEST = 4_000  # characters of a schema that is compared while looking for edges
+TOO_LARGE = "-"  # stands for any that is larger
 # Properties of half of all tools: that two of them are called so says little.
 VAGUE = frozenset(
     words_of(
@@ -39,10 +48,10 @@ class Port:
     """One value that goes in or comes out.
 
     `pointer` leads to it in the parameters or in the output. By each of its `keys` it may be met,
-    and each says whether it says enough. `schema` is JSON, the same text for the same schema, or
-    "" for a value of which nothing is known. `sure` is: needed, of what goes in; always there, of
-    what comes out. `only` is the one value, as JSON, that an input may have; `free`
-    is what will be given as it is asked for.
+    and each says whether it says enough. `schema` is JSON, the same text for the same schema,
+    `TOO_LARGE`, or "" for a value of which nothing is known. `sure` is: needed, of what goes in;
+    always there, of what comes out. `only` is the one value, as JSON, that an input may have;
+    `free` is what will be given as it is asked for.
     """
 
     name: str
@@ -61,9 +70,7 @@ class Port:
 
 def consumed(schema: Any) -> tuple[Port, ...]:
     """In the order in which they are written."""
-    whole = resolved(schema, schema)
-    if not isinstance(whole, dict):
-        return ()
+    whole = _parted(schema, schema)
     needed = frozenset(whole.get("required") or ())
     found = []
     for name, raw in list(members(whole).items())[:MOST_INPUTS]:
@@ -87,7 +94,7 @@ def produced(schema: Any) -> tuple[Port, ...]:
         made = port(name, pointer, schema, part, sure=sure, within=within)
         if made.keys:
             found.append(made)
-        if pointer.count("/") < _DEEPEST:
+        if pointer.count("/") < _DEEPEST and len(ahead) < _MOST_AHEAD:
             ahead.extend(_below(schema, part, pointer, name, within, sure=sure))
     return tuple(found)
 
@@ -166,5 +173,11 @@ def _shapes(root: Any, part: dict[str, Any]) -> Iterator[tuple[dict[str, Any], b
 
 def _text(root: Any, part: dict[str, Any]) -> str:
     rest = {word: said for word, said in part.items() if word not in TOLD and word != MEANS}
-    alone = inlined(root, rest)
-    return json.dumps(alone, sort_keys=True, separators=(",", ":")) if alone else ""
+    text = _json(rest)
+    if '"$ref"' in text and len(text) <= LARGEST:
+        text = _json(standing_alone(root, rest))
+    return ("" if text == "{}" else text) if len(text) <= LARGEST else TOO_LARGE
+
+
+def _json(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, sort_keys=True, separators=(",", ":"))
