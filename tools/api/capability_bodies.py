@@ -16,7 +16,10 @@ from tools.definitions.schemas import BadSchema, compiled
 
 MOST_HAD = 50
 _LONGEST_NAME = 100
-_LARGEST = 100_000  # characters of all that one has, as JSON
+# Characters of all that one has, as JSON. To see that a schema can do no harm takes time that grows
+# with it, and faster where it refers to itself: any agent may ask, so it is kept short.
+_LARGEST = 20_000
+_REFERENCES = ('"$ref"', '"$dynamicRef"', '"$recursiveRef"')
 _FITS = [str(one) for one in Fit]
 
 
@@ -34,11 +37,16 @@ class ValueName(Text):
 
 
 class SchemaField(serializers.JSONField):
-    """A JSON Schema, as an object."""
+    """A JSON Schema, as an object, in which nothing refers to anything."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         if not isinstance(data, dict):
             raise serializers.ValidationError("A schema is an object.")
+        text = json.dumps(data)
+        if len(text) > _LARGEST:
+            raise serializers.ValidationError(f"This is larger than {_LARGEST} characters.")
+        if any(word in text for word in _REFERENCES):
+            raise serializers.ValidationError("Write out what is meant, without $ref.")
         try:
             compiled(data)
         except BadSchema as error:
