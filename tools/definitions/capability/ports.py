@@ -28,6 +28,7 @@ MOST_INPUTS, MOST_OUTPUTS = 60, 80
 _DEEPEST = 4
 _MOST_BRANCHES = 20
 _MOST_AHEAD = 500
+_NESTING = frozenset({"properties", "items", "anyOf", "oneOf"})
 _LONGEST_KEY = 100
 LARGEST = 4_000  # characters of a schema that is compared while looking for edges
 TOO_LARGE = "-"  # stands for any that is larger
@@ -94,7 +95,8 @@ def produced(schema: Any) -> tuple[Port, ...]:
         made = port(name, pointer, schema, part, sure=sure, within=within)
         if made.keys:
             found.append(made)
-        if pointer.count("/") < _DEEPEST and len(ahead) < _MOST_AHEAD:
+        nests = not _NESTING.isdisjoint(part)
+        if nests and pointer.count("/") < _DEEPEST and len(ahead) < _MOST_AHEAD:
             ahead.extend(_below(schema, part, pointer, name, within, sure=sure))
     return tuple(found)
 
@@ -102,8 +104,10 @@ def produced(schema: Any) -> tuple[Port, ...]:
 def port(
     name: str, pointer: str, root: Any, part: dict[str, Any], *, sure: bool, within: str = ""
 ) -> Port:
-    means = _key(part.get(MEANS))
-    return Port(name, pointer, _keys(name, within, part), means, _text(root, part), sure)
+    means = key_of(_said(part, MEANS))
+    named = name[:_LONGEST_KEY], within[:_LONGEST_KEY]
+    keys = _keys(*named, _said(part, "title"), _said(part, "format"), means)
+    return Port(name, pointer, keys, means, _text(root, part), sure)
 
 
 def key_of(text: str) -> str:
@@ -111,21 +115,17 @@ def key_of(text: str) -> str:
     return " ".join(words_of(text[:_LONGEST_KEY]))
 
 
-@lru_cache(maxsize=8_192)
-def _key(text: Any) -> str:
-    return key_of(text) if isinstance(text, str) else ""
-
-
-def _keys(name: str, within: str, part: dict[str, Any]) -> Keys:
-    """What was declared, the property's name, with the name of what it stands in, its title; and
-    its format, which alone never says enough."""
-    own, title = _key(name), _key(_hashable(part.get("title")))
-    keys = {key: key not in VAGUE for key in (own, title) if key}
+@lru_cache(maxsize=16_384)
+def _keys(name: str, within: str, title: str, declared: str, means: str) -> Keys:
+    """The property's name, with the name of what it stands in, its title, what it declares to
+    mean; and its format, which alone never says enough."""
+    own = key_of(name)
+    keys = {key: key not in VAGUE for key in (own, key_of(title)) if key}
     if within and own:
-        keys[f"{_key(within)} {own}"] = True
-    if isinstance(declared := part.get("format"), str):
-        keys[f"format:{declared[:_LONGEST_KEY]}"] = False
-    if means := _key(_hashable(part.get(MEANS))):
+        keys[f"{key_of(within)} {own}"] = True
+    if declared:
+        keys[f"format:{declared}"] = False
+    if means:
         keys[means] = True
     return tuple(keys.items())
 
@@ -135,8 +135,9 @@ def _only(part: dict[str, Any]) -> str:
     return json.dumps(listed[0]) if listed is not None and len(listed) == 1 else ""
 
 
-def _hashable(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _said(part: dict[str, Any], word: str) -> str:
+    value = part.get(word)
+    return value[:_LONGEST_KEY] if isinstance(value, str) else ""
 
 
 def _parted(root: Any, raw: Any) -> dict[str, Any]:
