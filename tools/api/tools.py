@@ -54,18 +54,47 @@ LISTING = [
 ]
 
 
-class ToolList(CallerView):
-    @extend_schema(
-        operation_id="list_tools", parameters=LISTING, responses={200: ToolPage, 403: ErrorAnswer}
-    )
-    def get(self, request: Request) -> Response:
-        """The tools that exist for this request and caller."""
+class Listing(CallerView):
+    """A view of the tools that exist for a request and its caller, or of what follows from them."""
+
+    def usable(self) -> tuple[list[CatalogTool], list[str]]:
+        """All of them, by name, and what is odd about the request; counted and recorded."""
         began, asked = time.perf_counter(), self.asked()
         requests.count(asked, self.snapshot)
         warnings = self.granted(asked, self.snapshot)
         tools = authorization.usable_tools(self.caller, asked, self.snapshot)
         requests.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
-        page = self._page([tool for tool in tools if self._wanted(tool)])
+        return tools, warnings
+
+    def page(self, tools: list[CatalogTool]) -> dict[str, Any]:
+        """Of those that the query asks for, by name; the best first where words are searched
+        for."""
+        text = self.request.query_params.get("q", "")
+        tools = [tool for tool in tools if self._wanted(tool)]
+        if not text.strip():
+            return page_of_tools(self.request, tools)
+        found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
+        note_search(self.caller, text, found)
+        return page_of_ranked(self.request, found)
+
+    def _wanted(self, tool: CatalogTool) -> bool:
+        query, raw = self.request.query_params, tool.definition.raw
+        category = query.get("category")
+        if category and category not in set(Category):
+            raise Malformed(f"category must be one of {', '.join(Category)}.")
+        return (not category or raw["category"] == category) and set(
+            query.getlist("capability")
+        ) <= set(raw["capabilities"])
+
+
+class ToolList(Listing):
+    @extend_schema(
+        operation_id="list_tools", parameters=LISTING, responses={200: ToolPage, 403: ErrorAnswer}
+    )
+    def get(self, request: Request) -> Response:
+        """The tools that exist for this request and caller."""
+        tools, warnings = self.usable()
+        page = self.page(tools)
         page["results"] = [tool_shape(tool) for tool in page["results"]]
         return Response(page | {"warnings": warnings})
 
@@ -84,24 +113,6 @@ class ToolList(CallerView):
         address = f"/api/v1/tools/{tool.name}"
         shape = shown_now(self, tool.name)
         return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
-
-    def _page(self, tools: list[CatalogTool]) -> dict[str, Any]:
-        """By name; the best first where words are searched for."""
-        text = self.request.query_params.get("q", "")
-        if not text.strip():
-            return page_of_tools(self.request, tools)
-        found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
-        note_search(self.caller, text, found)
-        return page_of_ranked(self.request, found)
-
-    def _wanted(self, tool: CatalogTool) -> bool:
-        query, raw = self.request.query_params, tool.definition.raw
-        category = query.get("category")
-        if category and category not in set(Category):
-            raise Malformed(f"category must be one of {', '.join(Category)}.")
-        return (not category or raw["category"] == category) and set(
-            query.getlist("capability")
-        ) <= set(raw["capabilities"])
 
 
 class ToolDetail(CallerView):

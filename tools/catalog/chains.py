@@ -6,7 +6,7 @@ from tools.definitions.chains import types
 from tools.definitions.chains.document import Chain
 from tools.definitions.chains.types import Doubt, Interface
 from tools.definitions.tool import Definition
-from tools.definitions.vocabulary import ArgumentValidation, ToolType
+from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 from tools.models import Organization, Tool
 
@@ -39,15 +39,8 @@ def doubts_about(organization: Organization, definition: Definition) -> list[Dou
     chain = _chain_of(definition)
     known = _definitions(organization, {tool for _, tool in chain.tools()})
     return types.doubts(
-        chain, _interface(definition), {name: _interface(one) for name, one in known.items()}
+        chain, Interface.of(definition), {name: Interface.of(one) for name, one in known.items()}
     )
-
-
-def _interface(definition: Definition) -> Interface:
-    """A tool whose arguments are not checked takes anything."""
-    checked = definition["argument_validation"] == ArgumentValidation.ENFORCE
-    gives = definition.get("output_schema") or True
-    return Interface(definition["input_schema"] if checked else True, gives)
 
 
 def _flaws(organization: Organization, name: str, chain: Chain) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.wording import words_of
+from tools.definitions.words import words_of
 
 _FIELDS = (("name", 4.0), ("title", 3.0), ("capabilities", 3.0), ("category", 1.0),
            ("description", 1.0))  # fmt: skip

@@ -18,7 +18,7 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.words import note_question
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
-from tools.definitions.wording import words_of
+from tools.definitions.words import words_of
 from tools.models import Execution, Tool, ToolSearch
 from tools.models.tool_words import LONGEST_QUESTION
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.wording import words_of
+from tools.definitions.words import words_of
 
 MOST_FOUND = 500
 _MOST_WORDS = 32

@@ -2,7 +2,7 @@
 
 Of each tool the words of its current version, by their weight: A of its name, B of its title and
 of what it can do, C of its description and category, D of its parameters, and of questions that it
-answered before. Words are compared as `tools.definitions.wording` has them.
+answered before. Words are compared as `tools.definitions.words` has them.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import F
 
 from tools.definitions.tool import Definition
-from tools.definitions.wording import words_of
+from tools.definitions.words import words_of
 from tools.models import Tool, ToolQuestion
 
 MOST_QUESTIONS = 50  # of one tool, those asked most

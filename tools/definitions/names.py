@@ -11,8 +11,8 @@ PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,31}")
 WILDCARD = "*"
 RESERVED = frozenset(
-    {".", "..", "explain", "import", "export", "lint", "changes"}
-)  # places of the API beside the tools
+    {".", "..", "explain", "import", "export", "lint", "changes", "graph", "proposals"}
+)  # places of the API beside the tools and the chains
 
 # Bidirectional controls, zero-width characters and the invisible "tag" block let a text show a
 # person one thing and a model another.

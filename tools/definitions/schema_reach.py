@@ -8,6 +8,7 @@ from tools.definitions.schema_parts import both, kinds, members, referred, resol
 from tools.definitions.schemas import Schema
 
 _DEEPEST = 12
+_MOST_PARTS = 20_000
 _AS_IS = frozenset({"const", "enum", "default", "examples"})  # values, and no schemas
 
 
@@ -32,25 +33,35 @@ def reach(schema: Any, pointer: str) -> Reached:
     return found
 
 
-def inlined(root: Any, schema: Any, depth: int = 0) -> Any:
-    """Without references, so that it may stand in another schema; what is too deep is anything."""
-    if depth > _DEEPEST:
-        return True
-    if isinstance(schema, list):
-        return [inlined(root, one, depth + 1) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        target = referred(root, schema["$ref"])
-        return True if target is None else inlined(root, target, depth + 1)
-    rest = {key: one for key, one in schema.items() if key not in {"$defs", "definitions"}}
-    made = {key: inlined(root, one, depth + 1) for key, one in rest.items() if key not in _AS_IS}
-    for word in _AS_IS & rest.keys():
-        made[word] = rest[word]
-    if isinstance(rest.get("properties"), dict):  # whose members may have any name
-        parts = rest["properties"].items()
-        made["properties"] = {name: inlined(root, one, depth + 1) for name, one in parts}
-    return made
+def inlined(root: Any, schema: Any) -> Any:
+    """Without references, so that it may stand in another schema; what is too deep is anything, and
+    what comes after too many parts: a schema whose members are all like itself has no end."""
+    return _Inlining(root).of(schema, 0)
+
+
+class _Inlining:
+    def __init__(self, root: Any) -> None:
+        self._root, self._left = root, _MOST_PARTS
+
+    def of(self, schema: Any, depth: int) -> Any:
+        self._left -= 1
+        if depth > _DEEPEST or self._left < 0:
+            return True
+        if isinstance(schema, list):
+            return [self.of(one, depth + 1) for one in schema]
+        if not isinstance(schema, dict):
+            return schema
+        if "$ref" in schema:
+            target = referred(self._root, schema["$ref"])
+            return True if target is None else self.of(target, depth + 1)
+        rest = {key: one for key, one in schema.items() if key not in {"$defs", "definitions"}}
+        made = {key: self.of(one, depth + 1) for key, one in rest.items() if key not in _AS_IS}
+        for word in _AS_IS & rest.keys():
+            made[word] = rest[word]
+        if isinstance(rest.get("properties"), dict):  # whose members may have any name
+            parts = rest["properties"].items()
+            made["properties"] = {name: self.of(one, depth + 1) for name, one in parts}
+        return made
 
 
 def _below(root: Any, schema: Any, step: str) -> Reached:

@@ -126,6 +126,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-docs": {"get": OPEN},
     "api-tools": {"get": reads(), "post": manages("tools.add_tool")},
     "api-explain": {"get": reads()},
+    "api-tool-graph": {"get": reads()},
     "api-what-if": {
         "post": manages(
             "tools.change_agent",
@@ -156,6 +157,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     },
     "api-chain-execute": {"post": Needs(EXECUTE, everywhere=True)},
     "api-chain-rehearse": {"post": Needs(EXECUTE, sees="tools.view_tool", owner=True)},
+    "api-chain-proposals": {"post": Needs(READ)},
     "api-chain-run": {"get": OWN_EXECUTION},
     "api-batches": {"post": Needs(EXECUTE)},
     "api-batch": {"get": OWN_EXECUTION},

@@ -141,6 +141,10 @@ BODIES: list[tuple[str, str, Any]] = [
     ("POST", "tools/changes/CHANGE/approve", {"digest": "sha256:0", "reason": "r"}),
     ("POST", "tools/changes/CHANGE/reject", {"digest": "sha256:0", "reason": "r"}),
     ("POST", "signing-keys", {"a": 1}),
+    ("POST", "chains/proposals", {
+        "have": {"text": {"schema": SCHEMA}, "page": {"example": {"a": [1, None]}}, "b": {}},
+        "want": {"value": "echo", "schema": SCHEMA}, "group": ["default"], "state": "s",
+    }),
 ]  # fmt: skip
 
 

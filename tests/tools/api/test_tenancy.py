@@ -97,6 +97,7 @@ def text(response: Any) -> str:
 
 LISTS = [
     "/tools?group=*", "/tools?group=desk&q=twin", "/tools/explain?group=*", "/tools/lint",
+    "/tools/graph?group=*",
     "/executions", "/executions?tool=twin", "/executions?status=Pending", "/sessions",
     "/confirmations?status=all", "/confirmation-rules", "/groups", "/groups/desk", "/agents",
     "/agents/bot", "/agents/bot/tokens", "/grants", "/grants?tool=twin", "/grants?agent=bot",

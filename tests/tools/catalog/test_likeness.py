@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.tools.snapshots import snapshot, tool
 from tools.catalog.likeness import MOST_READ, build, ranked, relevant
 from tools.catalog.registry import Snapshot
-from tools.definitions.wording import words_of
+from tools.definitions.words import words_of
 
 PLACE = snapshot(
     tool("csv_summary", description="Counts the rows of a table.", capabilities=["table", "csv"]),

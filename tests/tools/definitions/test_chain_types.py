@@ -4,6 +4,7 @@ import pytest
 
 from tools.definitions.chains.document import Chain
 from tools.definitions.chains.types import Interface, doubts
+from tools.definitions.schema_reach import inlined
 
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 
@@ -143,3 +144,9 @@ def test_a_schema_that_refers_to_itself_ends_somewhere():
 def test_a_parameter_may_have_the_name_of_a_word_of_schemas():
     tools = TOOLS | {"odd": Interface(objects(["definitions"], definitions=TEXT), TEXT)}
     assert found(step("o", "odd", {"definitions": "x"}), tools=tools) == []
+
+
+def test_a_schema_in_which_every_member_is_like_itself_is_compared_all_the_same():
+    endless = {"type": "object", "properties": {f"p{at}": {"$ref": "#"} for at in range(100)}}
+    made = inlined(endless, endless)
+    assert len(made["properties"]) == 100

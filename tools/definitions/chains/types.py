@@ -13,6 +13,7 @@ from tools.definitions.chains.document import Chain, Step
 from tools.definitions.chains.values import Reference
 from tools.definitions.fitting import misfits
 from tools.definitions.schema_reach import inlined, reach
+from tools.definitions.vocabulary import ArgumentValidation
 
 _DEEPEST = 20
 _ANYTHING = True
@@ -24,6 +25,13 @@ class Interface:
 
     takes: Any
     gives: Any = _ANYTHING
+
+    @classmethod
+    def of(cls, definition: Mapping[str, Any]) -> "Interface":
+        """A tool whose arguments are not checked takes anything."""
+        checked = definition["argument_validation"] == ArgumentValidation.ENFORCE
+        gives = definition.get("output_schema") or _ANYTHING
+        return cls(definition["input_schema"] if checked else _ANYTHING, gives)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""The words of a text as they are compared, whatever language it is in."""
+"""The words of a text in one spelling, whoever wrote it and in whichever case."""
 
 import re
 import unicodedata
 
-LONGEST = 40
 _WORD = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # readFile is two words
+_LONGEST = 40
 
 
 def words_of(text: str) -> list[str]:
@@ -14,7 +14,7 @@ def words_of(text: str) -> list[str]:
     if not plain.isascii():
         apart = unicodedata.normalize("NFKD", plain)
         plain = "".join(char for char in apart if not unicodedata.combining(char)).casefold()
-    return [_singular(word[:LONGEST]) for word in _WORD.findall(plain)]
+    return [_singular(word[:_LONGEST]) for word in _WORD.findall(plain)]
 
 
 def _singular(word: str) -> str:

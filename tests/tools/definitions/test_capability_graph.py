@@ -1,0 +1,468 @@
+"""Which tool goes on from which, told from their definitions alone."""
+
+from typing import Any
+
+import pytest
+
+from tests.factories import definition
+from tools.definitions.capability.drafts import proposal
+from tools.definitions.capability.fits import Fit, link
+from tools.definitions.capability.graph import CapabilityGraph, Edge, Node
+from tools.definitions.capability.plans import MOST_PLANS, Plan, plans
+from tools.definitions.capability.ports import consumed, produced
+from tools.definitions.capability.search import MOST_STEPS
+from tools.definitions.capability.wishes import Wish, had, schema_of_example, wanted
+from tools.definitions.chains.types import Interface
+from tools.definitions.chains.written import definition_of
+from tools.definitions.tool import Definition, ToolDefinition, read_definition
+
+TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
+
+
+def objects(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*required],
+            "additionalProperties": False}  # fmt: skip
+
+
+def texts(*names: str) -> dict[str, Any]:
+    return objects(*names, **dict.fromkeys(names, TEXT))
+
+
+def tool(name: str, takes: Any, gives: Any = None, **fields: Any) -> Definition:
+    reads = {"constraints": {"allow_side_effects": False}}
+    takes = texts(*takes) if isinstance(takes, list) else takes
+    gives = texts(*gives) if isinstance(gives, list) else gives or {}
+    return read_definition(
+        definition(name, parameters=None, input_schema=takes, output_schema=gives)
+        | reads | fields
+    )  # fmt: skip
+
+
+def graph(*definitions: Definition) -> CapabilityGraph:
+    return CapabilityGraph(Node.of(ToolDefinition(one)) for one in definitions)
+
+
+def edges(*definitions: Definition) -> list[Edge]:
+    made = graph(*definitions)
+    return made.edges(made.place, frozenset(made.place), 100)[0]
+
+
+def planned(definitions: list[Definition], have: dict[str, Any], wish: Wish) -> list[Plan]:
+    made = graph(*definitions)
+    return plans(made, frozenset(made.place), had(have), wish)
+
+
+def proposed(definitions: list[Definition], have: dict[str, Any], wish: Wish) -> list[Any]:
+    known = {one["name"]: Interface.of(one) for one in definitions}
+    found = planned(definitions, have, wish)
+    return [proposal(plan, wish, known, frozenset()) for plan in found]
+
+
+def ways(definitions: list[Definition], have: list[str], want: str) -> list[list[str]]:
+    found = planned(definitions, dict.fromkeys(have), Wish(wanted(want)))
+    return [list(plan.names) for plan in found]
+
+
+def fit(gives: dict[str, Any], takes: dict[str, Any]) -> Fit | None:
+    """Between the best of two tools' values."""
+    found = edges(tool("a", texts(), gives), tool("b", takes))
+    return found[0].link.fit if found else None
+
+
+# What a tool consumes and produces.
+
+
+def test_a_tool_consumes_what_its_input_schema_asks_for_and_what_it_allows():
+    schema = objects("url", "depth", url=TEXT, depth=WHOLE | {"default": 1}, agent=TEXT)
+    assert [(one.name, one.sure) for one in consumed(schema)] == [
+        ("url", True), ("depth", False), ("agent", False),
+    ]  # fmt: skip
+
+
+def test_a_tool_produces_what_its_output_schema_promises_at_any_depth():
+    person = objects("mail", mail=TEXT)
+    schema = objects("person", person=person, links={"type": "array", "items": TEXT})
+    assert [(one.pointer, one.sure) for one in produced(schema)] == [
+        ("/person", True), ("/links", False), ("/person/mail", True), ("/links/0", False),
+    ]  # fmt: skip
+
+
+def test_what_may_be_this_or_that_is_never_always_there():
+    schema = {"anyOf": [texts("url"), {"type": "null"}]}
+    assert [(one.name, one.sure) for one in produced(schema)] == [("url", False)]
+
+
+def test_references_within_a_schema_are_followed():
+    schema = objects("page", page={"$ref": "#/$defs/p"}) | {"$defs": {"p": texts("url")}}
+    assert [one.pointer for one in produced(schema)] == ["/page", "/page/url"]
+
+
+def test_a_schema_that_refers_to_itself_comes_to_an_end():
+    schema = objects("url", url=TEXT, next={"$ref": "#"})
+    assert {one.name for one in produced(schema)} == {"url", "next"}
+
+
+@pytest.mark.parametrize("schema", [{}, None, True, False, TEXT, {"$ref": "#"}, {"$ref": "#/x"}])
+def test_an_output_of_which_nothing_is_said_produces_nothing(schema):
+    assert produced(schema) == ()
+
+
+def test_however_much_a_schema_says_only_so_much_is_read():
+    wide = objects(**{f"p{at}": TEXT for at in range(200)})
+    deep: dict[str, Any] = TEXT
+    for _ in range(30):
+        deep = objects("deeper", deeper=deep)
+    assert len(consumed(wide)) == 60
+    assert len(produced(wide)) == 80
+    assert len(produced(deep)) == 4
+
+
+# When two values are the same thing.
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [("url", "url"), ("pageUrl", "page_url"), ("PAGE-URL", "page.url"), ("cities", "city"),
+     ("straße", "STRASSE")],
+)  # fmt: skip
+def test_names_agree_without_case_plural_or_punctuation(given, taken):
+    assert fit(texts(given), texts(taken)) == Fit.EXACT
+
+
+def test_that_both_are_texts_says_nothing():
+    assert fit(texts("summary"), texts("recipient")) is None
+
+
+def test_titles_agree_where_names_do_not():
+    titled = {"type": "string", "title": "Page URL"}
+    assert fit(objects("a", a=titled), texts("page_url")) == Fit.EXACT
+
+
+def test_a_name_together_with_what_it_stands_in_is_a_name():
+    assert fit(objects("user", user=texts("id")), texts("userId")) == Fit.PATH
+
+
+def test_what_schemas_declare_goes_before_every_name():
+    customer = TEXT | {"x-means": "number of a customer"}
+    order = TEXT | {"x-means": "number of an order"}
+    assert fit(objects("a", a=customer), objects("b", b=customer)) == Fit.EXACT
+    assert fit(objects("number", number=customer), objects("number", number=order)) is None
+
+
+def test_what_one_declares_is_a_name_of_it():
+    assert fit(objects("a", a=TEXT | {"x-means": "page url"}), texts("page_url")) == Fit.EXACT
+
+
+@pytest.mark.parametrize("name", ["id", "name", "status", "value"])
+def test_a_name_that_half_of_all_tools_use_is_a_hint_alone(name):
+    (edge,) = edges(tool("a", [], [name]), tool("b", [name]))
+    assert edge.link.fit == Fit.DOUBTFUL
+    assert "x-means" in edge.link.why[0]
+
+
+def test_a_format_that_both_declare_is_a_hint_alone():
+    mail = TEXT | {"format": "email"}
+    (edge,) = edges(tool("a", [], objects("of", of=mail)), tool("b", objects("to", to=mail)))
+    assert (edge.link.fit, edge.link.why) == (Fit.DOUBTFUL, ("only the format email agrees",))
+
+
+# How well it fits.
+
+
+def test_deeper_in_the_output_it_needs_a_path():
+    (edge,) = edges(tool("a", [], objects("page", page=texts("url"))), tool("b", ["url"]))
+    assert (edge.link.fit, edge.given.pointer) == (Fit.PATH, "/page/url")
+
+
+def test_what_may_be_missing_is_doubtful():
+    (edge,) = edges(tool("a", [], objects(url=TEXT)), tool("b", ["url"]))
+    assert (edge.link.fit, edge.link.why) == (Fit.DOUBTFUL, ("it may be missing",))
+
+
+def test_what_may_be_of_another_kind_is_doubtful_and_says_how():
+    (edge,) = edges(
+        tool("a", [], objects("url", url={"type": ["string", "null"]})), tool("b", ["url"])
+    )
+    assert (edge.link.fit, edge.link.why) == (
+        Fit.DOUBTFUL, ("may be null, and string is taken",),
+    )  # fmt: skip
+
+
+def test_what_certainly_does_not_fit_is_no_edge_whatever_it_is_called():
+    assert fit(objects("url", url=WHOLE), texts("url")) is None
+
+
+def test_an_output_of_any_kind_is_doubtful():
+    assert fit(objects("url", url={}), texts("url")) == Fit.DOUBTFUL
+
+
+def test_of_several_places_the_best_is_shown():
+    gives = objects("url", "page", url={"type": ["string", "null"]}, page=texts("url"))
+    (edge,) = edges(tool("a", [], gives), tool("b", ["url"]))
+    assert edge.given.pointer == "/page/url"
+
+
+def test_a_tool_has_no_edge_to_itself():
+    assert edges(tool("a", ["text"], ["text"])) == []
+
+
+def test_edges_are_bounded_and_say_so():
+    made = graph(*(tool(f"t{at}", ["text"], ["text"]) for at in range(20)))
+    found, more = made.edges(made.place, frozenset(made.place), 30)
+    assert (len(found), more) == (30, True)
+
+
+def test_edges_to_tools_that_one_may_not_use_are_not_there():
+    made = graph(tool("a", [], ["url"]), tool("b", ["url"]))
+    assert made.edges(["a"], frozenset(["a"]), 10) == ([], False)
+
+
+# From what one has to what one wants.
+
+FETCH = tool("fetch", ["url"], ["html"])
+STRIP = tool("strip", ["html"], ["text"])
+SHORTEN = tool("shorten", ["text"], ["summary"])
+READING = [FETCH, STRIP, SHORTEN]
+
+
+def test_a_chain_leads_over_several_tools():
+    assert ways(READING, ["url"], "summary") == [["fetch", "strip", "shorten"]]
+
+
+def test_the_shortest_stands_first():
+    direct = tool("digest", ["url"], ["summary"])
+    assert ways([*READING, direct], ["url"], "summary")[0] == ["digest"]
+
+
+def test_what_only_reads_stands_before_what_does_things():
+    writes = tool("a_writer", ["url"], ["text"], constraints={"allow_side_effects": True})
+    assert ways([writes, tool("reader", ["url"], ["text"])], ["url"], "text") == [
+        ["reader"], ["a_writer"],
+    ]  # fmt: skip
+
+
+def test_the_cheaper_stands_before_the_dearer():
+    dear = tool("a_dear", ["url"], ["text"], cost_per_invocation="0.5")
+    assert ways([dear, tool("cheap", ["url"], ["text"])], ["url"], "text")[0] == ["cheap"]
+
+
+def test_other_ways_to_the_same_are_proposed_too():
+    other = tool("crawl", ["url"], ["html"])
+    assert ways([*READING, other], ["url"], "summary") == [
+        ["crawl", "strip", "shorten"], ["fetch", "strip", "shorten"],
+    ]  # fmt: skip
+
+
+def test_a_way_round_is_not_proposed():
+    polish = tool("polish", ["text"], ["text"])
+    assert ways([SHORTEN, polish], ["text"], "summary") == [["shorten"]]
+
+
+def test_two_inputs_may_come_from_two_tools():
+    merge = tool("merge", ["html", "weather"], ["report"])
+    weather = tool("forecast", ["city"], ["weather"])
+    (way,) = ways([FETCH, weather, merge], ["url", "city"], "report")
+    assert (set(way), way[-1]) == ({"fetch", "forecast", "merge"}, "merge")
+
+
+def test_there_are_at_most_so_many_proposals():
+    many = [tool(f"t{at}", ["url"], ["text"]) for at in range(30)]
+    assert len(ways(many, ["url"], "text")) == MOST_PLANS
+
+
+def test_a_chain_has_at_most_so_many_steps():
+    def line(length: int) -> list[Definition]:
+        return [tool(f"t{at}", [f"v{at}x"], [f"v{at + 1}x"]) for at in range(length)]
+
+    assert len(ways(line(MOST_STEPS), ["v0x"], f"v{MOST_STEPS}x")[0]) == MOST_STEPS
+    assert ways(line(MOST_STEPS + 1), ["v0x"], f"v{MOST_STEPS + 1}x") == []
+
+
+def test_tools_that_lead_in_a_circle_come_to_an_end():
+    there, back = tool("there", ["html"], ["text"]), tool("back", ["text"], ["html"])
+    assert ways([there, back, FETCH], ["url"], "text") == [["fetch", "there"]]
+
+
+def test_the_order_is_always_the_same():
+    many = [tool(f"t{at}", ["url"], ["text"]) for at in range(9)]
+    assert ways(many, ["url"], "text") == ways(many[::-1], ["url"], "text")
+
+
+def test_a_capability_may_be_wanted():
+    able = tool("ocr", ["image"], capabilities=["Text Recognition"])
+    (plan,) = planned([able], {"image": None}, Wish(capability="text recognition"))
+    assert plan.names == ("ocr",)
+
+
+def test_a_tool_may_be_wanted():
+    (plan,) = planned(READING, {"url": None}, Wish(tool="shorten"))
+    assert plan.names == ("fetch", "strip", "shorten")
+
+
+def test_a_tool_that_one_may_not_use_is_neither_wanted_nor_on_the_way():
+    made = graph(*READING)
+    usable = frozenset(["fetch", "shorten"])
+    assert plans(made, usable, had({"url": None}), Wish(tool="strip")) == []
+    (plan,) = plans(made, usable, had({"url": None}), Wish(wanted("summary")))
+    assert plan.names == ("shorten",)
+
+
+@pytest.mark.parametrize("want", ["ghost", "url", "日本"])
+def test_what_no_tool_gives_has_no_proposal(want):
+    assert ways(READING, ["url"], want) == []
+
+
+def test_what_one_has_must_fit_what_is_taken():
+    assert ways([SHORTEN], ["text"], "summary") == [["shorten"]]
+    (plan,) = planned([SHORTEN], {"text": WHOLE}, Wish(wanted("summary")))
+    assert [one.name for one in plan.calls[0].lacking] == ["text"]
+
+
+def test_what_is_wanted_must_fit_its_schema():
+    assert planned([SHORTEN], {"text": None}, Wish(wanted("summary", WHOLE))) == []
+
+
+# As a chain.
+
+
+def test_a_proposal_is_a_chain_with_its_references():
+    (found,) = proposed(READING, {"url": None}, Wish(wanted("summary")))
+    assert found.document["steps"] == [
+        {"id": "fetch", "tool_name": "fetch", "parameters": {"url": {"$input": "/url"}}},
+        {"id": "strip", "tool_name": "strip",
+         "parameters": {"html": {"$step": "fetch", "path": "/output/html"}}},
+        {"id": "shorten", "tool_name": "shorten",
+         "parameters": {"text": {"$step": "strip", "path": "/output/text"}}},
+    ]  # fmt: skip
+    assert found.document["output"] == {"$step": "shorten", "path": "/output/summary"}
+    assert (found.lacks, found.warnings) == ([], [])
+
+
+def test_it_is_accepted_by_the_reader_of_chains():
+    (found,) = proposed(READING, {"url": None}, Wish(wanted("summary")))
+    assert read_definition(definition_of(found.document))["type"] == "chain"
+
+
+def test_each_link_says_where_its_value_comes_from():
+    first, second, _ = proposed(READING, {"url": None}, Wish(wanted("summary")))[0].links
+    assert first == {"step": "fetch", "parameter": "url", "from": {"given": "url"},
+                     "fit": Fit.EXACT, "why": []}  # fmt: skip
+    assert second["from"] == {"step": "fetch", "path": "/output/html"}
+
+
+def test_what_it_still_lacks_is_asked_for_by_the_chain():
+    send = tool("send", ["summary", "recipient"])
+    found = proposed([SHORTEN, send], {"text": None}, Wish(tool="send"))[0]
+    (lack,) = found.lacks
+    assert (lack["name"], lack["step"], lack["parameter"]) == ("recipient", "send", "recipient")
+    assert found.document["input_schema"]["required"] == ["text", "recipient"]
+    assert found.document["steps"][1]["parameters"]["recipient"] == {"$input": "/recipient"}
+
+
+def test_what_is_lacked_twice_under_one_name_are_two_parameters():
+    one, two = tool("one", ["note", "text"], ["draft"]), tool("two", ["note", "draft"], ["letter"])
+    found = proposed([one, two], {"text": None}, Wish(wanted("letter")))[0]
+    assert [lack["name"] for lack in found.lacks] == ["note", "two_note"]
+
+
+def test_an_input_that_has_one_value_only_is_given_it():
+    kind = {"const": {"$step": "not a reference"}}
+    made = tool("say", objects("text", "kind", text=TEXT, kind=kind), ["summary"])
+    (found,) = proposed([made], {"text": None}, Wish(wanted("summary")))
+    assert found.document["steps"][0]["parameters"]["kind"] == {"$literal": kind["const"]}
+    assert found.lacks == []
+
+
+def test_an_option_is_set_where_one_has_just_that():
+    made = tool("say", objects("text", text=TEXT, language=TEXT, tone=TEXT), ["summary"])
+    (found,) = proposed([made], {"text": None, "language": None}, Wish(wanted("summary")))
+    assert [*found.document["steps"][0]["parameters"]] == ["text", "language"]
+
+
+def test_what_one_has_keeps_its_schema_in_the_chain():
+    found = proposed([SHORTEN], {"text": TEXT | {"maxLength": 9}}, Wish(wanted("summary")))[0]
+    assert found.document["input_schema"]["properties"]["text"]["maxLength"] == 9
+
+
+def test_what_may_not_fit_is_told_as_when_a_chain_is_saved():
+    maybe = tool("maybe", ["url"], objects(text=TEXT))
+    (found,) = proposed([maybe, SHORTEN], {"url": None}, Wish(wanted("summary")))
+    assert [one.place for one in found.warnings] == ["steps.1.parameters.text"]
+
+
+@pytest.mark.parametrize("name", ["9lives", "Get.It", "x" * 128, "-", "a" * 100 + "B"])
+def test_whatever_a_tool_is_called_its_step_has_an_id(name):
+    (found,) = proposed([tool(name, ["url"], ["text"])], {"url": None}, Wish(wanted("text")))
+    assert found is not None
+
+
+@pytest.mark.parametrize("name", ["a/b", "a~b", "日本", "a b", "ünï"])
+def test_whatever_a_value_is_called_it_can_be_referred_to(name):
+    made = tool("t", texts(name), texts(f"{name}s done"))
+    (found,) = proposed([made], {name: None}, Wish(wanted(f"{name}s done")))
+    assert found.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("example", "schema"),
+    [
+        ("x", {"type": "string"}), (1, {"type": "integer"}), (1.5, {"type": "number"}),
+        (None, {"type": "null"}), (True, {"type": "boolean"}), ([], {"type": "array"}),
+        ([1], {"type": "array", "items": {"type": "integer"}}),
+        ({"a": 1}, {"type": "object", "properties": {"a": {"type": "integer"}},
+                    "required": ["a"]}),
+    ],
+)  # fmt: skip
+def test_an_example_says_of_which_kind_values_like_it_are(example, schema):
+    assert schema_of_example(example) == schema
+
+
+def test_links_between_the_same_two_values_are_always_the_same():
+    one, other = consumed(texts("url"))[0], produced(texts("url"))[0]
+    assert link(other, one) == link(other, one)
+
+
+def test_a_long_chain_that_lacks_nothing_stands_before_a_short_one_that_does():
+    line = [tool(f"t{at}", [f"v{at}x"], [f"v{at + 1}x"]) for at in range(6)]
+    assert len(ways(line, ["v0x"], "v6x")[0]) == 6
+
+
+def test_a_hint_is_followed_only_beside_being_asked():
+    names, greet = tool("names", [], ["name"]), tool("greet", ["name"], ["greeting"])
+    assert ways([names, greet], [], "greeting") == [["greet"], ["names", "greet"]]
+
+
+def test_whoever_has_a_name_may_mean_the_name_that_is_asked_for():
+    (plan,) = planned([tool("greet", ["name"], ["greeting"])], {"name": None},
+                      Wish(wanted("greeting")))  # fmt: skip
+    assert plan.calls[0].lacking == ()
+
+
+def test_what_uses_something_one_has_stands_before_what_does_not():
+    free, used = tool("a_free", [], ["text"]), tool("used", ["url"], ["text"])
+    assert ways([free, used], ["url"], "text")[0] == ["used"]
+
+
+def test_a_schema_in_which_every_member_is_like_itself_comes_to_an_end():
+    endless = objects(**{f"p{at}": {"$ref": "#"} for at in range(100)})
+    gives = objects("text", text={"$ref": "#/$defs/e"}) | {"$defs": {"e": TEXT | endless}}
+    made = tool("t", endless | {"required": ["p1"]}, gives)
+    found = proposed([made], {"p1": endless}, Wish(wanted("text")))
+    assert len(found) <= 1
+
+
+def test_what_refers_to_another_part_of_its_schema_can_be_lacked():
+    shared = {"$ref": "#/$defs/a"}
+    takes = objects("note", note=shared) | {"$defs": {"a": TEXT | {"maxLength": 3}}}
+    (found,) = proposed([tool("t", takes, ["text"])], {}, Wish(wanted("text")))
+    assert found.lacks[0]["schema"]["maxLength"] == 3
+
+
+def test_a_schema_that_is_too_large_is_doubtful():
+    large = TEXT | {"enum": [f"value {at}" for at in range(900)]}
+    assert fit(objects("url", url=TEXT), objects("url", url=large)) == Fit.DOUBTFUL
+
+
+def test_parts_of_an_input_schema_are_one():
+    takes = {"type": "object", "allOf": [objects("url", url=TEXT)]}
+    assert [one.name for one in consumed(takes)] == ["url"]

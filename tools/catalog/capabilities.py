@@ -1,0 +1,53 @@
+"""The capability graph of an organization's catalog: kept with its snapshot.
+
+What was read of a definition is kept by its digest, so that a change of one tool reads one tool.
+"""
+
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.capability.drafts import Proposal, proposal
+from tools.definitions.capability.graph import CapabilityGraph, Node
+from tools.definitions.capability.plans import plans
+from tools.definitions.capability.ports import Port
+from tools.definitions.capability.wishes import Wish
+from tools.definitions.chains.types import Interface
+
+_KEPT = 20_000
+_nodes: dict[str, Node] = {}
+
+
+def graph_of(snapshot: Snapshot) -> CapabilityGraph:
+    """Of tools of any status and group; who may use them is asked by whoever shows them."""
+    return snapshot.settle(
+        "capability graph", lambda: CapabilityGraph(map(_node, snapshot.sorted_tools))
+    )
+
+
+def proposals(
+    snapshot: Snapshot, usable: frozenset[str], had: tuple[Port, ...], wish: Wish
+) -> list[Proposal]:
+    """Chains of usable tools from what one has to what one wants, the best first."""
+    found = []
+    taken = frozenset(usable)
+    for plan in plans(graph_of(snapshot), usable, had, wish):
+        known = {name: Interface.of(snapshot.tools[name].definition.raw) for name in plan.names}
+        made = proposal(plan, wish, known, taken)
+        if made is not None:
+            found.append(made)
+            taken |= {made.document["name"]}
+    return found
+
+
+def _node(tool: CatalogTool) -> Node:
+    if tool.flaw:  # it is not what its digest says
+        return Node.of(tool.definition)
+    known = _nodes.get(tool.digest)
+    if known is None:
+        if len(_nodes) >= _KEPT:
+            _nodes.clear()
+        known = _nodes[tool.digest] = Node.of(tool.definition)
+    return known
+
+
+def forget() -> None:
+    """What was read of definitions."""
+    _nodes.clear()

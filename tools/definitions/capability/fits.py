@@ -1,0 +1,101 @@
+"""How well what comes out of one tool goes into another.
+
+The rule. Two values may be the same thing where what they are called agrees: where both schemas
+declare what they mean (`x-means`), by that alone; else by the name of the property, by its name
+with that of the object it stands in (`user: {id}` is a `userId`), or by the `title` of its schema,
+all without case, plural or punctuation. A name that half of all tools use (`VAGUE`: id, name,
+status …) and a `format` that both declare are hints and no more. That both are texts says nothing.
+And where their schemas exclude each other, whatever they are called, there is no fit.
+"""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from tools.definitions.capability.ports import MEANS, TOO_LARGE, Port
+from tools.definitions.fitting import misfits
+
+LACKING = 10  # steps: what lacks nothing stands before what lacks something
+_MOST_REASONS = 3
+
+
+class Fit(StrEnum):
+    EXACT = "exact"  # a property of the output, and all that it may be is taken
+    PATH = "path"  # the same, deeper in the output
+    DOUBTFUL = "doubtful"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """`why` says what is doubtful; of other links nothing. `hinted`: not even a name agrees that
+    says enough."""
+
+    fit: Fit
+    why: tuple[str, ...] = ()
+    hinted: bool = False
+
+    @property
+    def doubtful(self) -> bool:
+        return self.fit == Fit.DOUBTFUL
+
+    @property
+    def effort(self) -> int:
+        """What it costs beside steps: a doubt as much as one, a hint more than to be asked."""
+        return (LACKING + 1 if self.hinted else 1) if self.doubtful else 0
+
+
+EXACT, PATH = Link(Fit.EXACT), Link(Fit.PATH)
+
+
+def link(given: Port, taken: Port) -> Link | None:
+    """None where it is another thing, or certainly does not fit."""
+    agreed = _agree(given, taken)
+    if agreed is None:
+        return None
+    doubts = () if given.free else _compared(given.schema, taken.schema)
+    if doubts is None:
+        return None
+    why = (*agreed, *(() if given.sure else ("it may be missing",)), *doubts)
+    if why:
+        return Link(Fit.DOUBTFUL, why[:_MOST_REASONS], hinted=bool(agreed))
+    return PATH if given.deep else EXACT
+
+
+def _agree(given: Port, taken: Port) -> tuple[str, ...] | None:
+    """What is doubtful of the names; None where none agrees."""
+    if given.means and taken.means:
+        return () if given.means == taken.means else None
+    theirs = dict(taken.keys)
+    shared = [(key, sure and theirs[key]) for key, sure in given.keys if key in theirs]
+    if not shared:
+        return None
+    if any(sure for _, sure in shared):
+        return ()
+    return (_hint(shared[0][0]),)
+
+
+def _hint(key: str) -> str:
+    if key.startswith("format:"):
+        return f"only the format {key.removeprefix('format:')} agrees"
+    return f"the name {key} is used for many things: {MEANS} would say what is meant"
+
+
+@lru_cache(maxsize=16_384)
+def _compared(given: str, taken: str) -> tuple[str, ...] | None:
+    """What may not fit of two schemas; None where nothing would."""
+    if TOO_LARGE in (given, taken):
+        return ("its schema is too large to be compared here",)
+    if given == taken or not taken:
+        return ()
+    if not given:
+        return ("what it is, its schema does not say",)
+    found = misfits(_schema(given), _schema(taken))
+    if any(one.certain for one in found):
+        return None
+    return tuple(f"{one.path} {one.message}".strip() for one in found[:_MOST_REASONS])
+
+
+def _schema(text: str) -> Any:
+    return json.loads(text)

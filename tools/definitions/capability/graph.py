@@ -1,0 +1,138 @@
+"""The tools of a catalog by the names of what they consume and produce.
+
+No pair of tools is looked at until somebody asks about one of them: ten thousand tools that all
+take a `text` would have a hundred million edges, and are as many entries under one name.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from tools.definitions.capability.fits import Link, link
+from tools.definitions.capability.ports import Port, consumed, key_of, produced
+from tools.definitions.tool import ToolDefinition
+
+_ORDER = {"exact": 0, "path": 1, "doubtful": 2}
+_MOST_TRIED = 20_000  # pairs of values that the edges of one answer compare
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A tool as the graph knows it."""
+
+    name: str
+    consumes: tuple[Port, ...]
+    produces: tuple[Port, ...]
+    capabilities: frozenset[str]
+    writes: bool
+    asks: bool
+    cost: Decimal
+
+    @classmethod
+    def of(cls, definition: ToolDefinition) -> "Node":
+        raw = definition.raw
+        return cls(
+            definition.name,
+            consumed(raw["input_schema"]),
+            produced(raw["output_schema"]),
+            frozenset(key_of(one) for one in raw["capabilities"]),
+            bool(raw["constraints"]["allow_side_effects"]),
+            bool(raw["requires_confirmation"]),
+            definition.cost,
+        )
+
+    @property
+    def preference(self) -> tuple[Any, ...]:
+        """What only reads stands before what does things, and the cheaper before the dearer."""
+        return self.writes, self.asks, self.cost, self.name
+
+    @property
+    def needs(self) -> list[Port]:
+        return [one for one in self.consumes if one.sure]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What `source` gives at `given.pointer` may be `taken` of `target`."""
+
+    source: str
+    target: str
+    given: Port
+    taken: Port
+    link: Link
+
+
+Entries = dict[str, list[tuple[int, Port]]]
+
+
+class CapabilityGraph:
+    """`tools` stand in the order in which they are preferred."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.tools = tuple(sorted(nodes, key=lambda node: node.preference))
+        self.place = {node.name: at for at, node in enumerate(self.tools)}
+        self.producers: Entries = {}
+        self.consumers: Entries = {}
+        for at, node in enumerate(self.tools):
+            enter(self.producers, at, node.produces)
+            enter(self.consumers, at, node.consumes)
+
+    def node(self, name: str) -> Node:
+        return self.tools[self.place[name]]
+
+    def edges(
+        self, about: Iterable[str], usable: frozenset[str], most: int
+    ) -> tuple[list[Edge], bool]:
+        """Those that lead from or to some tools, the best for each parameter; and whether there may
+        be more than `most`."""
+        best: dict[tuple[str, str, str], Edge] = {}
+        tried = 0
+        for edge in self._touching(about, usable):
+            tried += 1
+            if edge is None:
+                if tried > _MOST_TRIED:
+                    return list(best.values()), True
+                continue
+            key = (edge.source, edge.target, edge.taken.name)
+            known = best.get(key)
+            if known is None and len(best) >= most:
+                return list(best.values()), True
+            if known is None or _rank(edge) < _rank(known):
+                best[key] = edge
+        return list(best.values()), False
+
+    def _touching(self, about: Iterable[str], usable: frozenset[str]) -> Iterator[Edge | None]:
+        """None for a pair that shares a name and does not fit."""
+        for name in about:
+            here = self.node(name)
+            for given in here.produces:
+                for there, taken in self._met(self.consumers, given, here, usable):
+                    yield _edge(here, there, given, taken)
+            for taken in here.consumes:
+                for there, given in self._met(self.producers, taken, here, usable):
+                    yield _edge(there, here, given, taken)
+
+    def _met(
+        self, entries: Entries, port: Port, here: Node, usable: frozenset[str]
+    ) -> Iterator[tuple[Node, Port]]:
+        for key, _ in port.keys:
+            for at, other in entries.get(key, ()):
+                there = self.tools[at]
+                if there.name in usable and there is not here:
+                    yield there, other
+
+
+def _edge(source: Node, target: Node, given: Port, taken: Port) -> Edge | None:
+    found = link(given, taken)
+    return None if found is None else Edge(source.name, target.name, given, taken, found)
+
+
+def _rank(edge: Edge) -> tuple[int, int]:
+    return _ORDER[edge.link.fit], len(edge.link.why)
+
+
+def enter(entries: Entries, at: int, ports: tuple[Port, ...]) -> None:
+    for port in ports:
+        for key, _ in port.keys:
+            entries.setdefault(key, []).append((at, port))

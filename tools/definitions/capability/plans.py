@@ -1,0 +1,159 @@
+"""Which calls, in which order, and what goes into each: from what was reached to a few plans."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from tools.definitions.capability.fits import LACKING
+from tools.definitions.capability.graph import CapabilityGraph, Node
+from tools.definitions.capability.ports import Port
+from tools.definitions.capability.search import GIVEN, MOST_STEPS, Reached, Source
+from tools.definitions.capability.wishes import Goal, Wish
+
+MOST_PLANS = 5
+_MOST_TRIED = 100
+_FAR = 6  # steps more than the best, and it is left out
+type Choices = dict[tuple[int, str], int]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One step: for each input that is given what gives it. `lacking` is what nothing gives."""
+
+    place: int
+    node: Node
+    sources: dict[str, Source]
+    lacking: tuple[Port, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in the order in which they run; the last gives what was wanted."""
+
+    calls: tuple[Call, ...]
+    goal: Goal
+    idle: bool  # of what one has, it uses nothing
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        return [source for call in self.calls for source in call.sources.values()]
+
+    @cached_property
+    def effort(self) -> int:
+        """Its steps, its doubts, and what it lacks, in steps."""
+        doubts = sum(source.doubt for source in self.sources)
+        doubts += min(1, self.goal.link.effort) if self.goal.link else 0
+        return len(self.calls) + doubts + LACKING * (len(self.lacking) + self.idle)
+
+    @property
+    def lacking(self) -> list[tuple[int, str]]:
+        return [(call.place, port.name) for call in self.calls for port in call.lacking]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.effort, self.writing, self.asking, self.cost, self.names, self._written
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(call.node.name for call in self.calls)
+
+    @property
+    def writing(self) -> int:
+        return sum(call.node.writes for call in self.calls)
+
+    @property
+    def asking(self) -> int:
+        return sum(call.node.asks for call in self.calls)
+
+    @property
+    def cost(self) -> Decimal:
+        return sum((call.node.cost for call in self.calls), Decimal(0))
+
+    @property
+    def _written(self) -> tuple[tuple[int, str, str], ...]:
+        """Two plans with the same are the same."""
+        return tuple(
+            (source.place, source.given.pointer, name)
+            for call in self.calls
+            for name, source in call.sources.items()
+        )
+
+    def goes_round(self, shorter: "Plan") -> bool:
+        """It does all that another does, and more, to the same end, and lacks no less."""
+        same = self.names[-1] == shorter.names[-1] and set(shorter.lacking) <= set(self.lacking)
+        return same and set(shorter.names) < set(self.names)
+
+
+def plans(
+    graph: CapabilityGraph, usable: frozenset[str], had: tuple[Port, ...], wish: Wish
+) -> list[Plan]:
+    """At most `MOST_PLANS`, the best first: fewest steps, doubtful links counted like steps, then
+    what does least, then the cheapest."""
+    reached = Reached(graph, usable, had, wish.goals(graph, usable))
+    found = [
+        plan for at in (*reached.using, *reached.idle) for plan in _towards(graph, reached, at, had)
+    ]
+    chosen: list[Plan] = []
+    for plan in sorted(found, key=lambda one: one.key):
+        known = any(plan.key == one.key or plan.goes_round(one) for one in chosen)
+        far = bool(chosen) and plan.effort > chosen[0].effort + _FAR
+        if not known and not far and len(chosen) < MOST_PLANS:
+            chosen.append(plan)
+    return chosen
+
+
+def _towards(
+    graph: CapabilityGraph, reached: Reached, at: int, had: tuple[Port, ...]
+) -> Iterator[Plan]:
+    """The nearest plan, and those that take one input from elsewhere."""
+    best = _plan(graph, reached, at, had, {})
+    if best is None:
+        return
+    yield best
+    others = [
+        {(call.place, port.name): number}
+        for call in best.calls
+        for port in call.node.needs
+        for number in range(1, len(reached.sources(call.place, port)))
+    ]
+    for choices in others[:_MOST_TRIED]:
+        plan = _plan(graph, reached, at, had, choices)
+        if plan is not None:
+            yield plan
+
+
+def _plan(
+    graph: CapabilityGraph, reached: Reached, at: int, had: tuple[Port, ...], choices: Choices
+) -> Plan | None:
+    """None where it takes more steps than a proposal may have."""
+    calls: dict[int, Call] = {}
+    ahead = [at]
+    while ahead:
+        place = ahead.pop()
+        if place in calls:
+            continue
+        if len(calls) >= MOST_STEPS:
+            return None
+        calls[place] = call = _call(graph, reached, place, choices)
+        ahead += [one.place for one in call.sources.values() if one.place != GIVEN]
+    ordered = sorted(calls.values(), key=lambda call: reached.order[call.place])
+    used = any(one.place == GIVEN for call in ordered for one in call.sources.values())
+    return Plan(tuple(ordered), reached.goals[at], idle=bool(had) and not used)
+
+
+def _call(graph: CapabilityGraph, reached: Reached, place: int, choices: Choices) -> Call:
+    node = graph.tools[place]
+    sources: dict[str, Source] = {}
+    lacking = []
+    for port in node.consumes:
+        found = reached.sources(place, port)
+        if not port.sure:  # an option is set only where one has just that
+            found = [one for one in found if one and one.place == GIVEN and not one.link.doubtful]
+        source = found[choices.get((place, port.name), 0)] if found else None
+        if source is not None:
+            sources[port.name] = source
+        elif port.sure:
+            lacking.append(port)
+    return Call(place, node, sources, tuple(lacking))

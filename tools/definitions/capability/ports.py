@@ -1,0 +1,184 @@
+"""What a tool consumes and what it produces, read from its two schemas.
+
+What it consumes is each property of its input schema: needed where the schema asks for it and has
+no default. What it produces is each property that its output schema promises, those of objects
+within it and of the first item of a list too. Of an output without a schema nothing is known.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from tools.definitions.schema_parts import (
+    TOLD,
+    below,
+    both,
+    members,
+    resolved,
+    standing_alone,
+    values,
+)
+from tools.definitions.words import words_of
+
+MEANS = "x-means"  # in a schema: what the value is, in words, whatever its property is called
+MOST_INPUTS, MOST_OUTPUTS = 60, 80
+_DEEPEST = 4
+_MOST_BRANCHES = 20
+_MOST_AHEAD = 500
+_NESTING = frozenset({"properties", "items", "anyOf", "oneOf"})
+_LONGEST_KEY = 100
+LARGEST = 4_000  # characters of a schema that is compared while looking for edges
+TOO_LARGE = "-"  # stands for any that is larger
+# Properties of half of all tools: that two of them are called so says little.
+VAGUE = frozenset(
+    words_of(
+        "code count data date format id input item key kind length limit message mode name number "
+        "object offset ok option output page parameter position result size state status success "
+        "time total type value version"
+    )
+)
+
+Keys = tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One value that goes in or comes out.
+
+    `pointer` leads to it in the parameters or in the output. By each of its `keys` it may be met,
+    and each says whether it says enough. `schema` is JSON, the same text for the same schema,
+    `TOO_LARGE`, or "" for a value of which nothing is known. `sure` is: needed, of what goes in;
+    always there, of what comes out. `only` is the one value, as JSON, that an input may have;
+    `free` is what will be given as it is asked for.
+    """
+
+    name: str
+    pointer: str
+    keys: Keys
+    means: str
+    schema: str
+    sure: bool
+    only: str = ""
+    free: bool = False
+
+    @property
+    def deep(self) -> bool:
+        return self.pointer.count("/") > 1
+
+
+def consumed(schema: Any) -> tuple[Port, ...]:
+    """In the order in which they are written."""
+    whole = _parted(schema, schema)
+    needed = frozenset(whole.get("required") or ())
+    found = []
+    for name, raw in list(members(whole).items())[:MOST_INPUTS]:
+        part = _parted(schema, raw)
+        only = _only(part) if name in needed else ""
+        sure = name in needed and not only and "default" not in part
+        made = port(name, below("", name), schema, part, sure=sure)
+        found.append(replace(made, only=only) if only else made)
+    return tuple(found)
+
+
+def produced(schema: Any) -> tuple[Port, ...]:
+    """What stands higher comes first. Of a list it is the first item that is spoken of."""
+    if not schema or not isinstance(schema, dict):
+        return ()
+    found: list[Port] = []
+    ahead: deque[tuple[str, str, str, Any, bool]] = deque([("", "", "", schema, True)])
+    while ahead and len(found) < MOST_OUTPUTS:
+        pointer, name, within, raw, sure = ahead.popleft()
+        part = _parted(schema, raw)
+        made = port(name, pointer, schema, part, sure=sure, within=within)
+        if made.keys:
+            found.append(made)
+        nests = not _NESTING.isdisjoint(part)
+        if nests and pointer.count("/") < _DEEPEST and len(ahead) < _MOST_AHEAD:
+            ahead.extend(_below(schema, part, pointer, name, within, sure=sure))
+    return tuple(found)
+
+
+def port(
+    name: str, pointer: str, root: Any, part: dict[str, Any], *, sure: bool, within: str = ""
+) -> Port:
+    means = key_of(_said(part, MEANS))
+    named = name[:_LONGEST_KEY], within[:_LONGEST_KEY]
+    keys = _keys(*named, _said(part, "title"), _said(part, "format"), means)
+    return Port(name, pointer, keys, means, _text(root, part), sure)
+
+
+def key_of(text: str) -> str:
+    """A name as it is compared: its words in one spelling; "" where there are none."""
+    return " ".join(words_of(text[:_LONGEST_KEY]))
+
+
+@lru_cache(maxsize=16_384)
+def _keys(name: str, within: str, title: str, declared: str, means: str) -> Keys:
+    """The property's name, with the name of what it stands in, its title, what it declares to
+    mean; and its format, which alone never says enough."""
+    own = key_of(name)
+    keys = {key: key not in VAGUE for key in (own, key_of(title)) if key}
+    if within and own:
+        keys[f"{key_of(within)} {own}"] = True
+    if declared:
+        keys[f"format:{declared}"] = False
+    if means:
+        keys[means] = True
+    return tuple(keys.items())
+
+
+def _only(part: dict[str, Any]) -> str:
+    listed = values(part)
+    return json.dumps(listed[0]) if listed is not None and len(listed) == 1 else ""
+
+
+def _said(part: dict[str, Any], word: str) -> str:
+    value = part.get(word)
+    return value[:_LONGEST_KEY] if isinstance(value, str) else ""
+
+
+def _parted(root: Any, raw: Any) -> dict[str, Any]:
+    """As one object; {} for what is anything or cannot be told."""
+    meant = resolved(root, raw)
+    if not isinstance(meant, dict):
+        return {}
+    for part in meant.get("allOf") or ():
+        whole = both(meant, resolved(root, part))
+        meant = whole if isinstance(whole, dict) else meant
+    return meant
+
+
+def _below(
+    root: Any, part: dict[str, Any], pointer: str, name: str, within: str, *, sure: bool
+) -> Iterator[tuple[str, str, str, Any, bool]]:
+    for shape, always in _shapes(root, part):
+        needed = frozenset(shape.get("required") or ())
+        for key, raw in members(shape).items():
+            there = sure and always and key in needed
+            yield below(pointer, key), key, name or within, raw, there
+        if isinstance(shape.get("items"), dict):
+            yield f"{pointer}/0", name, within, shape["items"], False
+
+
+def _shapes(root: Any, part: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
+    """What a value may look like; and whether it always does."""
+    yield part, True
+    for word in ("anyOf", "oneOf"):
+        branches = part.get(word)
+        for branch in branches[:_MOST_BRANCHES] if isinstance(branches, list) else ():
+            yield _parted(root, branch), False
+
+
+def _text(root: Any, part: dict[str, Any]) -> str:
+    rest = {word: said for word, said in part.items() if word not in TOLD and word != MEANS}
+    text = _json(rest)
+    if '"$ref"' in text and len(text) <= LARGEST:
+        text = _json(standing_alone(root, rest))
+    return ("" if text == "{}" else text) if len(text) <= LARGEST else TOO_LARGE
+
+
+def _json(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, sort_keys=True, separators=(",", ":"))

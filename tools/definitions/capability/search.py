@@ -1,0 +1,181 @@
+"""Forward from what one has: which tools can be called, and what becomes available then.
+
+It is the shortest way of every tool to its inputs, by Knuth's generalization of Dijkstra's
+algorithm: a tool costs a step and what its inputs cost, a link what it says (`Link.effort`), and an
+input that nothing gives `LACKING` steps, for the chain must ask for it. First it goes
+back from what is wanted, so that only tools that may matter are looked at.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tools.definitions.capability.fits import LACKING, Link, link
+from tools.definitions.capability.graph import CapabilityGraph, Entries, Node, enter
+from tools.definitions.capability.ports import Port
+from tools.definitions.capability.wishes import Goal
+
+MOST_STEPS = 8
+MOST_RELEVANT = 1_500  # tools
+MOST_READ = 200_000  # entries of the graph, each way
+MOST_SOURCES = 4  # of one input
+MOST_GOALS = 12  # that use what one has, and as many that do not
+GIVEN = -1  # the place of what one has
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a tool, or whoever asks, gives, and what it costs to have it there."""
+
+    place: int
+    given: Port
+    link: Link
+    before: int = 0  # what it cost to come so far
+
+    @property
+    def doubt(self) -> int:
+        """Who says that they have a `name` may well mean the `name` that a tool asks for."""
+        return min(1, self.link.effort) if self.place == GIVEN else self.link.effort
+
+    @property
+    def effort(self) -> int:
+        return self.before + self.doubt
+
+
+@dataclass
+class _Reaching:
+    """A tool on the way: what may give each of its inputs."""
+
+    node: Node
+    sources: dict[str, list[Source]]
+
+    @property
+    def effort(self) -> int:
+        """What lacks costs no more than being asked for it."""
+        return 1 + sum(_cheapest(self.sources.get(one.name, ())) for one in self.node.needs)
+
+
+class Reached:
+    """What can be had of what is given. `order` holds the tools, the nearest first."""
+
+    def __init__(
+        self,
+        graph: CapabilityGraph,
+        usable: frozenset[str],
+        had: tuple[Port, ...],
+        goals: Iterable[Goal],
+    ) -> None:
+        self._graph, self._usable = graph, usable
+        self.goals = {graph.place[goal.tool.name]: goal for goal in goals}
+        self.order: dict[int, int] = {}
+        self.using: list[int] = []  # goals, the nearest first, and those that need nothing given
+        self.idle: list[int] = []
+        self._relevant = self._backwards()
+        self._ways = {at: _Reaching(graph.tools[at], {}) for at in self._relevant}
+        self._consumers = self._consumers_of_relevant()
+        self._ahead: list[tuple[int, int]] = []
+        self._used: set[int] = {GIVEN}
+        self._left = MOST_READ
+        self._forwards(had)
+
+    def sources(self, place: int, port: Port) -> list[Source | None]:
+        """What may be put into an input of a tool, the best first: what was there before the tool
+        was; None is to ask for it."""
+        before = self.order[place]
+        known = self._ways[place].sources.get(port.name, ())
+        found = [one for one in known if one.place == GIVEN or self.order[one.place] < before]
+        if found and (found[0].effort <= LACKING or self._worth(found[0])):
+            return [*found]
+        return [None, *found]
+
+    def _worth(self, source: Source) -> bool:
+        """Whether it makes something of what one has, though it lacks something too."""
+        return source.place in self._used and not source.link.hinted
+
+    def _backwards(self) -> set[int]:
+        """Tools that may, over some others, give what a goal needs; those near it first."""
+        ahead = deque(self.goals)
+        found, asked, left = set(self.goals), set[str](), MOST_READ
+        most = MOST_RELEVANT + len(found)
+        while ahead and left > 0:
+            for port in self._graph.tools[ahead.popleft()].needs:
+                for key, _ in port.keys:
+                    if key in asked:
+                        continue
+                    asked.add(key)
+                    for at, _port in self._graph.producers.get(key, ()):
+                        left -= 1
+                        if at not in found and self._graph.tools[at].name in self._usable:
+                            found.add(at)
+                            ahead.append(at)
+                        if len(found) >= most or left <= 0:
+                            return found
+        return found
+
+    def _forwards(self, had: tuple[Port, ...]) -> None:
+        for port in had:
+            self._offer(GIVEN, port, 0)
+        for at, way in self._ways.items():
+            if not way.node.needs:
+                self._push(at)
+        self._go_on()
+        for at in self.goals:  # what nothing leads to can be called by who gives it everything
+            self._push(at)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._ahead and len(self.using) < MOST_GOALS:
+            effort, at = heapq.heappop(self._ahead)
+            if at not in self.order:
+                self._reach(at, effort)
+
+    def _reach(self, at: int, effort: int) -> None:
+        self.order[at] = len(self.order)
+        fed = self._ways[at].sources.values()
+        if any(source.place in self._used for found in fed for source in found):
+            self._used.add(at)
+        if at in self.goals:
+            met = self.using if at in self._used else self.idle
+            if len(met) < MOST_GOALS:
+                met.append(at)
+        for port in self._graph.tools[at].produces:
+            self._offer(at, port, effort)
+
+    def _offer(self, source: int, given: Port, effort: int) -> None:
+        """To every input that goes by one of its names and still looks for something."""
+        for key, _ in given.keys:
+            takers = self._consumers.get(key, [])
+            self._left -= len(takers)
+            if self._left < 0:
+                return
+            self._consumers[key] = [
+                (at, taken)
+                for at, taken in takers
+                if at not in self.order and self._put(at, taken, source, given, effort)
+            ]
+
+    def _put(self, at: int, taken: Port, source: int, given: Port, effort: int) -> bool:
+        """False where the input has enough to choose from."""
+        known = self._ways[at].sources.setdefault(taken.name, [])
+        if all(one.place != source or one.given != given for one in known):
+            found = link(given, taken)
+            if found is not None:
+                known.append(Source(source, given, found, effort))
+                known.sort(key=lambda one: (one.effort, one.place))
+                if taken.sure:
+                    self._push(at)
+        return len(known) < MOST_SOURCES
+
+    def _consumers_of_relevant(self) -> Entries:
+        found: Entries = {}
+        for at in sorted(self._relevant):
+            enter(found, at, self._graph.tools[at].consumes)
+        return found
+
+    def _push(self, at: int) -> None:
+        heapq.heappush(self._ahead, (self._ways[at].effort, at))
+
+
+def _cheapest(sources: Iterable[Source]) -> int:
+    return min((LACKING, *(one.effort for one in sources)))

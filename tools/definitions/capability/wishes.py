@@ -1,0 +1,92 @@
+"""What somebody has and what they want, as values of the graph."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tools.definitions.capability.fits import Link, link
+from tools.definitions.capability.graph import CapabilityGraph, Node
+from tools.definitions.capability.ports import Port, key_of, port
+from tools.definitions.schema_parts import below, kind, resolved
+
+_DEEPEST = 6
+_MOST_MEMBERS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A tool, and what of its output is wanted; None: all that it gives."""
+
+    tool: Node
+    given: Port | None = None
+    link: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One of the three: a value by its name, a capability, or a tool."""
+
+    value: Port | None = None
+    capability: str = ""
+    tool: str = ""
+
+    def goals(self, graph: CapabilityGraph, usable: frozenset[str]) -> Iterator[Goal]:
+        """The preferred tools first."""
+        if self.value is not None:
+            yield from _producing(graph, self.value, usable)
+        elif self.tool:
+            if self.tool in usable and self.tool in graph.place:
+                yield Goal(graph.node(self.tool))
+        else:
+            wanted = key_of(self.capability)
+            found = (node for node in graph.tools if wanted in node.capabilities)
+            yield from (Goal(node) for node in found if node.name in usable)
+
+    @property
+    def called(self) -> str:
+        return self.value.name if self.value is not None else self.capability or self.tool
+
+
+def had(values: Mapping[str, Any]) -> tuple[Port, ...]:
+    """Each by its name, with its schema; None where nothing is known of it but the name."""
+    ports = (_value(name, values[name], below("", name)) for name in values)
+    return tuple(replace(one, free=values[one.name] is None) for one in ports)
+
+
+def wanted(name: str, schema: Any = None) -> Port:
+    return _value(name, schema, "")
+
+
+def schema_of_example(value: Any, depth: int = 0) -> dict[str, Any]:
+    """What an example says of values like it: of which kind they are, and their members."""
+    said = kind(value)
+    if depth >= _DEEPEST or said not in {"object", "array"}:
+        return {"type": "number" if said == "fraction" else said}
+    if said == "array":
+        items = {"items": schema_of_example(value[0], depth + 1)} if value else {}
+        return {"type": "array", **items}
+    parts = list(value.items())[:_MOST_MEMBERS]
+    members = {name: schema_of_example(one, depth + 1) for name, one in parts}
+    return {"type": "object", "properties": members, "required": [*members]}
+
+
+def _value(name: str, schema: Any, pointer: str) -> Port:
+    part = resolved(schema, schema)
+    return port(name, pointer, schema, part if isinstance(part, dict) else {}, sure=True)
+
+
+def _producing(graph: CapabilityGraph, value: Port, usable: frozenset[str]) -> Iterator[Goal]:
+    """Of each tool what fits best."""
+    best: dict[int, Goal] = {}
+    for key, _ in value.keys:
+        for at, given in graph.producers.get(key, ()):
+            node = graph.tools[at]
+            found = link(given, value) if node.name in usable else None
+            known = best.get(at)
+            if found and (known is None or known.link is None or _rank(found) < _rank(known.link)):
+                best[at] = Goal(node, given, found)
+    yield from (best[at] for at in sorted(best))
+
+
+def _rank(one: Link) -> tuple[bool, int, str]:
+    return one.doubtful, len(one.why), one.fit
