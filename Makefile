@@ -1,5 +1,5 @@
 # make run [PORT=8000]   everything in one terminal; Ctrl-C stops it
-# make test [TESTERS=2]  what tests need, then all checks and tests, in one process or several
+# make test [TESTERS=2]  what tests need, then all checks and tests, in so many processes (0: in one)
 # make lint              the checks alone
 # make soak [KILLS=1000] [CALLS=20000] [SECONDS=0] [SEED=…]   until there were so many, or so long
 # make lock              pins every dependency anew
@@ -9,7 +9,7 @@ PY = .venv/bin/python
 KILLS ?= 1000
 CALLS ?= 20000
 SECONDS ?= 0
-TESTERS ?= 0
+TESTERS ?= 2
 
 .PHONY: run test lint soak lock
 

@@ -1,8 +1,9 @@
 """Finding tools by words, in what PostgreSQL keeps of them (`tools.catalog.words`).
 
 A word that few tools have tells more than one that many have: the rarest of a question choose the
-tools that are looked at, all of its words rank them, and those stand first that know most of it. Beginnings of words count as words. Where
-no tool has any of them, those that are written alike are found.
+tools that are looked at, all of its words rank them, and those stand first that know most of it.
+Beginnings of words count as words. Where no tool has any of them, those that are written alike are
+found.
 """
 
 import math
