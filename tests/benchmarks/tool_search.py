@@ -100,7 +100,8 @@ def _stored(place: Organization, count: int) -> Snapshot:
     now = datetime.now(UTC)
     definitions = [read_definition(_definition(at)) for at in range(count)]
     rows = Tool.objects.bulk_create(
-        Tool(organization=place, name=one["name"], type=one["type"]) for one in definitions
+        Tool(organization=place, name=one["name"], type=one["type"], revision=1)
+        for one in definitions
     )
     versions = ToolVersion.objects.bulk_create(
         ToolVersion(

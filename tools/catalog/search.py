@@ -19,7 +19,7 @@ from tools.definitions.words import words_of
 
 MOST_FOUND = 500
 _MOST_WORDS = 32
-_MOST_LOOKED_AT = 1_000  # tools that are ranked; of a single word that is too common, so many
+_MOST_LOOKED_AT = 500  # tools that are ranked; of a single word that is too common, so many
 _SHORTEST_BEGINNING = 3
 _NOISE = 0.05  # of the best score
 _ALIKE = 50
