@@ -64,7 +64,7 @@ WAYS = (
     "api-channel", "api-channel-key", "api-channel-test", "channel-try", "channel-edit",
     "channel-key", "channel-remove",
 )  # fmt: skip
-CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse")
+CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -323,6 +323,10 @@ PAGES: dict[str, dict[str, Needs]] = {
     "import": dict.fromkeys(("get", "post"), Needs(permission="tools.add_tool")),
     "export": {"get": Needs(permission="tools.view_tool")},
     "tool-export": {"get": Needs(permission="tools.view_tool")},
+    "chains": {"get": Needs()},
+    "chain-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_tool")),
+    "chain-check": {"post": Needs(permission="tools.add_tool")},
+    "chain-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
     "workflow": {"get": Needs(permission="tools.view_tool")},
     # Or with grants of the group that read_file is in: tests/ui/test_workspace.py.
     "workspace": {"get": Needs(superuser=True)},
