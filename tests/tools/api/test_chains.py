@@ -95,6 +95,8 @@ def test_yaml_that_is_none_is_refused(admin_api, text):
         ({"steps": [step(parameters={"text": {"$text": "{{ x }}"}})]}, "steps.0.parameters.text"),
         ({"steps": [step(when={"eval": "1"})]}, "steps.0.when.eval"),
         ({"steps": [step(when={"equals": [1]})]}, "steps.0.when.equals"),
+        ({"steps": [step(when={"succeeded": ["one"]})]}, "steps.0.when.succeeded"),
+        ({"steps": [step(when={"failed": {"one": 1}})]}, "steps.0.when.failed"),
         ({"steps": [step(on_error="panic")]}, "steps.0.on_error"),
         ({"steps": [step(parallel=2)]}, "steps.0.parallel"),
         ({"steps": [step(retries={"attempts": 99})]}, "steps.0.retries.attempts"),

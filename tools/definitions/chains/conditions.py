@@ -40,7 +40,7 @@ def flaws(
     elif word in _MANY:
         yield from _flaws_in_many(about, here, steps=steps, loop=loop, depth=depth)
     elif word in STEPS:
-        if about not in steps:
+        if not isinstance(about, str) or about not in steps:
             yield here, "must be the id of an earlier step"
     elif word == "not":
         yield from flaws(about, here, steps=steps, loop=loop, depth=depth + 1)
