@@ -20,7 +20,7 @@ from tools.definitions.vocabulary import Delivery
 from tools.execution import bell, cache, events
 from tools.execution.context import Performance
 from tools.models import Confirmation, Execution
-from tools.models.execution import EFFECT_POSSIBLE, ExecutionQuerySet
+from tools.models.execution import AT_ONCE, EFFECT_POSSIBLE, ExecutionQuerySet
 from tools.policy import budgets
 
 log = logging.getLogger(__name__)
@@ -117,20 +117,23 @@ def release(
 ) -> str:
     """Inside a transaction: the reason for evidence, or nothing when the row was gone already.
 
-    A call that somebody asked to cancel does not begin anew, it ends.
+    A call that somebody asked to cancel does not begin anew, it ends; a composite one has begun,
+    whatever became of a turn, and its next turn sees to its end.
     """
-    attempt = execution.attempt if counts else max(0, execution.attempt - 1)
     waits: dict[str, Any] = {"status": Status.PENDING, "queued_at": Now(), "worker": ""}
-    waits |= {"error_details": effect, "parked_below": None, "wake_at": None}
-    waits |= {"lease_until": None, "hints": 0, "hinted_at": None, "attempt": attempt}
-    if not execution.composite:  # whose time runs since its first turn, whatever becomes of one
-        waits |= {"started_at": None}
-        row_that_may = row.filter(cancel_requested_at__isnull=True)
-    else:  # its next turn sees to what it has begun
+    waits |= {"error_details": effect, "wake_at": None}
+    waits |= {"lease_until": None, "hints": 0, "hinted_at": None}
+    if execution.composite:  # it goes on as what it began as, and sees to what it has begun
+        waits |= {"parked_below": AT_ONCE, "attempt": execution.attempt + counts}
         row_that_may = row
+    else:
+        attempt = execution.attempt if counts else max(0, execution.attempt - 1)
+        waits |= {"parked_below": None, "attempt": attempt, "started_at": None}
+        row_that_may = row.filter(cancel_requested_at__isnull=True)
     if row_that_may.update(**waits):
-        # The consent was to this very call, which is to begin once more.
-        Confirmation.objects.filter(execution=execution.pk).update(spent_at=None)
+        if not execution.composite:
+            # The consent was to this very call, which is to begin once more.
+            Confirmation.objects.filter(execution=execution.pk).update(spent_at=None)
         cache.give_up(execution.pk)
         events.append(execution.pk, EventType.WARNING, _SENTENCES.get(reason, _USUAL))
         return reason

@@ -77,7 +77,6 @@ def of_call(
     )
     if shared is None or not _covers(shared, tool):
         return None
-    # Not whether it is spent: it is as if it were not while a turn that was lost waits for another.
     if shared.execution.started_at is None:
         return None
     return shared if _input(shared.execution, place) == (tool.name, parameters) else None
