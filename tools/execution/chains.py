@@ -93,6 +93,7 @@ def _end(
         undoes = step.on_error == "compensate" if step else run.chain.compensates_when_cancelled
     ending = {"code": code, "message": message, "undoes": undoes, "step": step.id if step else None}
     run.view.memory["ending"] = ending
+    run.view.remember()
     return _undone(run, ending)
 
 

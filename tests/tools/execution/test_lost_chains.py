@@ -4,11 +4,13 @@ import pytest
 
 from tests import factories
 from tests.tools.execution.test_chains import (
+    FAILS,
     SAYS,
     begun,
     chain,
     changed,
     now,
+    places,
     step,
 )
 from tests.tools.execution.workers import stopped
@@ -21,6 +23,10 @@ pytestmark = pytest.mark.usefixtures("committed")
 UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
 
 
+class Killed(BaseException):
+    """As a worker is: nothing after it is done."""
+
+
 @pytest.fixture(autouse=True)
 def alone(crib):
     with stopped(crib):
@@ -30,6 +36,7 @@ def alone(crib):
 @pytest.fixture(autouse=True)
 def tools(organization):
     factories.tool(organization, "say", implementation={"source": SAYS})
+    factories.tool(organization, "fail", implementation={"source": FAILS})
 
 
 @pytest.fixture
@@ -42,6 +49,40 @@ def lost(execution):
     """Its worker has fallen silent, and that was seen."""
     Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
     reaper.reap()
+
+
+def killed_as_it_parks(execution, monkeypatch):
+    def park(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(composition, "_park", park)
+        with pytest.raises(Killed):
+            perform(execution.pk)
+    lost(execution)
+
+
+def test_an_undoing_that_was_begun_is_ended_though_the_run_is_cancelled(
+    agent, organization, monkeypatch, one_by_one
+):
+    chain(
+        organization,
+        step("one", compensate_with=UNDO),
+        step("two", compensate_with=UNDO),
+        step("three", "fail", on_error="compensate"),
+    )
+    execution = begun(agent)
+    for _ in range(3):
+        perform(execution.pk)
+        perform(calls_of(execution).last().pk)
+    killed_as_it_parks(execution, monkeypatch)
+    assert places(execution)["undo:two"] == "Pending"
+    actions.cancel(caller=factories.caller(agent), execution=execution)
+    work_off(organization)
+    found = now(execution)
+    assert (found.status, found.error_details["step"]) == ("Failed", "three")
+    undone = [one["step"] for one in found.error_details["compensated"]]
+    assert undone == ["two", "one"]
 
 
 def test_a_run_goes_on_as_it_began_when_the_chain_is_changed_and_a_turn_is_lost(
