@@ -14,6 +14,7 @@ from tools.errors import Conflict, Refused
 from tools.execution import bell, confirmations, hints
 from tools.execution.returning import CANCELLED, again, end_waiting
 from tools.models import Execution
+from tools.models.execution import UNDO
 
 NOT_BEGUN = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
 _SEEN = (
@@ -48,7 +49,7 @@ def stop(execution_id: UUID, *, by: Actor) -> Execution:
             details={**found.error_details, **found.parentage},
         )
     bell.ring(execution_id)
-    if found.composite and found.cancel_requested_at is None:  # not what undoes its effects since
+    if found.composite and found.cancel_requested_at is None:
         _stop_calls_of(execution_id, by)
     if found.parked:  # its next turn is its last
         hints.tell([execution_id])
@@ -56,9 +57,10 @@ def stop(execution_id: UUID, *, by: Actor) -> Execution:
 
 
 def _stop_calls_of(execution_id: UUID, by: Actor) -> None:
-    """What is open of a composite call: nobody waits for it any more."""
+    """What is open of a composite call: nobody waits for it any more, but for what undoes."""
     open_calls = Execution.objects.filter(parent=execution_id, status__in=OPEN)
-    for call_id in list(open_calls.values_list("pk", flat=True)):
+    unwanted = open_calls.exclude(place__startswith=UNDO)
+    for call_id in list(unwanted.values_list("pk", flat=True)):
         with suppress(Conflict):  # it was over sooner
             stop(call_id, by=by)
 

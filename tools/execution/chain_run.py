@@ -14,8 +14,8 @@ from tools.definitions.results import Status
 from tools.definitions.vocabulary import Delivery
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
+from tools.models.execution import UNDO
 
-UNDO = "undo:"
 clock = timezone.now
 _TRIED_AGAIN = frozenset({Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR})
 _BRIEFLY = frozenset({"rate_limited", "too_many_held"})

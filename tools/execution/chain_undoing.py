@@ -6,9 +6,10 @@ What has no compensation stays. One that fails is told of, and the others are un
 from tools.definitions.chains import values
 from tools.definitions.chains.document import Step
 from tools.definitions.chains.values import Unknown
-from tools.execution.chain_run import UNDO, Run
+from tools.execution.chain_run import Run
 from tools.execution.composing import Made
 from tools.execution.composition import Waiting
+from tools.models.execution import UNDO
 
 
 def undo(run: Run) -> Waiting | None:

@@ -53,6 +53,7 @@ class Ending:
 
 MOST_PLACE = 200
 AT_ONCE = 32_767  # `parked_below` of what goes on however many of its calls are open
+UNDO = "undo:"  # begins the place of a call that undoes another one of the same parent
 EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
 # Ends that leave open whether the effect happened: a person may find out, and say so once.
 UNSURE = Q(error_code="OUTCOME_UNKNOWN") | Q(error_details__contains=EFFECT_POSSIBLE)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from tools.definitions.chains.document import Chain
 from tools.definitions.results import OPEN, Status
 from tools.definitions.vocabulary import ToolType
-from tools.execution.chain_run import UNDO
 from tools.execution.composing import absent_calls
 from tools.models import Execution
+from tools.models.execution import UNDO
 from tools.ui.chain_drawing import Drawing, Standing, draw, inputs_of
 
 _ENDED = {
