@@ -241,6 +241,7 @@ def _ending(performance: Performance, result: Result, parcel: Parcel) -> Ending:
         cost=Decimal(0) if _refused(performance, result) else _spent(performance, result),
         cached_from=result.cached_from,
         state_after=_state_after(performance, result),
+        memory=performance.execution.memory,  # of calls that its last turn could not make, too
     )
 
 

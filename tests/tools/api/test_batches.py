@@ -51,6 +51,14 @@ def test_its_calls_may_be_read_one_by_one(api):
     assert api.get(f"/executions/{line['execution_id']}").json()["output"] == line["output"]
 
 
+def test_a_last_call_that_could_not_be_made_says_why_at_the_door_too(api):
+    answer = api.post("/batches", {"inputs": [one("a"), one("b", "ghost")]}).json()
+    line = answer["results"][1]
+    assert (line["status"], line["error_code"]) == ("ValidationError", "tool_not_found")
+    inside = api.get(f"/executions/{answer['batch_id']}").json()["output"]
+    assert (inside["failed"], inside["cancelled"]) == (1, 0)
+
+
 def test_a_failed_and_a_refused_call_stand_in_their_places(api, organization):
     factories.tool(organization, "breaks", implementation={"source": BREAKS})
     factories.tool(organization, "secret", group=["vault"])

@@ -15,10 +15,13 @@ from tests.tools.execution.test_chains import (
 )
 from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
-from tools.execution import actions
+from tools.execution import (
+    actions,
+)
 from tools.execution.pipeline import perform
 
 pytestmark = pytest.mark.usefixtures("committed")
+ENDS = {"TIMEOUT": "import time\ndef main(parameters):\n    time.sleep(9)\n", "ERR": FAILS}
 UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
 
 
