@@ -15,9 +15,10 @@ from tools.definitions.chains.values import Unknown
 from tools.definitions.results import Status
 from tools.execution.chain_run import Failed, Open, Run, Skipped, StepState, Succeeded
 from tools.execution.chain_undoing import undo
-from tools.execution.composing import Composition
+from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
+from tools.execution.running import settle
 
 
 def turn(view: Composition) -> Result | Waiting:
@@ -25,9 +26,13 @@ def turn(view: Composition) -> Result | Waiting:
     if view.cancelled or "ending" in view.memory:
         return _ended_early(run)
     if view.out_of_time:
-        return _end(run, "TIMEOUT", f"The chain was not through within {view.timeout_s:g} s.")
+        words = f"The chain was not through within {view.timeout_s:g} s."
+        return _end(run, "TIMEOUT", words, status=Status.TIMEOUT)
     for step in run.chain.steps:
-        state = _advance(run, step)
+        try:
+            state = _advance(run, step)
+        except CannotGoOn as limit:
+            return _end(run, limit.code, str(limit), step=step)
         if isinstance(state, Open):
             return Waiting(below=state.below, until=state.until)
         run.settle(step, state)
@@ -67,13 +72,18 @@ def _loop(run: Run, step: Step, items: list[Any]) -> StepState:
     return Succeeded(tuple(f"{step.id}/{number}" for number in range(len(items))))
 
 
-def _result(run: Run) -> Result:
+def _result(run: Run) -> Result | Waiting:
+    """Settled here: where it cannot be given back, there is something to undo."""
     try:
         output = values.resolved(run.chain.output, run)
     except Unknown as absence:
         message = f"Every step is over, but the output cannot be made: {absence}."
-        return _failed(run, "OUTPUT_MISSING", message, Status.FAILED)
-    return Result(Status.SUCCESS, output=output)
+        return _end(run, "OUTPUT_MISSING", message)
+    found = Result(Status.SUCCESS, output=output)
+    settle(run.view.performance, found)
+    if found.status != Status.SUCCESS:
+        return _end(run, found.error_code, found.error_message, about=found.error_details)
+    return found
 
 
 def _ended_early(run: Run) -> Result | Waiting:
@@ -81,17 +91,31 @@ def _ended_early(run: Run) -> Result | Waiting:
     ending = run.view.memory.get("ending")
     if ending is None:
         words = "Cancelled while it ran."
-        return _end(run, "CANCELLED", words, undoes=run.chain.compensates_when_cancelled)
+        return _end(run, "CANCELLED", words, status=Status.CANCELLED)
     return _undone(run, ending)
 
 
 def _end(
-    run: Run, code: str, message: str, *, step: Step | None = None, undoes: bool | None = None
+    run: Run,
+    code: str,
+    message: str,
+    *,
+    step: Step | None = None,
+    status: Status = Status.FAILED,
+    about: dict[str, Any] | None = None,
 ) -> Result | Waiting:
-    """Write down how it ends before anything is undone: another worker may have to go on."""
-    if undoes is None:
-        undoes = step.on_error == "compensate" if step else run.chain.compensates_when_cancelled
-    ending = {"code": code, "message": message, "undoes": undoes, "step": step.id if step else None}
+    """Write down how it ends before anything is undone: another worker may have to go on.
+
+    Whether that is done says the step that ended it, or else the chain.
+    """
+    ending = {
+        "code": code,
+        "message": message,
+        "status": status,
+        "step": step.id if step else None,
+        "about": about or {},
+        "undoes": step.on_error == "compensate" if step else run.chain.compensates_when_cancelled,
+    }
     run.view.memory["ending"] = ending
     run.view.remember()
     return _undone(run, ending)
@@ -103,14 +127,9 @@ def _undone(run: Run, ending: dict[str, Any]) -> Result | Waiting:
         return waiting
     if ending["undoes"] and (waiting := undo(run)) is not None:
         return waiting
-    status = {"CANCELLED": Status.CANCELLED, "TIMEOUT": Status.TIMEOUT}.get(ending["code"])
-    return _failed(
-        run, ending["code"], ending["message"], status or Status.FAILED, step=ending["step"]
+    return Result(
+        Status(ending["status"]),
+        error_code=ending["code"],
+        error_message=ending["message"],
+        error_details=ending["about"] | {"step": ending["step"]} | run.boundary(),
     )
-
-
-def _failed(
-    run: Run, code: str, message: str, status: Status, *, step: str | None = None
-) -> Result:
-    details = {"step": step, **run.boundary()}
-    return Result(status, error_code=code, error_message=message, error_details=details)

@@ -19,7 +19,7 @@ from tools.execution.call import Call, Parent
 from tools.execution.context import Performance
 from tools.execution.entrance import admit
 from tools.models import Execution
-from tools.models.execution import MOST_PLACE
+from tools.models.execution import MOST_PLACE, UNDO
 from tools.models.ids import new_id
 from tools.runners.base import Run
 
@@ -169,7 +169,7 @@ class Composition:
 
         `references` says that the parameters are as whoever made this call wrote them: only there
         `$result` points at an output. In what tools gave back it is data like any other, also where
-        that was passed on to this call as its parameters.
+        that was passed on to this call as its parameters. What undoes another is always made.
         Raises `NotNow`, `Stopped` and `CannotGoOn`, which a turn passes on.
         """
         if place in self.made:
@@ -235,7 +235,7 @@ class Composition:
     def _check(self, place: str) -> None:
         if self._stop.is_set():
             raise Stopped
-        if len(self.made) >= MOST_CALLS:
+        if len(self.made) >= MOST_CALLS and not place.startswith(UNDO):
             raise CannotGoOn("TOO_MANY_CALLS", f"It may make {MOST_CALLS} calls, not more.")
         if not 0 < len(place) <= MOST_PLACE:
             raise ValueError(f"a place has 1 to {MOST_PLACE} characters")

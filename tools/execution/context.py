@@ -114,6 +114,7 @@ class Result:
     cached_from: UUID | None = None
     parcel: Parcel | None = None  # where the output lies already, and what is shown of it
     observation: str | None = None
+    settled: bool = False  # what the definition makes of its output has been made
 
 
 @dataclass

@@ -139,9 +139,14 @@ def settle_output(performance: Performance) -> None:
     Looked at first, for a transformation must not meet what JSON cannot hold. The schema is of what
     is selected; what is redacted may fit it no more, and is right so.
     """
-    result, transform = performance.result, performance.definition.transform
-    if result is None or result.status != Status.SUCCESS:
-        return
+    result = performance.result
+    if result is not None and result.status == Status.SUCCESS and not result.settled:
+        settle(performance, result)
+
+
+def settle(performance: Performance, result: Result) -> None:
+    """The same, once, of a success that is not the performance's yet."""
+    transform, result.settled = performance.definition.transform, True
     try:
         strict_json.check(result.output)
         result.output = transform.select(result.output)

@@ -9,6 +9,7 @@ from tests.tools.execution.test_chains import (
     SAYS,
     begun,
     chain,
+    done,
     now,
     places,
     step,
@@ -17,6 +18,8 @@ from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tools.execution import (
     actions,
+    chain_actions,
+    composing,
 )
 from tools.execution.pipeline import perform
 
@@ -62,3 +65,76 @@ def test_cancelling_a_run_leaves_alone_what_undoes(agent, organization):
     assert places(execution)["undo:one"] == "Pending"
     work_off(organization)
     assert (now(execution).status, told(execution, "compensated")) == ("Failed", ["one"])
+
+
+def test_a_call_that_could_not_be_made_in_the_last_turn_is_remembered(agent, organization):
+    gone = {"$step": "one", "path": "/output/gone"}
+    chain(
+        organization,
+        step("one", compensate_with={"tool_name": "say", "parameters": {"text": gone}}),
+        step("two", "fail", on_error="compensate"),
+    )
+    found = done(agent)
+    absent = chain_actions.calls_of(found)[-1]
+    assert (absent.place, absent.id, absent.error_code) == ("undo:one", None, "VALUE_MISSING")
+    assert told(found, "not_compensated") == ["one"]
+
+
+def test_a_limit_of_calls_ends_a_run_as_its_step_says(agent, organization, monkeypatch):
+    monkeypatch.setattr(composing, "MOST_CALLS", 3)
+    undo = {"tool_name": "say", "parameters": {"text": {"$item": ""}}}
+    loop = {"for_each": ["a", "b", "c", "d"], "parallel": 4, "text": {"$item": ""}}
+    chain(organization, step("one", **loop, compensate_with=undo, on_error="compensate"))
+    found = done(agent)
+    assert (found.status, found.error_code) == ("Failed", "TOO_MANY_CALLS")
+    assert found.error_details["step"] == "one"
+    ended = [call.status for call in calls_of(found).filter(place__startswith="one/")]
+    assert ended == ["Cancelled"] * 3
+
+
+def test_what_undoes_is_made_beyond_the_limit_of_calls(agent, organization, monkeypatch):
+    monkeypatch.setattr(composing, "MOST_CALLS", 4)
+    undo = {"tool_name": "say", "parameters": {"text": {"$item": ""}}}
+    loop = {"for_each": ["a", "b", "c", "d"], "text": {"$item": ""}, "compensate_with": undo}
+    chain(organization, step("one", **loop), step("two", on_error="compensate"))
+    found = done(agent)
+    assert found.error_code == "TOO_MANY_CALLS"
+    assert told(found, "compensated") == ["one/3", "one/2", "one/1", "one/0"]
+
+
+@pytest.mark.parametrize(("code", "status"), [("TIMEOUT", "Timeout"), ("ERR", "Failed")])
+def test_a_run_fails_whichever_way_its_step_ended(agent, organization, code, status):
+    """Only its own time that is over makes a run one that took too long."""
+    factories.tool(organization, "ends", implementation={"source": ENDS[code]})
+    chain(organization, step("one", "ends", timeout="PT0.5S"))
+    found = done(agent)
+    assert (calls_of(found).get().status, found.status) == (status, "Failed")
+
+
+def test_an_output_that_its_schema_forbids_is_undone_where_that_was_said(agent, organization):
+    chain(
+        organization,
+        step("one", compensate_with=UNDO),
+        on_cancel="compensate",
+        output={"$step": "one", "path": "/output/said"},
+        output_schema={"type": "integer"},
+    )
+    found = done(agent)
+    assert (found.status, found.error_code, found.output) == ("Failed", "OUTPUT_INVALID", None)
+    assert (told(found, "compensated"), found.error_details["places"]) == (["one"], ["/"])
+
+
+def test_an_output_that_cannot_be_made_is_undone_where_that_was_said(agent, organization):
+    gone = {"$step": "one", "path": "/output/gone"}
+    chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate", output=gone)
+    found = done(agent)
+    assert (found.error_code, told(found, "compensated")) == ("OUTPUT_MISSING", ["one"])
+
+
+def test_what_a_chain_redacts_and_selects_is_done_once(agent, organization):
+    chain(
+        organization,
+        step("one", text="secret"),
+        transform={"select": "$.list", "redact": ["$[0]"]},
+    )
+    assert done(agent).output == ["[redacted]", 2, 3]
