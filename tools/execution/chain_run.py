@@ -12,6 +12,13 @@ from tools.definitions.chains.document import Chain, Step
 from tools.definitions.chains.values import Unknown
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import Delivery
+from tools.execution.chain_boundary import (
+    boundary,
+    calls_of,
+    done,
+    last_attempt,
+    may_have_happened,
+)
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
@@ -110,7 +117,7 @@ class Run:
     def call(self, step: Step, place: str, *, item: Any = None) -> StepState:
         """The last attempt of one call, made if it can be."""
         self._item, self._in_loop = item, step.loop
-        attempt, made = self._last_attempt(place)
+        attempt, made = last_attempt(self.view.made, place)
         if made is None:
             return self._begin(step, place)
         if made.open:
@@ -135,34 +142,11 @@ class Run:
 
     def done(self) -> Iterator[tuple[Step, str, Made]]:
         """What succeeded, the last first: each with the place of its call, without the attempt."""
-        for step in reversed(self.chain.steps):
-            calls = [
-                (place, made) for place, made in self._calls_of(step.id).items() if made.succeeded
-            ]
-            for place, made in reversed(calls):
-                yield step, place, made
+        return done(self.chain, self.view.made)
 
     def boundary(self) -> dict[str, Any]:
         """What stays done, what was undone, what could not be, and what nobody knows."""
-        found: dict[str, list[dict[str, Any]]] = {
-            "committed": [], "compensated": [], "not_compensated": [], "unknown": [],
-        }  # fmt: skip
-        for step, place, made in self.done():
-            undoing = self.view.made.get(f"{UNDO}{place}")
-            told = {"step": step.id, "place": place, "execution_id": str(made.id)}
-            if undoing is None:
-                found["committed"].append(told)
-            elif undoing.succeeded:
-                found["compensated"].append(told | {"by": str(undoing.id)})
-            else:
-                why = {"by": str(undoing.id) if undoing.id else None, "code": undoing.error_code}
-                found["not_compensated"].append(told | why)
-        found["unknown"] = [
-            {"place": one.place, "execution_id": str(one.id)}
-            for one in self.view.made.values()
-            if not one.succeeded and _may_have_happened(one)
-        ]
-        return found
+        return boundary(self.chain, self.view.made)
 
     def items_of(self, step: Step) -> list[Any]:
         """Of a loop that has run; raises `Unknown` where its list is gone."""
@@ -172,7 +156,9 @@ class Run:
     def settle_for_undoing(self) -> None:
         """So that what undoes may use what the steps gave back."""
         for step in self.chain.steps:
-            places = [place for place, made in self._calls_of(step.id).items() if made.succeeded]
+            places = [
+                place for place, made in calls_of(step.id, self.view.made).items() if made.succeeded
+            ]
             if places:
                 self._states[step.id] = Succeeded(tuple(places))
 
@@ -189,37 +175,20 @@ class Run:
             return Succeeded((base,))
         return self.call(step, base, item=self._item)
 
-    def _last_attempt(self, place: str) -> tuple[int, Made | None]:
-        attempt, made = 1, self.view.made.get(place)
-        while (later := self.view.made.get(f"{place}#{attempt + 1}")) is not None:
-            attempt, made = attempt + 1, later
-        return attempt, made
-
     def _tried_again(self, made: Made) -> bool:
         """Not what was refused for good, nor what may have had an effect that must not double."""
         if made.error_code in _BRIEFLY:
             return True
         if made.status not in _TRIED_AGAIN:
             return False
-        return not _may_have_happened(made) or self._repeatable(made.tool_name)
+        return not may_have_happened(made) or self._repeatable(made.tool_name)
 
     def _repeatable(self, name: str) -> bool:
         tool = self.view.performance.snapshot.tool(name)
         return tool is not None and tool.definition.raw["delivery"] in _REPEATABLE
 
-    def _calls_of(self, step: str) -> dict[str, Made]:
-        """Its last attempts by place, in the order of a loop's items."""
-        found: dict[str, Made] = {}
-        for place in self.view.made:
-            base = place.partition("#")[0]
-            if base == step or base.startswith(f"{step}/"):
-                attempt = self._last_attempt(base)[1]
-                if attempt is not None:
-                    found[base] = attempt
-        return dict(sorted(found.items(), key=lambda one: _number(one[0])))
-
     def _output(self, step: str, state: Succeeded) -> Any:
-        attempts = [self._last_attempt(place)[1] for place in state.places]
+        attempts = [last_attempt(self.view.made, place)[1] for place in state.places]
         places = [made.place if made else "" for made in attempts]
         outputs = self.view.outputs([place for place in places if place])
         if state.places == (step,):
@@ -229,14 +198,3 @@ class Run:
 
 def _undoes(place: str) -> bool:
     return place.startswith(UNDO)
-
-
-def _may_have_happened(made: Made) -> bool:
-    return bool((made.error_details or {}).get("effect_possible")) or (
-        made.error_code == "OUTCOME_UNKNOWN"
-    )
-
-
-def _number(place: str) -> int:
-    _, _, number = place.partition("/")
-    return int(number) if number else -1

@@ -26,6 +26,7 @@ from tools.execution import leases, outcomes, progress
 from tools.execution.composing import CannotGoOn, Composition, NotNow, Stopped
 from tools.execution.context import Performance, Result
 from tools.models import Execution
+from tools.models.execution import AT_ONCE
 
 log = logging.getLogger(__name__)
 _AGAIN_S = 1.0  # where a call could not be made just now
@@ -111,12 +112,22 @@ def _over(view: Composition) -> Result | None:
 
 def _park(performance: Performance, view: Composition, waiting: Waiting) -> None:
     """The row waits again. Where the fence was lost, somebody else has it in hand."""
-    execution = performance.execution
     # One that is asked beyond its time undoes what it did, perhaps: nothing wakes it but its calls.
     moments = [moment for moment in (waiting.until, view.deadline) if moment is not None]
     until = waiting.until if view.out_of_time else min(moments)
     with transaction.atomic():
-        parked = Execution.objects.held(execution.pk, execution.fence).update(
+        parked = _put_back(performance, waiting.below, until)
+    if not parked:
+        log.warning("a turn came to its end after it was taken away")
+    performance.returned = True
+
+
+def _put_back(performance: Performance, below: int, until: datetime | None) -> bool:
+    """False where the fence was lost."""
+    execution = performance.execution
+    row = Execution.objects.held(execution.pk, execution.fence)
+    return bool(
+        row.update(
             status=Status.PENDING,
             queued_at=Now(),
             worker="",
@@ -124,13 +135,19 @@ def _park(performance: Performance, view: Composition, waiting: Waiting) -> None
             hints=0,
             hinted_at=None,
             attempt=1,  # it has come on: what is counted is how often in a row it was lost
-            parked_below=waiting.below,
+            parked_below=below,
             wake_at=until,
-            memory=view.memory,
+            memory=execution.memory,
         )
-    if not parked:
-        log.warning("a turn came to its end after it was taken away")
-    performance.returned = True
+    )
+
+
+def sees_its_end(performance: Performance, kind: Kind, result: Result) -> bool:
+    """Whether one more turn sees to the end of what was cancelled as it succeeded."""
+    if result.status != Status.SUCCESS or not kind.sees_its_end:
+        return False
+    performance.returned = _put_back(performance, AT_ONCE, None)
+    return performance.returned
 
 
 def outcome(output: Any) -> Result:

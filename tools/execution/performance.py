@@ -38,6 +38,7 @@ from tools.execution import (
     references,
     sessions,
 )
+from tools.execution.chain_boundary import COMMITTED, end_of
 from tools.execution.context import Performance, Result
 from tools.execution.outputs import Parcel
 from tools.execution.returning import EFFECT, record_late
@@ -162,7 +163,8 @@ def finish(performance: Performance) -> None:
 
 def _write_down(performance: Performance, result: Result) -> None:
     _own_up(performance, result)
-    if _ended(performance, result):
+    _tell_boundary(performance, result)
+    if _ended(performance, result) or _seen_once_more(performance, result):
         return
     record_late(performance, result.status, network=result.network)
     if result.status == Status.SUCCESS:  # it may be ours still, and cancelled meanwhile
@@ -190,6 +192,20 @@ def _own_up(performance: Performance, result: Result) -> None:
         result.error_details = result.error_details | EFFECT_POSSIBLE
         if EFFECT not in result.error_message:
             result.error_message = f"{result.error_message} {EFFECT}".lstrip()
+
+
+def _seen_once_more(performance: Performance, result: Result) -> bool:
+    """Of a composite call that can undo what it did: in a turn, for it was cancelled meanwhile."""
+    if not performance.definition.composite:
+        return False
+    return composition.sees_its_end(performance, composites.kind_of(performance.definition), result)
+
+
+def _tell_boundary(performance: Performance, result: Result) -> None:
+    """Of a chain that no turn of its own ends: it was refused midway, or met a fault of ours."""
+    if result.status != Status.SUCCESS and COMMITTED not in result.error_details:
+        told = end_of(performance.execution, performance.definition.raw)
+        result.error_details = result.error_details | told
 
 
 def _discarded(performance: Performance) -> Result:

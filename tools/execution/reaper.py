@@ -21,6 +21,7 @@ from audit.models import AuditRecord
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
 from tools.execution import bell, cache, cancelling, claiming, events
+from tools.execution.chain_boundary import end_of
 from tools.execution.returning import (
     CANCELLED,
     EFFECT,
@@ -141,7 +142,7 @@ def _end(
         completed_at=Now(),
         error_code=code,
         error_message=message,
-        error_details=effect,
+        error_details=effect | end_of(execution, execution.tool_version.definition),
     )
     budgets.settle(execution.pk, spent=execution.cost)  # its effect may have happened
     cache.give_up(execution.pk)

@@ -8,6 +8,7 @@ from audit.actions import Actor
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import Status
 from tools.execution import bell, cache, confirmations
+from tools.execution.chain_boundary import end_of
 from tools.execution.returning import again, end_waiting, record_lost
 from tools.models import Execution
 
@@ -49,7 +50,8 @@ def _set_aside(execution: Execution) -> None:
         f" aside{'' if execution.fence else '; nothing of it ran'}. Its operators have a record of"
         " it."
     )
-    end_waiting(execution, status=Status.FAILED, code=POISONED, message=message)
+    told = execution.error_details | end_of(execution, execution.tool_version.definition)
+    end_waiting(execution, status=Status.FAILED, code=POISONED, message=message, error_details=told)
     cache.give_up(execution.pk)
     system = Actor(CallerKind.SYSTEM, "worker", execution.organization.slug)
     confirmations.withdraw(execution.pk, by=system)

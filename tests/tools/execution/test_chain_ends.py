@@ -1,6 +1,7 @@
 """How runs of chains end: what is undone then, and what is said of the rest."""
 
 import pytest
+from django.db.models.functions import Now
 
 from tests import factories
 from tests.tools.execution.test_chains import (
@@ -16,12 +17,17 @@ from tests.tools.execution.test_chains import (
 )
 from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
+from tools.catalog import actions as catalog
 from tools.execution import (
     actions,
     chain_actions,
     composing,
+    performance,
+    reaper,
+    stumbling,
 )
 from tools.execution.pipeline import perform
+from tools.models import Execution, Tool
 
 pytestmark = pytest.mark.usefixtures("committed")
 ENDS = {"TIMEOUT": "import time\ndef main(parameters):\n    time.sleep(9)\n", "ERR": FAILS}
@@ -138,3 +144,63 @@ def test_what_a_chain_redacts_and_selects_is_done_once(agent, organization):
         transform={"select": "$.list", "redact": ["$[0]"]},
     )
     assert done(agent).output == ["[redacted]", 2, 3]
+
+
+def test_a_run_that_is_refused_midway_says_what_it_has_done(agent, organization):
+    chain(organization, step("one"), step("two"))
+    execution = begun(agent)
+    perform(execution.pk)
+    perform(calls_of(execution).get().pk)
+    tool = Tool.objects.present().get(organization=organization, name="chain")
+    catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    work_off(organization)
+    found = now(execution)
+    assert (found.status, found.error_code) == ("PermissionDenied", "tool_disabled")
+    assert told(found, "committed") == ["two", "one"]
+
+
+def test_a_run_whose_worker_was_lost_too_often_says_what_it_has_done(agent, organization):
+    chain(organization, step("one"), step("two"))
+    execution = begun(agent)
+    perform(execution.pk)
+    perform(calls_of(execution).get().pk)
+    Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
+    for _ in range(3):
+        assert performance.claim(execution.pk, "gone") is not None
+        Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
+        reaper.reap()
+    assert now(execution).error_code == "WORKER_LOST"
+    assert (told(execution, "committed"), told(execution, "unknown")) == (["one"], ["two"])
+
+
+def test_a_run_that_no_worker_can_begin_again_says_what_it_has_done(agent, organization):
+    chain(organization, step("one"), step("two"))
+    execution = begun(agent)
+    perform(execution.pk)
+    perform(calls_of(execution).get().pk)
+    for _ in range(stumbling.MOST_STUMBLES):
+        stumbling.count(execution.pk, ValueError())
+    work_off(organization)
+    assert now(execution).error_code == "POISONED"
+    assert told(execution, "committed") == ["one"]
+
+
+def test_a_run_that_is_cancelled_as_it_succeeds_is_undone_where_that_was_said(agent, organization):
+    chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate")
+    execution = begun(agent)
+    perform(execution.pk)
+    perform_alone(calls_of(execution).get())
+    last = performance.claim(execution.pk, "test")
+    performance.compose(last)
+    assert last.result.status == "Success"
+    cancel(agent, execution)
+    performance.finish(last)
+    work_off(organization)
+    assert (now(execution).status, told(execution, "compensated")) == ("Cancelled", ["one"])
+
+
+def perform_alone(call):
+    """Without the turn of its run that follows."""
+    claimed = performance.claim(call.pk, "test")
+    for one in performance.RUN:
+        one(claimed)
