@@ -23,15 +23,18 @@ class RetriesBody(serializers.Serializer[Any]):
     factor = serializers.IntegerField(required=False, help_text="By which each wait is longer.")
 
 
-class StepBody(CallBodyOfChain):
+class UndoingBody(CallBodyOfChain):
+    retries = RetriesBody(required=False, allow_null=True)
+    timeout = serializers.CharField(required=False, allow_null=True)
+
+
+class StepBody(UndoingBody):
     id = serializers.CharField()
     when = serializers.DictField(required=False, allow_null=True)
     for_each = serializers.JSONField(required=False, allow_null=True)
     parallel = serializers.IntegerField(required=False)
     on_error = serializers.ChoiceField(choices=ON_ERROR, required=False)
-    compensate_with = CallBodyOfChain(required=False, allow_null=True)
-    retries = RetriesBody(required=False, allow_null=True)
-    timeout = serializers.CharField(required=False, allow_null=True)
+    compensate_with = UndoingBody(required=False, allow_null=True)
 
 
 class ChainBody(serializers.Serializer[Any]):

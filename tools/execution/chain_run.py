@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from tools.definitions.chains import values
-from tools.definitions.chains.document import Chain, Step
+from tools.definitions.chains.document import MOST_ATTEMPTS, Chain, Step
 from tools.definitions.chains.values import Unknown
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import Delivery
@@ -18,6 +18,7 @@ from tools.execution.chain_boundary import (
     done,
     last_attempt,
     may_have_happened,
+    number_of,
 )
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
@@ -110,30 +111,34 @@ class Run:
     def settle(self, step: Step, state: Over) -> None:
         self._states[step.id] = state
 
-    def at(self, item: Any) -> None:
-        """Values are asked at an item of a loop from here on."""
-        self._item, self._in_loop = item, True
+    def at_undoing(self, step: Step, place: str) -> None:
+        """Values are asked for what undoes one call of a step from here on. Raises `Unknown`."""
+        self._in_loop = step.loop
+        self._item = self._item_at(step, number_of(place)) if step.loop else None
 
     def call(self, step: Step, place: str, *, item: Any = None) -> StepState:
         """The last attempt of one call, made if it can be."""
         self._item, self._in_loop = item, step.loop
+        standing = self.standing(step, place)
+        return self._begin(step, standing) if isinstance(standing, str) else standing
+
+    def standing(self, step: Step, place: str) -> StepState | str:
+        """Of one call; or the place of the attempt that is to be made of it now."""
         attempt, made = last_attempt(self.view.made, place)
         if made is None:
-            return self._begin(step, place)
+            return place
         if made.open:
             return Open()
         if made.succeeded:
             return Succeeded((place,))
-        if attempt >= step.attempts or not self._tried_again(made):
+        if attempt >= _most_attempts(step, made) or not self._tried_again(made):
             return Failed(made.error_code, made.error_message)
         due = (made.completed_at or clock()) + timedelta(seconds=step.wait_s(attempt))
-        if clock() < due:
-            return Open(below=0, until=due)
-        return self._begin(step, f"{place}#{attempt + 1}")
+        return Open(below=0, until=due) if clock() < due else f"{place}#{attempt + 1}"
 
     def stop_steps(self) -> None:
         """Nobody waits for what is open of its steps any more; what undoes goes on."""
-        self.view.cancel_open(place for place in list(self.view.made) if not _undoes(place))
+        self.view.cancel_open([place for place in self.view.made if not _undoes(place)])
 
     def steps_open(self) -> Waiting | None:
         """While steps run it is not known what there is to undo."""
@@ -148,11 +153,6 @@ class Run:
         """What stays done, what was undone, what could not be, and what nobody knows."""
         return boundary(self.chain, self.view.made)
 
-    def items_of(self, step: Step) -> list[Any]:
-        """Of a loop that has run; raises `Unknown` where its list is gone."""
-        found = values.resolved(step.for_each, self)
-        return found if isinstance(found, list) else []
-
     def settle_for_undoing(self) -> None:
         """So that what undoes may use what the steps gave back."""
         for step in self.chain.steps:
@@ -161,6 +161,12 @@ class Run:
             ]
             if places:
                 self._states[step.id] = Succeeded(tuple(places))
+
+    def _item_at(self, step: Step, number: int) -> Any:
+        found = values.resolved(step.for_each, self)
+        if not isinstance(found, list) or number >= len(found):
+            raise Unknown("the list of its items is another one now")
+        return found[number]
 
     def _begin(self, step: Step, place: str) -> StepState:
         try:
@@ -194,6 +200,12 @@ class Run:
         if state.places == (step,):
             return outputs.get(places[0])
         return [outputs.get(place) for place in places]
+
+
+def _most_attempts(step: Step, made: Made) -> int:
+    """What undoes is tried again after a refusal that passes, whatever was said of it."""
+    briefly = made.error_code in _BRIEFLY and _undoes(made.place)
+    return MOST_ATTEMPTS if briefly else step.attempts
 
 
 def _undoes(place: str) -> bool:

@@ -6,8 +6,7 @@ What has no compensation stays. One that fails is told of, and the others are un
 from tools.definitions.chains import values
 from tools.definitions.chains.document import Step
 from tools.definitions.chains.values import Unknown
-from tools.execution.chain_run import Run
-from tools.execution.composing import Made
+from tools.execution.chain_run import Open, Run, StepState
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
 
@@ -16,24 +15,25 @@ def undo(run: Run) -> Waiting | None:
     """None when there is nothing left to undo."""
     run.settle_for_undoing()
     for step, place, _made in run.done():
-        if step.compensation is None:
+        if step.undoing is None:
             continue
-        undoing = run.view.made.get(f"{UNDO}{place}") or _begin(run, step, place)
-        if undoing is not None and undoing.open:
-            return Waiting(below=1)
+        state = _undone(run, step, step.undoing, place)
+        if isinstance(state, Open):
+            return Waiting(below=state.below, until=state.until)
     return None
 
 
-def _begin(run: Run, step: Step, place: str) -> Made | None:
-    """None, and a word of it, where its parameters cannot be had."""
-    assert step.compensation is not None
+def _undone(run: Run, step: Step, undoing: Step, place: str) -> StepState:
+    """How far what undoes one call of a step has come; it is made if it can be."""
+    standing = run.standing(undoing, f"{UNDO}{place}")
+    if not isinstance(standing, str):
+        return standing
     try:
-        if step.loop:
-            run.at(run.items_of(step)[int(place.partition("/")[2])])
-        parameters = values.resolved(step.compensation["parameters"], run)
-    except (Unknown, IndexError) as absence:
+        run.at_undoing(step, place)
+        parameters = values.resolved(undoing.parameters, run)
+    except Unknown as absence:
         run.view.tell(f"{place} cannot be compensated: {absence}")
-        return run.view.give_up(
-            f"{UNDO}{place}", str(step.compensation["tool_name"]), "VALUE_MISSING", str(absence)
-        )
-    return run.view.begin(f"{UNDO}{place}", str(step.compensation["tool_name"]), parameters)
+        run.view.give_up(standing, undoing.tool_name, "VALUE_MISSING", str(absence))
+    else:
+        run.view.begin(standing, undoing.tool_name, parameters, timeout_s=undoing.timeout_s)
+    return _undone(run, step, undoing, place)

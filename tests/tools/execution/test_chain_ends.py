@@ -21,6 +21,7 @@ from tools.catalog import actions as catalog
 from tools.execution import (
     actions,
     chain_actions,
+    chain_run,
     composing,
     performance,
     reaper,
@@ -204,3 +205,49 @@ def perform_alone(call):
     claimed = performance.claim(call.pk, "test")
     for one in performance.RUN:
         one(claimed)
+
+
+def test_what_undoes_is_tried_again_as_was_said(agent, organization, monkeypatch):
+    undo = {"tool_name": "fail", "parameters": {"text": "x"}}
+    retries = {"attempts": 2, "wait": "PT10S"}
+    chain(
+        organization,
+        step("one", compensate_with=undo | {"retries": retries}),
+        step("two", "fail", on_error="compensate"),
+    )
+    execution = done(agent)
+    assert execution.stage == "Running"
+    pause_over(execution, monkeypatch)
+    undone = [place for place in places(execution) if place.startswith("undo:")]
+    assert undone == ["undo:one", "undo:one#2"]
+    assert (now(execution).status, told(execution, "not_compensated")) == ("Failed", ["one"])
+
+
+def test_what_undoes_is_tried_again_after_a_limit_that_passes(agent, organization, monkeypatch):
+    factories.tool(organization, "slowly", rate_limit_per_minute=1)
+    undo = {"tool_name": "slowly", "parameters": {"text": "x"}}
+    chain(
+        organization,
+        step("one", compensate_with=undo),
+        step("two", compensate_with=undo),
+        step("three", "fail", on_error="compensate"),
+    )
+    execution = done(agent)
+    assert (execution.stage, places(execution)["undo:one"]) == ("Running", "PermissionDenied")
+    changed(organization, {"rate_limit_per_minute": 10}, name="slowly")
+    pause_over(execution, monkeypatch)
+    assert told(execution, "compensated") == ["two", "one"]
+
+
+def pause_over(execution, monkeypatch):
+    """The moment has come at which it goes on by itself."""
+    due = now(execution).wake_at
+    monkeypatch.setattr(chain_run, "clock", lambda: due)
+    Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
+    work_off(execution.organization)
+
+
+def changed(organization, fields, name):
+    tool = Tool.objects.present().get(organization=organization, name=name)
+    definition = catalog.amended(tool.version.definition, fields)
+    catalog.update_tool(tool=tool, definition=definition, by=factories.by(organization))

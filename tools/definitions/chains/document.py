@@ -36,6 +36,7 @@ _STEP = (
     "id", "tool_name", "parameters", "when", "for_each", "parallel", "on_error",
     "compensate_with", "retries", "timeout",
 )  # fmt: skip
+_UNDOING = ("tool_name", "parameters", "retries", "timeout")
 _RETRIES = ("attempts", "wait", "factor")
 Raw = dict[str, Any]
 type Flaws = list[dict[str, str]]
@@ -83,6 +84,11 @@ class Step:
     @property
     def compensation(self) -> Raw | None:
         return self.raw.get("compensate_with")
+
+    @property
+    def undoing(self) -> "Step | None":
+        """What compensates it, as a step."""
+        return Step({**self.compensation, "id": self.id}) if self.compensation else None
 
     @property
     def attempts(self) -> int:
@@ -212,10 +218,15 @@ class _Reader:
         if (undo := raw.get("compensate_with")) is not None:
             where = f"{place}compensate_with."
             if isinstance(undo, dict):
-                self.known(undo, ("tool_name", "parameters"), where)
-                made["compensate_with"] = self._call(undo, where, steps, loop=loop)
+                self.known(undo, _UNDOING, where)
+                call = self._call(undo, where, steps, loop=loop)
+                made["compensate_with"] = call | self._trying(undo, where)
             else:
                 self.wrong(where, "must be an object with tool_name and parameters")
+        return made | self._trying(raw, place)
+
+    def _trying(self, raw: Raw, place: str) -> Raw:
+        made: Raw = {}
         if raw.get("retries") is not None:
             made["retries"] = self._retries(raw["retries"], f"{place}retries.")
         if raw.get("timeout") is not None:
