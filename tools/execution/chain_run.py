@@ -78,6 +78,7 @@ class Run:
         self._outputs: dict[str, Any] = {}
         self._item: Any = None
         self._in_loop = False
+        self._undone = ("", "")  # the step that is being undone, and the place of its call
 
     # --- what values and conditions ask ---
     @property
@@ -85,6 +86,8 @@ class Run:
         return self.view.parameters
 
     def output(self, step: str) -> Any:
+        if step == self._undone[0]:
+            return self._output_at(self._undone[1])
         state = self._states.get(step)
         if not isinstance(state, Succeeded):
             raise Unknown(f"it {self.state(step)}" if state else "it has not run")
@@ -112,8 +115,10 @@ class Run:
         self._states[step.id] = state
 
     def at_undoing(self, step: Step, place: str) -> None:
-        """Values are asked for what undoes one call of a step from here on. Raises `Unknown`."""
-        self._in_loop = step.loop
+        """Values are asked for what undoes one call of a step from here on: with its item, where
+        it has one, and its own output instead of the list. Raises `Unknown`.
+        """
+        self._undone, self._in_loop = (step.id, place), step.loop
         self._item = self._item_at(step, number_of(place)) if step.loop else None
 
     def call(self, step: Step, place: str, *, item: Any = None) -> StepState:
@@ -154,11 +159,15 @@ class Run:
         return boundary(self.chain, self.view.made)
 
     def settle_for_undoing(self) -> None:
-        """So that what undoes may use what the steps gave back."""
+        """So that what undoes may use what the steps gave back: of a loop what its items did, each
+        at its place, `null` where one failed."""
         for step in self.chain.steps:
-            places = [
-                place for place, made in calls_of(step.id, self.view.made).items() if made.succeeded
-            ]
+            calls = calls_of(step.id, self.view.made)
+            if step.loop and calls:
+                most = max(map(number_of, calls))
+                places = [f"{step.id}/{number}" for number in range(most + 1)]
+            else:
+                places = [place for place, made in calls.items() if made.succeeded]
             if places:
                 self._states[step.id] = Succeeded(tuple(places))
 
@@ -192,6 +201,10 @@ class Run:
     def _repeatable(self, name: str) -> bool:
         tool = self.view.performance.snapshot.tool(name)
         return tool is not None and tool.definition.raw["delivery"] in _REPEATABLE
+
+    def _output_at(self, place: str) -> Any:
+        made = last_attempt(self.view.made, place)[1]
+        return self.view.output(made.place) if made else None
 
     def _output(self, step: str, state: Succeeded) -> Any:
         attempts = [last_attempt(self.view.made, place)[1] for place in state.places]

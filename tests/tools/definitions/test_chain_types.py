@@ -103,6 +103,12 @@ def test_what_can_never_fit_is_a_flaw_with_its_place(last, place):
     assert (place, True) in found(PAGE, last)
 
 
+def test_what_undoes_an_item_is_given_what_that_item_gave():
+    undo = {"tool_name": "count", "parameters": {"number": {"$step": "s"}}}
+    loop = step("s", "count", {"number": 1}, for_each=of_page("/links"), compensate_with=undo)
+    assert found(PAGE, loop) == []
+
+
 def test_what_may_be_missing_is_a_warning():
     assert found(PAGE, step("s", "say", {"text": of_page("/title")})) == [
         ("steps.1.parameters.text", False)

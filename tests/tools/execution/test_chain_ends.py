@@ -207,6 +207,21 @@ def perform_alone(call):
         one(claimed)
 
 
+def test_what_undoes_an_item_of_a_loop_is_given_what_that_item_gave(agent, organization):
+    own = {"tool_name": "say", "parameters": {"text": {"$step": "one"}}}
+    third = {"tool_name": "say", "parameters": {"text": {"$step": "one", "path": "/output/2"}}}
+    loop = {"for_each": ["a", "bad", "c"], "on_error": "continue", "text": {"$item": ""}}
+    chain(
+        organization,
+        step("one", "picky", **loop, compensate_with=own),
+        step("two", compensate_with=third),
+        step("three", "fail", on_error="compensate"),
+    )
+    calls = calls_of(done(agent)).filter(place__startswith="undo:")
+    given = {call.place: call.parameters["text"] for call in calls}
+    assert given == {"undo:two": "c", "undo:one/2": "c", "undo:one/0": "a"}
+
+
 def test_what_undoes_is_tried_again_as_was_said(agent, organization, monkeypatch):
     undo = {"tool_name": "fail", "parameters": {"text": "x"}}
     retries = {"attempts": 2, "wait": "PT10S"}

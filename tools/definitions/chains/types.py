@@ -68,15 +68,14 @@ class _Checking:
         self._call(step.tool_name, step.parameters, f"{place}.parameters")
         tool = self._tools.get(step.tool_name)
         gives = inlined(tool.gives, tool.gives) if tool else _ANYTHING
+        self._outputs[step.id] = gives  # what undoes an item of a loop is given what that one gave
+        if step.undoing:
+            where = f"{place}.compensate_with.parameters"
+            self._call(step.undoing.tool_name, step.undoing.parameters, where)
         if step.loop:
             failed = step.on_error == "continue"
             gives = {"anyOf": [gives, {"type": "null"}]} if failed else gives
-            gives = {"type": "array", "items": gives}
-        self._outputs[step.id] = gives
-        if step.compensation:
-            undo = step.compensation
-            where = f"{place}.compensate_with.parameters"
-            self._call(str(undo["tool_name"]), undo["parameters"], where)
+            self._outputs[step.id] = {"type": "array", "items": gives}
 
     def _item_of(self, given: Any, listed: Any, place: str) -> Any:
         if isinstance(given, list):
