@@ -204,8 +204,11 @@ class Run:
         return not _may_have_happened(made) or self._repeatable(made.tool_name)
 
     def _repeatable(self, name: str) -> bool:
+        """Of what makes calls of its own, these decide: they are made once more with it."""
         tool = self.view.performance.snapshot.tool(name)
-        return tool is not None and tool.definition.raw["delivery"] in _REPEATABLE
+        if tool is None or tool.definition.composite:
+            return False
+        return tool.definition.raw["delivery"] in _REPEATABLE
 
     def _calls_of(self, step: str) -> dict[str, Made]:
         """Its last attempts by place, in the order of a loop's items."""

@@ -33,6 +33,21 @@ from tools.runners.registry import RUNNERS
 
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
 _TOO_OFTEN = "The call was lost {} times. Call again, or ask an administrator."
+_OUTPUT_INVALID = "OUTPUT_INVALID"
+# Ends that the tool did not choose: it had come to its own end, or somewhere on the way to it.
+_NOT_ITS_OWN_WORD = frozenset(
+    {
+        _OUTPUT_INVALID,
+        ErrorCode.OUTPUT_LIMIT,
+        ErrorCode.INVALID_RESULT,
+        ErrorCode.EXITED,
+        ErrorCode.CPU_LIMIT,
+        ErrorCode.MEMORY_LIMIT,
+        ErrorCode.PROCESS_LIMIT,
+        ErrorCode.DISK_LIMIT,
+        ErrorCode.OPERATIONS_LIMIT,
+    }
+)
 
 
 def check_delivery(definition: ToolDefinition) -> None:
@@ -127,21 +142,36 @@ def _stopped(performance: Performance, outcome: SandboxResult) -> Result | None:
         result.error_code = returning.CANCELLED
         result.cost = None if performance.execution.effect_possible else Decimal(0)
     elif performance.definition.raw["delivery"] in returning.OUTSIDE:
-        result.error_details = dict(EFFECT_POSSIBLE)
-        result.error_message = f"{result.error_message.rstrip('.')}. {returning.EFFECT}"
+        _tell_effect(result)
     return result
 
 
 def settle_output(performance: Performance) -> None:
-    """What the tool's definition makes of its output. Invalid output is never returned, not even
-    next to the error (ruling 10).
+    """What the tool's definition makes of its output, and of an end that the tool did not choose:
+    where its effect may have come first, that is said. Of a composite call its calls say so.
+    """
+    result, definition = performance.result, performance.definition
+    if result is None:
+        return
+    if result.status == Status.SUCCESS:
+        _settle(performance, result)
+    outside = definition.raw["delivery"] in returning.OUTSIDE and not definition.composite
+    if outside and result.error_code in _NOT_ITS_OWN_WORD:
+        _tell_effect(result)
+
+
+def _tell_effect(result: Result) -> None:
+    result.error_details = result.error_details | EFFECT_POSSIBLE
+    result.error_message = f"{result.error_message.rstrip('.')}. {returning.EFFECT}"
+
+
+def _settle(performance: Performance, result: Result) -> None:
+    """Invalid output is never returned, not even next to the error (ruling 10).
 
     Looked at first, for a transformation must not meet what JSON cannot hold. The schema is of what
     is selected; what is redacted may fit it no more, and is right so.
     """
-    result, transform = performance.result, performance.definition.transform
-    if result is None or result.status != Status.SUCCESS:
-        return
+    transform = performance.definition.transform
     try:
         strict_json.check(result.output)
         result.output = transform.select(result.output)
@@ -171,7 +201,7 @@ def _validate(performance: Performance, result: Result) -> None:
 
 def _reject(result: Result, message: str) -> None:
     result.status, result.output = Status.FAILED, None
-    result.error_code, result.error_message = "OUTPUT_INVALID", message
+    result.error_code, result.error_message = _OUTPUT_INVALID, message
 
 
 def run_here(performance: Performance) -> Result:

@@ -292,6 +292,32 @@ def test_what_may_have_had_its_effect_is_not_tried_again(agent, organization):
     assert list(places(execution)) == ["one"]
 
 
+@pytest.mark.parametrize("output", ["'no number'", "'x' * 2_000", "object()"])
+def test_what_ran_and_gave_back_what_cannot_be_used_is_not_tried_again(agent, organization, output):
+    factories.tool(
+        organization,
+        "outside",
+        output_schema={"type": "integer"},
+        constraints={"max_output_size": 1_000},
+        implementation={"source": f"def main(p):\n    return {output}\n"},
+    )
+    chain(organization, step("one", "outside", retries={"attempts": 3}))
+    found = done(agent)
+    assert list(places(found)) == ["one"]
+    assert [one["place"] for one in found.error_details["unknown"]] == ["one"]
+
+
+def test_an_effect_that_may_have_happened_is_not_doubled_through_call_tool(agent, organization):
+    factories.install(organization)
+    caller = factories.agent(organization, groups=["default", "composition"])
+    factories.tool(organization, "outside", output_schema={"type": "integer"})
+    inner = {"tool_name": "outside", "parameters": {"text": "x"}}
+    once = {"id": "one", "tool_name": "call_tool", "parameters": inner}
+    chain(organization, once | {"retries": {"attempts": 3}})
+    found = done(caller, group=["default", "composition"])
+    assert (found.error_code, list(places(found))) == ("OUTPUT_INVALID", ["one"])
+
+
 @pytest.mark.parametrize(("on_cancel", "undone"), [("compensate", True), ("stop", False)])
 def test_a_cancelled_run_stops_and_is_undone_where_that_was_said(
     agent, organization, on_cancel, undone
