@@ -101,6 +101,8 @@ def _answer(batch: Execution) -> Response:
 def _line(line: Line, held: dict[UUID, Any]) -> dict[str, Any]:
     if line.execution is not None:
         shown = execution_shape(line.execution, held.get(line.execution.pk))
+        if line.cut:
+            shown["output_href"] = f"/api/v1/executions/{line.execution.pk}/output"
         return {"position": line.position} | shown
     return {
         "position": line.position,

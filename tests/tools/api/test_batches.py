@@ -45,6 +45,17 @@ def test_results_come_in_the_order_of_the_inputs(api):
     assert api.get(f"/batches/{answer['batch_id']}").json() == answer
 
 
+def test_there_is_room_for_so_much_of_their_outputs(api):
+    body = {"inputs": [one("x" * 900_000), one("y" * 900_000), one("z")], "mode": "parallel"}
+    response = api.post("/batches", body)
+    first, second, third = response.json()["results"]
+    assert first["output"]["echo"]["text"] == "x" * 900_000
+    assert (second["output"], third["output"]) == (None, None)
+    assert second["status"] == "Success" and second["observation"] == ""
+    whole = api.get(second["output_href"].removeprefix("/api/v1"))
+    assert b"".join(whole.streaming_content).count(b"y") == 900_000
+
+
 def test_its_calls_may_be_read_one_by_one(api):
     answer = api.post("/batches", {"inputs": [one("a")]}).json()
     (line,) = answer["results"]
