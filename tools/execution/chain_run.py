@@ -9,13 +9,14 @@ from django.utils import timezone
 
 from tools.definitions.chains import values
 from tools.definitions.chains.document import Chain, Step
-from tools.definitions.chains.values import Unknown
+from tools.definitions.chains.values import TooMuch, Unknown
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import Delivery
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
 
 UNDO = "undo:"
+MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
 clock = timezone.now
 _TRIED_AGAIN = frozenset({Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR})
 _BRIEFLY = frozenset({"rate_limited", "too_many_held"})
@@ -180,7 +181,7 @@ class Run:
         try:
             parameters = values.resolved(step.parameters, self)
         except Unknown as absence:
-            return Failed("VALUE_MISSING", f"{absence}.")
+            return Failed(absence.code, f"{absence}.")
         made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
         if made.open:
             return Open()
@@ -222,12 +223,33 @@ class Run:
         return dict(sorted(found.items(), key=lambda one: _number(one[0])))
 
     def _output(self, step: str, state: Succeeded) -> Any:
-        attempts = [self._last_attempt(place)[1] for place in state.places]
-        places = [made.place if made else "" for made in attempts]
-        outputs = self.view.outputs([place for place in places if place])
+        if self._bytes_until(step) > MOST_READ:
+            limit = f"it and the steps before it gave back more than {MOST_READ} bytes"
+            raise TooMuch(f"it cannot be read: {limit}")
+        succeeded = self._succeeded(state)
+        outputs = self.view.outputs(succeeded.values())
+        if len(outputs) < len(succeeded):
+            raise Unknown("what it gave back has expired")
         if state.places == (step,):
-            return outputs.get(places[0])
-        return [outputs.get(place) for place in places]
+            return outputs[succeeded[step]]
+        return [outputs.get(succeeded.get(place, "")) for place in state.places]
+
+    def _bytes_until(self, step: str) -> int:
+        """Of all outputs up to a step's that is over: as much in each later turn."""
+        total = 0
+        for one in self.chain.steps:
+            state = self._states.get(one.id)
+            if isinstance(state, Succeeded):
+                places = self._succeeded(state).values()
+                total += sum(self.view.made[place].output_bytes or 0 for place in places)
+            if one.id == step:
+                break
+        return total
+
+    def _succeeded(self, state: Succeeded) -> dict[str, str]:
+        """By place, that of its last attempt: an item of a loop may have failed."""
+        attempts = {place: self._last_attempt(place)[1] for place in state.places}
+        return {place: one.place for place, one in attempts.items() if one and one.succeeded}
 
 
 def _undoes(place: str) -> bool:

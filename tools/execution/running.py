@@ -24,7 +24,7 @@ from tools.definitions.tool import ToolDefinition
 from tools.definitions.transforms import CannotSelect, Transform
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Refused
-from tools.execution import leases, outcomes, progress, returning
+from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE
@@ -174,6 +174,10 @@ def _settle(performance: Performance, result: Result) -> None:
     transform = performance.definition.transform
     try:
         strict_json.check(result.output)
+        if _too_large(performance.definition, result.output):
+            most = performance.definition.max_output_bytes
+            _reject(result, f"It gave back more than {most} bytes.", ErrorCode.OUTPUT_LIMIT)
+            return
         result.output = transform.select(result.output)
     except (strict_json.BadJson, CannotSelect) as error:
         _reject(result, f"The tool returned something that cannot be passed on: {error}.")
@@ -181,6 +185,11 @@ def _settle(performance: Performance, result: Result) -> None:
     _validate(performance, result)
     if result.status == Status.SUCCESS:
         _redact(result, transform)
+
+
+def _too_large(definition: ToolDefinition, output: object) -> bool:
+    """Of a composite call: any other was held to the limit by its runner."""
+    return definition.composite and outputs.size_of(output) > definition.max_output_bytes
 
 
 def _redact(result: Result, transform: Transform) -> None:
@@ -199,9 +208,9 @@ def _validate(performance: Performance, result: Result) -> None:
         result.error_details = {"places": sorted({flaw.place for flaw in flaws})}
 
 
-def _reject(result: Result, message: str) -> None:
+def _reject(result: Result, message: str, code: str = _OUTPUT_INVALID) -> None:
     result.status, result.output = Status.FAILED, None
-    result.error_code, result.error_message = _OUTPUT_INVALID, message
+    result.error_code, result.error_message = code, message
 
 
 def run_here(performance: Performance) -> Result:

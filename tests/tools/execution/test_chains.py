@@ -418,6 +418,23 @@ def test_a_chain_may_be_a_step_of_another(agent, organization):
     assert done(agent, "outer").output["said"] == "deep"
 
 
+def test_a_run_holds_so_much_of_what_its_steps_gave_back(agent, organization, monkeypatch):
+    monkeypatch.setattr(chain_run, "MOST_READ", 50)
+    texts = {"$step": "one", "default": "nothing else may stand there"}
+    loop = {"for_each": ["a", "b", "c"], "text": {"$item": ""}}
+    chain(organization, step("one", **loop), step("two", text=texts))
+    found = done(agent)
+    assert (found.status, found.error_code) == ("Failed", "OUTPUT_LIMIT")
+    assert (found.error_details["step"], "two" in places(found)) == ("two", False)
+    assert len(found.error_details["committed"]) == 3
+
+
+def test_a_chain_gives_back_no_more_than_it_may(agent, organization):
+    chain(organization, step("one", text="x" * 2_000), constraints={"max_output_size": 1_000})
+    found = done(agent)
+    assert (found.status, found.error_code, found.output) == ("Failed", "OUTPUT_LIMIT", None)
+
+
 def test_what_a_step_gives_back_late_is_used_by_no_later_one(agent, organization):
     chain(organization, step("one"), step("two"), output={"$step": "one", "path": "/output/gone"})
     found = done(agent)
