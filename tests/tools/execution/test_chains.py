@@ -429,6 +429,20 @@ def test_a_run_holds_so_much_of_what_its_steps_gave_back(agent, organization, mo
     assert len(found.error_details["committed"]) == 3
 
 
+def test_what_has_expired_is_not_taken_for_nothing(agent, organization):
+    chain(organization, step("one"), step("two", text={"$step": "one"}))
+    execution = begun(agent)
+    perform(execution.pk)
+    call = calls_of(execution).get()
+    factories.ended(call, output="x", output_bytes=3)
+    Execution.objects.filter(pk=call.pk).update(
+        output=None, output_expired_at=Now(), observation=""
+    )
+    work_off(organization)
+    found = now(execution)
+    assert (found.error_code, "expired" in found.error_message) == ("VALUE_MISSING", True)
+
+
 def test_a_chain_gives_back_no_more_than_it_may(agent, organization):
     chain(organization, step("one", text="x" * 2_000), constraints={"max_output_size": 1_000})
     found = done(agent)
