@@ -18,7 +18,7 @@ from tools.definitions.results import Status
 from tools.errors import Conflict, Malformed, NotFound
 from tools.execution import actions, cancelling, hints, reading
 from tools.execution.batch import MOST_OUTPUT, entry, why_never
-from tools.execution.composing import absent_calls
+from tools.execution.composing import Made, absent_calls, calls_in_order
 from tools.models import Execution
 from tools.policy.callers import actor_of
 from tools.policy.people import require
@@ -26,14 +26,15 @@ from tools.policy.people import require
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One input of a batch. `execution` is None where there is none, or not yet; then `status`,
-    `error_code` and `error_message` say what is known. Where it is `cut` there was no room for its
-    output and its observation."""
+    """One input of a batch. `execution` is None where there is none, or not yet, or the caller may
+    not read it; then the other fields say what is known. Where it is `cut` there was no room for
+    its output and its observation."""
 
     position: int
     given: Input
     execution: Execution | None
     status: str
+    execution_id: UUID | str | None = None
     error_code: str | None = None
     error_message: str | None = None
     cut: bool = False
@@ -52,16 +53,16 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def lines_of(batch: Execution) -> list[Line]:
+def lines_of(caller: Caller, batch: Execution) -> list[Line]:
     """In the order of the inputs."""
     try:
         inputs = inputs_as_sent(batch.parameters, batch.asked)
     except ValueError:  # it was refused for that
         return []
     row = Execution.objects.only("memory", "cancelled_places").get(pk=batch.pk)
-    calls = _calls_of(batch)
+    calls = _calls_of(caller, batch)
     whole = _fill(batch, calls)
-    absent = absent_calls(row.memory)
+    absent = absent_calls(row.memory) | _unreadable(batch, calls)
     lines = []
     for number, given in enumerate(inputs):
         place = str(number)
@@ -69,13 +70,12 @@ def lines_of(batch: Execution) -> list[Line]:
             call = calls[place]
             call.parameters_asked = given.parameters
             cut = call.status == Status.SUCCESS and place not in whole
-            lines.append(Line(number, given, call, call.status, cut=cut))
+            lines.append(Line(number, given, call, call.status, call.pk, cut=cut))
         elif place in absent or batch.over or place in row.cancelled_places:
             why = why_never(row.cancelled_places, place)
             said = entry(absent.get(place), given, number, why=why)
-            lines.append(
-                Line(number, given, None, said["status"], said["error_code"], said["error_message"])
-            )
+            told = (said["status"], said["execution_id"], said["error_code"], said["error_message"])
+            lines.append(Line(number, given, None, *told))
         else:
             lines.append(Line(number, given, None, "Pending"))
     return lines
@@ -90,10 +90,15 @@ _WEIGHT = Length("observation") + Case(
 )
 
 
-def _calls_of(batch: Execution) -> dict[str, Execution]:
-    """By place, without what may be large."""
-    rows = Execution.objects.shown().filter(parent=batch.pk)
+def _calls_of(caller: Caller, batch: Execution) -> dict[str, Execution]:
+    """By place, without what may be large: those that the caller may read."""
+    rows = reading.readable(caller).shown().filter(parent=batch.pk)
     return {call.place: call for call in rows.defer(*_LARGE)}
+
+
+def _unreadable(batch: Execution, calls: dict[str, Execution]) -> dict[str, Made]:
+    """What the batch itself tells of the others."""
+    return {one.place: one for one in calls_in_order(batch.pk) if one.place not in calls}
 
 
 def _fill(batch: Execution, calls: dict[str, Execution]) -> set[str]:

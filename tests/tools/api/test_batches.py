@@ -166,3 +166,26 @@ def test_a_token_for_one_tool_makes_batches_of_that_tool(agent, organization):
     narrow = factories.Api(factories.token(agent.service_account, tools=["echo"]))
     answer = narrow.post("/batches", {"inputs": [one("a"), one("b", "other")]}).json()
     assert [line["status"] for line in answer["results"]] == ["Success", "PermissionDenied"]
+
+
+def test_a_token_for_one_tool_reads_the_batches_it_made(agent, organization):
+    narrow = factories.Api(factories.token(agent.service_account, tools=["echo"]))
+    key = {"Idempotency-Key": uuid4().hex}
+    batch = narrow.post("/batches", {"inputs": [one("a")]}, **key).json()["batch_id"]
+    assert narrow.get(f"/batches/{batch}?wait_s=30").json()["status"] == "Success"
+    again = narrow.post("/batches", {"inputs": [one("a")]}, **key)
+    assert again.json()["batch_id"] == batch
+    other = factories.Api(factories.token(agent.service_account, tools=["echo"]))
+    check_error(other.get(f"/batches/{batch}"), 404)
+
+
+def test_a_line_shows_no_call_that_its_reader_may_not_read(api, agent):
+    batch = api.post("/batches", {"inputs": [one("a")]}).json()
+    (line,) = batch["results"]
+    narrow = factories.Api(factories.token(agent.service_account, tools=["run_batch"]))
+    seen = narrow.get(f"/batches/{batch['batch_id']}").json()
+    (told,) = seen["results"]
+    assert (told["execution_id"], told["status"]) == (line["execution_id"], "Success")
+    assert (told["output"], "observation" in told) == (None, False)
+    assert (seen["succeeded"], seen["open"], seen["waiting"]) == (1, 0, 0)
+    check_error(narrow.get(f"/executions/{line['execution_id']}"), 404)
