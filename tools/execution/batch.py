@@ -30,11 +30,11 @@ def turn(view: Composition) -> Result | Waiting:
     most = _most_open(wanted)
     stop = wanted["stop_on_error"]
     for number, one in enumerate(inputs_as_sent(wanted, view.asked)):
-        if view.open >= most or (stop and _failed(view)):
-            break
         place = str(number)
         if place in view.made or view.unwanted(place):
             continue
+        if view.open >= most or (stop and _failed(view)):  # it looks at all calls: only as needed
+            break
         view.begin(place, *one, references=True)
     if view.open:
         _tell(view, len(inputs))

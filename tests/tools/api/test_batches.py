@@ -56,6 +56,26 @@ def test_there_is_room_for_so_much_of_their_outputs(api):
     assert b"".join(whole.streaming_content).count(b"y") == 900_000
 
 
+@pytest.mark.timeout(300)
+def test_a_thousand_inputs_are_a_thousand_calls_in_their_order(api, organization):
+    """Most of them are answered from the cache, for the sake of time; the road is the same."""
+    factories.tool(
+        organization,
+        "known",
+        delivery="pure",
+        cache_ttl="PT1H",
+        constraints={"allow_side_effects": False},
+    )
+    inputs = [one(str(number % 5), "known") for number in range(1_000)]
+    batch = api.post("/batches", {"inputs": inputs, "options": {"wait_s": 60}}).json()["batch_id"]
+    until(lambda: Execution.objects.filter(pk=batch, status="Success").first(), 240)
+    answer = api.get(f"/batches/{batch}").json()
+    assert (answer["total"], answer["succeeded"]) == (1_000, 1_000)
+    said = [line["output"]["echo"]["text"] for line in answer["results"]]
+    assert said == [str(number % 5) for number in range(1_000)]
+    assert Execution.objects.filter(parent=batch, cached=True).count() == 995
+
+
 def test_its_calls_may_be_read_one_by_one(api):
     answer = api.post("/batches", {"inputs": [one("a")]}).json()
     (line,) = answer["results"]
