@@ -58,6 +58,10 @@ class BatchLineAnswer(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices=[str(status) for status in Status])
     input = InputAnswer()
     output = serializers.JSONField(allow_null=True)
+    output_href = serializers.CharField(
+        required=False,
+        help_text="Where its output is read: there was no room for it among those before it.",
+    )
     error_code = serializers.CharField(allow_null=True)
     error_message = serializers.CharField(allow_null=True)
 

@@ -11,8 +11,9 @@ from tools.api.base import CallerView
 from tools.api.batch_bodies import BatchAnswer, BatchBody, BatchCancelBody
 from tools.api.bodies import ErrorAnswer
 from tools.api.executions import KEY, WAIT, call_of, idempotency_key, made, waited_for
-from tools.definitions.callers import Scope
+from tools.definitions.callers import Caller, Scope
 from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.results import FINAL, Status
 from tools.execution import batch_actions
 from tools.execution.batch_actions import Line
 from tools.execution.confirmations import of_executions
@@ -46,7 +47,7 @@ class BatchList(CallerView):
             idempotency_key(request),
             at_its_door=True,
         )
-        return _answer(made(self, call, wanted))
+        return _answer(self.caller, made(self, call, wanted))
 
 
 class BatchDetail(CallerView):
@@ -57,7 +58,8 @@ class BatchDetail(CallerView):
     )
     def get(self, request: Request, batch_id: UUID) -> Response:
         """As it is; with `wait_s`, as it is at its end, should that come in time."""
-        return _answer(waited_for(request, batch_actions.one_of(self.caller, batch_id)))
+        batch = batch_actions.one_of(self.caller, batch_id)
+        return _answer(self.caller, waited_for(request, batch))
 
 
 class BatchCancel(CallerView):
@@ -73,11 +75,12 @@ class BatchCancel(CallerView):
         batch = batch_actions.one_of(self.caller, batch_id)
         batch_actions.check_may_cancel(self.caller, batch)
         positions = self.body(BatchCancelBody)["positions"]
-        return _answer(batch_actions.cancel(caller=self.caller, batch=batch, positions=positions))
+        batch = batch_actions.cancel(caller=self.caller, batch=batch, positions=positions)
+        return _answer(self.caller, batch)
 
 
-def _answer(batch: Execution) -> Response:
-    lines = batch_actions.lines_of(batch)
+def _answer(caller: Caller, batch: Execution) -> Response:
+    lines = batch_actions.lines_of(caller, batch)
     held = of_executions([batch, *(line.execution for line in lines if line.execution)])
     results = [_line(line, held) for line in lines]
     shown = execution_shape(batch, held.get(batch.pk))
@@ -101,10 +104,12 @@ def _answer(batch: Execution) -> Response:
 def _line(line: Line, held: dict[UUID, Any]) -> dict[str, Any]:
     if line.execution is not None:
         shown = execution_shape(line.execution, held.get(line.execution.pk))
+        if line.cut:
+            shown["output_href"] = f"/api/v1/executions/{line.execution.pk}/output"
         return {"position": line.position} | shown
     return {
         "position": line.position,
-        "execution_id": None,
+        "execution_id": str(line.execution_id) if line.execution_id else None,
         "status": line.status,
         "input": line.given._asdict(),
         "output": None,
@@ -114,15 +119,14 @@ def _line(line: Line, held: dict[UUID, Any]) -> dict[str, Any]:
 
 
 def _counts(lines: list[Line]) -> dict[str, int]:
-    begun = [line for line in lines if line.execution is not None and not line.execution.over]
-    waiting = sum(line.execution is None and line.status == "Pending" for line in lines)
-    succeeded = sum(line.status == "Success" for line in lines)
-    cancelled = sum(line.status == "Cancelled" for line in lines)
-    over = len(lines) - len(begun) - waiting
+    over = sum(line.status in FINAL for line in lines)
+    waiting = sum(line.execution_id is None and line.status not in FINAL for line in lines)
+    succeeded = sum(line.status == Status.SUCCESS for line in lines)
+    cancelled = sum(line.status == Status.CANCELLED for line in lines)
     return {
         "succeeded": succeeded,
         "failed": over - succeeded - cancelled,
         "cancelled": cancelled,
-        "open": len(begun),
+        "open": len(lines) - over - waiting,
         "waiting": waiting,
     }

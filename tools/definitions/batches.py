@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from tools.definitions import references
+
 MOST_INPUTS = 1_000
 MOST_NAME = 128
 
@@ -17,6 +19,23 @@ def inputs_of(parameters: dict[str, Any]) -> list[Input]:
     if not isinstance(inputs, list) or not 1 <= len(inputs) <= MOST_INPUTS:
         raise ValueError(f"A batch has 1 to {MOST_INPUTS} inputs.")
     return [_input(number, one) for number, one in enumerate(inputs)]
+
+
+def inputs_as_sent(resolved: dict[str, Any], sent: dict[str, Any]) -> list[Input]:
+    """The same with the references in each one's parameters, so that the call it becomes knows what
+    it was made of; what a reference stood for where one was more than a part of these.
+    Raises `ValueError`."""
+    inputs, raw = inputs_of(resolved), sent.get("inputs")
+    if not isinstance(raw, list) or len(raw) != len(inputs):
+        return inputs
+    return [_as_sent(one, written) for one, written in zip(inputs, raw, strict=True)]
+
+
+def _as_sent(one: Input, written: Any) -> Input:
+    parameters = written.get("parameters") if isinstance(written, dict) else None
+    if not isinstance(parameters, dict) or references.MARK in parameters:
+        return one
+    return one._replace(parameters=parameters)
 
 
 def _input(number: int, one: object) -> Input:

@@ -138,13 +138,13 @@ def hint(execution: Execution) -> None:
     tell([execution.pk])
 
 
-def _good_for(caller: Caller, tool: str) -> bool:
+def _good_for(caller: Caller, call: Call) -> bool:
     """A token that is not for the tool finds no earlier call of it; the gates will say so."""
-    return caller.token_tools is None or tool in caller.token_tools
+    return call.at_its_door or caller.token_tools is None or call.tool_name in caller.token_tools
 
 
 def _earlier(caller: Caller, call: Call) -> Execution | None:
-    if call.idempotency_key is None or not _good_for(caller, call.tool_name):
+    if call.idempotency_key is None or not _good_for(caller, call):
         return None
     found = (
         Execution.objects.shown()

@@ -6,7 +6,7 @@ unless the batch is to stop then.
 
 from typing import Any
 
-from tools.definitions.batches import Input, inputs_of
+from tools.definitions.batches import Input, inputs_as_sent, inputs_of
 from tools.definitions.results import Status
 from tools.execution.composing import CannotGoOn, Composition, Made
 from tools.execution.composition import Waiting
@@ -29,12 +29,12 @@ def turn(view: Composition) -> Result | Waiting:
         raise CannotGoOn("INPUTS_WRONG", str(flaw)) from None
     most = _most_open(wanted)
     stop = wanted["stop_on_error"]
-    for number, one in enumerate(_asked(view, inputs)):
-        if view.open >= most or (stop and _failed(view)):
-            break
+    for number, one in enumerate(inputs_as_sent(wanted, view.asked)):
         place = str(number)
         if place in view.made or view.unwanted(place):
             continue
+        if view.open >= most or (stop and _failed(view)):  # it looks at all calls: only as needed
+            break
         view.begin(place, *one, references=True)
     if view.open:
         _tell(view, len(inputs))
@@ -66,13 +66,6 @@ def entry(made: Made | None, given: Input, number: int, *, why: str) -> dict[str
 def why_never(cancelled_places: list[str], place: str) -> str:
     """The reason for a call of a batch that is over and never made it."""
     return "CANCELLED" if place in cancelled_places else "SKIPPED"
-
-
-def _asked(view: Composition, inputs: list[Input]) -> list[Input]:
-    try:
-        return inputs_of(view.asked)
-    except ValueError:  # a reference stood for all of them
-        return inputs
 
 
 def _most_open(wanted: dict[str, Any]) -> int:

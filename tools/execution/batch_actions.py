@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Case, IntegerField, Value, When
+from django.db.models.functions import Coalesce, Length
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from tools.definitions.batches import Input, inputs_of
+from tools.definitions.batches import Input, inputs_as_sent, inputs_of
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.results import Status
 from tools.errors import Conflict, Malformed, NotFound
 from tools.execution import actions, cancelling, hints, reading
-from tools.execution.batch import entry, why_never
-from tools.execution.composing import absent_calls
+from tools.execution.batch import MOST_OUTPUT, entry, why_never
+from tools.execution.composing import Made, absent_calls, calls_in_order
 from tools.models import Execution
 from tools.policy.callers import actor_of
 from tools.policy.people import require
@@ -23,15 +26,18 @@ from tools.policy.people import require
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One input of a batch. `execution` is None where there is none, or not yet; then `status`,
-    `error_code` and `error_message` say what is known."""
+    """One input of a batch. `execution` is None where there is none, or not yet, or the caller may
+    not read it; then the other fields say what is known. Where it is `cut` there was no room for
+    its output and its observation."""
 
     position: int
     given: Input
     execution: Execution | None
     status: str
+    execution_id: UUID | str | None = None
     error_code: str | None = None
     error_message: str | None = None
+    cut: bool = False
 
 
 def one_of(caller: Caller, identifier: UUID) -> Execution:
@@ -47,29 +53,68 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def lines_of(batch: Execution) -> list[Line]:
+def lines_of(caller: Caller, batch: Execution) -> list[Line]:
     """In the order of the inputs."""
     try:
-        inputs = inputs_of(batch.parameters)
+        inputs = inputs_as_sent(batch.parameters, batch.asked)
     except ValueError:  # it was refused for that
         return []
     row = Execution.objects.only("memory", "cancelled_places").get(pk=batch.pk)
-    calls = {call.place: call for call in Execution.objects.shown().filter(parent=batch.pk)}
-    absent = absent_calls(row.memory)
+    calls = _calls_of(caller, batch)
+    whole = _fill(batch, calls)
+    absent = absent_calls(row.memory) | _unreadable(batch, calls)
     lines = []
     for number, given in enumerate(inputs):
         place = str(number)
         if place in calls:
-            lines.append(Line(number, given, calls[place], calls[place].status))
+            call = calls[place]
+            call.parameters_asked = given.parameters
+            cut = call.status == Status.SUCCESS and place not in whole
+            lines.append(Line(number, given, call, call.status, call.pk, cut=cut))
         elif place in absent or batch.over or place in row.cancelled_places:
             why = why_never(row.cancelled_places, place)
             said = entry(absent.get(place), given, number, why=why)
-            lines.append(
-                Line(number, given, None, said["status"], said["error_code"], said["error_message"])
-            )
+            told = (said["status"], said["execution_id"], said["error_code"], said["error_message"])
+            lines.append(Line(number, given, None, *told))
         else:
             lines.append(Line(number, given, None, "Pending"))
     return lines
+
+
+_LARGE = ("parameters", "parameters_asked", "output", "observation")
+# Characters and bytes that would stand in the answer; an output outside its row would not.
+_WEIGHT = Length("observation") + Case(
+    When(output_digest="", then=Coalesce("output_bytes", Value(0))),
+    default=Value(0),
+    output_field=IntegerField(),
+)
+
+
+def _calls_of(caller: Caller, batch: Execution) -> dict[str, Execution]:
+    """By place, without what may be large: those that the caller may read."""
+    rows = reading.readable(caller).shown().filter(parent=batch.pk)
+    return {call.place: call for call in rows.defer(*_LARGE)}
+
+
+def _unreadable(batch: Execution, calls: dict[str, Execution]) -> dict[str, Made]:
+    """What the batch itself tells of the others."""
+    return {one.place: one for one in calls_in_order(batch.pk) if one.place not in calls}
+
+
+def _fill(batch: Execution, calls: dict[str, Execution]) -> set[str]:
+    """Outputs and observations, in order as long as there is room; the places that have theirs."""
+    rows = Execution.objects.filter(parent=batch.pk, status=Status.SUCCESS)
+    weights = dict(rows.annotate(weight=_WEIGHT).values_list("place", "weight"))
+    room, places = MOST_OUTPUT, []
+    for place, call in sorted(calls.items(), key=lambda one: int(one[0])):
+        call.output, call.observation = None, ""
+        room -= weights.get(place, 0)
+        if call.status == Status.SUCCESS and room >= 0:
+            places.append(place)
+    found = rows.filter(place__in=places).values_list("place", "output", "observation")
+    for place, output, observation in found:
+        calls[place].output, calls[place].observation = output, observation
+    return set(places)
 
 
 def cancel(*, caller: Caller, batch: Execution, positions: Collection[int] | None) -> Execution:

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from tools.definitions.chains import values
 from tools.definitions.chains.document import MOST_ATTEMPTS, Chain, Step
-from tools.definitions.chains.values import Unknown
+from tools.definitions.chains.values import TooMuch, Unknown
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import Delivery
 from tools.execution.chain_boundary import (
@@ -24,6 +24,8 @@ from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
 
+MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
+_EXPIRED = "what it gave back has expired"
 clock = timezone.now
 _TRIED_AGAIN = frozenset({Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR})
 _BRIEFLY = frozenset({"rate_limited", "too_many_held"})
@@ -181,7 +183,7 @@ class Run:
         try:
             parameters = values.resolved(step.parameters, self)
         except Unknown as absence:
-            return Failed("VALUE_MISSING", f"{absence}.")
+            return Failed(absence.code, f"{absence}.")
         made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
         if made.open:
             return Open()
@@ -199,20 +201,47 @@ class Run:
         return not may_have_happened(made) or self._repeatable(made.tool_name)
 
     def _repeatable(self, name: str) -> bool:
+        """Of what makes calls of its own, these decide: they are made once more with it."""
         tool = self.view.performance.snapshot.tool(name)
-        return tool is not None and tool.definition.raw["delivery"] in _REPEATABLE
+        if tool is None or tool.definition.composite:
+            return False
+        return tool.definition.raw["delivery"] in _REPEATABLE
 
     def _output_at(self, place: str) -> Any:
         made = last_attempt(self.view.made, place)[1]
-        return self.view.output(made.place) if made else None
+        found = self.view.outputs([made.place]) if made else {}
+        if not found:
+            raise Unknown(_EXPIRED)
+        return next(iter(found.values()))
 
     def _output(self, step: str, state: Succeeded) -> Any:
-        attempts = [last_attempt(self.view.made, place)[1] for place in state.places]
-        places = [made.place if made else "" for made in attempts]
-        outputs = self.view.outputs([place for place in places if place])
+        if self._bytes_until(step) > MOST_READ:
+            limit = f"it and the steps before it gave back more than {MOST_READ} bytes"
+            raise TooMuch(f"it cannot be read: {limit}")
+        succeeded = self._succeeded(state)
+        outputs = self.view.outputs(succeeded.values())
+        if len(outputs) < len(succeeded):
+            raise Unknown(_EXPIRED)
         if state.places == (step,):
-            return outputs.get(places[0])
-        return [outputs.get(place) for place in places]
+            return outputs[succeeded[step]]
+        return [outputs.get(succeeded.get(place, "")) for place in state.places]
+
+    def _bytes_until(self, step: str) -> int:
+        """Of all outputs up to a step's that is over: as much in each later turn."""
+        total = 0
+        for one in self.chain.steps:
+            state = self._states.get(one.id)
+            if isinstance(state, Succeeded):
+                places = self._succeeded(state).values()
+                total += sum(self.view.made[place].output_bytes or 0 for place in places)
+            if one.id == step:
+                break
+        return total
+
+    def _succeeded(self, state: Succeeded) -> dict[str, str]:
+        """By place, that of its last attempt: an item of a loop may have failed."""
+        attempts = {place: last_attempt(self.view.made, place)[1] for place in state.places}
+        return {place: one.place for place, one in attempts.items() if one and one.succeeded}
 
 
 def _most_attempts(step: Step, made: Made) -> int:

@@ -50,7 +50,7 @@ def _advance(run: Run, step: Step) -> StepState:
             return run.call(step, step.id)
         items = values.resolved(step.for_each, run)
     except Unknown as absence:
-        return Failed("VALUE_MISSING", f"{absence}.")
+        return Failed(absence.code, f"{absence}.")
     if not isinstance(items, list) or len(items) > MOST_ITEMS:
         return Failed("NOT_A_LIST", f"for_each needs a list of at most {MOST_ITEMS} items.")
     return _loop(run, step, items)

@@ -31,7 +31,7 @@ _OUTPUT = (
 )  # fmt: skip
 _SEEN = (
     "pk", "place", "tool_name", "status", "error_code", "error_message", "error_details",
-    "completed_at",
+    "completed_at", "output_bytes",
 )  # fmt: skip
 
 
@@ -63,6 +63,7 @@ class Made:
     error_message: str = ""
     error_details: dict[str, Any] | None = None
     completed_at: datetime | None = None
+    output_bytes: int | None = None
 
     @property
     def open(self) -> bool:
@@ -315,6 +316,7 @@ def _seen(row: Execution) -> Made:
         row.error_message,
         row.error_details,
         row.completed_at,
+        row.output_bytes,
     )
 
 

@@ -5,10 +5,12 @@ of an execution that the caller may read, that succeeded, and whose output is st
 keeps the reference, not a copy of what it stood for.
 """
 
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
 from tools.definitions import references, strict_json
+from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.references import BadReference, Reference
 from tools.definitions.results import Status
 from tools.errors import Gone, InvalidCall
@@ -17,8 +19,9 @@ from tools.execution.context import Admission, Performance, Result
 from tools.execution.reading import readable
 from tools.models import Execution
 
-MOST = 32  # references of one call
+MOST = 32  # references of one call, or of one input of a batch
 MOST_SOURCES = 8  # executions they point into
+MOST_OF_BATCH = 1_000  # references of all its inputs together
 MOST_SOURCE_BYTES = 16 * 1024 * 1024  # of their outputs together, which are read to find the place
 MOST_BYTES = 4 * 1024 * 1024  # of all that is put into the parameters
 GATE = "resolve_references"
@@ -31,7 +34,7 @@ _COLUMNS = (
 
 def resolve_references(admission: Admission) -> None:
     """Put each value in the place of its reference. Raises `InvalidCall`, which names the place."""
-    asked = [] if admission.call.plain else _read(admission.call.parameters)
+    asked = [] if admission.call.plain else _read(admission)
     if not asked:
         return
     sources = _sources(admission, asked)
@@ -70,11 +73,15 @@ def source_of(place: str, refers_to: list[dict[str, Any]]) -> dict[str, Any] | N
     return next(around, None)
 
 
-def _read(parameters: Any) -> list[Reference]:
+def _read(admission: Admission) -> list[Reference]:
     read: list[Reference] = []
-    for place, raw in references.found(parameters):
-        if len(read) == MOST:
-            raise _wrong(place, f"is one of more than {MOST} references", "reference_limit")
+    counted: Counter[references.Place] = Counter()
+    for place, raw in references.found(admission.call.parameters):
+        part = _part(admission, place)
+        counted[part] += 1
+        for count, most in ((counted[part], MOST), (len(read) + 1, MOST_OF_BATCH)):
+            if count > most:
+                raise _wrong(place, f"is one of more than {most} references", "reference_limit")
         try:
             read.append(references.read(place, raw))
         except BadReference as error:
@@ -82,12 +89,26 @@ def _read(parameters: Any) -> list[Reference]:
     return read
 
 
+def _part(admission: Admission, place: references.Place) -> references.Place:
+    """What the limits are of: an input of a batch, for it becomes a call; else the call."""
+    batch = admission.resolved.definition.entry_point == RUN_BATCH
+    return place[:2] if batch and place[:1] == ("inputs",) else ()
+
+
+def _check_sources(admission: Admission, asked: list[Reference]) -> None:
+    sources = {(_part(admission, one.place), one.execution_id): one for one in asked}
+    counted: Counter[references.Place] = Counter()
+    for (part, _), one in sources.items():
+        counted[part] += 1
+        if counted[part] > MOST_SOURCES:
+            message = f"is one of more than {MOST_SOURCES} executions that references point at"
+            raise _refused(one, message, "limit")
+
+
 def _sources(admission: Admission, asked: list[Reference]) -> dict[UUID, Execution]:
     """All of them, and each good: nothing of their outputs has been read before that is known."""
+    _check_sources(admission, asked)
     wanted = {one.execution_id for one in asked}
-    if len(wanted) > MOST_SOURCES:
-        message = f"is one of more than {MOST_SOURCES} executions that references point at"
-        raise _refused(asked[-1], message, "limit")
     rows = readable(admission.caller).filter(pk__in=wanted)
     states = {row.pk: row for row in rows.only(*(set(_COLUMNS) - {"output"}))}
     for one in asked:

@@ -1,7 +1,9 @@
 """What time takes away: outputs, where their organization says for how long it keeps them.
 
 With an output goes what a model was shown of it, answers of the cache that were it, and the copies
-of others' outputs that references had put into the call's parameters.
+of others' outputs that references had put into the call's parameters; of a call within another all
+parameters, for a chain or a program makes them of outputs. While the other one is not over it may
+read what its calls gave back, and they keep it.
 """
 
 from datetime import timedelta
@@ -14,7 +16,7 @@ from django.db.models.functions import Now
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.definitions.callers import CallerKind
-from tools.definitions.results import Status
+from tools.definitions.results import OPEN, Status
 from tools.models import CacheEntry, Execution, Organization, StoredOutput
 from tools.models.execution import KEEPS_OUTPUT
 
@@ -40,12 +42,10 @@ def expire(organization: Organization) -> int:
         return 0
     CacheEntry.objects.filter(execution__in=due).delete()
     rows = Execution.objects.filter(pk__in=due)
-    succeeded, copied = (
-        rows.filter(status=Status.SUCCESS),
-        rows.filter(parameters_asked__isnull=False),
-    )
+    rows.filter(parent__isnull=False).update(parameters={}, parameters_asked=None)
+    copied = rows.filter(parameters_asked__isnull=False)
     copied.update(parameters=F("parameters_asked"), parameters_asked=None)
-    gone = succeeded.update(
+    gone = rows.filter(status=Status.SUCCESS, output_expired_at__isnull=True).update(
         output=None, output_digest="", output_type="", observation="", output_expired_at=Now()
     )
     record(
@@ -69,4 +69,5 @@ def _due(organization: Organization) -> list[UUID]:
     rows: QuerySet[Execution] = Execution.objects.select_for_update(skip_locked=True, of=("self",))
     age = timedelta(days=organization.output_days or 0)
     due = rows.filter(KEEPS_OUTPUT, organization=organization, completed_at__lt=Now() - age)
+    due = due.exclude(parent__status__in=sorted(OPEN))
     return list(due.order_by("completed_at").values_list("pk", flat=True)[:BATCH])

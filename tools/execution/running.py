@@ -24,7 +24,7 @@ from tools.definitions.tool import ToolDefinition
 from tools.definitions.transforms import CannotSelect, Transform
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Refused
-from tools.execution import leases, outcomes, progress, returning
+from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE
@@ -33,6 +33,21 @@ from tools.runners.registry import RUNNERS
 
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
 _TOO_OFTEN = "The call was lost {} times. Call again, or ask an administrator."
+_OUTPUT_INVALID = "OUTPUT_INVALID"
+# Ends that the tool did not choose: it had come to its own end, or somewhere on the way to it.
+_NOT_ITS_OWN_WORD = frozenset(
+    {
+        _OUTPUT_INVALID,
+        ErrorCode.OUTPUT_LIMIT,
+        ErrorCode.INVALID_RESULT,
+        ErrorCode.EXITED,
+        ErrorCode.CPU_LIMIT,
+        ErrorCode.MEMORY_LIMIT,
+        ErrorCode.PROCESS_LIMIT,
+        ErrorCode.DISK_LIMIT,
+        ErrorCode.OPERATIONS_LIMIT,
+    }
+)
 
 
 def check_delivery(definition: ToolDefinition) -> None:
@@ -127,28 +142,43 @@ def _stopped(performance: Performance, outcome: SandboxResult) -> Result | None:
         result.error_code = returning.CANCELLED
         result.cost = None if performance.execution.effect_possible else Decimal(0)
     elif performance.definition.raw["delivery"] in returning.OUTSIDE:
-        result.error_details = dict(EFFECT_POSSIBLE)
-        result.error_message = f"{result.error_message.rstrip('.')}. {returning.EFFECT}"
+        _tell_effect(result)
     return result
 
 
 def settle_output(performance: Performance) -> None:
-    """What the tool's definition makes of its output. Invalid output is never returned, not even
-    next to the error (ruling 10).
-
-    Looked at first, for a transformation must not meet what JSON cannot hold. The schema is of what
-    is selected; what is redacted may fit it no more, and is right so.
+    """What the tool's definition makes of its output, and of an end that the tool did not choose:
+    where its effect may have come first, that is said. Of a composite call its calls say so.
     """
-    result = performance.result
-    if result is not None and result.status == Status.SUCCESS and not result.settled:
+    result, definition = performance.result, performance.definition
+    if result is None:
+        return
+    if result.status == Status.SUCCESS and not result.settled:
         settle(performance, result)
+    outside = definition.raw["delivery"] in returning.OUTSIDE and not definition.composite
+    if outside and result.error_code in _NOT_ITS_OWN_WORD:
+        _tell_effect(result)
+
+
+def _tell_effect(result: Result) -> None:
+    result.error_details = result.error_details | EFFECT_POSSIBLE
+    result.error_message = f"{result.error_message.rstrip('.')}. {returning.EFFECT}"
 
 
 def settle(performance: Performance, result: Result) -> None:
-    """The same, once, of a success that is not the performance's yet."""
+    """What becomes of an output, once, also of a success that is not the performance's yet.
+
+    Invalid output is never returned, not even next to the error (ruling 10). It is looked
+    at first, for a transformation must not meet what JSON cannot hold. The schema is of what is
+    selected; what is redacted may fit it no more, and is right so.
+    """
     transform, result.settled = performance.definition.transform, True
     try:
         strict_json.check(result.output)
+        if _too_large(performance.definition, result.output):
+            most = performance.definition.max_output_bytes
+            _reject(result, f"It gave back more than {most} bytes.", ErrorCode.OUTPUT_LIMIT)
+            return
         result.output = transform.select(result.output)
     except (strict_json.BadJson, CannotSelect) as error:
         _reject(result, f"The tool returned something that cannot be passed on: {error}.")
@@ -156,6 +186,11 @@ def settle(performance: Performance, result: Result) -> None:
     _validate(performance, result)
     if result.status == Status.SUCCESS:
         _redact(result, transform)
+
+
+def _too_large(definition: ToolDefinition, output: object) -> bool:
+    """Of a composite call: any other was held to the limit by its runner."""
+    return definition.composite and outputs.size_of(output) > definition.max_output_bytes
 
 
 def _redact(result: Result, transform: Transform) -> None:
@@ -174,9 +209,9 @@ def _validate(performance: Performance, result: Result) -> None:
         result.error_details = {"places": sorted({flaw.place for flaw in flaws})}
 
 
-def _reject(result: Result, message: str) -> None:
+def _reject(result: Result, message: str, code: str = _OUTPUT_INVALID) -> None:
     result.status, result.output = Status.FAILED, None
-    result.error_code, result.error_message = "OUTPUT_INVALID", message
+    result.error_code, result.error_message = code, message
 
 
 def run_here(performance: Performance) -> Result:

@@ -59,8 +59,11 @@ EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
 # Ends that leave open whether the effect happened: a person may find out, and say so once.
 UNSURE = Q(error_code="OUTCOME_UNKNOWN") | Q(error_details__contains=EFFECT_POSSIBLE)
 # What time takes away, where the organization says when: an output, and copies of others' outputs.
-KEEPS_OUTPUT = Q(status=Status.SUCCESS, output_expired_at__isnull=True) | Q(
-    status__in=sorted(FINAL), parameters_asked__isnull=False
+# What a composite call was to call with is made of these, and nobody knows which part of it.
+KEEPS_OUTPUT = (
+    Q(status=Status.SUCCESS, output_expired_at__isnull=True)
+    | Q(status__in=sorted(FINAL), parameters_asked__isnull=False)
+    | Q(Q(status__in=sorted(FINAL), parent__isnull=False), ~Q(parameters={}))
 )
 _DATABASE_FILLS = frozenset({"created_at", "queued_at"})
 # What has given itself back until few enough of its calls are open, or until a moment, may go on

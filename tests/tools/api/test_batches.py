@@ -45,6 +45,37 @@ def test_results_come_in_the_order_of_the_inputs(api):
     assert api.get(f"/batches/{answer['batch_id']}").json() == answer
 
 
+def test_there_is_room_for_so_much_of_their_outputs(api):
+    body = {"inputs": [one("x" * 900_000), one("y" * 900_000), one("z")], "mode": "parallel"}
+    response = api.post("/batches", body)
+    first, second, third = response.json()["results"]
+    assert first["output"]["echo"]["text"] == "x" * 900_000
+    assert (second["output"], third["output"]) == (None, None)
+    assert second["status"] == "Success" and second["observation"] == ""
+    whole = api.get(second["output_href"].removeprefix("/api/v1"))
+    assert b"".join(whole.streaming_content).count(b"y") == 900_000
+
+
+@pytest.mark.timeout(300)
+def test_a_thousand_inputs_are_a_thousand_calls_in_their_order(api, organization):
+    """Most of them are answered from the cache, for the sake of time; the road is the same."""
+    factories.tool(
+        organization,
+        "known",
+        delivery="pure",
+        cache_ttl="PT1H",
+        constraints={"allow_side_effects": False},
+    )
+    inputs = [one(str(number % 5), "known") for number in range(1_000)]
+    batch = api.post("/batches", {"inputs": inputs, "options": {"wait_s": 60}}).json()["batch_id"]
+    until(lambda: Execution.objects.filter(pk=batch, status="Success").first(), 240)
+    answer = api.get(f"/batches/{batch}").json()
+    assert (answer["total"], answer["succeeded"]) == (1_000, 1_000)
+    said = [line["output"]["echo"]["text"] for line in answer["results"]]
+    assert said == [str(number % 5) for number in range(1_000)]
+    assert Execution.objects.filter(parent=batch, cached=True).count() == 995
+
+
 def test_its_calls_may_be_read_one_by_one(api):
     answer = api.post("/batches", {"inputs": [one("a")]}).json()
     (line,) = answer["results"]
@@ -163,3 +194,26 @@ def test_a_token_for_one_tool_makes_batches_of_that_tool(agent, organization):
     narrow = factories.Api(factories.token(agent.service_account, tools=["echo"]))
     answer = narrow.post("/batches", {"inputs": [one("a"), one("b", "other")]}).json()
     assert [line["status"] for line in answer["results"]] == ["Success", "PermissionDenied"]
+
+
+def test_a_token_for_one_tool_reads_the_batches_it_made(agent, organization):
+    narrow = factories.Api(factories.token(agent.service_account, tools=["echo"]))
+    key = {"Idempotency-Key": uuid4().hex}
+    batch = narrow.post("/batches", {"inputs": [one("a")]}, **key).json()["batch_id"]
+    assert narrow.get(f"/batches/{batch}?wait_s=30").json()["status"] == "Success"
+    again = narrow.post("/batches", {"inputs": [one("a")]}, **key)
+    assert again.json()["batch_id"] == batch
+    other = factories.Api(factories.token(agent.service_account, tools=["echo"]))
+    check_error(other.get(f"/batches/{batch}"), 404)
+
+
+def test_a_line_shows_no_call_that_its_reader_may_not_read(api, agent):
+    batch = api.post("/batches", {"inputs": [one("a")]}).json()
+    (line,) = batch["results"]
+    narrow = factories.Api(factories.token(agent.service_account, tools=["run_batch"]))
+    seen = narrow.get(f"/batches/{batch['batch_id']}").json()
+    (told,) = seen["results"]
+    assert (told["execution_id"], told["status"]) == (line["execution_id"], "Success")
+    assert (told["output"], "observation" in told) == (None, False)
+    assert (seen["succeeded"], seen["open"], seen["waiting"]) == (1, 0, 0)
+    check_error(narrow.get(f"/executions/{line['execution_id']}"), 404)

@@ -344,6 +344,24 @@ def test_events_tell_how_far_it_is(agent):
     assert [kind for kind, _ in events].count("Started") == 1
 
 
+def test_a_call_knows_what_it_was_made_of_whatever_else_a_reference_stood_for(agent):
+    source = done(agent, one("secret"))
+    text = {"$result": str(source.pk), "path": "/output/results/0/output/echo/text"}
+    name = {"$result": str(source.pk), "path": "/output/results/0/tool_name"}
+    found = done(agent, {"tool_name": name, "parameters": {"text": text}})
+    call = calls_of(found).get()
+    assert (call.tool_name, call.parameters) == ("echo", {"text": "secret"})
+    assert [one["place"] for one in call.refers_to] == ["/text"]
+    assert call.asked == {"text": text}
+
+
+def test_parameters_that_are_a_reference_as_a_whole_are_what_it_stood_for(agent):
+    source = done(agent, one("again"))
+    whole = {"$result": str(source.pk), "path": "/output/results/0/output/echo"}
+    found = done(agent, {"tool_name": "echo", "parameters": whole})
+    assert found.output["results"][0]["output"] == {"echo": {"text": "again"}}
+
+
 def test_a_switched_off_schema_lets_nothing_else_in(agent, organization):
     changed(organization, "run_batch", argument_validation="off")
     for wrong in ({}, {"inputs": 3}, {"inputs": [1]}, {"inputs": [{"tool_name": "x"}]}):

@@ -292,6 +292,32 @@ def test_what_may_have_had_its_effect_is_not_tried_again(agent, organization):
     assert list(places(execution)) == ["one"]
 
 
+@pytest.mark.parametrize("output", ["'no number'", "'x' * 2_000", "object()"])
+def test_what_ran_and_gave_back_what_cannot_be_used_is_not_tried_again(agent, organization, output):
+    factories.tool(
+        organization,
+        "outside",
+        output_schema={"type": "integer"},
+        constraints={"max_output_size": 1_000},
+        implementation={"source": f"def main(p):\n    return {output}\n"},
+    )
+    chain(organization, step("one", "outside", retries={"attempts": 3}))
+    found = done(agent)
+    assert list(places(found)) == ["one"]
+    assert [one["place"] for one in found.error_details["unknown"]] == ["one"]
+
+
+def test_an_effect_that_may_have_happened_is_not_doubled_through_call_tool(agent, organization):
+    factories.install(organization)
+    caller = factories.agent(organization, groups=["default", "composition"])
+    factories.tool(organization, "outside", output_schema={"type": "integer"})
+    inner = {"tool_name": "outside", "parameters": {"text": "x"}}
+    once = {"id": "one", "tool_name": "call_tool", "parameters": inner}
+    chain(organization, once | {"retries": {"attempts": 3}})
+    found = done(caller, group=["default", "composition"])
+    assert (found.error_code, list(places(found))) == ("OUTPUT_INVALID", ["one"])
+
+
 @pytest.mark.parametrize(("on_cancel", "undone"), [("compensate", True), ("stop", False)])
 def test_a_cancelled_run_stops_and_is_undone_where_that_was_said(
     agent, organization, on_cancel, undone
@@ -390,6 +416,37 @@ def test_a_chain_may_be_a_step_of_another(agent, organization):
     chain(organization, step("one", text={"$input": "/text"}), name="inner")
     chain(organization, step("sub", "inner", text="deep"), name="outer")
     assert done(agent, "outer").output["said"] == "deep"
+
+
+def test_a_run_holds_so_much_of_what_its_steps_gave_back(agent, organization, monkeypatch):
+    monkeypatch.setattr(chain_run, "MOST_READ", 50)
+    texts = {"$step": "one", "default": "nothing else may stand there"}
+    loop = {"for_each": ["a", "b", "c"], "text": {"$item": ""}}
+    chain(organization, step("one", **loop), step("two", text=texts))
+    found = done(agent)
+    assert (found.status, found.error_code) == ("Failed", "OUTPUT_LIMIT")
+    assert (found.error_details["step"], "two" in places(found)) == ("two", False)
+    assert len(found.error_details["committed"]) == 3
+
+
+def test_what_has_expired_is_not_taken_for_nothing(agent, organization):
+    chain(organization, step("one"), step("two", text={"$step": "one"}))
+    execution = begun(agent)
+    perform(execution.pk)
+    call = calls_of(execution).get()
+    factories.ended(call, output="x", output_bytes=3)
+    Execution.objects.filter(pk=call.pk).update(
+        output=None, output_expired_at=Now(), observation=""
+    )
+    work_off(organization)
+    found = now(execution)
+    assert (found.error_code, "expired" in found.error_message) == ("VALUE_MISSING", True)
+
+
+def test_a_chain_gives_back_no_more_than_it_may(agent, organization):
+    chain(organization, step("one", text="x" * 2_000), constraints={"max_output_size": 1_000})
+    found = done(agent)
+    assert (found.status, found.error_code, found.output) == ("Failed", "OUTPUT_LIMIT", None)
 
 
 def test_what_a_step_gives_back_late_is_used_by_no_later_one(agent, organization):

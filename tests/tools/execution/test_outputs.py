@@ -13,6 +13,7 @@ from tests import factories
 from tests.factories import definition
 from tools.errors import Conflict, Gone, NotFound
 from tools.execution import outputs, retention
+from tools.execution.call import Parent
 from tools.execution.pipeline import admit, perform
 from tools.models import CacheEntry, Execution, StoredOutput
 from tools.policy import actions as policy
@@ -145,6 +146,39 @@ def test_an_output_expires_in_time_and_its_row_says_when(agent, organization):
         outputs.whole(large)
     told = AuditRecord.objects.get(organization=organization.slug, code="OUTPUT.EXPIRE")
     assert told.details["outputs"] == 2
+
+
+def made_by(agent, text, days=10, status="Success"):
+    """A call that another one made, and its parent, which is not over."""
+    parent = factories.execution(agent, "echo")
+    call = factories.execution(agent, "echo", text=text, parent=Parent(parent.pk, "one", 1))
+    failed = {"error_code": "X"} if status == "Failed" else {"output": text}
+    ended = timezone.now() - timedelta(days)
+    factories.ended(call, status=status, completed_at=ended, **failed)
+    return parent, call
+
+
+@pytest.mark.parametrize("status", ["Success", "Failed"])
+def test_what_a_call_was_made_with_goes_with_the_outputs_it_is_made_of(agent, organization, status):
+    factories.tool(organization)
+    parent, call = made_by(agent, "secret", status=status)
+    factories.ended(parent, output="x", completed_at=timezone.now() - timedelta(10))
+    kept_for(organization, 7)
+    assert retention.expire(organization) == 2
+    for row in (parent, call):
+        row.refresh_from_db()
+    assert (call.parameters, call.output) == ({}, None)
+    assert parent.parameters == {"text": "x"}  # its caller's own words
+    assert retention.expire(organization) == 0
+
+
+def test_a_call_keeps_its_output_while_what_made_it_is_not_over(agent, organization):
+    factories.tool(organization)
+    _, call = made_by(agent, "needed")
+    kept_for(organization, 7)
+    assert retention.expire(organization) == 0
+    call.refresh_from_db()
+    assert call.output == "needed"
 
 
 def test_what_nobody_names_any_more_is_swept_and_what_somebody_names_stays(agent, organization):

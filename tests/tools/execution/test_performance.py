@@ -185,7 +185,7 @@ def test_output_that_does_not_fit_its_schema_is_nowhere(agent, organization):
     code_tool(organization, source, output_schema={"properties": {"number": {"type": "integer"}}})
     done = performed(factories.execution(agent))
     assert (done.status, done.error_code, done.output) == ("Failed", "OUTPUT_INVALID", None)
-    assert done.error_details == {"places": ["/number"]}
+    assert done.error_details == {"places": ["/number"], "effect_possible": True}
     assert "c4nary" not in str(vars(done))
     assert "c4nary" not in str(
         [r.details for r in AuditRecord.objects.filter(execution_id=done.pk)]

@@ -265,6 +265,23 @@ def test_their_number_is_bounded(agent, organization, source):
     assert refused(caller, [pointing(uuid4()) for _ in range(9)], "any").code == "reference_limit"
 
 
+def test_in_a_batch_their_number_is_bounded_for_each_input(organization, echo):
+    factories.install(organization)
+    agent = factories.agent(organization, groups=["default", "composition"])
+    source = ended(factories.execution(agent), output=OUTPUT)
+    one = {"tool_name": "echo", "parameters": {"text": pointing(source)}}
+    many = {"tool_name": "echo", "parameters": {"text": [pointing(source)] * 33}}
+
+    def ask(*inputs):
+        call = factories.call("run_batch", {"inputs": list(inputs)}, group=["composition"])
+        return admit(factories.caller(agent), call)
+
+    assert len(ask(*[one] * 33).refers_to) == 33
+    for wrong in ([many], [one] * 1_001):
+        with pytest.raises(InvalidCall, match="references"):
+            ask(*wrong)
+
+
 def test_their_size_is_bounded(agent, echo):
     large = ended(factories.execution(agent), output="x" * (3 * 1024 * 1024))
     value = [pointing(large, "/output")] * 2

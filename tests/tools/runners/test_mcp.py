@@ -331,6 +331,7 @@ def test_no_more_is_returned_than_the_tool_may(agent, server, stub):
     stub.tools["echo"].does = lambda given: text("x" * 1_001)
     done = called(agent)
     assert (done.status, done.error_code, done.output) == ("Failed", "OUTPUT_LIMIT", None)
+    assert done.error_details == {"effect_possible": True}
 
 
 def _performed(pk):

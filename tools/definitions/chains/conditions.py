@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from tools.definitions.chains import values
-from tools.definitions.chains.values import Scope, Unknown
+from tools.definitions.chains.values import Scope, TooMuch, Unknown
 
 DEEPEST, MOST = 8, 50
 _PAIRS = ("equals", "less", "less_or_equal", "greater", "greater_or_equal", "contains")
@@ -70,6 +70,8 @@ def holds(condition: Any, run: Run) -> bool:
 def _exists(about: Any, run: Run) -> bool:
     try:
         return values.resolved(about, run) is not None
+    except TooMuch:
+        raise
     except Unknown:
         return False
 

@@ -31,6 +31,14 @@ _BESIDE = {
 class Unknown(LookupError):
     """A value cannot be had; the message says which and why."""
 
+    code = "VALUE_MISSING"
+
+
+class TooMuch(Unknown):
+    """There is a value, but no room for it: nothing else may stand in its place."""
+
+    code = "OUTPUT_LIMIT"
+
 
 class Scope(Protocol):
     """What is known at one place of a run."""
@@ -125,6 +133,8 @@ def _resolved_one(one: Reference, scope: Scope) -> Any:
         return _rendered(one.raw[TEXT], scope)
     try:
         return pointers.at(_whole(one, scope), one.pointer)
+    except TooMuch as limit:
+        raise TooMuch(f"{_named(one)}: {limit}") from None
     except (pointers.Nothing, Unknown) as absence:
         if one.has_default:
             return one.raw["default"]
