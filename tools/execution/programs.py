@@ -14,9 +14,10 @@ from django.utils import timezone
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, Preloaded, SandboxResult
 from tools.builtin.manifest import ISOLATED
+from tools.catalog.registry import CatalogTool
 from tools.definitions.implementations.builtin import RUN_PROGRAM
 from tools.definitions.results import Status
-from tools.execution import outcomes
+from tools.execution import outcomes, sessions
 from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
@@ -70,7 +71,7 @@ def _taken_on(
         "source": source,
         "inputs": inputs,
         "answers": _answers(view, made),
-        "tools": _tools(view),
+        "functions": _functions(view, len(made)),
         "seed": str(view.execution.pk),
         "now": (view.execution.started_at or view.deadline).timestamp(),
     }
@@ -107,12 +108,24 @@ def _answer(one: Made, output: Any) -> dict[str, Any]:
     }
 
 
-def _tools(view: Composition) -> list[str]:
-    """Those the caller may use now, as a listing would have them."""
-    performance = view.performance
-    asked = Asked.of(view.execution.requested_groups, view.execution.state)
-    usable = authorization.usable_tools(performance.caller, asked, performance.snapshot)
-    return [tool.name for tool in usable[:MOST_TOOLS]]
+def _functions(view: Composition, made: int) -> dict[str, list[str]]:
+    """By how many calls had been made when it was first seen: each tool the caller may use, as a
+    listing would have it. None goes, and none is seen sooner, when the program runs again: it is to
+    do the same. What may no longer be called is refused when it is called.
+    """
+    known: dict[str, list[str]] = view.memory.setdefault("functions", {})
+    if str(made) not in known:
+        seen = {name for names in known.values() for name in names}
+        new = [tool.name for tool in _usable(view) if tool.name not in seen]
+        known[str(made)] = new[: MOST_TOOLS - len(seen)]
+    return known
+
+
+def _usable(view: Composition) -> list[CatalogTool]:
+    """In a session, where the program's own calls have led it."""
+    performance, execution = view.performance, view.execution
+    asked = Asked.of(execution.requested_groups, sessions.state_before(execution))
+    return authorization.usable_tools(performance.caller, asked, performance.snapshot)
 
 
 def _lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:

@@ -1,0 +1,110 @@
+"""`call_tool`, `find_tools` and `run_program` in a session, and what refuses their inner calls."""
+
+import pytest
+
+from tests import factories
+from tests.tools.execution.workers import stopped
+from tests.tools.execution.working import calls_of, work_off
+from tools.catalog.actions import set_enabled
+from tools.execution import actions, session_actions
+from tools.models import Execution, Session, Tool
+
+pytestmark = pytest.mark.usefixtures("committed")
+GROUPS = ["default", "composition"]
+
+
+@pytest.fixture(autouse=True)
+def alone(crib):
+    with stopped(crib):
+        yield
+
+
+@pytest.fixture
+def agent(organization):
+    """`submit` leads from `draft` to `sent`; each state has a tool of its own."""
+    factories.install(organization)
+    factories.tool(organization, "submit", state="sent", available_in_states=["draft"])
+    factories.tool(organization, "track", available_in_states=["sent"])
+    return factories.agent(organization, groups=GROUPS)
+
+
+@pytest.fixture
+def session(agent):
+    caller = factories.caller(agent)
+    return session_actions.open_session(caller=caller, group=GROUPS, state="draft")[0]
+
+
+def ended(agent, tool, parameters, *, caller=None, **fields):
+    asked = fields or {"group": GROUPS}
+    execution = actions.execute(
+        caller=caller or factories.caller(agent),
+        call=factories.call(tool, parameters, **asked),
+        wait_s=0,
+    )
+    work_off(agent.organization)
+    return Execution.objects.get(pk=execution.pk)
+
+
+def ran(agent, source, **fields):
+    return ended(agent, "run_program", {"source": source}, **fields)
+
+
+def called(agent, name, **fields):
+    return ended(agent, "call_tool", {"tool_name": name, "parameters": {"text": "x"}}, **fields)
+
+
+def test_in_a_session_a_program_gets_the_functions_of_the_states_it_comes_to(agent, session):
+    source = (
+        "before = 'track' in globals()\n"
+        "submit(text='x')\n"
+        "after = 'track' in globals()\n"
+        "track(text='y')\n"
+        "result = [before, after, 'submit' in globals()]\n"
+    )
+    found = ran(agent, source, session=str(session.pk))
+    assert found.output["result"] == [False, True, True]
+    assert Session.objects.get(pk=session.pk).state == "sent"
+
+
+def test_a_function_of_a_state_that_was_left_is_refused_by_its_gate(agent, session):
+    found = ran(agent, "submit(text='x')\nsubmit(text='y')\n", session=str(session.pk))
+    assert (found.error_code, found.error_details["line"]) == ("PROGRAM_ERROR", 2)
+    assert found.error_details["tool_error"] == "tool_not_in_state"
+
+
+def test_a_name_that_the_program_has_given_stays_its_own(agent, session):
+    found = ran(
+        agent, "track = 'mine'\nsubmit(text='x')\nresult = track\n", session=str(session.pk)
+    )
+    assert found.output["result"] == "mine"
+
+
+def test_a_tool_that_is_gone_in_between_does_not_change_what_the_program_did(agent, organization):
+    factories.tool(organization, "first")
+    factories.tool(organization, "careful", requires_confirmation=True)
+    waiting = ran(agent, "first(text='x')\ncareful(text='y')\n")
+    assert waiting.parked
+    first = Tool.objects.get(organization=organization, name="first")
+    set_enabled(tool=first, enabled=False, by=factories.by(organization))
+    inner = calls_of(waiting).get(tool_name="careful")
+    actions.cancel(caller=factories.caller(agent), execution=inner)
+    work_off(organization)
+    found = Execution.objects.get(pk=waiting.pk)
+    assert (found.error_code, found.error_details["line"]) == ("PROGRAM_ERROR", 2)
+
+
+def test_a_tool_called_by_its_name_moves_the_session_on(agent, session):
+    assert called(agent, "submit", session=str(session.pk)).status == "Success"
+    assert Session.objects.get(pk=session.pk).state == "sent"
+    again = called(agent, "submit", session=str(session.pk))
+    assert (again.status, again.error_code) == ("PermissionDenied", "tool_not_in_state")
+
+
+def test_what_is_found_in_a_session_is_what_its_state_allows(agent, session):
+    def names():
+        found = ended(agent, "find_tools", {"limit": 25}, session=str(session.pk))
+        return {tool["name"] for tool in found.output["tools"]} & {"submit", "track"}
+
+    assert names() == {"submit"}
+    called(agent, "submit", session=str(session.pk))
+    assert names() == {"track"}
