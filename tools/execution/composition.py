@@ -68,7 +68,8 @@ def take_turn(performance: Performance, kind: Kind) -> None:
             return
         view.cancel_open()
         tell.flush()
-    word.metrics = outcomes.spent(ResourceUsage()) | word.metrics  # its calls have their own
+    # What its turns used together; its calls have their own.
+    word.metrics = outcomes.spent(ResourceUsage()) | word.metrics | view.spent
     performance.result = word
 
 

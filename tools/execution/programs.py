@@ -49,6 +49,7 @@ def turn(view: Composition) -> Result | Waiting:
         return Waiting()
     made = _answered(view)
     outcome = _taken_on(view, source, inputs, made)
+    view.used(outcome.usage)
     if outcome.outcome != Outcome.SUCCESS:
         return _lost(view, outcome)
     return _went(view, outcome, made)
@@ -139,9 +140,8 @@ def _lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
 
 def _went(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result | Waiting:
     went = outcome.output
-    spent_ms = view.memory.get("cpu_ms", 0) + outcome.usage.cpu_time_ms
-    view.memory |= {"cpu_ms": spent_ms, "lost": 0}
-    if spent_ms > MOST_CPU_MS:
+    view.memory["lost"] = 0
+    if view.spent["cpu_time_ms"] > MOST_CPU_MS:
         raise CannotGoOn("CPU_LIMIT", f"It used more than {MOST_CPU_MS // 1000} s of processor.")
     state = went.get("state") if isinstance(went, dict) else None
     if state == "wants":

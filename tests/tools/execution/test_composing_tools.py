@@ -108,3 +108,13 @@ def test_what_is_found_in_a_session_is_what_its_state_allows(agent, session):
     assert names() == {"submit"}
     called(agent, "submit", session=str(session.pk))
     assert names() == {"track"}
+
+
+def test_what_its_turns_used_together_stands_beside_a_programs_result(agent):
+    factories.tool(agent.organization, "first")
+    burns = "sum(range(3_000_000))\n"
+    once = ran(agent, f"{burns}first(text='x')\n").metrics
+    never = ran(agent, burns).metrics
+    failed = ran(agent, f"{burns}first(text='x')\n1 / 0").metrics
+    assert never["cpu_time_ms"] > 10 and never["peak_memory_bytes"] > 0
+    assert min(once["cpu_time_ms"], failed["cpu_time_ms"]) > 1.3 * never["cpu_time_ms"]
