@@ -5,6 +5,7 @@ so far; it ends with the calls it wants next, which are made like any other. So 
 tool or a person but a row, and what the calls gave back never leaves the wall unless it is printed.
 """
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, Preloaded, SandboxResult
 from tools.builtin.manifest import ISOLATED
 from tools.catalog.registry import CatalogTool
+from tools.definitions import strict_json
 from tools.definitions.implementations.builtin import RUN_PROGRAM
 from tools.definitions.results import Status
 from tools.execution import outcomes, sessions
@@ -28,6 +30,7 @@ from tools.runners.sandboxing import around_builtin, perform
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
 MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: they go in with every turn
+MOST_KEPT = 256 * 1024  # characters of calls that wait for room
 MOST_PRINTED = 101_000  # characters beside an error; the program's side leaves the rest out sooner
 MOST_TOOLS = 1_000
 TURN_S = 30.0
@@ -45,6 +48,8 @@ def turn(view: Composition) -> Result | Waiting:
     source, inputs = view.parameters.get("source"), view.parameters.get("inputs")
     if not isinstance(source, str) or len(source) > MOST_SOURCE or not isinstance(inputs, dict):
         raise CannotGoOn("PARAMETERS_WRONG", "source is a text and inputs an object.")
+    if view.memory.get("wanted"):
+        return _begin_rest(view)
     if view.open:
         return Waiting()
     made = _answered(view)
@@ -162,10 +167,30 @@ def _begin(view: Composition, went: dict[str, Any], made: list[Made]) -> Result 
     digests = planned[: len(made)] + [digest for _, _, digest in wanted]
     _check_planned(view, planned, digests)
     view.memory["digests"] = digests
+    calls = {str(at): one[:2] for at, one in enumerate(wanted, len(made))}
+    view.memory["wanted"] = calls if _can_be_kept(calls) else {}
     view.remember()
-    for number, (name, parameters, _) in enumerate(wanted, len(made)):
-        view.begin(str(number), name, parameters)
+    return _begin_rest(view, calls)
+
+
+def _begin_rest(
+    view: Composition, wanted: dict[str, tuple[str, dict[str, Any]]] | None = None
+) -> Waiting:
+    """Where there is no room for one of them, it and those after it begin in a later turn. The
+    program need not run again to ask for them, as long as they are kept."""
+    for place, (name, parameters) in (wanted or view.memory["wanted"]).items():
+        view.begin(place, name, parameters)
+    view.memory["wanted"] = {}
     return Waiting()  # also where all are over: between two turns its time and its end are seen
+
+
+def _can_be_kept(calls: dict[str, tuple[str, dict[str, Any]]]) -> bool:
+    """What is large is not, nor what no row can hold: no honest program asks for that."""
+    try:
+        strict_json.check({place: [*call] for place, call in calls.items()})
+    except strict_json.BadJson:
+        return False
+    return len(json.dumps(calls)) <= MOST_KEPT
 
 
 def _check_planned(view: Composition, planned: list[str], digests: list[str]) -> None:

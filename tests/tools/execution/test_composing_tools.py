@@ -7,6 +7,7 @@ from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tools.catalog.actions import set_enabled
 from tools.execution import actions, session_actions
+from tools.execution.pipeline import perform
 from tools.models import Execution, Session, Tool
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -108,6 +109,30 @@ def test_what_is_found_in_a_session_is_what_its_state_allows(agent, session):
     assert names() == {"submit"}
     called(agent, "submit", session=str(session.pk))
     assert names() == {"track"}
+
+
+def woken(execution):
+    """One turn of it, as soon as it is due."""
+    Execution.objects.filter(pk=execution.pk).update(wake_at="2020-01-01T00:00:00Z")
+    perform(execution.pk)
+    return Execution.objects.get(pk=execution.pk)
+
+
+def test_a_program_for_whose_call_there_is_no_room_does_not_run_again_meanwhile(agent, session):
+    factories.execution(agent, "submit", session=str(session.pk))
+    program = factories.execution(
+        agent, "run_program", source="result = call('track', {'text': 'x'})",
+        session=str(session.pk),
+    )  # fmt: skip
+    perform(program.pk)
+    first, *later = [Execution.objects.get(pk=program.pk), woken(program), woken(program)]
+    assert first.memory["spent"]["cpu_time_ms"] > 0
+    assert [one.memory["spent"] for one in later] == [first.memory["spent"]] * 2
+    assert [one.memory["put_off"] for one in (first, *later)] == [1, 2, 3]
+    work_off(agent.organization)
+    assert woken(program).stage == "Running"
+    work_off(agent.organization)
+    assert Execution.objects.get(pk=program.pk).output["result"] == {"echo": {"text": "x"}}
 
 
 def test_what_its_turns_used_together_stands_beside_a_programs_result(agent):
