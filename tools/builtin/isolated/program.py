@@ -6,6 +6,7 @@ first that has none ends the run with what it asks for. Nothing here is trusted 
 has run: whatever it could forge of the answer, it could have asked for or printed itself.
 """
 
+import builtins
 import hashlib
 import io
 import json
@@ -146,7 +147,9 @@ def _define(scope: dict[str, Any], tools: _Tools, known: dict[int, list[str]], m
 
 
 def _is_free(name: str) -> bool:
-    return name.isidentifier() and not keyword.iskeyword(name)
+    """Python's own functions stay what they are, and `result` is the program's."""
+    taken = keyword.iskeyword(name) or hasattr(builtins, name) or name == "result"
+    return name.isidentifier() and not taken
 
 
 def _names(
