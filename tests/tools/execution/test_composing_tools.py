@@ -1,14 +1,18 @@
 """`call_tool`, `find_tools` and `run_program` in a session, and what refuses their inner calls."""
 
+from uuid import uuid4
+
 import pytest
 
 from tests import factories
 from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
+from tests.tools.policy import allowing
 from tools.catalog.actions import set_enabled
 from tools.execution import actions, session_actions
 from tools.execution.pipeline import perform
-from tools.models import Execution, Session, Tool
+from tools.models import Execution, LicenseTier, Organization, Session, Tool
+from tools.policy.callers import caller_of_token
 
 pytestmark = pytest.mark.usefixtures("committed")
 GROUPS = ["default", "composition"]
@@ -143,3 +147,74 @@ def test_what_its_turns_used_together_stands_beside_a_programs_result(agent):
     failed = ran(agent, f"{burns}first(text='x')\n1 / 0").metrics
     assert never["cpu_time_ms"] > 10 and never["peak_memory_bytes"] > 0
     assert min(once["cpu_time_ms"], failed["cpu_time_ms"]) > 1.3 * never["cpu_time_ms"]
+
+
+def narrowed(agent, **options):
+    """The agent by a token that is good for less than the agent is."""
+    return caller_of_token(factories.token(agent.service_account, **options))
+
+
+def test_a_narrowed_token_is_narrow_for_what_is_called_within(agent):
+    factories.tool(agent.organization, "first")
+    caller = narrowed(agent, tools=["call_tool", "run_program", "find_tools"])
+    refused = called(agent, "first", caller=caller, group=GROUPS)
+    assert (refused.status, refused.error_code) == ("PermissionDenied", "token_excludes_tool")
+    source = (
+        "codes = ['first' in globals()]\n"
+        "try:\n    call('first', {'text': 'x'})\n"
+        "except ToolError as error:\n    codes.append(error.code)\n"
+        "result = codes\n"
+    )
+    program = ran(agent, source, caller=caller, group=GROUPS)
+    assert program.output["result"] == [False, "token_excludes_tool"]
+    found = ended(agent, "find_tools", {"limit": 25}, caller=caller, group=GROUPS)
+    assert [tool["name"] for tool in found.output["tools"]] == ["run_program"]
+
+
+@pytest.fixture
+def without_custom_tools(organization):
+    """A tier that has every built-in tool, and none of one's own."""
+    before = organization.tier
+    tier = LicenseTier.objects.create(name=str(uuid4()), rank=30_000, max_custom_tools=0)
+    yield tier
+    _licensed(organization, before)
+    tier.delete()
+
+
+def _licensed(organization, tier):
+    Organization.objects.filter(pk=organization.pk).update(tier=tier)
+    Organization.objects.next_revision(organization.pk)
+
+
+def spent(agent, _tier):
+    factories.tool(agent.organization, "inner", cost_per_invocation="2")
+    allowing.bound(agent, budget=allowing.budget("1"))
+
+
+def permissionless(agent, _tier):
+    factories.tool(agent.organization, "inner", required_permissions=["tool.payments.write"])
+
+
+def unlicensed(agent, tier):
+    factories.tool(agent.organization, "inner")
+    _licensed(agent.organization, tier)
+
+
+@pytest.mark.parametrize(
+    ("refused_by", "code"),
+    [
+        (spent, "budget_exceeded"),
+        (permissionless, "permission_missing"),
+        (unlicensed, "license_excludes_custom_tools"),
+    ],
+)
+def test_what_refuses_a_call_refuses_it_within_another(
+    agent, without_custom_tools, refused_by, code
+):
+    refused_by(agent, without_custom_tools)
+    by_name = called(agent, "inner")
+    assert (by_name.status, by_name.error_code) == ("PermissionDenied", code)
+    assert calls_of(by_name).get().started_at is None
+    program = ran(agent, "call('inner', {'text': 'x'})")
+    assert program.error_details["tool_error"] == code
+    assert calls_of(program).get().started_at is None
