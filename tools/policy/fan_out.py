@@ -19,7 +19,7 @@ def check(caller: Caller, depth: int) -> None:
     found = Execution.objects.filter(
         status__in=sorted(OPEN), composite=True, user_id=caller.user_id, depth=depth
     )
-    if found[:MOST_OPEN].count() < MOST_OPEN:
+    if found.order_by()[:MOST_OPEN].count() < MOST_OPEN:
         return
     raise Shed(
         f"{MOST_OPEN} batches, chains and programs of {caller.name} are not over yet, and no more"
