@@ -104,6 +104,18 @@ def test_a_tool_is_deleted_and_a_built_in_one_stays(
     assert Tool.objects.present().filter(pk=builtin.pk).exists()
 
 
+def test_a_tool_that_a_chain_calls_is_not_deleted(
+    admin_client: Client, organization: Organization
+) -> None:
+    tool = factories.tool(organization)
+    steps = [{"id": "one", "tool_name": "echo", "parameters": {"text": "x"}}]
+    chained = {"type": "chain", "implementation": {"chain": {"steps": steps}}, "parameters": []}
+    factories.tool(organization, "told", **chained)
+    page = admin_client.post(place(Tool, "delete", tool.pk), {"post": "yes"}, follow=True)
+    assert "Chains call the tool echo: told." in text(page)
+    assert Tool.objects.present().filter(pk=tool.pk).exists()
+
+
 def test_an_object_permission_counts_and_is_recorded(
     admin_client: Client, organization: Organization, revision: Count
 ) -> None:

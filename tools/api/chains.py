@@ -109,7 +109,9 @@ class ChainDetail(CallerView):
             actions.update_tool(tool=tool, definition=definition, by=self.actor)
         return Response(_shown(self, name))
 
-    @extend_schema(operation_id="delete_chain", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="delete_chain", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
+    )
     def delete(self, request: Request, name: str) -> Response:
         self.require("delete_tool")
         actions.delete_tool(tool=_row(self, name), by=self.actor)

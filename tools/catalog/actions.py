@@ -14,7 +14,7 @@ from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
 from tools.catalog import newest
 from tools.catalog.bounds import read_bound
-from tools.catalog.chains import check_chain
+from tools.catalog.chains import check_chain, check_not_called
 from tools.catalog.groups import (
     KEPT,
     Kept,
@@ -196,12 +196,16 @@ def set_switches(*, tool: Tool, definition: dict[str, Any], by: Actor) -> bool:
 
 @transaction.atomic
 def delete_tool(*, tool: Tool, by: Actor) -> None:
-    """Gone from the catalog; its versions stay, for evidence refers to them."""
+    """Gone from the catalog; its versions stay, for evidence refers to them.
+
+    Raises `Conflict` for a built-in, and while chains call it.
+    """
     tool = changing(tool)
     if tool.type == ToolType.BUILTIN:
         raise Conflict(
             "A built-in tool cannot be deleted; disable it instead.", code="tool_is_builtin"
         )
+    check_not_called(tool.organization, tool.name)
     before = {"status": tool.status, "deleted_at": None}
     tool.status, tool.deleted_at = ToolStatus.DISABLED, timezone.now()
     tool.save(update_fields=["status", "deleted_at", "updated_at"])

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 
+from django.db.models import Q
+
 from tools.definitions.chains import types
 from tools.definitions.chains.document import Chain
 from tools.definitions.chains.types import Doubt, Interface
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
-from tools.errors import InvalidDefinition
+from tools.errors import Conflict, InvalidDefinition
 from tools.models import Organization, Tool
 
+_NAMED = 20
 MOST_VISITED = 1_000  # chains that chains lead to
 
 
@@ -32,6 +35,26 @@ def check_chain(organization: Organization, definition: Definition) -> None:
                 for place, message in flaws
             ],
         )
+
+
+def check_not_called(organization: Organization, name: str) -> None:
+    """Raises `Conflict` while chains call the tool: their runs would end where they come to it."""
+    names = chains_that_call(organization, name)[:_NAMED]
+    if names:
+        raise Conflict(
+            f"Chains call the tool {name}: {', '.join(names)}.",
+            code="has_dependants",
+            dependants=names,
+        )
+
+
+def chains_that_call(organization: Organization, name: str) -> list[str]:
+    """In the order of their names; in a step, or to undo one."""
+    steps = "version__definition__implementation__chain__steps__contains"
+    called = Q(**{steps: [{"tool_name": name}]})
+    called |= Q(**{steps: [{"compensate_with": {"tool_name": name}}]})
+    rows = Tool.objects.present().filter(called, organization=organization, type=ToolType.CHAIN)
+    return list(rows.order_by("name").values_list("name", flat=True))
 
 
 def doubts_about(organization: Organization, definition: Definition) -> list[Doubt]:

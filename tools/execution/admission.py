@@ -15,7 +15,15 @@ from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
 from tools.execution import references, sessions
 from tools.execution.context import Admission
 from tools.execution.running import check_delivery
-from tools.policy import accountability, authorization, licensing, pressure, ratelimits, requests
+from tools.policy import (
+    accountability,
+    authorization,
+    fan_out,
+    licensing,
+    pressure,
+    ratelimits,
+    requests,
+)
 from tools.policy.availability import AVAILABILITY
 from tools.policy.licensing import LICENSE
 from tools.policy.permissions import PERMISSION
@@ -51,6 +59,13 @@ def shed_load(admission: Admission) -> None:
         if admission.resolved.definition.cache_ttl_s is None:
             raise
         admission.shed = refusal
+
+
+def limit_fan_out(admission: Admission) -> None:
+    """Calls that make calls are counted apart: they take no worker while they wait for theirs."""
+    if admission.resolved.definition.composite:
+        parent = admission.call.parent
+        fan_out.check(admission.caller, parent.depth if parent else 0)
 
 
 def accountable(admission: Admission) -> None:
@@ -127,6 +142,7 @@ ADMISSION: tuple[Step, ...] = (
     nested,
     accountable,
     shed_load,
+    limit_fan_out,
     enter_session,
     available,
     permitted,

@@ -11,6 +11,7 @@ from django.db import IntegrityError
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from sandbox.spec import ResourceUsage
 from tools.definitions.results import OPEN, Status
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Refused, Shed, ToolcribError
@@ -26,6 +27,7 @@ from tools.runners.base import Run
 MOST_CALLS = 1_000
 ONCE = "execution_once_per_place"
 _ABSENT = "absent"  # in its memory: calls of which there can be no row
+_SPENT = "spent"  # in its memory: what its own turns used behind the wall
 _OUTPUT = (
     "organization_id", "output", "output_digest", "output_type", "output_expired_at",
 )  # fmt: skip
@@ -135,6 +137,19 @@ class Composition:
         row = Execution.objects.held(self.execution.pk, self.execution.fence)
         if not row.update(memory=self.memory):
             raise Stopped
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """By its own turns, as an execution's metrics have it."""
+        return {"cpu_time_ms": 0, "peak_memory_bytes": 0} | self.memory.get(_SPENT, {})
+
+    def used(self, usage: ResourceUsage) -> None:
+        """Behind the wall, by the turn it is in."""
+        spent = self.spent
+        self.memory[_SPENT] = {
+            "cpu_time_ms": round(spent["cpu_time_ms"] + usage.cpu_time_ms, 3),
+            "peak_memory_bytes": max(spent["peak_memory_bytes"], usage.peak_memory_bytes),
+        }
 
     def unwanted(self, place: str) -> bool:
         """Whether somebody has said that the call of this place is not to begin."""

@@ -29,7 +29,8 @@ from tools.models import Execution
 from tools.models.execution import AT_ONCE
 
 log = logging.getLogger(__name__)
-_AGAIN_S = 1.0  # where a call could not be made just now
+_AGAIN_S, _LONGEST_S = 1.0, 30.0  # where a call could not be made just now
+_PUT_OFF = "put_off"  # in its memory: how often in a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ def take_turn(performance: Performance, kind: Kind) -> None:
             return
         view.cancel_open()
         tell.flush()
-    word.metrics = outcomes.spent(ResourceUsage()) | word.metrics  # its calls have their own
+    # What its turns used together; its calls have their own.
+    word.metrics = outcomes.spent(ResourceUsage()) | word.metrics | view.spent
     performance.result = word
 
 
@@ -81,6 +83,7 @@ def may_go_on(performance: Performance) -> list[UUID]:
 
 
 def _word_of(view: Composition, kind: Kind) -> Result | Waiting:
+    made, put_off = len(view.made), view.memory.pop(_PUT_OFF, 0)
     try:
         if not kind.sees_its_end and (over := _over(view)):
             return over
@@ -88,9 +91,16 @@ def _word_of(view: Composition, kind: Kind) -> Result | Waiting:
     except CannotGoOn as end:
         return Result(Status.FAILED, error_code=end.code, error_message=str(end))
     except NotNow:
-        return Waiting(below=view.open, until=timezone.now() + timedelta(seconds=_AGAIN_S))
+        return _later(view, put_off if len(view.made) == made else 0)
     except Stopped:  # another worker takes the next turn
         return Waiting(below=0, until=timezone.now())
+
+
+def _later(view: Composition, put_off: int) -> Waiting:
+    """Each time it waits twice as long, until something of it could begin."""
+    view.memory[_PUT_OFF] = put_off + 1
+    wait_s = min(_LONGEST_S, _AGAIN_S * 2 ** min(put_off, 8))
+    return Waiting(below=view.open, until=timezone.now() + timedelta(seconds=wait_s))
 
 
 def _over(view: Composition) -> Result | None:

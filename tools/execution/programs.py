@@ -5,6 +5,7 @@ so far; it ends with the calls it wants next, which are made like any other. So 
 tool or a person but a row, and what the calls gave back never leaves the wall unless it is printed.
 """
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,11 @@ from django.utils import timezone
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, Preloaded, SandboxResult
 from tools.builtin.manifest import ISOLATED
+from tools.catalog.registry import CatalogTool
+from tools.definitions import strict_json
 from tools.definitions.implementations.builtin import RUN_PROGRAM
 from tools.definitions.results import Status
-from tools.execution import outcomes
+from tools.execution import outcomes, sessions
 from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
@@ -27,6 +30,7 @@ from tools.runners.sandboxing import around_builtin, perform
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
 MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: they go in with every turn
+MOST_KEPT = 256 * 1024  # characters of calls that wait for room
 MOST_PRINTED = 101_000  # characters beside an error; the program's side leaves the rest out sooner
 MOST_TOOLS = 1_000
 TURN_S = 30.0
@@ -44,10 +48,13 @@ def turn(view: Composition) -> Result | Waiting:
     source, inputs = view.parameters.get("source"), view.parameters.get("inputs")
     if not isinstance(source, str) or len(source) > MOST_SOURCE or not isinstance(inputs, dict):
         raise CannotGoOn("PARAMETERS_WRONG", "source is a text and inputs an object.")
+    if view.memory.get("wanted"):
+        return _begin_rest(view)
     if view.open:
         return Waiting()
     made = _answered(view)
     outcome = _taken_on(view, source, inputs, made)
+    view.used(outcome.usage)
     if outcome.outcome != Outcome.SUCCESS:
         return _lost(view, outcome)
     return _went(view, outcome, made)
@@ -70,7 +77,7 @@ def _taken_on(
         "source": source,
         "inputs": inputs,
         "answers": _answers(view, made),
-        "tools": _tools(view),
+        "functions": _functions(view, len(made)),
         "seed": str(view.execution.pk),
         "now": (view.execution.started_at or view.deadline).timestamp(),
     }
@@ -107,12 +114,24 @@ def _answer(one: Made, output: Any) -> dict[str, Any]:
     }
 
 
-def _tools(view: Composition) -> list[str]:
-    """Those the caller may use now, as a listing would have them."""
-    performance = view.performance
-    asked = Asked.of(view.execution.requested_groups, view.execution.state)
-    usable = authorization.usable_tools(performance.caller, asked, performance.snapshot)
-    return [tool.name for tool in usable[:MOST_TOOLS]]
+def _functions(view: Composition, made: int) -> dict[str, list[str]]:
+    """By how many calls had been made when it was first seen: each tool the caller may use, as a
+    listing would have it. None goes, and none is seen sooner, when the program runs again: it is to
+    do the same. What may no longer be called is refused when it is called.
+    """
+    known: dict[str, list[str]] = view.memory.setdefault("functions", {})
+    if str(made) not in known:
+        seen = {name for names in known.values() for name in names}
+        new = [tool.name for tool in _usable(view) if tool.name not in seen]
+        known[str(made)] = new[: MOST_TOOLS - len(seen)]
+    return known
+
+
+def _usable(view: Composition) -> list[CatalogTool]:
+    """In a session, where the program's own calls have led it."""
+    performance, execution = view.performance, view.execution
+    asked = Asked.of(execution.requested_groups, sessions.state_before(execution))
+    return authorization.usable_tools(performance.caller, asked, performance.snapshot)
 
 
 def _lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
@@ -126,9 +145,8 @@ def _lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
 
 def _went(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result | Waiting:
     went = outcome.output
-    spent_ms = view.memory.get("cpu_ms", 0) + outcome.usage.cpu_time_ms
-    view.memory |= {"cpu_ms": spent_ms, "lost": 0}
-    if spent_ms > MOST_CPU_MS:
+    view.memory["lost"] = 0
+    if view.spent["cpu_time_ms"] > MOST_CPU_MS:
         raise CannotGoOn("CPU_LIMIT", f"It used more than {MOST_CPU_MS // 1000} s of processor.")
     state = went.get("state") if isinstance(went, dict) else None
     if state == "wants":
@@ -149,10 +167,30 @@ def _begin(view: Composition, went: dict[str, Any], made: list[Made]) -> Result 
     digests = planned[: len(made)] + [digest for _, _, digest in wanted]
     _check_planned(view, planned, digests)
     view.memory["digests"] = digests
+    calls = {str(at): one[:2] for at, one in enumerate(wanted, len(made))}
+    view.memory["wanted"] = calls if _can_be_kept(calls) else {}
     view.remember()
-    for number, (name, parameters, _) in enumerate(wanted, len(made)):
-        view.begin(str(number), name, parameters)
+    return _begin_rest(view, calls)
+
+
+def _begin_rest(
+    view: Composition, wanted: dict[str, tuple[str, dict[str, Any]]] | None = None
+) -> Waiting:
+    """Where there is no room for one of them, it and those after it begin in a later turn. The
+    program need not run again to ask for them, as long as they are kept."""
+    for place, (name, parameters) in (wanted or view.memory["wanted"]).items():
+        view.begin(place, name, parameters)
+    view.memory["wanted"] = {}
     return Waiting()  # also where all are over: between two turns its time and its end are seen
+
+
+def _can_be_kept(calls: dict[str, tuple[str, dict[str, Any]]]) -> bool:
+    """What is large is not, nor what no row can hold: no honest program asks for that."""
+    try:
+        strict_json.check({place: [*call] for place, call in calls.items()})
+    except strict_json.BadJson:
+        return False
+    return len(json.dumps(calls)) <= MOST_KEPT
 
 
 def _check_planned(view: Composition, planned: list[str], digests: list[str]) -> None:

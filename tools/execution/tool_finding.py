@@ -10,6 +10,7 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
 from tools.definitions.implementations.builtin import CALL_TOOL, FIND_TOOLS
 from tools.definitions.results import Status
+from tools.execution import sessions
 from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.context import Result
 from tools.policy import authorization
@@ -37,7 +38,7 @@ def turn(view: Composition) -> Result:
 def _usable(view: Composition) -> list[CatalogTool]:
     """But for the pair itself: whoever calls one has it."""
     performance, execution = view.performance, view.execution
-    asked = Asked.of(execution.requested_groups, execution.state)
+    asked = Asked.of(execution.requested_groups, sessions.state_before(execution))
     found = authorization.usable_tools(performance.caller, asked, performance.snapshot)
     return [tool for tool in found if tool.definition.entry_point not in (FIND_TOOLS, CALL_TOOL)]
 

@@ -64,6 +64,33 @@ def test_it_is_written_read_replaced_and_deleted(admin_api):
     check_error(admin_api.get("/chains/told"), 404)
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        {"tool_name": "spare"},
+        {"compensate_with": {"tool_name": "spare", "parameters": {"text": "x"}}},
+    ],
+)
+def test_a_tool_that_chains_call_is_not_deleted(admin_api, organization, calls):
+    factories.tool(organization, "spare")
+    admin_api.post("/chains", chain(step(**calls)))
+    admin_api.post("/chains", chain(step("first"), step("last", **calls), name="also"))
+    error = check_error(admin_api.delete("/tools/spare"), 409, "has_dependants")
+    assert error["details"]["dependants"] == ["also", "told"]
+    for name in ("also", "told"):
+        assert admin_api.delete(f"/chains/{name}").status_code == 204
+    assert admin_api.delete("/tools/spare").status_code == 204
+
+
+def test_a_chain_that_chains_call_is_not_deleted(admin_api):
+    admin_api.post("/chains", chain(name="inner"))
+    admin_api.post("/chains", chain(step(tool_name="inner")))
+    error = check_error(admin_api.delete("/chains/inner"), 409, "has_dependants")
+    assert error["details"]["dependants"] == ["told"]
+    admin_api.put("/chains/told", chain())
+    assert admin_api.delete("/chains/inner").status_code == 204
+
+
 def test_what_is_shown_can_be_sent_back(admin_api):
     admin_api.post("/chains", chain(step(on_error="compensate"), output={"$step": "one"}))
     shown = admin_api.get("/chains/told").json()

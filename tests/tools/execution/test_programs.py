@@ -7,7 +7,7 @@ from tests import factories
 from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver
-from tools.execution import actions
+from tools.execution import actions, programs
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution
 
@@ -149,6 +149,19 @@ def test_it_waits_for_a_person_without_a_worker(agent, organization):
     approve(Confirmation.objects.get(execution=inner), approver(organization))
     work_off(organization)
     assert Execution.objects.get(pk=execution.pk).status == "Success"
+
+
+def test_a_tool_takes_no_name_of_pythons_own(agent, organization):
+    for name in ("len", "sum", "result"):
+        factories.tool(organization, name, implementation={"source": SAYS})
+    found = ran(agent, "print(len('abc'), sum([1, 2]), tools['len'](text='x')['said'])")
+    assert (found.output["printed"], found.output["result"]) == ("3 3 x\n", None)
+
+
+def test_tools_beyond_the_first_are_called_by_their_names(agent, monkeypatch):
+    monkeypatch.setattr(programs, "MOST_TOOLS", 1)
+    source = "result = ['say' in globals(), call('say', {'text': 'x'})['said']]"
+    assert ran(agent, source).output["result"] == [False, "x"]
 
 
 def test_evidence_stands_under_the_program(agent):

@@ -6,6 +6,7 @@ first that has none ends the run with what it asks for. Nothing here is trusted 
 has run: whatever it could forge of the answer, it could have asked for or printed itself.
 """
 
+import builtins
 import hashlib
 import io
 import json
@@ -56,8 +57,9 @@ class _Printed(io.TextIOBase):
 class _Calls:
     """The program's calls, in the order in which it makes them."""
 
-    def __init__(self, answers: list[dict[str, Any]]) -> None:
-        self._answers = answers
+    def __init__(self, answers: list[dict[str, Any]], told: Callable[[int], None]) -> None:
+        """`told` hears how many calls have had their answer, whenever there are more."""
+        self._answers, self._told = answers, told
         self._next = 0
         self.wanted: list[dict[str, Any]] = []
         self.astray = ""
@@ -85,6 +87,7 @@ class _Calls:
             self.wanted = asked[len(known) :]
             raise _Wanted
         self._next += len(asked)
+        self._told(self._next)
         return [_given(answer, errors) for answer in known]
 
 
@@ -105,8 +108,12 @@ class _Tools(dict[str, Callable[..., Any]]):
 
 def main(parameters: dict[str, Any]) -> dict[str, Any]:
     """How far it came: `wants` calls, is `done`, or has `failed`."""
-    printed, calls = _Printed(), _Calls(parameters["answers"])
-    scope = _scope(parameters, calls, printed)
+    printed, scope = _Printed(), dict[str, Any]()
+    known = {int(made): names for made, names in parameters["functions"].items()}
+    calls = _Calls(parameters["answers"], lambda made: _define(scope, tools, known, made))
+    tools = _Tools(calls)
+    scope |= _names(parameters["inputs"], calls, tools, printed)
+    _define(scope, tools, known, 0)
     failure = result = None
     _make_repeatable(parameters["seed"], parameters["now"])
     sys.stdout = printed
@@ -131,20 +138,29 @@ def main(parameters: dict[str, Any]) -> dict[str, Any]:
     return said | {"state": "done", "result": result}
 
 
-def _scope(parameters: dict[str, Any], calls: _Calls, printed: _Printed) -> dict[str, Any]:
-    tools = _Tools(calls)
-    functions = {
-        name: tools[name]
-        for name in parameters["tools"]
-        if name.isidentifier() and not keyword.iskeyword(name)
-    }
+def _define(scope: dict[str, Any], tools: _Tools, known: dict[int, list[str]], made: int) -> None:
+    """The functions of the tools that could be used when so many calls had been made. A name that
+    the program has given to something is its own."""
+    for known_at, names in known.items():
+        for name in filter(_is_free, names if known_at <= made else ()):
+            scope.setdefault(name, tools[name])
 
+
+def _is_free(name: str) -> bool:
+    """Python's own functions stay what they are, and `result` is the program's."""
+    taken = keyword.iskeyword(name) or hasattr(builtins, name) or name == "result"
+    return name.isidentifier() and not taken
+
+
+def _names(
+    inputs: dict[str, Any], calls: _Calls, tools: _Tools, printed: _Printed
+) -> dict[str, Any]:
     def say(*values: Any, sep: str = " ", end: str = "\n", **_: Any) -> None:
         printed.write(sep.join(map(str, values)) + end)
 
-    return functions | {
+    return {
         "__name__": "__main__",
-        "inputs": parameters["inputs"],
+        "inputs": inputs,
         "tools": tools,
         "call": calls.one,
         "call_many": calls.many,
