@@ -131,6 +131,21 @@ def test_no_group_of_a_step_is_ticked_that_was_not_granted(
 
 
 @pytest.mark.usefixtures("committed")
+def test_a_run_leads_to_the_person_it_waits_for(
+    admin_client: Client, organization: Organization, crib: object
+) -> None:
+    factories.tool(organization, "asks", group=["talk"], requires_confirmation=True)
+    with stopped(crib):
+        save(admin_client, CHAIN.replace("tool_name: echo", "tool_name: asks", 1))
+        agent = factories.agent(organization, groups=["talk"])
+        run = factories.execution(agent, "twice", group=["talk"], text="hello")
+        perform(run.pk)
+        page = text(admin_client.get(f"/executions/{run.pk}/"))
+    assert "waits for a person" in page and "It waits for a person to agree" in page
+    assert 'href="/confirmations/">See what waits' in page
+
+
+@pytest.mark.usefixtures("committed")
 def test_a_run_is_watched_step_by_step(
     admin_client: Client, organization: Organization, crib: object
 ) -> None:
