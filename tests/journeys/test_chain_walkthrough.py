@@ -1,141 +1,183 @@
-"""What `docs/chains.md` leads a newcomer through: without code, over the running product.
+"""What `docs/chains.md` leads a newcomer through, read from there and done as it says.
 
 A chain fetches a page from a local web server, validates it, stores what it tells of as entities,
-searches them, and sends a message when a person has agreed.
+searches them, and sends a message when a second person has agreed. Other than on the page are only
+the port, the people's names and the organization, as the tests share one product.
 """
 
 import json
+import re
+import shlex
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.core.management import call_command
 
-from tests import factories
-from tests.journeys.client import Http
-from tests.stubs.web import Reply, Web, serving
-from tests.tools.held import approve, approver
+from tests.crib import CHECKOUT, free_port
+from tests.journeys.reader import Reader
 from tests.tools.waiting import until
-from tools.models import Confirmation, InboxItem
+from tools.models import User
 
-ELEMENTS = [
-    {"name": "Oxygen", "symbol": "O", "number": 8},
-    {"name": "Xenon", "symbol": "Xe", "number": 54},
-]
-SCHEMA = {
-    "type": "array",
-    "items": {"type": "object", "required": ["name", "symbol", "number"]},
-}
-CHAIN = """
-name: keep_elements
-description: Fetches a list of elements, keeps them in the graph, and tells the team.
-group: [elements]
-parameters:
-  - {name: url, type: String, description: Where the list is., required: true}
-  - {name: ask, type: String, description: What to look for afterwards., required: true}
-steps:
-  - id: page
-    tool_name: web_fetch
-    parameters: {url: {$input: /url}, format: raw}
-    retries: {attempts: 2, wait: PT0.2S}
-  - id: check
-    tool_name: validate_content
-    parameters:
-      content: {$step: page, path: /output/content}
-      schema_name: elements
-      give_document: true
-  - id: keep
-    tool_name: create_entity
-    when: {equals: [{$step: check, path: /output/valid}, true]}
-    for_each: {$step: check, path: /output/document}
-    parallel: 2
-    parameters:
-      type: Element
-      name: {$item: /name}
-      key: {$item: /symbol}
-      properties: {symbol: {$item: /symbol}, number: {$item: /number}}
-  - id: find
-    tool_name: search_knowledge
-    when: {succeeded: keep}
-    parameters: {query: {$input: /ask}}
-  - id: tell
-    tool_name: send_message
-    when: {succeeded: find}
-    parameters:
-      channel: team
-      to: [chief]
-      subject: {$text: "{{ steps.find.output.total }} found for {{ input.ask }}"}
-      body: {$step: find, path: /output/text}
-output:
-  found: {$step: find, path: /output/results/0/label}
-  message: {$step: tell, path: /output/message_id}
-"""
-GROUPS = ["elements", "network", "read-only", "knowledge", "knowledge/read", "knowledge/write",
-          "messages"]  # fmt: skip
+PAGE = (CHECKOUT / "docs" / "chains.md").read_text("utf-8")
+WALK = PAGE.partition("## A chain in ten minutes")[2].partition("## What a chain may say")[0]
+PASSWORD = "an apple a day"
+WRONG = '[{"name": 1}]'
+
+
+class Walk(str):
+    """The words of the page, with the names of this test."""
+
+    def block(self, kind: str, beginning: str) -> str:
+        blocks = re.findall(r"```(\w+)\n(.*?)```", self, re.DOTALL)
+        return next(text for one, text in blocks if one == kind and beginning in text)
+
+    def value(self, label: str) -> str:
+        """What the page has written into the field of this label."""
+        found = re.search(rf"\*{label}\* is `([^`]+)`", " ".join(self.split()))
+        assert found is not None, f"the page says nothing of {label}"
+        return found[1]
+
+    def says(self, *words: str) -> tuple[str, ...]:
+        """These links or buttons are named on the page."""
+        told = " ".join(self.split())
+        assert [one for one in words if f"*{one}*" not in told] == []
+        return words
+
+    def call(self, ending: str) -> tuple[str, Any]:
+        found = dict(re.findall(r"as \$API/(\S+) --data '(.*?)'", self, re.DOTALL))
+        return next((path, json.loads(body)) for path, body in found.items() if ending in path)
 
 
 @pytest.fixture
-def web() -> Iterator[Web]:
-    with serving() as one:
-        kind = [("Content-Type", "text/plain; charset=utf-8")]
-        one.replies["/elements"] = Reply(headers=kind, body=json.dumps(ELEMENTS).encode())
-        yield one
+def walk(admin_user: User) -> Walk:
+    second = f"second-{uuid4().hex[:8]}"
+    text = WALK.replace("8099", str(free_port()))
+    text = text.replace("`admin`", f"`{admin_user.username}`")
+    text = text.replace("[admin]", f"[{admin_user.username}]")
+    return Walk(text.replace("--username second", f"--username {second}"))
 
 
 @pytest.fixture
-def chief(organization: Any) -> Any:
-    return factories.person(organization)
+def lists(walk: Walk, tmp_path: Path) -> Iterator[Path]:
+    """The web server of the page and its folder."""
+    *before, serving = walk.block("sh", "http.server").strip().split("\n")
+    subprocess.run("\n".join(before), shell=True, check=True, cwd=tmp_path)
+    command = shlex.split(serving.removesuffix("&"))
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as server:
+        yield tmp_path / "elements"
+        server.terminate()
 
 
 @pytest.fixture
-def ready(crib: Any, committed: None, organization: Any, admin: Http, web: Web, chief: Any) -> Http:
-    """Everything an administrator sets up before; the agent that runs it."""
-    factories.install(organization)
-    allowed = [{"host": "127.0.0.1", "ports": [web.port]}]
-    place = f"/api/v1/organizations/{organization.slug}"
-    assert admin("PATCH", place, {"allowed_hosts": allowed}).status_code == 200
-    schema = {"name": "elements", "document": SCHEMA}
-    assert admin("POST", "/api/v1/content-schemas", schema).status_code == 201
-    channel = {"name": "team", "kind": "inbox", "recipients": [chief.username]}
-    assert admin("POST", "/api/v1/channels", channel).status_code == 201
-    written = CHAIN.replace("[chief]", f"[{chief.username}]").encode()
-    made = admin("POST", "/api/v1/chains", written, **{"Content-Type": "application/yaml"})
-    assert made.status_code == 201, made.json()
-    agent = factories.agent(organization, groups=GROUPS)
-    return Http(crib.url, factories.token(agent.service_account))
+def second(crib: Any, walk: Walk, admin_user: User, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    """The second person, made by the page's command; in the organization of this test."""
+    command = shlex.split(walk.block("sh", "createsuperuser"))
+    assert command[:2] == [".venv/bin/python", "manage.py"]
+    monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", PASSWORD)
+    call_command(*command[2:], interactive=False)
+    name = command[command.index("--username") + 1]
+    User.objects.filter(username=name).update(organization=admin_user.organization)
+    return Reader(crib.url, name, PASSWORD)
 
 
-def begun(http: Http, web: Web, path: str = "/elements") -> str:
-    body = {
-        "parameters": {"url": web.url(path), "ask": "xenon"},
-        "group": GROUPS,
-        "options": {"wait_s": 0},
+@pytest.fixture
+def ready(
+    crib: Any, committed: None, admin_user: User, walk: Walk, lists: Path, second: Reader
+) -> Reader:
+    """The administrator, with all that the chain stands on, and the chain."""
+    reader = Reader(crib.url, admin_user.username, "correct horse")
+    slug = admin_user.organization.slug
+    reader.follow(*walk.says("Administration", "Organizations"))
+    reader.open(f"/admin/tools/organization/?q={slug}")
+    reader.follow(slug)
+    (hosts,) = walk.says("Hosts of web_fetch")
+    reader.press(*walk.says("Save"), {hosts: walk.block("json", '"ports"').strip()})
+    reader.follow(*walk.says("Catalog", "Schemas", "New schema"))
+    schema = {"Name": walk.value("Name"), "Schema": walk.block("json", '"items"')}
+    reader.press(*walk.says("Keep the schema"), schema)
+    reader.follow(*walk.says("Messages", "Channels", "New channel", "inbox"))
+    channel = Walk(walk.partition("Where messages go")[2])
+    given = {
+        "Name": channel.value("Name"),
+        "Allowed recipients": channel.value("Allowed recipients"),
     }
-    answer = http("POST", "/api/v1/chains/keep_elements/execute", body)
-    assert answer.status_code == 202, answer.json()
-    return str(answer.json()["run_id"])
+    reader.press(*walk.says("Make the channel"), given)
+    reader.follow(*walk.says("Chains", "Write a chain"))
+    reader.press(*walk.says("Keep the chain"), {"The chain": walk.block("yaml", "keep_elements")})
+    return reader
 
 
-def test_a_page_becomes_entities_and_a_confirmed_message(ready, web, organization, chief):
-    run = begun(ready, web)
-    held = Confirmation.objects.filter(execution__parent=run, status="pending")
-    approve(until(held.first, 60), approver(organization))
-    done = ready("GET", f"/api/v1/chain-runs/{run}?wait_s=60").json()
-    assert done["status"] == "Success", done["execution"]["error_message"]
-    assert done["execution"]["output"]["found"] == "Xenon"
-    places = [step["place"] for step in done["steps"]]
-    assert places[:2] == ["page", "check"] and places[-2:] == ["find", "tell"]
-    assert {"keep/0", "keep/1"} == set(places[2:4])
-    item = InboxItem.objects.select_related("message").get(user=chief)
-    assert item.message.subject == "1 found for xenon"
-    with ready.events(f"/api/v1/executions/{run}/events") as events:
+def values(reader: Reader, walk: Walk) -> dict[str, str]:
+    """What the page gives the chain, by the labels of its fields."""
+    labels = {name: f"{name} string" for name in ("url", "ask")}
+    return {label: walk.value(name) for name, label in labels.items()}
+
+
+def begun(reader: Reader, walk: Walk) -> None:
+    """By the form of the chain's page; the reader looks at the run."""
+    reader.press(*walk.says("Run keep_elements"), values(reader, walk))
+    reader.follow(*walk.says("Open the execution"))
+
+
+def sees(reader: Reader, words: str) -> bool:
+    reader.open(reader.url)
+    return words in reader.html
+
+
+def approves(reader: Reader, walk: Walk) -> None:
+    reader.follow(*walk.says("Confirmations"))
+    until(lambda: sees(reader, "1 found for xenon"), 60)
+    reader.press(*walk.says("Approve"))
+    assert "send_message may run." in reader.html
+
+
+def test_the_page_leads_to_entities_and_a_message_that_a_second_person_allowed(ready, walk, second):
+    ready.press(*walk.says("Rehearse it"), values(ready, walk))
+    assert "What it would do" in ready.html and "It would be refused" not in ready.html
+    assert "A person must agree" in ready.html
+    begun(ready, walk)
+    until(lambda: sees(ready, "waits for a person"), 60)
+    assert ready.html.count('data-status="Success"><title>') == 4  # steps of the drawing
+    approves(second, walk)
+    until(lambda: sees(ready, "Completed"), 60)
+    assert ready.html.count('data-status="Success"><title>') == 5 and ">Xenon</pre>" in ready.html
+    ready.follow(*walk.says("Inbox"))
+    assert "1 found for xenon" in ready.html
+    ready.follow(*walk.says("Knowledge"))
+    ready.press("Search", {"Words": "xenon"})
+    assert "Xenon" in ready.html
+
+
+def test_a_script_does_the_same(ready, walk, second, admin):
+    path, body = walk.call("/rehearse")
+    steps = admin("POST", f"/api/v1/{path}", body).json()["steps"]
+    assert not any(step["refused"] for step in steps) and steps[-1]["confirmation"]
+    path, body = walk.call("/execute")
+    run = admin("POST", f"/api/v1/{path}", body).json()["run_id"]
+    approves(second, walk)
+    done = admin("GET", f"/api/v1/chain-runs/{run}?wait_s=30").json()
+    assert (done["status"], done["execution"]["output"]) == ("Success", "Xenon")
+    assert {step["place"] for step in done["steps"]} == {
+        "page", "check", "keep/0", "keep/1", "find", "tell",
+    }  # fmt: skip
+    with admin.events(f"/api/v1/executions/{run}/events") as events:
         kinds = [event["event"] for event in events]
     assert kinds[0] == "Started" and kinds[-1] == "Completed"
 
 
-def test_a_page_that_is_not_what_it_should_be_stores_nothing_and_tells_nobody(ready, web, chief):
-    web.replies["/wrong"] = Reply(headers=[("Content-Type", "text/plain")], body=b'[{"name": 1}]')
-    run = begun(ready, web, "/wrong")
-    done = ready("GET", f"/api/v1/chain-runs/{run}?wait_s=60").json()
-    assert [step["place"] for step in done["steps"]] == ["page", "check"]
-    assert done["execution"]["error_code"] == "OUTPUT_MISSING"
-    assert not InboxItem.objects.filter(user=chief).exists()
+def test_a_list_that_is_not_what_it_should_be_stores_nothing_and_tells_nobody(ready, walk, lists):
+    (lists / "list.json").write_text(WRONG)
+    begun(ready, walk)
+    until(lambda: sees(ready, "OUTPUT_MISSING"), 60)
+    assert ready.html.count('data-status="Success"><title>') == 2
+    ready.follow("Inbox")
+    assert "Nothing here" in ready.html
+
+
+def test_the_chain_of_the_page_is_the_example():
+    example = (CHECKOUT / "examples" / "keep_elements.yaml").read_text("utf-8")
+    assert Walk(WALK).block("yaml", "keep_elements") == example

@@ -1,5 +1,7 @@
 """Chains in the browser: written with what is wrong beside them, drawn, rehearsed, watched."""
 
+import re
+
 import pytest
 from django.test import Client
 
@@ -100,6 +102,47 @@ def test_a_chain_is_rehearsed_and_nothing_is_called(
     page = text(admin_client.post("/tools/twice/try", sent))
     assert "What it would do" in page and "is decided when it is there" in page
     assert not organization.executions.exists()
+
+
+def ticked(page: str) -> list[str]:
+    return re.findall(r'name="group" value="([^"]+)" checked', page)
+
+
+def test_the_groups_that_its_steps_need_are_ticked_beforehand(
+    admin_client: Client, organization: Organization
+) -> None:
+    factories.tool(organization, "other", group=["far"])
+    inner = CHAIN.replace("name: twice", "name: inner").replace(
+        "tool_name: echo", "tool_name: other", 1
+    )
+    save(admin_client, inner.replace("group: [talk]", "group: [inside]"))
+    save(admin_client, CHAIN.replace("tool_name: echo", "tool_name: inner", 1))
+    assert ticked(text(admin_client.get("/tools/twice/"))) == ["talk", "far", "inside"]
+
+
+def test_no_group_of_a_step_is_ticked_that_was_not_granted(
+    admin_client: Client, client_of: Grant, organization: Organization
+) -> None:
+    factories.tool(organization, "other", group=["far"])
+    save(admin_client, CHAIN.replace("tool_name: echo", "tool_name: other", 1))
+    client = client_of("tools.execute_tool", granted_groups=["talk"])
+    page = text(client.get("/tools/twice/"))
+    assert ticked(page) == ["talk"] and 'value="far"' not in page
+
+
+@pytest.mark.usefixtures("committed")
+def test_a_run_leads_to_the_person_it_waits_for(
+    admin_client: Client, organization: Organization, crib: object
+) -> None:
+    factories.tool(organization, "asks", group=["talk"], requires_confirmation=True)
+    with stopped(crib):
+        save(admin_client, CHAIN.replace("tool_name: echo", "tool_name: asks", 1))
+        agent = factories.agent(organization, groups=["talk"])
+        run = factories.execution(agent, "twice", group=["talk"], text="hello")
+        perform(run.pk)
+        page = text(admin_client.get(f"/executions/{run.pk}/"))
+    assert "waits for a person" in page and "It waits for a person to agree" in page
+    assert 'href="/confirmations/">See what waits' in page
 
 
 @pytest.mark.usefixtures("committed")

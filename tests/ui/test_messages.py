@@ -101,6 +101,12 @@ MAIL = {
 }  # fmt: skip
 
 
+def test_an_inbox_is_made_without_a_key_that_nobody_needs(admin_client: Client) -> None:
+    wanted = {"name": "team", "recipients": "admin", "enabled": "yes"}
+    made = text(admin_client.post("/channels/new/?kind=inbox", wanted, follow=True))
+    assert "team is made" in made and "whsec_" not in made and 'href="/channels/team/edit/"' in made
+
+
 def test_a_channel_is_made_changed_given_a_key_and_removed(
     admin_client: Client, organization: Organization
 ) -> None:

@@ -1,8 +1,9 @@
-"""The group and the state in which a person calls a tool, where the page asks for none."""
+"""The groups and the state in which a person calls a tool, unless they say otherwise."""
 
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
+from tools.definitions.vocabulary import ToolType
 from tools.policy.decision import DEFAULT_STATE
 
 
@@ -12,6 +13,33 @@ def usual_group(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[s
     every = [*own, *sorted(snapshot.groups_of(tool))]
     granted = [name for name in every if name in caller.granted_groups]
     return (granted or own)[:1] or ([WILDCARD] if caller.is_superuser else [])
+
+
+def usual_groups(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:
+    """With those of a chain's steps, which are called in the groups that the chain is called in."""
+    granted, every = caller.granted_groups, WILDCARD in caller.granted_groups
+    steps = [
+        name
+        for step in _steps(tool, snapshot)
+        for name in usual_group(step, caller, snapshot)
+        if every or name in granted
+    ]
+    return list(dict.fromkeys([*usual_group(tool, caller, snapshot), *steps]))
+
+
+def _steps(tool: CatalogTool, snapshot: Snapshot) -> list[CatalogTool]:
+    """The tools that a chain calls, and those that chains among them call."""
+    found: dict[str, CatalogTool] = {}
+    ahead = [tool]
+    while ahead:
+        one = ahead.pop(0)
+        if one.definition.type != ToolType.CHAIN:
+            continue
+        named = [snapshot.tool(step.tool_name) for step in one.definition.chain.steps]
+        new = {step.name: step for step in named if step and step.name not in found}
+        found |= new
+        ahead += new.values()
+    return list(found.values())
 
 
 def usual_state(tool: CatalogTool) -> str:

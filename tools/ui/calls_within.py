@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db.models import Count
 
-from tools.definitions.results import OPEN
+from tools.definitions.results import OPEN, Status
 from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
 from tools.ui.shown import milliseconds
@@ -30,6 +30,11 @@ class CallsWithin:
     @property
     def over(self) -> int:
         return self.total - self.open
+
+    @property
+    def asks(self) -> bool:
+        """Whether a person is asked about one of them."""
+        return any(one["status"] == Status.REQUIRES_CONFIRMATION for one in self.counts)
 
     @property
     def seen(self) -> str:

@@ -30,7 +30,7 @@ _TO = {
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def write_channel(request: PageRequest) -> HttpResponseBase:
-    """Of the kind in the address. The key is shown once, as the answer."""
+    """Of the kind in the address. The key is shown once, as the answer; an inbox uses none."""
     require(request.caller, "add_messagechannel")
     kind = _kind(request.GET.get("kind", ""))
     inputs = _inputs(kind, None)
@@ -43,6 +43,9 @@ def write_channel(request: PageRequest) -> HttpResponseBase:
         )
     except ToolcribError as error:
         return _form(request, inputs, kind, None, error)
+    if kind == MessageKind.INBOX:
+        notices.success(request, f"{row.name} is made.")
+        return redirect("channels")
     return render(request, KEY, {"row": row, "key": key, "made": True})
 
 

@@ -26,7 +26,7 @@ from tools.policy.people import may
 from tools.policy.reach import MOST_AGENTS, agents_that_reach
 from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.calling import usual_group, usual_state
+from tools.ui.calling import usual_groups, usual_state
 from tools.ui.chains import drawn
 from tools.ui.executions import shown_execution
 from tools.ui.rehearsing import can_be_rehearsed, rehearsed
@@ -184,10 +184,12 @@ def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
 def _attempt(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> Attempt:
     effective = sorted(snapshot.groups_of(tool))
     states = sorted(tool.definition.states - {WILDCARD})
+    groups = usual_groups(tool, caller, snapshot)
+    others = caller.granted_groups.union(groups).difference(effective)
     return Attempt(
         form=form_of(tool.definition.raw),
-        groups=usual_group(tool, caller, snapshot),
-        offered=effective + sorted(caller.granted_groups.difference(effective)),
+        groups=groups,
+        offered=effective + sorted(others),
         state=usual_state(tool),
         states=states or [DEFAULT_STATE],
     )

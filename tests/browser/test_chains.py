@@ -1,0 +1,113 @@
+"""A chain as a person writes, rehearses, runs and watches it, as `docs/chains.md` has it."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests import crib as cribs
+from tests import factories
+from tests.browser.conftest import enter
+from tests.browser.test_pages import PHONE, mark, marked
+from tests.crib import CHECKOUT
+from tests.stubs.web import Reply, serving
+from tools.catalog.channels import create_channel
+from tools.catalog.content_schemas import create_schema
+from tools.models import Organization, User
+from tools.policy.actions import set_allowed_hosts
+
+EXAMPLE = (CHECKOUT / "examples" / "keep_elements.yaml").read_text("utf-8")
+DESK = {"viewport": {"width": 1440, "height": 900}}
+ELEMENTS = [
+    {"name": "Oxygen", "symbol": "O", "number": 8},
+    {"name": "Xenon", "symbol": "Xe", "number": 54},
+]
+SCHEMA = {
+    "type": "array",
+    "items": {"type": "object", "required": ["name", "symbol", "number"]},
+}
+
+
+@pytest.fixture
+def fetched(place: Organization, administrator: User) -> Iterator[str]:
+    """What the chain stands on; the address of the list."""
+    by = factories.by(place)
+    schema = {"name": "elements", "document": SCHEMA}
+    create_schema(organization=place, schema=schema, by=by)
+    channel = {"name": "team", "kind": "inbox", "recipients": [administrator.username]}
+    create_channel(organization=place, channel=channel, by=by)
+    with serving() as web:
+        kind = [("Content-Type", "application/json")]
+        web.replies["/list.json"] = Reply(headers=kind, body=json.dumps(ELEMENTS).encode())
+        hosts = [{"host": "127.0.0.1", "ports": [web.port]}]
+        set_allowed_hosts(organization=place, hosts=hosts, by=by)
+        yield web.url("/list.json")
+
+
+@pytest.fixture
+def colleague(chromium: Browser, crib: cribs.Crib, place: Organization) -> Iterator[Page]:
+    """A second person, in a browser of their own."""
+    context = chromium.new_context(base_url=crib.url)
+    page = context.new_page()
+    enter(page, factories.superuser(place))
+    yield page
+    context.close()
+
+
+def written(page: Page, administrator: User) -> None:
+    """At `/chains/new/`, with a flaw that is told while it is written, and its mend."""
+    text = EXAMPLE.replace("to: [admin]", f"to: [{administrator.username}]")
+    page.goto("/chains/new/")
+    mark(page)
+    page.get_by_label("The chain").fill(text.replace("web_fetch", "web_fetsh"))
+    expect(page.locator("#checked")).to_contain_text("names no tool: there is no web_fetsh")
+    page.get_by_role("button", name="line 9").click()
+    chosen = "document.getSelection().toString()"
+    assert page.evaluate(chosen).strip() == "tool_name: web_fetsh"
+    page.keyboard.insert_text("    tool_name: web_fetch")
+    expect(page.locator("#checked")).to_contain_text("It can be kept")
+    expect(page.locator(".flow.chain .at[data-kind=step]")).to_have_count(5)
+    assert marked(page)
+    page.get_by_role("button", name="Keep the chain").click()
+
+
+def step(page: Page, name: str, standing: str) -> None:
+    """The drawing comes to say so of the step."""
+    box = page.locator(".flow.chain .at", has=page.locator(".id", has_text=re.compile(f"^{name}$")))
+    expect(box.locator(".standing")).to_have_text(standing, timeout=30_000)
+
+
+def fits(page: Page) -> bool:
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    return bool(page.evaluate(wide) == 0)
+
+
+@pytest.mark.parametrize("page", [DESK, PHONE], indirect=True, ids=["at a desk", "on a phone"])
+def test_a_chain_is_written_rehearsed_run_and_watched(
+    page: Page, fetched: str, colleague: Page, administrator: User
+) -> None:
+    written(page, administrator)
+    page.get_by_label("url").fill(fetched)
+    page.get_by_label("ask").fill("xenon")
+    page.get_by_role("button", name="Rehearse it").click()
+    expect(page.locator(".rehearsal")).to_contain_text("A person must agree")
+    expect(page.locator(".rehearsal")).not_to_contain_text("It would be refused")
+    assert fits(page)
+    page.get_by_role("button", name="Run keep_elements").click()
+    page.get_by_role("link", name="Open the execution").click()
+    expect(page.locator(".chip.big")).to_have_text("Running")
+    mark(page)
+    step(page, "keep", "2 done")
+    step(page, "tell", "waits for a person")
+    assert fits(page)
+    colleague.goto("/confirmations/")
+    colleague.get_by_role("button", name="Approve").click()
+    step(page, "tell", "done")
+    expect(page.locator(".chip.big")).to_have_text("Success")
+    expect(page.locator("pre.output")).to_have_text("Xenon")
+    assert marked(page)
+    page.goto("/inbox/")
+    expect(page.locator("main")).to_contain_text("1 found for xenon")
+    assert fits(page)
