@@ -8,6 +8,7 @@ import pytest
 from tests import factories
 from tests.crib import CHECKOUT
 from tests.stubs import llm
+from tools.catalog.chain_texts import read_text
 from tools.execution.pipeline import admit, perform
 from tools.models import Execution
 
@@ -37,6 +38,12 @@ def test_there_are_examples_and_all_are_canonical_tools(db, admin_api):
     assert DEFINITIONS
     for path in DEFINITIONS:
         assert admin_api.post("/tools", json.loads(path.read_text("utf-8"))).status_code == 201
+
+
+def test_the_chains_can_be_kept_as_they_stand(organization):
+    chains = sorted(EXAMPLES.glob("*.yaml"))
+    assert chains
+    assert [read_text(organization, one.read_text("utf-8")).flaws for one in chains] == [[]]
 
 
 def test_the_prompt_is_made_of_its_parameters_and_the_completion_of_its_question(run, settings):
