@@ -9,7 +9,9 @@ from tools.definitions.schemas import Schema
 
 _DEEPEST = 12
 _MOST_PARTS = 20_000
-_AS_IS = frozenset({"const", "enum", "default", "examples"})  # values, and no schemas
+_AS_IS = frozenset({"const", "enum", "default", "examples", "required"})  # no schemas
+_BY_NAME = frozenset({"properties", "patternProperties", "dependentSchemas"})
+_APART = _AS_IS | _BY_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +46,23 @@ class _Inlining:
         self._root, self._left = root, _MOST_PARTS
 
     def of(self, schema: Any, depth: int) -> Any:
-        self._left -= 1
-        if depth > _DEEPEST or self._left < 0:
-            return True
         if isinstance(schema, list):
             return [self.of(one, depth + 1) for one in schema]
         if not isinstance(schema, dict):
             return schema
+        self._left -= 1
+        if depth > _DEEPEST or self._left < 0:
+            return True
         if "$ref" in schema:
             target = referred(self._root, schema["$ref"])
             return True if target is None else self.of(target, depth + 1)
         rest = {key: one for key, one in schema.items() if key not in {"$defs", "definitions"}}
-        made = {key: self.of(one, depth + 1) for key, one in rest.items() if key not in _AS_IS}
+        made = {key: self.of(one, depth + 1) for key, one in rest.items() if key not in _APART}
         for word in _AS_IS & rest.keys():
             made[word] = rest[word]
-        if isinstance(rest.get("properties"), dict):  # whose members may have any name
-            parts = rest["properties"].items()
-            made["properties"] = {name: self.of(one, depth + 1) for name, one in parts}
+        for word in _BY_NAME & rest.keys():  # whose members may have any name
+            if isinstance(rest[word], dict):
+                made[word] = {name: self.of(one, depth + 1) for name, one in rest[word].items()}
         return made
 
 

@@ -1,8 +1,10 @@
 """Whether steps of a chain fit each other, told from the schemas of their tools alone."""
 
+import time
+
 import pytest
 
-from tools.definitions.chains.document import Chain
+from tools.definitions.chains.document import MOST_FLAWS, MOST_REFERENCES, Chain, read
 from tools.definitions.chains.types import Interface, doubts
 from tools.definitions.schema_reach import inlined
 
@@ -156,3 +158,75 @@ def test_a_schema_in_which_every_member_is_like_itself_is_compared_all_the_same(
     endless = {"type": "object", "properties": {f"p{at}": {"$ref": "#"} for at in range(100)}}
     made = inlined(endless, endless)
     assert len(made["properties"]) == 100
+
+
+STATUS = of_page("/status") | {"default": 0}
+
+
+def of_whole(*steps, gives=True, **more):
+    """The same, of the whole chain, whose own output schema is `gives`."""
+    chain = Chain({"steps": list(steps)} | more)
+    own = Interface(OWN.takes, gives)
+    return [(one.place, one.certain) for one in doubts(chain, own, TOOLS)]
+
+
+def test_its_output_is_held_against_its_own_schema():
+    assert of_whole(PAGE, gives=WHOLE, output=STATUS) == []
+    assert of_whole(PAGE, gives=WHOLE, output=of_page("/text")) == [("output", True)]
+    assert of_whole(PAGE, gives=objects(["n"], n=WHOLE), output={"n": of_page("/text")}) == [
+        ("output.n", True)
+    ]
+
+
+def test_where_no_output_is_written_the_last_steps_is_held_against_it():
+    assert of_whole(PAGE, gives=TEXT) == [("output", True)]
+    assert of_whole(PAGE, step("s", "say", {"text": "x"}), gives=TEXT) == []
+
+
+def test_what_its_output_points_at_must_be_there():
+    assert of_whole(PAGE, output={"all": of_page("/nowhere")}) == [("output.all", True)]
+    assert of_whole(PAGE, output={"$input": "/nowhere"}) == [("output", True)]
+
+
+@pytest.mark.parametrize(
+    ("when", "told"),
+    [
+        ({"equals": [STATUS, 200]}, []),
+        ({"equals": [STATUS, "200"]}, [("steps.1.when.equals", False)]),
+        ({"equals": [of_page("/title"), "x"]}, [("steps.1.when.equals.0", False)]),
+        ({"less": [STATUS, 1.5]}, []),
+        ({"less": [of_page("/links"), 3]}, [("steps.1.when.less", False)]),
+        ({"contains": [of_page("/links"), "x"]}, []),
+        ({"contains": [STATUS, 2]}, [("steps.1.when.contains", False)]),
+        ({"not": {"equals": [of_page("/nowhere"), 1]}}, [("steps.1.when.not.equals.0", True)]),
+        ({"any": [{"exists": of_page("/nowhere")}, {"failed": "p"}]}, []),
+        (
+            {"all": [{"exists": of_page("/title")}, {"equals": [of_page("/title"), "x"]}]},
+            [],
+        ),
+    ],
+)
+def test_what_a_condition_compares_is_held_against_the_schemas(when, told):
+    assert found(PAGE, step("s", "say", {"text": "x"}, when=when)) == told
+
+
+def test_many_references_to_a_large_schema_are_told_of_in_a_moment():
+    large = objects([], **{f"p{n}": {"type": "array", "items": TEXT} for n in range(6_000)})
+    texts = {f"t{n}": {"$input": f"/p{n}/0"} for n in range(400)}
+    chain = Chain({"steps": [step("v", "vague", {"x": texts})]})
+    began = time.process_time()
+    assert all(not one.certain for one in doubts(chain, Interface(large), TOOLS))
+    assert time.process_time() - began < 2
+
+
+def test_there_is_an_end_to_references_and_to_what_is_told_of_them():
+    most = [{"$input": "/url"}] * MOST_REFERENCES
+    assert flaws_of(most) == []
+    assert flaws_of([*most, {"$input": "/url"}]) == ["steps.0.parameters"]
+    assert len(flaws_of([{"$input": 7}] * MOST_REFERENCES)) == MOST_FLAWS
+
+
+def flaws_of(given):
+    flaws = []
+    read({"steps": [step("v", "vague", {"x": given})]}, flaws, "")
+    return [flaw["field"] for flaw in flaws]

@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tools.definitions.chains import values
@@ -48,6 +49,30 @@ def flaws(
         yield from _flaws_in_exists(about, here, steps=steps, loop=loop)
     else:
         yield here, f"is no condition; these are: {', '.join(KNOWN)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One comparison within a condition: two values, or the one that is to exist."""
+
+    word: str
+    place: str
+    values: tuple[Any, ...]
+
+
+def compared(condition: Any, place: str) -> Iterator[Compared]:
+    """Every comparison of a condition without flaws."""
+    ((word, about),) = condition.items()
+    here = f"{place}.{word}"
+    if word in _MANY:
+        for number, one in enumerate(about):
+            yield from compared(one, f"{here}.{number}")
+    elif word == "not":
+        yield from compared(about, here)
+    elif word == "exists":
+        yield Compared(word, here, (about,))
+    elif word in _PAIRS:
+        yield Compared(word, here, tuple(about))
 
 
 def holds(condition: Any, run: Run) -> bool:

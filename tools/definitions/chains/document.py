@@ -24,6 +24,8 @@ from tools.definitions import durations, names
 from tools.definitions.chains import conditions, values
 
 MOST_STEPS = 100
+MOST_REFERENCES = 1_000
+MOST_FLAWS = 100  # that are told
 MOST_ITEMS = 500
 MOST_PARALLEL = 20
 MOST_ATTEMPTS = 10
@@ -153,10 +155,13 @@ def read(raw: Any, flaws: Flaws, prefix: str) -> Raw:
 class _Reader:
     def __init__(self, flaws: Flaws, prefix: str) -> None:
         self._flaws, self._prefix = flaws, prefix
+        self._told = {flaw["field"] for flaw in flaws}
+        self._references_left = MOST_REFERENCES
 
     def wrong(self, place: str, message: str) -> None:
         field = f"{self._prefix}{place}".rstrip(".")
-        if all(flaw["field"] != field for flaw in self._flaws):
+        if field not in self._told and len(self._told) < MOST_FLAWS:
+            self._told.add(field)
             self._flaws.append({"field": field, "message": message})
 
     def known(self, raw: Raw, allowed: tuple[str, ...], place: str) -> None:
@@ -172,8 +177,17 @@ class _Reader:
         return str(value)
 
     def value(self, value: Any, place: str, *, steps: frozenset[str], loop: bool) -> None:
+        if not self._has_room(value, place):
+            return
         for where, message in values.flaws(value, place, steps=steps, loop=loop):
             self.wrong(where, message)
+
+    def _has_room(self, value: Any, place: str) -> bool:
+        """Each reference is held against the schemas of tools: there is an end to that."""
+        self._references_left -= sum(1 for _ in values.references(value))
+        if self._references_left < 0:
+            self.wrong(place, f"stands after {MOST_REFERENCES} references, which is the most")
+        return self._references_left >= 0
 
     def steps(self, raw: Any) -> list[Raw]:
         if not isinstance(raw, list) or not 1 <= len(raw) <= MOST_STEPS:
@@ -205,6 +219,7 @@ class _Reader:
             self.wrong(f"{place}parallel", "is for steps with for_each")
         if raw.get("when") is not None:
             made["when"] = raw["when"]
+            self._has_room(raw["when"], f"{place}when")
             for where, said in conditions.flaws(
                 raw["when"], f"{place}when", steps=earlier, loop=False
             ):

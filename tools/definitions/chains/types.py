@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.chains import values
+from tools.definitions.chains import conditions, values
 from tools.definitions.chains.document import Chain, Step
 from tools.definitions.chains.values import Reference
 from tools.definitions.fitting import misfits
+from tools.definitions.schema_parts import EVERY, kind, kinds, named
 from tools.definitions.schema_reach import inlined, reach
 from tools.definitions.vocabulary import ArgumentValidation
 
 _DEEPEST = 20
 _ANYTHING = True
+_NUMBERS, _TEXTS = frozenset({"integer", "fraction"}), frozenset({"string"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ def doubts(chain: Chain, own: Interface, tools: Mapping[str, Interface]) -> list
 
 class _Checking:
     def __init__(self, chain: Chain, own: Interface, tools: Mapping[str, Interface]) -> None:
-        self._chain, self._own, self._tools = chain, own, tools
+        self._chain, self._tools = chain, tools
+        self._input, self._gives = inlined(own.takes, own.takes), own.gives
         self._outputs: dict[str, Any] = {}
         self._item: Any = _ANYTHING
         self._found: list[Doubt] = []
@@ -58,9 +61,12 @@ class _Checking:
     def found(self) -> list[Doubt]:
         for number, step in enumerate(self._chain.steps):
             self._check(step, f"steps.{number}")
+        self._check_output()
         return self._found
 
     def _check(self, step: Step, place: str) -> None:
+        if step.when is not None:
+            self._check_condition(step, place)
         if step.loop:
             listed = self._given(step.for_each, f"{place}.for_each")
             self._fits(listed, {"type": "array"}, f"{place}.for_each")
@@ -76,6 +82,37 @@ class _Checking:
             failed = step.on_error == "continue"
             gives = {"anyOf": [gives, {"type": "null"}]} if failed else gives
             self._outputs[step.id] = {"type": "array", "items": gives}
+
+    def _check_output(self) -> None:
+        """Against what the chain itself promises."""
+        last = {values.STEP: self._chain.steps[-1].id}
+        given = self._given(self._chain.raw.get("output", last), "output")
+        self._fits(given, self._gives, "output")
+
+    def _check_condition(self, step: Step, place: str) -> None:
+        """What it compares must be there; what can never be equal or less may be meant so."""
+        found = list(conditions.compared(step.when, f"{place}.when"))
+        asked_for = [one.values[0] for one in found if one.word == "exists"]
+        for one in found:
+            if one.word == "exists":
+                continue
+            guarded = [given in asked_for for given in one.values]
+            sides = [
+                self._operand(given, f"{one.place}.{at}", guarded=guarded[at])
+                for at, given in enumerate(one.values)
+            ]
+            left, right = map(_kinds_of, sides)
+            if not _may_hold(one.word, left, right):
+                said = f"never holds: one is {_told(left)}, the other {_told(right)}"
+                self._found.append(Doubt(one.place, said, certain=False))
+
+    def _operand(self, given: Any, place: str, *, guarded: bool) -> Any:
+        """One that the condition itself asks for may well be missing."""
+        before = len(self._found)
+        schema = self._given(given, place)
+        if guarded:
+            self._found[before:] = [one for one in self._found[before:] if one.certain]
+        return schema
 
     def _item_of(self, given: Any, listed: Any, place: str) -> Any:
         if isinstance(given, list):
@@ -134,7 +171,32 @@ class _Checking:
 
     def _whole(self, one: Reference) -> Any:
         if one.mark == values.INPUT:
-            return inlined(self._own.takes, self._own.takes)
+            return self._input
         if one.mark == values.ITEM:
             return self._item
         return self._outputs.get(one.step, _ANYTHING)
+
+
+def _kinds_of(schema: Any) -> frozenset[str]:
+    """Of what a value can be, where that is said."""
+    if not isinstance(schema, dict):
+        return EVERY
+    if "const" in schema:
+        return frozenset({kind(schema["const"])})
+    for word in ("anyOf", "oneOf"):
+        if isinstance(schema.get(word), list):
+            return frozenset().union(*map(_kinds_of, schema[word])) & kinds(schema)
+    return kinds(schema)
+
+
+def _may_hold(word: str, left: frozenset[str], right: frozenset[str]) -> bool:
+    """As conditions compare: only what is of one kind."""
+    if word == "equals":
+        return bool(left & right)
+    if word == "contains":
+        return "array" in left or ("string" in left and "string" in right)
+    return any(left & one and right & one for one in (_NUMBERS, _TEXTS))
+
+
+def _told(found: frozenset[str]) -> str:
+    return "nothing" if not found else named(found)
