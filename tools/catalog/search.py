@@ -21,7 +21,7 @@ MOST_FOUND = 500
 _MOST_WORDS = 32
 _MOST_LOOKED_AT = 500  # tools that are ranked; of a single word that is too common, so many
 _SHORTEST_BEGINNING = 3
-_NOISE = 0.05  # of the best score
+_NOISE = 0.05  # of what the words of the best are worth
 _ALIKE = 50
 _LIKENESS = 0.4
 
@@ -31,7 +31,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM tools_toolwords WHERE organization_id 
 FROM unnest(%(queries)s::tsquery[]) WITH ORDINALITY AS w(query, at) ORDER BY at
 """
 _RANKED = """
-SELECT e.tool_id, r.score * power(r.known / %(whole)s, 2)
+SELECT e.tool_id, r.score * power(r.known / %(whole)s, 2), r.score
 FROM (SELECT tool_id, words FROM tools_toolwords WHERE organization_id = %(place)s
     AND words @@ %(any)s::tsquery {among} LIMIT %(most)s) AS e,
 LATERAL (SELECT sum(w.worth * rank) AS score, sum(w.worth) FILTER (WHERE rank > 0) AS known
@@ -40,10 +40,11 @@ LATERAL (SELECT sum(w.worth * rank) AS score, sum(w.worth) FILTER (WHERE rank > 
 ORDER BY 2 DESC LIMIT %(limit)s
 """
 _BY_LETTERS = """
-SELECT tool_id, max(word_similarity(word, letters)) AS alike
-FROM tools_toolwords, unnest(%(words)s::text[]) AS word
-WHERE organization_id = %(place)s AND word <%% letters {among}
-GROUP BY tool_id ORDER BY alike DESC LIMIT %(limit)s
+SELECT tool_id, alike, alike
+FROM (SELECT tool_id, max(word_similarity(word, letters)) AS alike
+    FROM tools_toolwords, unnest(%(words)s::text[]) AS word
+    WHERE organization_id = %(place)s AND word <%% letters {among} GROUP BY tool_id) AS e
+ORDER BY alike DESC LIMIT %(limit)s
 """
 _AMONG = "AND tool_id = ANY(%(among)s::uuid[])"
 _THRESHOLD = "SELECT set_config('pg_trgm.word_similarity_threshold', %s, true)"
@@ -51,8 +52,11 @@ _THRESHOLD = "SELECT set_config('pg_trgm.word_similarity_threshold', %s, true)"
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    """`score` is its rank; `worth` what its words tell, however few of the question they are."""
+
     tool: CatalogTool
     score: float
+    worth: float
 
 
 def ranked(
@@ -70,26 +74,25 @@ def ranked(
     tools = snapshot.remember(
         ("tools by id",), lambda: {one.id: one for one in snapshot.sorted_tools}
     )
-    found = [Found(tools[one], score) for one, score in scores if one in tools]
+    found = [Found(tools[one], score, worth) for one, score, worth in scores if one in tools]
     return sorted(found, key=lambda one: (-one.score, one.tool.name.lower()))
 
 
 def relevant(found: Iterable[Found]) -> Iterator[Found]:
-    """Without the tail that shares only a word such as "the" with what was asked. It is measured
-    by the best of what is shown, so that nothing else can be told from it."""
+    """Without those that share only a word such as "the" with what was asked. They are measured by
+    the best of what is shown, so that nothing else can be told from it."""
     best: float | None = None
     for one in found:
-        best = one.score if best is None else best
-        if one.score < best * _NOISE:
-            return
-        yield one
+        best = one.worth if best is None else best
+        if one.worth >= best * _NOISE:
+            yield one
 
 
 def _ids(tools: Iterable[CatalogTool]) -> list[UUID]:
     return [tool.id for tool in tools]
 
 
-Scores = list[tuple[UUID, float]]
+Scores = list[tuple[UUID, float, float]]
 
 
 def _by_words(snapshot: Snapshot, words: list[str], among: list[UUID] | None) -> Scores:
@@ -102,7 +105,7 @@ def _by_words(snapshot: Snapshot, words: list[str], among: list[UUID] | None) ->
     if not known:
         return []
     size = len(snapshot.tools)
-    worths = [math.log(1 + size / (0.5 + count)) for count, _ in known]
+    worths = [_worth(count, size) for count, _ in known]
     values: dict[str, Any] = {
         "place": snapshot.organization_id,
         "any": " | ".join(_telling(known)),
@@ -114,6 +117,11 @@ def _by_words(snapshot: Snapshot, words: list[str], among: list[UUID] | None) ->
         "limit": MOST_FOUND,
     }
     return _asked(_RANKED, values)
+
+
+def _worth(count: int, size: int) -> float:
+    """Of a word that so many tools have: next to nothing where every one has it, never less."""
+    return math.log(1 + (max(0, size - count) + 0.5) / (count + 0.5))
 
 
 def _query(word: str) -> str:
@@ -154,4 +162,4 @@ def _asked(statement: str, values: dict[str, Any]) -> Scores:
     among = "" if values["among"] is None else _AMONG
     with connection.cursor() as cursor:
         cursor.execute(statement.format(among=among), values)
-        return [(tool, float(score)) for tool, score in cursor.fetchall()]
+        return [(tool, float(score), float(worth)) for tool, score, worth in cursor.fetchall()]

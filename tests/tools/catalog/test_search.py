@@ -132,6 +132,25 @@ def test_a_word_that_every_tool_has_tells_none_from_another(organization, names)
     assert names("the pdf")[0] == "pdf"
 
 
+def test_what_shares_only_such_a_word_is_left_out_and_what_knows_a_part_is_not(organization, names):
+    many = [f"t{at}" for at in range(30)]
+    for name in many:
+        factories.tool(organization, name, description="The one that does the thing.")
+    factories.tool(organization, "pdf", description="The reader of pdf.")
+    factories.tool(organization, "merge", description="Joins documents, pdf too.")
+    found = names("turn the pages of a pdf", ["pdf", "merge", "web-reader", *many])
+    assert sorted(found) == ["merge", "pdf", "web-reader"]
+
+
+def test_the_tail_is_measured_by_what_is_shown(organization, place):
+    for at in range(30):
+        factories.tool(organization, f"t{at}", description="The one that does the thing.")
+    factories.tool(organization, "pdf", description="The reader of pdf.")
+    found = ranked(place(), "the pdf")
+    assert [one.tool.name for one in relevant(found)] == ["pdf"]
+    assert len([*relevant(one for one in found if one.tool.name != "pdf")]) >= 30
+
+
 def test_ranks_never_rise_and_two_of_one_rank_stand_by_name(organization, place, names):
     for name in ("zz", "aa", "mm"):
         factories.tool(organization, name, description="Xylophone.", parameters=[])
