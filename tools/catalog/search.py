@@ -136,7 +136,10 @@ class _Within:
             self.clause, named = _BUT, [tool for tool in every if tool.name not in names]
         else:
             self.clause, named = _OF_PLACE, []
-        self.values = {"place": snapshot.organization_id, "among": self.array(named)}
+        self.values: dict[str, Any] = {
+            "place": snapshot.organization_id,
+            "among": self.array(named),
+        }
 
     def array(self, tools: list[CatalogTool]) -> str:
         """As one text: thousands of values are slow to adapt one by one."""
