@@ -23,19 +23,23 @@ def system(organization: str) -> Actor:
     return Actor(CallerKind.SYSTEM, "bootstrap", organization)
 
 
-@transaction.atomic
 def first_administrator() -> str | None:
     """Make sure that an organization and an administrator exist, and every built-in tool.
 
     Returns the administrator's password when the account was made now, and it is known only then.
     """
+    note_missing()  # each tool in a transaction of its own
+    return _first_administrator()
+
+
+@transaction.atomic
+def _first_administrator() -> str | None:
     by = system(FIRST_ORGANIZATION)
     if not Organization.objects.exists():
         tier = LicenseTier.objects.get(name=FIRST_TIER)
         create_organization(slug=FIRST_ORGANIZATION, name="Default", tier=tier, by=by)
     for organization in Organization.objects.all():
         install_builtins(organization=organization, by=system(organization.slug))
-    note_missing()
     record_settings()
     if User.objects.filter(is_superuser=True).exists():
         return None

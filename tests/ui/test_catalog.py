@@ -5,6 +5,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import builtins, factories
+from tests.api import Api
 from tests.ui.pages import htmx, text
 from tools.models import Organization, Tool
 
@@ -47,6 +48,37 @@ def test_the_address_holds_the_search(
     admin_client: Client, tools: None, query: str, found: list[str]
 ) -> None:
     assert names(admin_client.get(f"/?{query}")) == found
+
+
+def test_what_fits_best_stands_first_unless_a_column_is_chosen(
+    admin_client: Client, organization: Organization
+) -> None:
+    factories.tool(organization, "abacus", description="Counts sheep and goats.")
+    factories.tool(organization, "shepherd", title="Counter of sheep", description="Of sheep.")
+    assert names(admin_client.get("/?q=sheep+counter")) == ["shepherd", "abacus"]
+    assert names(admin_client.get("/?q=sheep+counter&sort=name")) == ["abacus", "shepherd"]
+    assert 'aria-sort="ascending"' not in text(admin_client.get("/?q=sheep"))
+
+
+def test_what_is_written_wrong_is_found(admin_client: Client, organization: Organization) -> None:
+    factories.tool(organization, "csv_summary")
+    assert names(admin_client.get("/?q=cvs_sumary"))[0] == "csv_summary"
+
+
+def test_a_search_asks_two_queries_more(
+    admin_client: Client, tools: None, django_assert_max_num_queries
+) -> None:
+    admin_client.get("/")
+    with django_assert_max_num_queries(5 + 2):  # how many have each word, and the tools
+        assert names(admin_client.get("/?q=counts")) == ["alpha", "beta"]
+
+
+def test_each_tool_has_its_price_in_tokens(admin_client: Client, organization, tools: None) -> None:
+    api = Api(factories.token(factories.superuser(organization), scopes=["read", "manage"]))
+    price = api.get("/tools/alpha").json()["token_estimate"]
+    assert price > 10
+    assert f'data-label="Tokens" class="number">{price}<' in text(admin_client.get("/?q=alpha"))
+    assert f"about {price:,} tokens" in text(admin_client.get("/tools/alpha/"))
 
 
 def test_htmx_is_given_the_results_and_their_address(admin_client: Client, tools: None) -> None:

@@ -74,7 +74,8 @@ class Listing(CallerView):
         if not text.strip():
             return page_of_tools(self.request, tools)
         found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
-        note_search(self.caller, text, found)
+        if "cursor" not in self.request.query_params:  # further pages ask nothing new
+            note_search(self.caller, text, found)
         return page_of_ranked(self.request, found)
 
     def _wanted(self, tool: CatalogTool) -> bool:

@@ -35,7 +35,7 @@ from tools.catalog.services import check_service
 from tools.catalog.tiers import forced_level, require_level
 from tools.catalog.verified import check_current, check_version, verifies
 from tools.catalog.versions import statement_of
-from tools.catalog.words import note_words
+from tools.catalog.words import forget_words, note_words
 from tools.definitions.descriptors import canonical_keys
 from tools.definitions.tool import (
     DEFAULT_GROUP,
@@ -209,6 +209,7 @@ def delete_tool(*, tool: Tool, by: Actor) -> None:
     before = {"status": tool.status, "deleted_at": None}
     tool.status, tool.deleted_at = ToolStatus.DISABLED, timezone.now()
     tool.save(update_fields=["status", "deleted_at", "updated_at"])
+    forget_words(tool)
     after = {"status": tool.status, "deleted_at": tool.deleted_at}
     _record(Event.TOOL_DELETE, tool, by, before, after)
     _note_end(tool)

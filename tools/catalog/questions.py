@@ -9,24 +9,27 @@ import re
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from audit.actions import redactor_of
 from tools.catalog.registry import CatalogTool
-from tools.catalog.words import note_question
+from tools.catalog.words import forget_questions, locked, note_question
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.words import words_of
-from tools.models import Execution, Tool, ToolSearch
+from tools.models import Execution, ToolSearch
 from tools.models.tool_words import LONGEST_QUESTION
 
 WITHIN = timedelta(minutes=10)  # after a search a call counts as what it led to
 DUE_AFTER = WITHIN
 MOST_FOUND = 25
 MOST_WAITING = 10_000  # searches of one organization; beyond that none is remembered
-_BATCH = 500
+MOST_OF_CALLER = 100  # of one caller
+KEPT = timedelta(days=180)  # after a question was asked last
 _MARK = re.compile(r"\[(redacted|whole) [^\]]*\]")
 
 
@@ -37,7 +40,9 @@ def note_search(caller: Caller, question: str, found: Iterable[CatalogTool]) -> 
     if not words or not tools:
         return
     waiting = ToolSearch.objects.filter(organization_id=caller.organization_id)
-    if waiting[MOST_WAITING - 1 : MOST_WAITING].exists():
+    asker: dict[str, Any] = {"user": caller.user_id, "agent": caller.agent_id}
+    own = waiting.filter(**asker)
+    if _reach(own, MOST_OF_CALLER) or _reach(waiting, MOST_WAITING):
         return
     ToolSearch.objects.create(
         organization_id=caller.organization_id,
@@ -48,6 +53,10 @@ def note_search(caller: Caller, question: str, found: Iterable[CatalogTool]) -> 
     )
 
 
+def _reach(rows: QuerySet[ToolSearch], count: int) -> bool:
+    return rows[count - 1 : count].exists()
+
+
 def _kept(caller: Caller, question: str) -> str:
     clean = redactor_of(caller.organization).clean(question[:4_000])
     words = dict.fromkeys(words_of(_MARK.sub(" ", clean)))
@@ -56,24 +65,29 @@ def _kept(caller: Caller, question: str) -> str:
 
 def learn() -> int:
     """One round over the searches that are old enough. How many taught something."""
-    taught = 0
-    while True:
-        with transaction.atomic():
-            due = list(
-                ToolSearch.objects.filter(asked_at__lt=Now() - DUE_AFTER)
-                .order_by("asked_at")
-                .select_for_update(skip_locked=True)[:_BATCH]
-            )
-            taught += sum(map(_learned, due))
-            ToolSearch.objects.filter(pk__in=[one.pk for one in due]).delete()
-        if len(due) < _BATCH:
-            return taught
+    due = ToolSearch.objects.filter(asked_at__lt=Now() - DUE_AFTER).order_by("asked_at")
+    taught = sum(map(_learned, list(due.values_list("pk", flat=True)[:MOST_WAITING])))
+    forget_questions(KEPT)
+    return taught
 
 
-def _learned(search: ToolSearch) -> bool:
+@transaction.atomic
+def _learned(pk: int) -> bool:
     """Whether one of the tools it found was called with success; the first one is the answer."""
+    search = ToolSearch.objects.select_for_update(skip_locked=True).filter(pk=pk).first()
+    if search is None:
+        return False
+    called = _called_after(search)
+    tool = locked(called) if called else None
+    if tool is not None:
+        note_question(tool, search.question)
+    search.delete()
+    return tool is not None
+
+
+def _called_after(search: ToolSearch) -> UUID | None:
     caller: dict[str, Any] = {"user": search.user_id, "agent": search.agent_id}
-    call = (
+    return (
         Execution.objects.filter(
             **caller,
             organization_id=search.organization_id,
@@ -86,7 +100,3 @@ def _learned(search: ToolSearch) -> bool:
         .values_list("tool_version__tool", flat=True)
         .first()
     )
-    tool = Tool.objects.present().filter(pk=call, version__isnull=False).first() if call else None
-    if tool is not None:
-        note_question(tool, search.question)
-    return tool is not None

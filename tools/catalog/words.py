@@ -6,16 +6,21 @@ answered before. Words are compared as `tools.definitions.words` has them.
 """
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
-from django.db import connection
-from django.db.models import F
+from django.db import connection, transaction
+from django.db.models import F, Q
+from django.db.models.functions import Now
 
 from tools.definitions.tool import Definition
 from tools.definitions.words import words_of
-from tools.models import Tool, ToolQuestion
+from tools.models import Tool, ToolQuestion, ToolWords
 
 MOST_QUESTIONS = 50  # of one tool, those asked most
+MOST_KEPT = 200  # of one tool, the latest
+_MOST_FORGOTTEN = 1_000  # tools in one round
 _MOST_TEXT = 50_000
 _KEEP = """
 INSERT INTO tools_toolwords (tool_id, organization_id, digest, words, letters)
@@ -42,19 +47,37 @@ def note_words(tool: Tool) -> None:
         cursor.execute(_KEEP, values)
 
 
+def forget_words(tool: Tool) -> None:
+    """Of one that is deleted, with what was asked of it."""
+    ToolWords.objects.filter(tool=tool).delete()
+    tool.questions.all().delete()
+
+
 def note_missing() -> int:
     """Of tools that have none, or those of another version. How many there were."""
+    ToolWords.objects.filter(tool__deleted_at__isnull=False).delete()
     behind = (
         Tool.objects.present()
         .filter(version__isnull=False)
         .exclude(found_by__digest=F("version__digest"), found_by__isnull=False)
-        .select_related("version")
+        .values_list("pk", flat=True)
     )
-    count = 0
-    for tool in behind.iterator(chunk_size=200):
+    return sum(_note_again(pk) for pk in list(behind))
+
+
+@transaction.atomic
+def _note_again(pk: UUID) -> bool:
+    tool = locked(pk)
+    if tool is not None:
         note_words(tool)
-        count += 1
-    return count
+    return tool is not None
+
+
+def locked(pk: UUID) -> Tool | None:
+    """The tool as nobody changes it meanwhile; whoever writes its words of its own accord holds
+    one tool at a time, so that two of them never wait for each other."""
+    rows = Tool.objects.present().filter(version__isnull=False).select_for_update(no_key=True)
+    return rows.filter(pk=pk).first()
 
 
 def _texts(definition: Definition, asked: Iterable[str]) -> dict[str, str]:
@@ -81,8 +104,26 @@ def _of_parameters(schema: dict[str, Any]) -> Iterable[str]:
 
 
 def note_question(tool: Tool, question: str) -> None:
-    """A question that this tool has answered, in words."""
+    """A question that this tool, which is `locked`, has answered, in words."""
     row, new = ToolQuestion.objects.get_or_create(tool=tool, question=question)
     if not new:
-        ToolQuestion.objects.filter(pk=row.pk).update(times=F("times") + 1)
+        ToolQuestion.objects.filter(pk=row.pk).update(times=F("times") + 1, last_at=Now())
+    beyond = tool.questions.order_by("-last_at", "-pk").values("pk")[MOST_KEPT:]
+    ToolQuestion.objects.filter(pk__in=beyond).delete()
     note_words(tool)
+
+
+def forget_questions(age: timedelta) -> int:
+    """Those that nobody asked again for so long. Of how many tools some were forgotten."""
+    old = Q(last_at__lt=Now() - age)
+    tools = ToolQuestion.objects.filter(old).values_list("tool", flat=True).distinct()
+    return sum(_forget(pk, old) for pk in list(tools[:_MOST_FORGOTTEN]))
+
+
+@transaction.atomic
+def _forget(pk: UUID, old: Q) -> bool:
+    tool = locked(pk)
+    ToolQuestion.objects.filter(old, tool=pk).delete()
+    if tool is not None:
+        note_words(tool)
+    return True

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
 from uuid import UUID
 
 from django.db.models import Count
@@ -30,7 +29,6 @@ from tools.policy.people import may
 MOST_GROUPS = 20
 MOST_TOOLS = 5  # named for one group
 PERIOD = timedelta(days=30)
-_MOST_ASKED = 200  # tools for which the gates are asked
 _MOST_CALLS = 50_000  # the latest ones that speak
 _REMEMBERED_S = 60.0
 _MOST_REMEMBERED = 1_000
@@ -99,13 +97,17 @@ class _Asking:
 
     def fitting(self, question: str, used: Counter[str]) -> Iterator[tuple[Fitting, list[str]]]:
         """Tools that fit, each with the groups through which the caller could have it."""
-        found = islice(relevant(ranked(self.snapshot, question)), _MOST_ASKED)
-        for tool, words in ((one.tool, one.score) for one in found):
-            groups = [group for group in self.requestable(tool) if self.could_have(tool, group)]
-            if groups:
-                count = used[tool.name]
-                score = words * (1 + _OF_USE * math.log1p(count))
-                yield Fitting(tool.name, round(score, 3), count > 0), groups
+        groups = {tool.name: self.having(tool) for tool in self.snapshot.sorted_tools}
+        had = [tool for tool in self.snapshot.sorted_tools if groups[tool.name]]
+        for one in relevant(ranked(self.snapshot, question, had)):
+            count = used[one.tool.name]
+            score = one.score * (1 + _OF_USE * math.log1p(count))
+            yield Fitting(one.tool.name, score, count > 0), groups[one.tool.name]
+
+    def having(self, tool: CatalogTool) -> list[str]:
+        """The groups through which the caller could have it: no other tool is looked at, so that
+        none takes the place of one that speaks."""
+        return [group for group in self.requestable(tool) if self.could_have(tool, group)]
 
     def requestable(self, tool: CatalogTool) -> list[str]:
         held, granted = self.snapshot.groups_of(tool), self.caller.granted_groups

@@ -16,6 +16,7 @@ from django_htmx.http import push_url, replace_url, trigger_client_event
 
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.search import ranked, relevant
 from tools.definitions.vocabulary import Category, ToolType
 from tools.models import ToolStatus
 from tools.policy.callers import actor_of
@@ -42,13 +43,14 @@ class Search:
     group: str = ""
     type: str = ""
     status: str = ""
-    sort: str = "name"
+    sort: str = ""  # the best first where words are looked for, else by name
 
     @classmethod
     def of(cls, query: QueryDict) -> "Search":
         given = {name: query.get(name, "").strip()[:200] for name in cls.__dataclass_fields__}
-        if given["sort"].removeprefix("-") not in SORTS:
-            given["sort"] = "name"
+        usual = given["sort"] == "name" and not given["q"]
+        if usual or given["sort"].removeprefix("-") not in SORTS:
+            given["sort"] = ""
         return cls(**given)
 
     @property
@@ -58,26 +60,34 @@ class Search:
 
     def address(self, **changes: str | int) -> str:
         """The catalog's address with this search; defaults are left out of it."""
-        sort = {} if self.sort == "name" else {"sort": self.sort}
+        sort = {"sort": self.sort} if self.sort else {}
         query = {**self.filters, **sort, **changes}
         query = {name: value for name, value in query.items() if (name, value) != ("page", 1)}
         return reverse("catalog") + (f"?{urlencode(query)}" if query else "")
 
     def matches(self, tool: CatalogTool, snapshot: Snapshot) -> bool:
+        """But for the words, which the ranked search looks for."""
         raw = tool.definition.raw
-        text = f"{tool.name} {raw['title'] or ''} {raw['description']}".lower()
         return (
-            all(word in text for word in self.q.lower().split())
-            and self.category in ("", raw["category"])
+            self.category in ("", raw["category"])
             and self.type in ("", raw["type"])
             and self.status in ("", tool.status)
             and (not self.group or self.group in snapshot.groups_of(tool))
         )
 
     def found(self, tools: Iterable[CatalogTool], snapshot: Snapshot) -> list[CatalogTool]:
-        key = SORTS[self.sort.removeprefix("-")]
         matching = [tool for tool in tools if self.matches(tool, snapshot)]
-        return sorted(matching, key=key, reverse=self.sort.startswith("-"))
+        if self.q:
+            matching = [one.tool for one in relevant(ranked(snapshot, self.q, matching))]
+        if not self.order:
+            return matching
+        key = SORTS[self.order.removeprefix("-")]
+        return sorted(matching, key=key, reverse=self.order.startswith("-"))
+
+    @property
+    def order(self) -> str:
+        """One of the columns, or none: then by rank."""
+        return self.sort or ("" if self.q else "name")
 
 
 @require_safe
@@ -152,10 +162,14 @@ def _columns(search: Search) -> dict[str, dict[str, str]]:
     """Each column that sorts: where its heading leads, and how it is sorted now."""
     columns = {}
     for name in SORTS:
-        up, down = search.sort == name, search.sort == f"-{name}"
+        up, down = search.order == name, search.order == f"-{name}"
         wanted = f"-{name}" if up else name
         state = "ascending" if up else "descending" if down else "none"
-        address = search.address(sort=wanted) if wanted != "name" else _without_sort(search)
+        address = (
+            _without_sort(search)
+            if wanted == "name" and not search.q
+            else search.address(sort=wanted)
+        )
         columns[name] = {"address": address, "state": state}
     return columns
 

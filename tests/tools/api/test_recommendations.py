@@ -6,6 +6,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tests import factories
 from tests.api import Api
+from tools.models import ToolSearch
 
 
 @pytest.fixture
@@ -59,6 +60,26 @@ def test_a_tool_the_caller_was_not_granted_speaks_for_no_group(organization):
     api = Api(factories.token(agent.service_account))
     assert groups(api.get("/groups/recommendations?question=sum up a table")) == []
     assert groups(api.get("/groups/recommendations?question=a message")) == ["mail"]
+
+
+def test_a_tool_the_caller_may_not_have_takes_no_place_of_one_it_may(reader_api, organization):
+    asked = "/groups/recommendations?question=keep a wherewithal of messages"
+    before = reader_api.get(asked).json()
+    for at in range(3):
+        factories.tool(
+            organization, f"wherewithal_{at}", group=["vault"], title="Wherewithal of messages",
+            description="Keeps a wherewithal of messages.",
+        )  # fmt: skip
+    assert [row["group"] for row in before["results"]] == ["mail"]
+    assert reader_api.get(asked).json() == before
+
+
+def test_a_word_that_every_tool_has_is_answered(organization):
+    for name in ("one", "two"):
+        factories.tool(organization, name, group=["notes"], description="Keeps notes.")
+    agent = factories.agent(organization, groups=["notes"])
+    api = Api(factories.token(agent.service_account))
+    assert groups(api.get("/groups/recommendations?question=keeps")) == ["notes"]
 
 
 def test_a_state_leaves_only_what_is_available_in_it(reader_api):
@@ -121,6 +142,16 @@ def test_a_search_of_tools_is_ranked(reader_api):
     assert names(found) == ["csv_join", "csv_summary"]
 
 
+def test_each_tool_has_its_price_in_tokens(reader_api, organization):
+    factories.tool(organization, "short", description="Gem.")
+    factories.tool(organization, "long", description="Gem. " + "So much is said of it. " * 20)
+    found = reader_api.get("/tools?q=gem").json()["results"]
+    prices = {tool["name"]: tool["token_estimate"] for tool in found}
+    assert 10 < prices["short"] < prices["long"]
+    alone = reader_api.get("/tools/long").json()
+    assert alone["token_estimate"] == prices["long"]
+
+
 def test_pages_of_a_search_follow_each_other_and_lead_back(reader_api, organization):
     for number in range(5):
         factories.tool(organization, f"n{number}", description="gem " * (5 - number) + "x " * 9)
@@ -129,6 +160,14 @@ def test_pages_of_a_search_follow_each_other_and_lead_back(reader_api, organizat
     back = reader_api.get(second["previous"].partition("/api/v1")[2]).json()
     assert [tool["name"] for tool in second["results"]] == ["n2", "n3"]
     assert back["results"] == first["results"]
+
+
+def test_a_search_is_noted_once_however_many_pages_are_read(reader_api, organization):
+    for number in range(3):
+        factories.tool(organization, f"n{number}", description="gem")
+    following = reader_api.get("/tools?q=gem&page_size=1").json()["next"].partition("/api/v1")[2]
+    assert reader_api.get(following).status_code == 200
+    assert ToolSearch.objects.filter(organization=organization).count() == 1
 
 
 def test_a_page_of_a_search_that_has_changed_is_400(reader_api, organization):

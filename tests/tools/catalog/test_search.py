@@ -1,14 +1,17 @@
 """Search for tools: what is found, in which order, and for whom."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from django.db import connection, transaction
 
 from tests import factories
 from tests.tools.execution.working import work_off
-from tools.catalog import questions, words
-from tools.catalog.actions import find_tool, update_tool
+from tests.tools.waiting import until
+from tools.catalog import questions, search, words
+from tools.catalog.actions import delete_tool, find_tool, update_tool
 from tools.catalog.registry import registry
 from tools.catalog.search import MOST_FOUND, ranked, relevant
 from tools.models import Organization, ToolQuestion, ToolSearch, ToolWords
@@ -111,6 +114,69 @@ def test_only_the_tools_it_is_asked_among_are_found(names):
     assert names("table", []) == []
 
 
+def test_what_may_not_be_found_changes_nothing_about_what_is(organization, place):
+    factories.tool(organization, "first", description="A common gadget.")
+    factories.tool(organization, "second", description="Something common.")
+
+    def found():
+        snapshot = place()
+        among = [snapshot.tools[name] for name in ("first", "second", "greet")]
+        hits = ranked(snapshot, "common gadget rareword", among)
+        return [(one.tool.name, one.score, one.worth) for one in hits]
+
+    before = found()
+    for at in range(8):
+        factories.tool(organization, f"hidden{at}", description="A common gadget rareword.")
+    assert [name for name, _, _ in before] == ["first", "second"]
+    assert found() == before
+
+
+@pytest.mark.parametrize("hidden", [1, 4, 9])
+def test_however_many_are_left_out_none_of_them_is_found(organization, names, place, hidden):
+    for at in range(10):
+        factories.tool(organization, f"gem{at}", description="Polishes gems.")
+    among = [name for name in place().tools if name not in {f"gem{at}" for at in range(hidden)}]
+    assert names("gem", among) == [f"gem{at}" for at in range(hidden, 10)]
+    assert names("polihses", among) == []
+    assert names("gme", among) == names("gme", [f"gem{at}" for at in range(hidden, 10)])
+
+
+def test_of_more_than_are_ranked_the_one_that_is_named_so_is_among_them(
+    organization, names, monkeypatch
+):
+    monkeypatch.setattr(search, "MOST_FOUND", 5)
+    for at in range(10):
+        factories.tool(organization, f"t{at}", description="Holds a gadget.")
+    factories.tool(organization, "gadget", description="The thing itself.")
+    factories.tool(organization, "holder", description="Holds a gadget and a pen.")
+    assert names("gadget")[0] == "gadget"
+    assert names("hold gadget pen")[0] == "holder"
+
+
+def test_a_rare_word_does_not_hide_what_has_the_others(organization, names, monkeypatch):
+    monkeypatch.setattr(search, "MOST_FOUND", 5)
+    for at in range(10):
+        factories.tool(organization, f"t{at}", description="Holds a gadget.")
+    factories.tool(organization, "rare", description="Once a gem.")
+    found = names("gem gadget")
+    assert found[0] == "rare" and len(found) == 5
+
+
+def test_a_sample_tells_how_many_have_a_word(organization, names, monkeypatch):
+    monkeypatch.setattr(search, "_SAMPLE", 4)
+    for at in range(30):
+        factories.tool(organization, f"t{at}", description="The one that does the thing.")
+    factories.tool(organization, "pdf", description="The reader of pdf.")
+    assert names("the pdf")[0] == "pdf"
+    assert names("unheard thing")
+
+
+def test_a_deleted_tool_is_neither_found_nor_counted(organization, names):
+    delete_tool(tool=find_tool(organization, "greet"), by=factories.by(organization))
+    assert names("strassen") == []
+    assert not ToolWords.objects.filter(organization=organization, tool__name="greet").exists()
+
+
 def test_a_change_is_found_by_its_words_and_no_longer_by_the_old_ones(organization, names):
     tool = find_tool(organization, "greet")
     definition = tool.version.definition | {"description": "Says farewell."}
@@ -130,6 +196,25 @@ def test_a_word_that_every_tool_has_tells_none_from_another(organization, names)
         factories.tool(organization, f"t{at}", description="The one that does the thing.")
     factories.tool(organization, "pdf", description="The reader of pdf.")
     assert names("the pdf")[0] == "pdf"
+
+
+def test_what_shares_only_such_a_word_is_left_out_and_what_knows_a_part_is_not(organization, names):
+    many = [f"t{at}" for at in range(30)]
+    for name in many:
+        factories.tool(organization, name, description="The one that does the thing.")
+    factories.tool(organization, "pdf", description="The reader of pdf.")
+    factories.tool(organization, "merge", description="Joins documents, pdf too.")
+    found = names("turn the pages of a pdf", ["pdf", "merge", "web-reader", *many])
+    assert sorted(found) == ["merge", "pdf", "web-reader"]
+
+
+def test_the_tail_is_measured_by_what_is_shown(organization, place):
+    for at in range(30):
+        factories.tool(organization, f"t{at}", description="The one that does the thing.")
+    factories.tool(organization, "pdf", description="The reader of pdf.")
+    found = ranked(place(), "a thing with pdf")
+    assert [one.tool.name for one in relevant(found)] == ["pdf"]
+    assert len([*relevant(one for one in found if one.tool.name != "pdf")]) >= 30
 
 
 def test_ranks_never_rise_and_two_of_one_rank_stand_by_name(organization, place, names):
@@ -208,3 +293,68 @@ def test_the_tool_and_its_questions_go_together(asked, organization):
     asked("wherewithal")
     find_tool(organization, "read_lines").questions.all().delete()
     assert not ToolQuestion.objects.filter(tool__organization=organization).exists()
+
+
+def test_of_a_tool_the_latest_questions_are_kept_and_no_more(asked, organization, monkeypatch):
+    monkeypatch.setattr(words, "MOST_KEPT", 2)
+    for text in ("wherewithal", "gobbledygook", "wherewithal", "hullabaloo"):
+        asked(text)
+    kept = find_tool(organization, "read_lines").questions.values_list("question", flat=True)
+    assert sorted(kept) == ["hullabaloo", "wherewithal"]
+
+
+def test_a_question_that_nobody_asks_any_more_is_forgotten(asked, names, monkeypatch):
+    asked("wherewithal")
+    assert names("wherewithal") == ["read_lines"]
+    monkeypatch.setattr(questions, "KEPT", timedelta(0))
+    questions.learn()
+    assert names("wherewithal") == []
+
+
+def test_of_one_caller_only_so_many_searches_wait(organization, monkeypatch):
+    monkeypatch.setattr(questions, "MOST_OF_CALLER", 2)
+    tools = [find_tool(organization, "greet")]
+    for agent in (factories.agent(organization), factories.agent(organization)):
+        for _ in range(3):
+            questions.note_search(factories.caller(agent), "greet", tools)
+    assert ToolSearch.objects.filter(organization=organization).count() == 4
+
+
+def test_a_deleted_tool_keeps_no_question(asked, organization):
+    asked("wherewithal")
+    tool = find_tool(organization, "read_lines")
+    delete_tool(tool=tool, by=factories.by(organization))
+    assert not ToolQuestion.objects.filter(tool=tool).exists()
+
+
+def test_what_is_learned_of_a_tool_that_is_being_changed_keeps_its_new_words(
+    asked, organization, names, monkeypatch
+):
+    asked("wherewithal", after=False)
+    monkeypatch.setattr(questions, "DUE_AFTER", timedelta(0))
+    tool = find_tool(organization, "read_lines")
+    definition = tool.version.definition | {"description": "Says farewell."}
+    with ThreadPoolExecutor(1) as other:
+        with transaction.atomic():
+            update_tool(tool=tool, definition=definition, by=factories.by(organization))
+            learning = other.submit(_learn_apart)
+            until(_somebody_waits)
+        assert learning.result(60) >= 1
+    assert names("farewell") == names("wherewithal") == ["read_lines"]
+
+
+def _learn_apart():
+    try:
+        return questions.learn()
+    finally:
+        connection.close()
+
+
+def _somebody_waits():
+    """For a lock that this connection holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks"
+            " WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+        )
+        return cursor.fetchone()[0]

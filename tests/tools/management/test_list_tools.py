@@ -20,6 +20,15 @@ def test_without_an_agent_every_tool_is_listed(typed, organization, here):
     assert names(typed("list_tools", *here, "--json")) == sorted([*builtins.NAMES, "hidden"])
 
 
+def test_each_line_has_the_price_in_tokens_that_the_api_tells(typed, organization, here, agent):
+    factories.tool(organization, "echo")
+    shown = Api(factories.token(agent.service_account)).get("/tools/echo").json()
+    heading, *lines = typed("list_tools", *here).out.splitlines()
+    line = next(line for line in lines if line.startswith("echo "))
+    assert "TOKENS" in heading and shown["token_estimate"] > 10
+    assert str(shown["token_estimate"]) in line.split()
+
+
 def test_groups_and_a_state_narrow_the_list(typed, organization, here):
     factories.tool(organization, "late", group=["x"], available_in_states=["done"])
     factories.tool(organization, "early", group=["x"])

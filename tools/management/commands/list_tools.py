@@ -12,7 +12,7 @@ from tools.policy.availability import matches_groups, matches_state
 from tools.policy.decision import Asked
 from tools.shapes import tool_shape
 
-HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "DESCRIPTION")
+HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "TOKENS", "DESCRIPTION")
 LONGEST = 60
 Found = tuple[list[CatalogTool], list[str], Snapshot]  # tools, warnings, and where they stand
 
@@ -70,6 +70,7 @@ def row(tool: CatalogTool, snapshot: Snapshot) -> tuple[str, ...]:
         text.names(sorted(snapshot.groups_of(tool))),
         text.names(sorted(tool.definition.states)),
         tool.status,
+        str(tool.definition.token_price),
         in_short(raw["description"]),
     )
 
