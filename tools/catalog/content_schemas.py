@@ -42,7 +42,10 @@ def create_schema(*, organization: Organization, schema: Any, by: Actor) -> Cont
 
 
 def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaVersion:
-    """What it says from the next call on. What it says already is no new version."""
+    """What it says from the next call on. What it says already is no new version.
+
+    Raises `Malformed`, `Unavailable`; `NotFound` where it was deleted meanwhile.
+    """
     fields = Listed(change, [])
     fields.known(("document", "note"))
     _document(fields, SchemaKind(row.kind))
@@ -62,7 +65,7 @@ def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaV
 
 @transaction.atomic
 def delete_schema(*, row: ContentSchema, by: Actor) -> None:
-    """With all its versions; calls that name it are refused from now on."""
+    """With all its versions; calls that name it are refused from now on. Raises `NotFound`."""
     Organization.objects.next_revision(row.organization_id)
     _record(Event.SCHEMA_DELETE, row, by, _written(row, newest(row)), None)
     row.delete()
@@ -73,7 +76,7 @@ def find_schema(organization: Organization, name: str) -> ContentSchema:
     rows = ContentSchema.objects.with_latest().filter(organization=organization)
     found = rows.filter(name=name).first() if "\x00" not in name else None
     if found is None:
-        raise NotFound(f"There is no schema {name[:63]!r}.", code="schema_not_found")
+        raise _not_there(name)
     return found
 
 
@@ -86,7 +89,15 @@ def find_version(row: ContentSchema, number: int) -> ContentSchemaVersion:
 
 
 def newest(row: ContentSchema) -> ContentSchemaVersion:
-    return row.versions.order_by("-number")[0]
+    """Raises `NotFound` where it was deleted since the row was read: none is without versions."""
+    found = row.versions.order_by("-number").first()
+    if found is None:
+        raise _not_there(row.name)
+    return found
+
+
+def _not_there(name: str) -> NotFound:
+    return NotFound(f"There is no schema {name[:63]!r}.", code="schema_not_found")
 
 
 def _add(row: ContentSchema, given: Any, by: Actor) -> ContentSchemaVersion:
