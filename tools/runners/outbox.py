@@ -197,6 +197,13 @@ def _note(
     answer: str = "",
     refused: dict[str, str] | None = None,
 ) -> None:
-    message.state, message.answer = state, answer.replace("\0", "")[:500]
-    message.refused, message.updated_at = refused or {}, timezone.now()
-    message.save(update_fields=["state", "answer", "refused", "updated_at"])
+    """Unless somebody has noted something else meanwhile: a bounce may be reported before the
+    provider's answer has come. Then the message becomes what its row says."""
+    seen = Message.objects.filter(pk=message.pk, state=message.state)
+    seen.update(
+        state=state,
+        answer=answer.replace("\0", "")[:500],
+        refused=refused or {},
+        updated_at=timezone.now(),
+    )
+    message.refresh_from_db(fields=["state", "answer", "refused", "updated_at"])
