@@ -19,7 +19,6 @@ from tools.runners import hooks, mailing
 
 MOST_SUBJECT, MOST_BODY = 200, 100_000  # characters, as rendered
 _HOUR = timedelta(hours=1)
-_UNCAPPED = (MessageState.FAILED, MessageState.BOUNCED)
 _WITHOUT_RECIPIENTS = frozenset({MessageKind.WEBHOOK, MessageKind.SLACK})
 
 
@@ -153,9 +152,10 @@ def _check_recipients(channel: MessageChannel, recipients: list[str]) -> None:
 
 
 def _check_hour(channel: MessageChannel) -> None:
-    """Under the lock of the channel's row."""
+    """Under the lock of the channel's row. What failed or bounced was an attempt as well, and who
+    receives attempts is to be spared them."""
     recent = Message.objects.filter(channel=channel, created_at__gt=Now() - _HOUR)
-    if recent.exclude(state__in=_UNCAPPED).count() >= channel.most_an_hour:
+    if recent.count() >= channel.most_an_hour:
         words = f"The channel {channel.name} sends {channel.most_an_hour} messages an hour."
         raise NotWritten("CHANNEL_FULL", words)
 

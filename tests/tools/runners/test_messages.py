@@ -209,6 +209,14 @@ def test_no_more_than_its_share_of_an_hour(organization, sender, office):
     assert sent(sender, channel="post").error_code == "CHANNEL_FULL"
 
 
+@pytest.mark.parametrize(("answer", "state"), [("550 nobody", "bounced"), ("451 later", "failed")])
+def test_what_failed_or_bounced_counts_as_well(organization, sender, office, answer, state):
+    office.refusals["ada@example.com"] = answer
+    channel(organization, **MAIL, port=office.port, most_an_hour=1)
+    assert message_of(sent(sender, channel="post")).state == state
+    assert sent(sender, channel="post").error_code == "CHANNEL_FULL"
+
+
 def test_a_private_address_is_refused_unless_it_was_opened(organization, sender, office, settings):
     settings.EGRESS_ALLOW_PRIVATE = []
     channel(organization, **(MAIL | {"security": "starttls"}), port=office.port)
