@@ -20,6 +20,7 @@ from tools.models import ContentSchema, ContentSchemaVersion, Organization, Sche
 
 MOST_BYTES = 256 * 1024
 MOST_SCHEMAS = 1_000
+MOST_VERSIONS = 1_000
 _FORMATS = {SchemaKind.JSON: "json", SchemaKind.TABLE: "csv", SchemaKind.XML: "xml"}
 _TRIED_FOR_S = 10.0
 
@@ -44,7 +45,7 @@ def create_schema(*, organization: Organization, schema: Any, by: Actor) -> Cont
 def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaVersion:
     """What it says from the next call on. What it says already is no new version.
 
-    Raises `Malformed`, `Unavailable`; `NotFound` where it was deleted meanwhile.
+    Raises `Malformed`, `Conflict`, `Unavailable`; `NotFound` where it was deleted meanwhile.
     """
     fields = Listed(change, [])
     fields.known(("document", "note"))
@@ -56,6 +57,9 @@ def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaV
         before = newest(row)
         if before.digest == digest(change["document"]):
             return before
+        if before.number >= MOST_VERSIONS:
+            message = f"{row.name} has {MOST_VERSIONS} versions; keep it under another name."
+            raise Conflict(message, code="too_many_versions")
         version = _add(row, change, by)
         row.save(update_fields=["updated_at"])
         said = _written(row, before), _written(row, version)

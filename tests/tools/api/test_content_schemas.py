@@ -99,6 +99,18 @@ def test_a_version_is_never_changed(made):
         ContentSchemaVersion.objects.update(document={})
 
 
+def test_a_schema_has_no_more_than_a_thousand_versions(admin_api, made, organization):
+    made()
+    row = ContentSchema.objects.get(organization=organization)
+    ContentSchemaVersion.objects.bulk_create(
+        ContentSchemaVersion(schema=row, number=number, document={}, digest="", created_by="x")
+        for number in range(2, 1001)
+    )
+    refused = admin_api.put("/content-schemas/order", {"document": {"type": "array"}})
+    check_error(refused, 409, "too_many_versions")
+    assert row.versions.count() == 1000
+
+
 def test_a_schema_that_was_deleted_meanwhile_is_not_found(made, organization):
     made()
     by, row = factories.by(organization), ContentSchema.objects.get(organization=organization)
