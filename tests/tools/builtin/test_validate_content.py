@@ -251,6 +251,14 @@ def deep(levels, leaf):
     return json.dumps(leaf)
 
 
+@pytest.mark.parametrize("levels", [300, 900])
+def test_a_document_that_is_nested_too_deeply_is_told_so(run, levels):
+    found = validated(run, "[" * levels + "]" * levels, {"const": []})
+    (error,) = found["errors"]
+    assert (found["valid"], error["path"]) == (False, "/")
+    assert error["message"].startswith("cannot be checked")
+
+
 TWICE = {"type": "object", "allOf": [{"properties": {"a": {"$ref": "#"}}}] * 2}
 HOSTILE = {
     "a deep document": ({"content": "<a>" * 200_000, "format": "xml"}),

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jsonschema_rs
@@ -55,16 +55,22 @@ def _check_tree(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
     """JSON, YAML and TOML are held against a JSON Schema."""
     form = parameters["format"]
     validator = _validator(_one_of(parameters, "json-schema"))
+    find, searched = _FINDERS.get(form), 0
     try:
-        document = _document(content, form)
+        for error in _errors(validator, _document(content, form)):
+            searched += len(content)
+            sought = find and searched <= MOST_SEARCHED
+            yield _flaw(error, find(content, error.instance_path) if sought else None)
     except Unreadable as problem:
         yield _place("/", problem.line, problem.column) | {"message": problem.message}
-        return
-    find, searched = _FINDERS.get(form), 0
-    for error in validator.iter_errors(document):
-        searched += len(content)
-        place = find(content, error.instance_path) if find and searched <= MOST_SEARCHED else None
-        yield _flaw(error, place)
+
+
+def _errors(validator: Any, document: Any) -> Iterator[Any]:
+    """Raises Unreadable for a document that is nested deeper than the validator goes."""
+    try:
+        yield from validator.iter_errors(document)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"cannot be checked: {str(error).splitlines()[0][:200]}", None) from None
 
 
 def _check_table(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
