@@ -4,10 +4,11 @@ standard one: a schema and a document from outside may be made to hang, and here
 
 import itertools
 import json
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import jsonschema_rs
 import positions
@@ -20,6 +21,8 @@ MOST_ERRORS = 100
 MOST_COUNTED = 100_000
 MOST_ALIASES = 100
 MOST_SEARCHED = 100_000_000  # characters gone through to find the places of errors
+
+_MERGE = "tag:yaml.org,2002:merge"
 
 type Flaw = dict[str, object]
 
@@ -34,6 +37,26 @@ class Unreadable(Exception):
         self.column = column
 
 
+class Ambiguous(Exception):
+    """It could be read as two things; the message says what."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Of plain data, in which no key is there twice; merged ones may be."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        names: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            if (key.tag, key.value) in names:
+                words = f"the key {key.value[:60]!r} is there twice in one mapping"
+                raise yaml.composer.ComposerError(None, None, words, key.start_mark)
+            names.add((key.tag, key.value))
+        return node
+
+
 def main(parameters: dict[str, Any]) -> dict[str, object]:
     """Whether the content fits the schema, and every place where it does not."""
     form = parameters["format"]
@@ -42,13 +65,8 @@ def main(parameters: dict[str, Any]) -> dict[str, object]:
     more = sum(1 for _ in itertools.islice(found, MOST_COUNTED - len(shown)))
     said = {"valid": not shown, "errors": shown, "error_count": len(shown) + more}
     if parameters.get("give_document") and not shown and form in _READERS:
-        said["document"] = _plain(_document(parameters["content"], form))
+        said["document"] = _document(parameters["content"], form)
     return said
-
-
-def _plain(document: Any) -> Any:
-    """As JSON can hold it: dates and times of TOML are texts."""
-    return json.loads(json.dumps(document, default=str))
 
 
 def _check_tree(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
@@ -128,6 +146,15 @@ def _said_place(message: str) -> tuple[int | None, int | None]:
     return (int(found[1]), int(found[2])) if found else (None, None)
 
 
+def _json(content: str) -> Any:
+    """What two readers could take for two things is refused: keys that are there twice, and
+    numbers that JSON does not know."""
+    try:
+        return _plain_json(content)
+    except Ambiguous as problem:
+        raise Unreadable(str(problem), *(positions.of_ambiguity(content) or (None, None))) from None
+
+
 def _yaml(content: str) -> Any:
     """Plain data only. Aliases are counted: a few lines of them can stand for gigabytes."""
     aliases = sum(
@@ -135,7 +162,7 @@ def _yaml(content: str) -> Any:
     )
     if aliases > MOST_ALIASES:
         raise Unreadable(f"more than {MOST_ALIASES} aliases", None)
-    return _plain(yaml.safe_load(content))
+    return _plain(yaml.load(content, _Loader))  # noqa: S506 - a safe one
 
 
 def _toml(content: str) -> Any:
@@ -144,7 +171,35 @@ def _toml(content: str) -> Any:
 
 def _plain(document: Any) -> Any:
     """As JSON would have it: dates become text."""
-    return json.loads(json.dumps(document, default=str))
+    try:
+        return _plain_json(json.dumps(document, default=str))
+    except Ambiguous as problem:
+        raise Unreadable(str(problem), None) from None
+
+
+def _plain_json(text: str) -> Any:
+    """Raises Ambiguous."""
+    return json.loads(
+        text, parse_constant=_unknown, parse_float=_number, object_pairs_hook=_members
+    )
+
+
+def _unknown(word: str) -> NoReturn:
+    raise Ambiguous(f"{word[:20]} is no number that JSON knows")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _unknown(text)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in members:
+            raise Ambiguous(f"the key {name[:60]!r} is there twice in one object")
+        members[name] = value
+    return members
 
 
 def _flaw(error: Any, place: tuple[int, int] | None) -> Flaw:
@@ -161,7 +216,7 @@ def _place(path: str, line: int | None, column: int | None) -> Flaw:
 
 
 _PLACE = re.compile(r"\(at line (\d{1,9}), column (\d{1,9})\)$")
-_READERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": _yaml, "toml": _toml}
+_READERS: dict[str, Callable[[str], Any]] = {"json": _json, "yaml": _yaml, "toml": _toml}
 # Nothing says where TOML's values stand: the path does.
 _FINDERS = {"json": positions.in_json, "yaml": positions.in_yaml}
 _CHECKS = {
