@@ -140,6 +140,22 @@ def test_rows_are_held_against_a_table_schema(run, content, places):
     assert found["valid"] is (not places)
 
 
+@pytest.mark.parametrize(
+    ("kind", "enum", "good", "bad"),
+    [
+        ("boolean", [True], ["true", "1", "TRUE"], ["false", "0"]),
+        ("integer", [1, "20"], ["1", "+1", "01", "20"], ["2"]),
+        ("number", [1, 2.5], ["1.0", "1e0", "2.50"], ["2"]),
+        ("date", ["2020-01-01"], ["2020-01-01", "20200101"], ["2020-01-02"]),
+        ("string", ["1", "a"], ["1", "a"], ["01", "A"]),
+    ],
+)
+def test_a_choice_is_met_by_every_way_to_write_it(run, kind, enum, good, bad):
+    schema = {"fields": [{"name": "a", "type": kind, "constraints": {"enum": enum}}]}
+    found = validated(run, "\n".join(["a", *good, *bad]), schema, format="csv")
+    assert [e["line"] for e in found["errors"]] == [2 + len(good) + n for n in range(len(bad))]
+
+
 def test_a_key_of_several_fields_is_there_once(run):
     schema = {"fields": [{"name": "a"}, {"name": "b"}], "primaryKey": ["a", "b"], "delimiter": ";"}
     found = validated(run, "a;b\n1;2\n1;3\n1;2\n", schema, format="csv")
@@ -154,6 +170,7 @@ def test_a_key_of_several_fields_is_there_once(run):
         {"fields": [{"name": "a"}, {"name": "a"}]},
         {"fields": [{"name": "a", "type": "color"}]},
         {"fields": [{"name": "a", "type": "date", "constraints": {"minimum": "soon"}}]},
+        {"fields": [{"name": "a", "type": "date", "constraints": {"enum": ["soon"]}}]},
         {"fields": [{"name": "a", "constraints": {"minimum": 1}}]},
         {"fields": [{"name": "a", "constraints": {"pattern": "("}}]},
         {"fields": [{"name": "a"}], "primaryKey": "b"},
