@@ -45,7 +45,7 @@ def test_yaml_is_held_against_the_same_schema(run):
         ("", "json", 1),
         ("a: b\nc: [1\n", "yaml", 3),
         ("a: b\n\tc: d", "yaml", 2),
-        ("a = 1\nb = [", "toml", None),
+        ("a = 1\nb = [", "toml", 2),
         ("a = 1\nb = !", "toml", 2),
     ],
 )
@@ -98,12 +98,43 @@ def test_odd_yaml_is_answered(run, content):
     [
         ('{"age": 1,\n "name":\n  7, "x": "{\\"name\\": 1}"}', "json", [("/name", 3, 3)]),
         ("age: -1\nname:\n  - a\n", "yaml", [("/age", 1, 6), ("/name", 3, 3)]),
-        ("name = 1\n", "toml", [("/name", None, None)]),
+        ("name = 1\n", "toml", [("/name", 1, 8)]),
+        ("age = 1 # = [\r\nname = [\n'a', # ]\n]\n", "toml", [("/name", 2, 8)]),
+        ("\n  [name] # [\n a.b = 1\n", "toml", [("/name", 2, 3)]),
+        ('x = """ \\" = 1\n[age]"""\nage = -1\nname = "a"', "toml", [("/age", 3, 7)]),
+        ("x = 1", "toml", [("/", 1, 1)]),
     ],
 )
 def test_an_error_stands_where_it_is_in_the_text(run, content, form, places):
     found = validated(run, content, format=form)["errors"]
     assert sorted((e["path"], e["line"], e["column"]) for e in found) == places
+
+
+def test_an_error_stands_where_it_is_in_tables_of_toml(run):
+    content = """
+[[orders]]
+id = 1
+[[orders.lines]]
+sku = "a"
+[[orders.lines]]
+"sku" = 2
+[orders.buyer]
+name.first = 3
+[[orders]]
+id = "b"
+lines = [{sku = "c"}, {sku = 4}]
+"""
+    text, number = {"type": "string"}, {"type": "integer"}
+    lines = {"items": {"properties": {"sku": text}}}
+    buyer = {"properties": {"name": {"properties": {"first": text}}}}
+    order = {"properties": {"id": number, "lines": lines, "buyer": buyer}}
+    found = validated(run, content, {"properties": {"orders": {"items": order}}}, format="toml")
+    assert {e["path"]: (e["line"], e["column"]) for e in found["errors"]} == {
+        "/orders/0/lines/1/sku": (7, 9),
+        "/orders/0/buyer/name/first": (9, 14),
+        "/orders/1/id": (11, 6),
+        "/orders/1/lines/1/sku": (12, 9),
+    }
 
 
 def test_toml_is_held_against_the_same_schema(run):

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import jsonschema_rs
 import positions
 import tables
+import toml_places
 import xml_documents
 import yaml
 from toolcrib import ToolError
@@ -131,7 +132,7 @@ def _document(content: str, form: str) -> Any:
     except json.JSONDecodeError as error:
         raise Unreadable(f"not JSON: {error.msg}", error.lineno, error.colno) from None
     except tomllib.TOMLDecodeError as error:
-        raise Unreadable(f"not TOML: {error}", *_said_place(str(error))) from None
+        raise Unreadable(f"not TOML: {error}", *_said_place(str(error), content)) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = (mark.line + 1, mark.column + 1) if mark else (None, None)
@@ -140,10 +141,11 @@ def _document(content: str, form: str) -> Any:
         raise Unreadable(f"not {form}: {type(error).__name__}", None) from None
 
 
-def _said_place(message: str) -> tuple[int | None, int | None]:
-    """What TOML's reader says at the end: (at line 1, column 2)."""
-    found = _PLACE.search(message)
-    return (int(found[1]), int(found[2])) if found else (None, None)
+def _said_place(message: str, content: str) -> tuple[int, int]:
+    """What TOML's reader says at the end: (at line 1, column 2), or (at end of document)."""
+    if found := _PLACE.search(message):
+        return int(found[1]), int(found[2])
+    return content.count("\n") + 1, len(content) - content.rfind("\n")
 
 
 def _json(content: str) -> Any:
@@ -217,8 +219,11 @@ def _place(path: str, line: int | None, column: int | None) -> Flaw:
 
 _PLACE = re.compile(r"\(at line (\d{1,9}), column (\d{1,9})\)$")
 _READERS: dict[str, Callable[[str], Any]] = {"json": _json, "yaml": _yaml, "toml": _toml}
-# Nothing says where TOML's values stand: the path does.
-_FINDERS = {"json": positions.in_json, "yaml": positions.in_yaml}
+_FINDERS = {
+    "json": positions.in_json,
+    "yaml": positions.in_yaml,
+    "toml": toml_places.in_toml,
+}
 _CHECKS = {
     "json": _check_tree,
     "yaml": _check_tree,
