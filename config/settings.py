@@ -268,6 +268,8 @@ AUDIT_ANCHOR_URL = env_text("AUDIT_ANCHOR_URL")
 AUDIT_ANCHOR_PUT_URL = env_text("AUDIT_ANCHOR_PUT_URL")
 AUDIT_ANCHOR_TOKEN = env_text("AUDIT_ANCHOR_TOKEN")
 TOKEN_DAYS = env_int("TOKEN_DAYS", 90, least=1, most=365)
+# Messages older are deleted, from inboxes too. 0 is for ever.
+MESSAGE_DAYS = env_int("MESSAGE_DAYS", 400, most=36_500)
 
 # --- alerts -------------------------------------------------------------------------------------
 EMAIL_OPTIONS = mail_options(env_text("EMAIL_URL"))

@@ -65,7 +65,12 @@ class ContentSchemaDetail(CallerView):
     @extend_schema(
         operation_id="change_content_schema",
         request=ContentSchemaChange,
-        responses={200: ContentSchemaWhole, 404: ErrorAnswer, 503: ErrorAnswer},
+        responses={
+            200: ContentSchemaWhole,
+            404: ErrorAnswer,
+            409: ErrorAnswer,
+            503: ErrorAnswer,
+        },
     )
     def put(self, request: Request, name: str) -> Response:
         """A new version, unless it says the same; earlier ones stay."""

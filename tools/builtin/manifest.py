@@ -68,7 +68,12 @@ def _validating(organization: str) -> Profile:
         IsolationLevel.STANDARD,
         libraries=(_library("yaml"), _library("jsonschema_rs"), _library("lxml")),
         preload=_preloaded(
-            "positions", "table_schema", "tables", "xml_documents", "validate_content"
+            "positions",
+            "toml_places",
+            "table_schema",
+            "tables",
+            "xml_documents",
+            "validate_content",
         ),
     )
 

@@ -47,10 +47,12 @@ def create_channel(
 
 @transaction.atomic
 def change_channel(*, row: MessageChannel, changes: Any, by: Actor) -> MessageChannel:
-    """Some fields; a secret that is left out, or shown as the mask, stays. Raises `Malformed`."""
+    """Some fields; a secret that is left out, or shown as the mask, stays.
+
+    Raises `Malformed`; `NotFound` where it was removed meanwhile.
+    """
     changes = _object(changes)
-    Organization.objects.next_revision(row.organization_id)
-    row.refresh_from_db()
+    _lock(row)
     before, kept = written(row), opened(row)
     _check_unchanged(row, changes)
     new = {name: one for name, one in changes.items() if name in _KEPT_SECRETS and one != MASK}
@@ -71,9 +73,11 @@ def change_channel(*, row: MessageChannel, changes: Any, by: Actor) -> MessageCh
 
 @transaction.atomic
 def replace_key(*, row: MessageChannel, by: Actor) -> str:
-    """The new signing key, shown now or never; the old one is good for nothing any more."""
-    Organization.objects.next_revision(row.organization_id)
-    row.refresh_from_db()
+    """The new signing key, shown now or never; the old one is good for nothing any more.
+
+    Raises `NotFound` where it was removed meanwhile.
+    """
+    _lock(row)
     key = _new_key()
     _seal(row, opened(row) | {"key": key})
     row.save(update_fields=["sealed", "updated_at"])
@@ -83,8 +87,8 @@ def replace_key(*, row: MessageChannel, by: Actor) -> str:
 
 @transaction.atomic
 def delete_channel(*, row: MessageChannel, by: Actor) -> None:
-    """What was sent through it stays on record."""
-    Organization.objects.next_revision(row.organization_id)
+    """What was sent through it stays on record. Raises `NotFound` where it was removed already."""
+    _lock(row)
     _record(Event.CHANNEL_DELETE, row, by, written(row), None)
     row.delete()
 
@@ -93,7 +97,7 @@ def find_channel(organization: Organization, name: str) -> MessageChannel:
     """Raises `NotFound`, also for another organization's."""
     found = MessageChannel.objects.filter(organization=organization, name=name).first()
     if found is None:
-        raise NotFound(f"There is no channel {name[:63]!r}.", code="channel_not_found")
+        raise _not_there(name)
     return found
 
 
@@ -116,6 +120,19 @@ def opened(row: MessageChannel) -> dict[str, str]:
 def written(row: MessageChannel) -> dict[str, Any]:
     """As evidence and lists say it: never what is secret."""
     return _plain(row) | _masked(row)
+
+
+def _lock(row: MessageChannel) -> None:
+    """Make it what it is now; nobody changes it before this transaction ends. Raises `NotFound`."""
+    Organization.objects.next_revision(row.organization_id)
+    try:
+        row.refresh_from_db()
+    except MessageChannel.DoesNotExist:
+        raise _not_there(row.name) from None
+
+
+def _not_there(name: str) -> NotFound:
+    return NotFound(f"There is no channel {name[:63]!r}.", code="channel_not_found")
 
 
 def _masked(row: MessageChannel) -> dict[str, str]:

@@ -20,6 +20,7 @@ from tools.models import ContentSchema, ContentSchemaVersion, Organization, Sche
 
 MOST_BYTES = 256 * 1024
 MOST_SCHEMAS = 1_000
+MOST_VERSIONS = 1_000
 _FORMATS = {SchemaKind.JSON: "json", SchemaKind.TABLE: "csv", SchemaKind.XML: "xml"}
 _TRIED_FOR_S = 10.0
 
@@ -42,7 +43,10 @@ def create_schema(*, organization: Organization, schema: Any, by: Actor) -> Cont
 
 
 def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaVersion:
-    """What it says from the next call on. What it says already is no new version."""
+    """What it says from the next call on. What it says already is no new version.
+
+    Raises `Malformed`, `Conflict`, `Unavailable`; `NotFound` where it was deleted meanwhile.
+    """
     fields = Listed(change, [])
     fields.known(("document", "note"))
     _document(fields, SchemaKind(row.kind))
@@ -53,6 +57,9 @@ def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaV
         before = newest(row)
         if before.digest == digest(change["document"]):
             return before
+        if before.number >= MOST_VERSIONS:
+            message = f"{row.name} has {MOST_VERSIONS} versions; keep it under another name."
+            raise Conflict(message, code="too_many_versions")
         version = _add(row, change, by)
         row.save(update_fields=["updated_at"])
         said = _written(row, before), _written(row, version)
@@ -62,7 +69,7 @@ def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaV
 
 @transaction.atomic
 def delete_schema(*, row: ContentSchema, by: Actor) -> None:
-    """With all its versions; calls that name it are refused from now on."""
+    """With all its versions; calls that name it are refused from now on. Raises `NotFound`."""
     Organization.objects.next_revision(row.organization_id)
     _record(Event.SCHEMA_DELETE, row, by, _written(row, newest(row)), None)
     row.delete()
@@ -73,7 +80,7 @@ def find_schema(organization: Organization, name: str) -> ContentSchema:
     rows = ContentSchema.objects.with_latest().filter(organization=organization)
     found = rows.filter(name=name).first() if "\x00" not in name else None
     if found is None:
-        raise NotFound(f"There is no schema {name[:63]!r}.", code="schema_not_found")
+        raise _not_there(name)
     return found
 
 
@@ -86,7 +93,15 @@ def find_version(row: ContentSchema, number: int) -> ContentSchemaVersion:
 
 
 def newest(row: ContentSchema) -> ContentSchemaVersion:
-    return row.versions.order_by("-number")[0]
+    """Raises `NotFound` where it was deleted since the row was read: none is without versions."""
+    found = row.versions.order_by("-number").first()
+    if found is None:
+        raise _not_there(row.name)
+    return found
+
+
+def _not_there(name: str) -> NotFound:
+    return NotFound(f"There is no schema {name[:63]!r}.", code="schema_not_found")
 
 
 def _add(row: ContentSchema, given: Any, by: Actor) -> ContentSchemaVersion:

@@ -19,7 +19,6 @@ from tools.runners import hooks, mailing
 
 MOST_SUBJECT, MOST_BODY = 200, 100_000  # characters, as rendered
 _HOUR = timedelta(hours=1)
-_UNCAPPED = (MessageState.FAILED, MessageState.BOUNCED)
 _WITHOUT_RECIPIENTS = frozenset({MessageKind.WEBHOOK, MessageKind.SLACK})
 
 
@@ -153,9 +152,10 @@ def _check_recipients(channel: MessageChannel, recipients: list[str]) -> None:
 
 
 def _check_hour(channel: MessageChannel) -> None:
-    """Under the lock of the channel's row."""
+    """Under the lock of the channel's row. What failed or bounced was an attempt as well, and who
+    receives attempts is to be spared them."""
     recent = Message.objects.filter(channel=channel, created_at__gt=Now() - _HOUR)
-    if recent.exclude(state__in=_UNCAPPED).count() >= channel.most_an_hour:
+    if recent.count() >= channel.most_an_hour:
         words = f"The channel {channel.name} sends {channel.most_an_hour} messages an hour."
         raise NotWritten("CHANNEL_FULL", words)
 
@@ -197,6 +197,13 @@ def _note(
     answer: str = "",
     refused: dict[str, str] | None = None,
 ) -> None:
-    message.state, message.answer = state, answer.replace("\0", "")[:500]
-    message.refused, message.updated_at = refused or {}, timezone.now()
-    message.save(update_fields=["state", "answer", "refused", "updated_at"])
+    """Unless somebody has noted something else meanwhile: a bounce may be reported before the
+    provider's answer has come. Then the message becomes what its row says."""
+    seen = Message.objects.filter(pk=message.pk, state=message.state)
+    seen.update(
+        state=state,
+        answer=answer.replace("\0", "")[:500],
+        refused=refused or {},
+        updated_at=timezone.now(),
+    )
+    message.refresh_from_db(fields=["state", "answer", "refused", "updated_at"])

@@ -6,6 +6,8 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
+from tools.catalog import content_schemas
+from tools.errors import NotFound
 from tools.models import ContentSchema, ContentSchemaVersion
 
 ORDER = {"type": "object", "required": ["id"]}
@@ -95,6 +97,33 @@ def test_a_version_is_never_changed(made):
     made()
     with pytest.raises(Exception, match="never changed"):
         ContentSchemaVersion.objects.update(document={})
+
+
+def test_a_schema_has_no_more_than_a_thousand_versions(admin_api, made, organization):
+    made()
+    row = ContentSchema.objects.get(organization=organization)
+    ContentSchemaVersion.objects.bulk_create(
+        ContentSchemaVersion(schema=row, number=number, document={}, digest="", created_by="x")
+        for number in range(2, 1001)
+    )
+    refused = admin_api.put("/content-schemas/order", {"document": {"type": "array"}})
+    check_error(refused, 409, "too_many_versions")
+    assert row.versions.count() == 1000
+
+
+def test_a_schema_that_was_deleted_meanwhile_is_not_found(made, organization):
+    made()
+    by, row = factories.by(organization), ContentSchema.objects.get(organization=organization)
+    content_schemas.delete_schema(row=content_schemas.find_schema(organization, "order"), by=by)
+    for late in (
+        lambda: content_schemas.add_version(row=row, change={"document": {}}, by=by),
+        lambda: content_schemas.delete_schema(row=row, by=by),
+        lambda: content_schemas.newest(row),
+    ):
+        with pytest.raises(NotFound, match="There is no schema"):
+            late()
+    told = AuditRecord.objects.filter(organization=organization.slug, code="REG.SCHEMA_DELETE")
+    assert told.count() == 1
 
 
 def test_a_schema_of_another_organization_is_not_there(made):

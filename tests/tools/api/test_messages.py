@@ -5,10 +5,13 @@ import time
 
 import pytest
 
+from audit.events import Event
+from audit.models import AuditRecord
 from audit.senders import signature
 from tests import factories
 from tests.api import Api
 from tools.catalog import channels
+from tools.errors import NotFound
 from tools.models import InboxItem, Message
 
 pytestmark = pytest.mark.django_db
@@ -56,6 +59,23 @@ def test_a_channels_secrets_come_back_to_nobody_but_its_key_once(api):
     assert api.patch("/channels/hook", {"enabled": False}).json()["enabled"] is False
     assert api.post("/channels/hook/key").json().keys() == {"signing_key"}
     assert api.delete("/channels/hook").status_code == 204
+
+
+def test_a_channel_that_was_removed_meanwhile_is_not_found(organization):
+    by = factories.by(organization)
+    row, _ = channels.create_channel(organization=organization, channel=HOOK, by=by)
+    channels.delete_channel(row=channels.find_channel(organization, "hook"), by=by)
+    for late in (
+        lambda: channels.change_channel(row=row, changes={"enabled": False}, by=by),
+        lambda: channels.replace_key(row=row, by=by),
+        lambda: channels.delete_channel(row=row, by=by),
+    ):
+        with pytest.raises(NotFound, match="There is no channel"):
+            late()
+    told = AuditRecord.objects.filter(organization=organization.slug, subject="hook")
+    assert sorted(told.values_list("code", flat=True)) == [
+        Event.CHANNEL_CREATE.value, Event.CHANNEL_DELETE.value,
+    ]  # fmt: skip
 
 
 def test_a_name_is_taken_once(api):

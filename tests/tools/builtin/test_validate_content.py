@@ -45,13 +45,40 @@ def test_yaml_is_held_against_the_same_schema(run):
         ("", "json", 1),
         ("a: b\nc: [1\n", "yaml", 3),
         ("a: b\n\tc: d", "yaml", 2),
-        ("a = 1\nb = [", "toml", None),
+        ("a = 1\nb = [", "toml", 2),
         ("a = 1\nb = !", "toml", 2),
     ],
 )
 def test_content_that_cannot_be_read_names_its_line(run, content, form, line):
     found = validated(run, content, format=form)
     assert (found["valid"], found["errors"][0]["line"]) == (False, line)
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "place"),
+    [
+        ('{"a": ["b", {"b": 1}],\n "b": {"c": 1, "a": 2, "\\u0063": 3}}', "json", (2, 24)),
+        ('{"a": "NaN", "b":\n NaN}', "json", (2, 2)),
+        ("[1, -Infinity]", "json", (1, 5)),
+        ("[1e5, 1e999]", "json", (1, 7)),
+        (f"[1.5, {'9' * 400}, {'9' * 400}.0]", "json", (1, 409)),
+        ("a: 1\nb: {c: 1, d: 2, c: 3}\n", "yaml", (2, 17)),
+        ("a: .nan", "yaml", (None, None)),
+        ("1: a\n'1': b", "yaml", (None, None)),
+        ("a = [-inf]", "toml", (None, None)),
+    ],
+)
+def test_what_could_be_read_as_two_things_is_refused(run, content, form, place):
+    found = validated(run, content, {}, format=form, give_document=True)
+    (error,) = found["errors"]
+    assert (found["valid"], "document" in found) == (False, False)
+    assert (error["line"], error["column"]) == place, error
+
+
+def test_keys_that_yaml_merges_are_not_there_twice(run):
+    content = "a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n"
+    found = validated(run, content, {"type": "object"}, format="yaml", give_document=True)
+    assert found["document"]["c"] == {"x": 3, "y": 4}
 
 
 @pytest.mark.parametrize(
@@ -70,14 +97,44 @@ def test_odd_yaml_is_answered(run, content):
     ("content", "form", "places"),
     [
         ('{"age": 1,\n "name":\n  7, "x": "{\\"name\\": 1}"}', "json", [("/name", 3, 3)]),
-        ('{"name": 1, "name": "a", "age": -1}', "json", [("/age", 1, 33)]),
         ("age: -1\nname:\n  - a\n", "yaml", [("/age", 1, 6), ("/name", 3, 3)]),
-        ("name = 1\n", "toml", [("/name", None, None)]),
+        ("name = 1\n", "toml", [("/name", 1, 8)]),
+        ("age = 1 # = [\r\nname = [\n'a', # ]\n]\n", "toml", [("/name", 2, 8)]),
+        ("\n  [name] # [\n a.b = 1\n", "toml", [("/name", 2, 3)]),
+        ('x = """ \\" = 1\n[age]"""\nage = -1\nname = "a"', "toml", [("/age", 3, 7)]),
+        ("x = 1", "toml", [("/", 1, 1)]),
     ],
 )
 def test_an_error_stands_where_it_is_in_the_text(run, content, form, places):
     found = validated(run, content, format=form)["errors"]
     assert sorted((e["path"], e["line"], e["column"]) for e in found) == places
+
+
+def test_an_error_stands_where_it_is_in_tables_of_toml(run):
+    content = """
+[[orders]]
+id = 1
+[[orders.lines]]
+sku = "a"
+[[orders.lines]]
+"sku" = 2
+[orders.buyer]
+name.first = 3
+[[orders]]
+id = "b"
+lines = [{sku = "c"}, {sku = 4}]
+"""
+    text, number = {"type": "string"}, {"type": "integer"}
+    lines = {"items": {"properties": {"sku": text}}}
+    buyer = {"properties": {"name": {"properties": {"first": text}}}}
+    order = {"properties": {"id": number, "lines": lines, "buyer": buyer}}
+    found = validated(run, content, {"properties": {"orders": {"items": order}}}, format="toml")
+    assert {e["path"]: (e["line"], e["column"]) for e in found["errors"]} == {
+        "/orders/0/lines/1/sku": (7, 9),
+        "/orders/0/buyer/name/first": (9, 14),
+        "/orders/1/id": (11, 6),
+        "/orders/1/lines/1/sku": (12, 9),
+    }
 
 
 def test_toml_is_held_against_the_same_schema(run):
@@ -114,6 +171,22 @@ def test_rows_are_held_against_a_table_schema(run, content, places):
     assert found["valid"] is (not places)
 
 
+@pytest.mark.parametrize(
+    ("kind", "enum", "good", "bad"),
+    [
+        ("boolean", [True], ["true", "1", "TRUE"], ["false", "0"]),
+        ("integer", [1, "20"], ["1", "+1", "01", "20"], ["2"]),
+        ("number", [1, 2.5], ["1.0", "1e0", "2.50"], ["2"]),
+        ("date", ["2020-01-01"], ["2020-01-01", "20200101"], ["2020-01-02"]),
+        ("string", ["1", "a"], ["1", "a"], ["01", "A"]),
+    ],
+)
+def test_a_choice_is_met_by_every_way_to_write_it(run, kind, enum, good, bad):
+    schema = {"fields": [{"name": "a", "type": kind, "constraints": {"enum": enum}}]}
+    found = validated(run, "\n".join(["a", *good, *bad]), schema, format="csv")
+    assert [e["line"] for e in found["errors"]] == [2 + len(good) + n for n in range(len(bad))]
+
+
 def test_a_key_of_several_fields_is_there_once(run):
     schema = {"fields": [{"name": "a"}, {"name": "b"}], "primaryKey": ["a", "b"], "delimiter": ";"}
     found = validated(run, "a;b\n1;2\n1;3\n1;2\n", schema, format="csv")
@@ -128,6 +201,7 @@ def test_a_key_of_several_fields_is_there_once(run):
         {"fields": [{"name": "a"}, {"name": "a"}]},
         {"fields": [{"name": "a", "type": "color"}]},
         {"fields": [{"name": "a", "type": "date", "constraints": {"minimum": "soon"}}]},
+        {"fields": [{"name": "a", "type": "date", "constraints": {"enum": ["soon"]}}]},
         {"fields": [{"name": "a", "constraints": {"minimum": 1}}]},
         {"fields": [{"name": "a", "constraints": {"pattern": "("}}]},
         {"fields": [{"name": "a"}], "primaryKey": "b"},
@@ -249,6 +323,14 @@ def deep(levels, leaf):
     for _ in range(levels):
         leaf = {"a": leaf}
     return json.dumps(leaf)
+
+
+@pytest.mark.parametrize("levels", [300, 900])
+def test_a_document_that_is_nested_too_deeply_is_told_so(run, levels):
+    found = validated(run, "[" * levels + "]" * levels, {"const": []})
+    (error,) = found["errors"]
+    assert (found["valid"], error["path"]) == (False, "/")
+    assert error["message"].startswith("cannot be checked")
 
 
 TWICE = {"type": "object", "allOf": [{"properties": {"a": {"$ref": "#"}}}] * 2}

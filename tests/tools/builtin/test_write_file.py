@@ -1,9 +1,11 @@
 import base64
 import hashlib
+import itertools
 import threading
 
 import pytest
 
+from sandbox.spec import Limits
 from tests import factories
 from tests.tools.shapes import check_error
 from tools.builtin.workspace import writing
@@ -115,6 +117,39 @@ def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(agent, workspa
         assert (workspace / "shared").read_text() in texts
     writer.join()
     assert {Execution.objects.get(pk=call.pk).status for call in calls} == {"Success"}
+
+
+def test_a_new_file_is_there_only_with_all_that_is_in_it(agent, workspace):
+    size, seen = 8_000_000, set()
+    names_of = [f"new-{number}" for number in range(4)]
+    calls = [
+        factories.execution(
+            agent, "write_file", group=["write"], path=name, content="x" * size, mode=mode
+        )
+        for name, mode in zip(names_of, itertools.cycle(["create", "append"]))
+    ]
+    writer = threading.Thread(target=lambda: [perform(call.pk) for call in calls])
+    writer.start()
+    while writer.is_alive():
+        seen |= {file.stat().st_size for name in names_of if (file := workspace / name).exists()}
+    writer.join()
+    assert seen == {size} and names(workspace) == names_of
+
+
+def test_who_has_a_file_open_reads_on_what_it_was_before_more_was_appended(run, workspace, files):
+    files("log", b"one\n")
+    with (workspace / "log").open() as reader:
+        run("write_file", path="log", content="two\n", mode="append")
+        assert reader.read() == "one\n"
+    assert (workspace / "log").read_text() == "one\ntwo\n" and names(workspace) == ["log"]
+
+
+def test_what_cannot_be_appended_whole_is_not_appended_in_part(run, workspace, files):
+    size = Limits().tmp_bytes - 1000  # the largest file that a run may write, but for a little
+    files("log", b"x" * size)
+    done = run("write_file", path="log", content="y" * 5000, mode="append")
+    assert failed(done, "FILE_TOO_LARGE")
+    assert (workspace / "log").stat().st_size == size and names(workspace) == ["log"]
 
 
 def test_a_reader_may_not_write(agent, organization, workspace):

@@ -15,7 +15,7 @@ from tools.errors import Conflict, Gone, NotFound
 from tools.execution import outputs, retention
 from tools.execution.call import Parent
 from tools.execution.pipeline import admit, perform
-from tools.models import CacheEntry, Execution, StoredOutput
+from tools.models import CacheEntry, Execution, InboxItem, Message, StoredOutput
 from tools.policy import actions as policy
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -192,6 +192,32 @@ def test_what_nobody_names_any_more_is_swept_and_what_somebody_names_stays(agent
     old(organization)
     retention.sweep()
     assert stored(organization).get().digest == Execution.objects.get(pk=same.pk).output_digest
+
+
+def written(organization, days):
+    """So long ago."""
+    row = Message.objects.create(organization=organization, channel_name="desk", kind="inbox")
+    Message.objects.filter(pk=row.pk).update(created_at=timezone.now() - timedelta(days))
+    InboxItem.objects.create(message=row, user=factories.person(organization))
+    return row
+
+
+def test_messages_are_deleted_in_time_from_inboxes_too(organization, settings):
+    settings.MESSAGE_DAYS = 7
+    written(organization, 8), written(organization, 800)
+    young = written(organization, 6)
+    retention.keep()
+    assert Message.objects.get(organization=organization) == young
+    assert InboxItem.objects.get(user__organization=organization).message == young
+    told = AuditRecord.objects.get(organization=organization.slug, code="MESSAGE.EXPIRE")
+    assert told.details["messages"] == 2
+
+
+def test_messages_stay_where_the_installation_keeps_them_for_ever(organization, settings):
+    settings.MESSAGE_DAYS = 0
+    row = written(organization, 3_000)
+    retention.keep()
+    assert Message.objects.get(organization=organization) == row
 
 
 def test_an_answer_that_expired_is_not_given_again(agent, organization):

@@ -2,10 +2,11 @@
 
 import hmac
 import json
+from contextlib import closing
 from hashlib import sha256
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from tests import factories
 from tests.stubs.post_office import open_office
@@ -16,7 +17,7 @@ from tools.catalog.actions import update_tool
 from tools.errors import Malformed
 from tools.execution.performance import RUN, claim
 from tools.models import Execution, InboxItem, Message, MessageChannel
-from tools.runners import outbox
+from tools.runners import bounces, outbox
 
 pytestmark = pytest.mark.usefixtures("committed")
 MAIL = {
@@ -208,6 +209,14 @@ def test_no_more_than_its_share_of_an_hour(organization, sender, office):
     assert sent(sender, channel="post").error_code == "CHANNEL_FULL"
 
 
+@pytest.mark.parametrize(("answer", "state"), [("550 nobody", "bounced"), ("451 later", "failed")])
+def test_what_failed_or_bounced_counts_as_well(organization, sender, office, answer, state):
+    office.refusals["ada@example.com"] = answer
+    channel(organization, **MAIL, port=office.port, most_an_hour=1)
+    assert message_of(sent(sender, channel="post")).state == state
+    assert sent(sender, channel="post").error_code == "CHANNEL_FULL"
+
+
 def test_a_private_address_is_refused_unless_it_was_opened(organization, sender, office, settings):
     settings.EGRESS_ALLOW_PRIVATE = []
     channel(organization, **(MAIL | {"security": "starttls"}), port=office.port)
@@ -239,6 +248,24 @@ def test_sending_again_is_the_same_one(organization, sender, hook):
     assert first == second
     outbox.deliver(message, {}, 10)
     assert len(hook.seen) == 2
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+def test_a_bounce_that_is_reported_before_the_receiver_has_answered_stays(
+    organization, sender, hook, status
+):
+    row, _ = channel(organization, name="hook", kind="webhook", url=hook.url("/secret-path"))
+
+    def report_first(seen):
+        with closing(connection):
+            sent_as = seen.headers["idempotency-key"]
+            bounces.note_bounce(channel=row, message_id=sent_as, reason="gone")
+        return Reply(status)
+
+    hook.replies["/secret-path"] = report_first
+    done = sent(sender, channel="hook", to=[])
+    assert message_of(done).state == "bounced"
+    assert done.output is None or done.output["state"] == "bounced"
 
 
 @pytest.mark.parametrize("status", [302, 400, 404, 429, 503])

@@ -5,6 +5,7 @@ place of every value are slow for the many that are right.
 """
 
 import json
+import math
 import re
 from json.decoder import scanstring
 from typing import Any
@@ -14,18 +15,46 @@ import yaml
 type Path = list[str | int]
 
 _BLANK = re.compile(r"[ \t\n\r]*")
+_TOKEN = re.compile(
+    r'"(?:[^"\\]++|\\.)*+"|[\[\]{}:]|NaN|-?Infinity'
+    r"|-?[0-9]++(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++)",
+    re.DOTALL,
+)
 _DECODER = json.JSONDecoder(strict=False)
 
 
 def in_json(text: str, path: Path) -> tuple[int, int] | None:
-    """Line and column from 1. Of keys that are given twice, the last counts."""
+    """Line and column from 1."""
     try:
         place = _blank(text, 0)
         for step in path:
             place = _member(text, place, step) if text[place] == "{" else _item(text, place, step)
     except (ValueError, IndexError, RecursionError):
         return None
-    return text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
+    return _line_and_column(text, place)
+
+
+def of_ambiguity(text: str) -> tuple[int, int] | None:
+    """Line and column of the first key that its object has already, or of the first number that
+    JSON does not know. The text can be read up to there."""
+    open_objects: list[set[str]] = []
+    before: re.Match[str] | None = None
+    for token in _TOKEN.finditer(text):
+        mark = token.group()
+        if mark == ":" and before is not None:
+            name = json.loads(before.group())
+            if name in open_objects[-1]:
+                return _line_and_column(text, before.start())
+            open_objects[-1].add(name)
+        elif mark in ("{", "["):
+            open_objects.append(set())
+        elif mark in ("}", "]"):
+            open_objects.pop()
+        elif mark[0] == '"':
+            before = token
+        elif not math.isfinite(float(mark)):
+            return _line_and_column(text, token.start())
+    return None
 
 
 def in_yaml(text: str, path: Path) -> tuple[int, int] | None:
@@ -40,6 +69,10 @@ def in_yaml(text: str, path: Path) -> tuple[int, int] | None:
             break
         node = below
     return (node.start_mark.line + 1, node.start_mark.column + 1) if node else None
+
+
+def _line_and_column(text: str, place: int) -> tuple[int, int]:
+    return text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
 
 
 def _below(node: Any, step: str | int) -> Any:

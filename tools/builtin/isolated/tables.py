@@ -7,6 +7,7 @@ The schema is Frictionless' Table Schema: `fields` with name, type and constrain
 import csv
 import datetime
 import io
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,7 +40,7 @@ class Field:
         self._read = _READERS[self._kind]
         self._least = self._bound(rules.get("minimum"))
         self._most = self._bound(rules.get("maximum"))
-        self._choices = [str(choice) for choice in rules.get("enum", [])]
+        self._choices = {self._meant(choice): _text(choice) for choice in rules.get("enum", [])}
         words = {
             name: rules[name] for name in ("pattern", "minLength", "maxLength") if name in rules
         }
@@ -52,8 +53,8 @@ class Field:
             value = self._read(cell)
         except ValueError:
             return f"{_shown(cell)} is no {self._kind}"
-        if self._choices and cell not in self._choices:
-            return f"{_shown(cell)} is none of {', '.join(self._choices)[:200]}"
+        if self._choices and value not in self._choices:
+            return f"{_shown(cell)} is none of {', '.join(self._choices.values())[:200]}"
         if self._least is not None and value < self._least:
             return f"{_shown(cell)} is less than {self._least}"
         if self._most is not None and value > self._most:
@@ -69,8 +70,12 @@ class Field:
             raise ToolError(
                 "SCHEMA_INVALID", f"{self.name}: a {self._kind} has no minimum, maximum."
             )
+        return self._meant(given)
+
+    def _meant(self, given: Any) -> Any:
+        """The value of a column that the schema names. Raises ToolError."""
         try:
-            return self._read(str(given))
+            return self._read(_text(given))
         except ValueError:
             raise ToolError(
                 "SCHEMA_INVALID", f"{self.name}: {given!r} is no {self._kind}."
@@ -169,6 +174,11 @@ def _flaw(path: str, line: int, column: int | None, message: str) -> Flaw:
 
 def _shown(cell: str) -> str:
     return repr(cell if len(cell) <= 80 else f"{cell[:80]}…")
+
+
+def _text(given: Any) -> str:
+    """As a cell would have it."""
+    return given if isinstance(given, str) else json.dumps(given)
 
 
 def _whole(words: dict[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,16 @@ standard one: a schema and a document from outside may be made to hang, and here
 
 import itertools
 import json
+import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
 import jsonschema_rs
 import positions
 import tables
+import toml_places
 import xml_documents
 import yaml
 from toolcrib import ToolError
@@ -20,6 +22,8 @@ MOST_ERRORS = 100
 MOST_COUNTED = 100_000
 MOST_ALIASES = 100
 MOST_SEARCHED = 100_000_000  # characters gone through to find the places of errors
+
+_MERGE = "tag:yaml.org,2002:merge"
 
 type Flaw = dict[str, object]
 
@@ -34,6 +38,26 @@ class Unreadable(Exception):
         self.column = column
 
 
+class Ambiguous(Exception):
+    """It could be read as two things; the message says what."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Of plain data, in which no key is there twice; merged ones may be."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        names: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            if (key.tag, key.value) in names:
+                words = f"the key {key.value[:60]!r} is there twice in one mapping"
+                raise yaml.composer.ComposerError(None, None, words, key.start_mark)
+            names.add((key.tag, key.value))
+        return node
+
+
 def main(parameters: dict[str, Any]) -> dict[str, object]:
     """Whether the content fits the schema, and every place where it does not."""
     form = parameters["format"]
@@ -42,29 +66,30 @@ def main(parameters: dict[str, Any]) -> dict[str, object]:
     more = sum(1 for _ in itertools.islice(found, MOST_COUNTED - len(shown)))
     said = {"valid": not shown, "errors": shown, "error_count": len(shown) + more}
     if parameters.get("give_document") and not shown and form in _READERS:
-        said["document"] = _plain(_document(parameters["content"], form))
+        said["document"] = _document(parameters["content"], form)
     return said
-
-
-def _plain(document: Any) -> Any:
-    """As JSON can hold it: dates and times of TOML are texts."""
-    return json.loads(json.dumps(document, default=str))
 
 
 def _check_tree(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
     """JSON, YAML and TOML are held against a JSON Schema."""
     form = parameters["format"]
     validator = _validator(_one_of(parameters, "json-schema"))
+    find, searched = _FINDERS.get(form), 0
     try:
-        document = _document(content, form)
+        for error in _errors(validator, _document(content, form)):
+            searched += len(content)
+            sought = find and searched <= MOST_SEARCHED
+            yield _flaw(error, find(content, error.instance_path) if sought else None)
     except Unreadable as problem:
         yield _place("/", problem.line, problem.column) | {"message": problem.message}
-        return
-    find, searched = _FINDERS.get(form), 0
-    for error in validator.iter_errors(document):
-        searched += len(content)
-        place = find(content, error.instance_path) if find and searched <= MOST_SEARCHED else None
-        yield _flaw(error, place)
+
+
+def _errors(validator: Any, document: Any) -> Iterator[Any]:
+    """Raises Unreadable for a document that is nested deeper than the validator goes."""
+    try:
+        yield from validator.iter_errors(document)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"cannot be checked: {str(error).splitlines()[0][:200]}", None) from None
 
 
 def _check_table(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
@@ -107,7 +132,7 @@ def _document(content: str, form: str) -> Any:
     except json.JSONDecodeError as error:
         raise Unreadable(f"not JSON: {error.msg}", error.lineno, error.colno) from None
     except tomllib.TOMLDecodeError as error:
-        raise Unreadable(f"not TOML: {error}", *_said_place(str(error))) from None
+        raise Unreadable(f"not TOML: {error}", *_said_place(str(error), content)) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = (mark.line + 1, mark.column + 1) if mark else (None, None)
@@ -116,10 +141,20 @@ def _document(content: str, form: str) -> Any:
         raise Unreadable(f"not {form}: {type(error).__name__}", None) from None
 
 
-def _said_place(message: str) -> tuple[int | None, int | None]:
-    """What TOML's reader says at the end: (at line 1, column 2)."""
-    found = _PLACE.search(message)
-    return (int(found[1]), int(found[2])) if found else (None, None)
+def _said_place(message: str, content: str) -> tuple[int, int]:
+    """What TOML's reader says at the end: (at line 1, column 2), or (at end of document)."""
+    if found := _PLACE.search(message):
+        return int(found[1]), int(found[2])
+    return content.count("\n") + 1, len(content) - content.rfind("\n")
+
+
+def _json(content: str) -> Any:
+    """What two readers could take for two things is refused: keys that are there twice, and
+    numbers that JSON does not know."""
+    try:
+        return _plain_json(content)
+    except Ambiguous as problem:
+        raise Unreadable(str(problem), *(positions.of_ambiguity(content) or (None, None))) from None
 
 
 def _yaml(content: str) -> Any:
@@ -129,7 +164,7 @@ def _yaml(content: str) -> Any:
     )
     if aliases > MOST_ALIASES:
         raise Unreadable(f"more than {MOST_ALIASES} aliases", None)
-    return _plain(yaml.safe_load(content))
+    return _plain(yaml.load(content, _Loader))  # noqa: S506 - a safe one
 
 
 def _toml(content: str) -> Any:
@@ -138,7 +173,35 @@ def _toml(content: str) -> Any:
 
 def _plain(document: Any) -> Any:
     """As JSON would have it: dates become text."""
-    return json.loads(json.dumps(document, default=str))
+    try:
+        return _plain_json(json.dumps(document, default=str))
+    except Ambiguous as problem:
+        raise Unreadable(str(problem), None) from None
+
+
+def _plain_json(text: str) -> Any:
+    """Raises Ambiguous."""
+    return json.loads(
+        text, parse_constant=_unknown, parse_float=_number, object_pairs_hook=_members
+    )
+
+
+def _unknown(word: str) -> NoReturn:
+    raise Ambiguous(f"{word[:20]} is no number that JSON knows")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _unknown(text)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in members:
+            raise Ambiguous(f"the key {name[:60]!r} is there twice in one object")
+        members[name] = value
+    return members
 
 
 def _flaw(error: Any, place: tuple[int, int] | None) -> Flaw:
@@ -155,9 +218,12 @@ def _place(path: str, line: int | None, column: int | None) -> Flaw:
 
 
 _PLACE = re.compile(r"\(at line (\d{1,9}), column (\d{1,9})\)$")
-_READERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": _yaml, "toml": _toml}
-# Nothing says where TOML's values stand: the path does.
-_FINDERS = {"json": positions.in_json, "yaml": positions.in_yaml}
+_READERS: dict[str, Callable[[str], Any]] = {"json": _json, "yaml": _yaml, "toml": _toml}
+_FINDERS = {
+    "json": positions.in_json,
+    "yaml": positions.in_yaml,
+    "toml": toml_places.in_toml,
+}
 _CHECKS = {
     "json": _check_tree,
     "yaml": _check_tree,

@@ -4,13 +4,16 @@ import base64
 import binascii
 import os
 import secrets
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
 
 import workspace
 from toolcrib import ToolError
 
 MOST_BYTES = 8 * 1024 * 1024
 MOST_FILE_BYTES = 64 * 1024 * 1024
+_PART_BYTES = 1024 * 1024
 
 
 def main(parameters: dict[str, Any]) -> dict[str, object]:
@@ -95,41 +98,62 @@ def _bytes(content: str, encoding: str) -> bytes:
 
 
 def _overwrite(directory: int, name: str, raw: bytes, path: str) -> int:
-    """Into a new file beside it, then in its place: a reader never sees half of it."""
     _refuse_other_kinds(directory, name, path)
-    draft = f".{secrets.token_hex(16)}.tmp"
-    try:
-        size = _create(directory, draft, raw, path)
+    with _draft(directory, path) as (draft, file):
+        size = _written(file, raw)
         os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
-        os.fsync(directory)
-    except OSError as error:
-        raise workspace.refusal(error, path) from None
-    finally:
-        _remove(directory, draft)
     return size
 
 
 def _append(directory: int, name: str, raw: bytes, path: str) -> int:
-    opened = workspace.open_regular(name, directory, os.O_WRONLY | os.O_APPEND | os.O_CREAT, path)
-    with os.fdopen(opened, "ab") as file:
+    """A copy that ends with more takes the old one's place."""
+    try:
+        opened = workspace.open_regular(name, directory, os.O_RDWR, path)
+    except ToolError as refusal:
+        if refusal.code != "FILE_NOT_FOUND":
+            raise
+        return _create(directory, name, raw, path)
+    with os.fdopen(opened, "rb") as old, _draft(directory, path) as (draft, file):
         if os.fstat(opened).st_size + len(raw) > MOST_FILE_BYTES:
             raise ToolError("FILE_TOO_LARGE", f"{path} would pass {MOST_FILE_BYTES} bytes.")
-        return _written(file, raw, path)
+        while part := old.read(_PART_BYTES):
+            file.write(part)
+        size = _written(file, raw)
+        os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+    return size
 
 
 def _create(directory: int, name: str, raw: bytes, path: str) -> int:
+    """A second name is given only where there is nothing of that name."""
+    with _draft(directory, path) as (draft, file):
+        size = _written(file, raw)
+        os.link(draft, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    return size
+
+
+@contextmanager
+def _draft(directory: int, path: str) -> Iterator[tuple[str, BinaryIO]]:
+    """A new file beside the one that is meant, and its name: whoever reads sees no half of it.
+
+    Raises ToolError; whatever happened, nothing is left under that name.
+    """
+    name = f".{secrets.token_hex(16)}.tmp"
     opened = workspace.open_regular(name, directory, os.O_WRONLY | os.O_CREAT | os.O_EXCL, path)
-    with os.fdopen(opened, "wb") as file:
-        return _written(file, raw, path)
-
-
-def _written(file: Any, raw: bytes, path: str) -> int:
     try:
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())
+        with os.fdopen(opened, "wb") as file:
+            yield name, file
+        os.fsync(directory)
     except OSError as error:
         raise workspace.refusal(error, path) from None
+    finally:
+        _remove(directory, name)
+
+
+def _written(file: BinaryIO, raw: bytes) -> int:
+    """The size of the file, now that all of it is on the disk. Raises OSError."""
+    file.write(raw)
+    file.flush()
+    os.fsync(file.fileno())
     return os.fstat(file.fileno()).st_size
 
 
