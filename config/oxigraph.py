@@ -19,6 +19,9 @@ PORT = 7878
 QUERY_S = 60  # the server's own limit, where it heeds it
 BUSY_S = 75  # of one thread without a pause; then it is started again
 MEMORY_BYTES = 2 * 1024**3
+# Of each thread, as far as it is used: a long chain in a query fills it, and that ends the server
+# for everybody. Queries of callers that are let through need less than 1 MiB.
+STACK_BYTES = 32 * 1024**2
 BINARY = Path(sysconfig.get_path("scripts")) / "oxigraph"
 
 
@@ -52,6 +55,7 @@ def server(data: Path, *, account: Account, reach: tuple[Path, ...]) -> ProcessS
         ),
         directory=directory,
         account=account,
+        environment={"RUST_MIN_STACK": str(STACK_BYTES)},
         reach=(*reach, Path(keeper.__file__).parent, directory),
         ready=lambda: answers(address),
         alarming=r"^(ERROR|thread .* panicked)",

@@ -4,7 +4,9 @@ import json
 import os
 from pathlib import Path
 
+import httpx2
 import pytest
+from django.conf import settings as configured
 from django.test import Client
 
 from config import processes
@@ -22,11 +24,25 @@ def test_readiness_asks_the_sparql_endpoint(settings):
 
 
 def test_it_runs_as_a_user_without_rights(crib):
-    (process,) = [pid for pid in _running(str(BINARY)) if str(crib.data) in _words(pid)]
+    process = _server(crib)
     status = Path(f"/proc/{process}/status").read_text()
     uid = int(status.split("Uid:")[1].split()[0])
     assert uid == processes.knowledge(crib.data).account.uid
     assert uid or os.geteuid()
+
+
+def test_a_long_chain_does_not_fill_its_stack(crib):
+    """Of a stack of the usual size about every fifth of these is the end."""
+    before = _server(crib)
+    query = "SELECT * { FILTER(" + "!" * 4_000 + "true) }"
+    for _ in range(50):
+        assert httpx2.post(configured.SPARQL_URL, data={"query": query}).status_code == 200
+    assert _server(crib) == before
+
+
+def _server(crib) -> str:
+    (process,) = [pid for pid in _running(str(BINARY)) if str(crib.data) in _words(pid)]
+    return process
 
 
 def _running(program: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Whole graphs as Turtle or JSON-LD: read and written by a library, bounded, nothing fetched."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ class BadDocument(ValueError):
         self.flaws = tuple(flaws) or (Flaw(message),)
 
 
+# Readers call themselves for each level, and a full stack is the end of the process.
+_DEEPEST, _MOST_QUOTED = 64, 1_000
+_STRING = re.compile(rb'"(?:[^"\\\n]|\\.)*+"')  # of JSON
+_TOO_DEEP = Flaw(f"The document nests deeper than {_DEEPEST} levels.")
 # That is not SPARQL 1.1, which is what endpoints speak.
 _NESTED = Flaw("A statement may not be about another statement.")
 
@@ -124,6 +129,7 @@ def _no_graph(flaw: Exception) -> BadDocument:
 def _read(data: bytes, syntax: Syntax) -> list[Any]:
     if len(data) > MOST_BYTES:
         raise BadDocument(f"The document is longer than {MOST_BYTES} bytes.")
+    _check_depth(data, syntax)
     found: list[Any] = []
     flaws: list[Flaw] = []
     for one in _statements(data, syntax):
@@ -142,6 +148,20 @@ def _read(data: bytes, syntax: Syntax) -> list[Any]:
     if not found:
         raise BadDocument("The document holds no statement.")
     return found
+
+
+def _check_depth(data: bytes, syntax: Syntax) -> None:
+    """Raises `BadDocument`. Only statements about statements make the reader of Turtle go deeper;
+    `<<` may also stand in a text, and so many of them in no document that anybody wrote."""
+    if syntax is Syntax.TURTLE:
+        if data.count(b"<<") > _MOST_QUOTED:
+            raise BadDocument(_NESTED.message, [_NESTED])
+        return
+    depth = 0
+    for bracket in re.finditer(rb"[\[\]{}]", _STRING.sub(b"", data)):
+        depth += 1 if bracket.group() in b"[{" else -1
+        if depth > _DEEPEST:
+            raise BadDocument(_TOO_DEEP.message, [_TOO_DEEP])
 
 
 def _statements(data: bytes, syntax: Syntax) -> Iterator[Any]:

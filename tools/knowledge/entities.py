@@ -118,7 +118,7 @@ def _labels(given: dict[str, Any]) -> Iterator[tuple[ox.NamedNode, ox.Literal]]:
 
 def _properties(given: dict[str, Any]) -> Iterator[tuple[ox.NamedNode, ox.Literal]]:
     for name, values in given.items():
-        predicate = _named(name, "properties")
+        predicate = _predicate(name, "properties")
         for number, value in enumerate(values if isinstance(values, list) else [values]):
             yield predicate, _literal(value, f"properties.{name[:60]}.{number}")
 
@@ -127,7 +127,7 @@ def _relations(
     organization_id: UUID, given: dict[str, Any]
 ) -> Iterator[tuple[ox.NamedNode, ox.NamedNode]]:
     for name, targets in given.items():
-        predicate = _named(name, "relations")
+        predicate = _predicate(name, "relations")
         for number, target in enumerate(targets if isinstance(targets, list) else [targets]):
             yield predicate, _target(organization_id, target, f"relations.{name[:60]}.{number}.")
 
@@ -181,6 +181,14 @@ def _tagged(value: Any, tag: Any, place: str) -> ox.Literal:
         return ox.Literal(text, language=tag)
     except (ValueError, TypeError):
         raise BadTerm(f"{place}: {str(tag)[:40]!r} is no language tag, such as en.") from None
+
+
+def _predicate(given: Any, place: str) -> ox.NamedNode:
+    """Who created an entity is ours to say."""
+    predicate = _named(given, place)
+    if predicate == CREATED_BY:
+        raise BadTerm(f"{place} may not hold createdBy, which names the call that created it.")
+    return predicate
 
 
 def _named(given: Any, place: str) -> ox.NamedNode:

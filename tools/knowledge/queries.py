@@ -14,10 +14,11 @@ anew from those words: on one line, where a comment would swallow the query and 
 import re
 from dataclasses import dataclass
 
+from tools.knowledge import effort
+
 LONGEST_QUERY = 10_000  # characters
 _DEEPEST = 64
 _MOST_WORDS = 5_000
-_MOST_STEPS = 200  # of paths, and divisions; endpoints plan long ones for minutes
 _LETTER = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff"
 _LETTER += "\u200c-\u200d\u2070-\u218f\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd"
 _LETTER += "\U00010000-\U000effff"
@@ -88,8 +89,8 @@ def read(text: str, *, statements: bool = False) -> Query:
         raise BadQuery("The query holds half a character.")
     words = _words(text)
     _check_brackets(words)
-    if words.count(("mark", "/")) > _MOST_STEPS:
-        raise BadQuery(f"The query has more than {_MOST_STEPS} steps of paths.")
+    if too_much := effort.flaw(words):
+        raise BadQuery(f"The query {too_much}.")
     kind = _kind(words, _READS | STATEMENTS if statements else _READS)
     written = "".join(_rendered(*word) for word in words).strip()
     return Query(written, asks=kind == "ASK", states=kind in STATEMENTS, limited=_limited(words))

@@ -1,0 +1,53 @@
+"""Documents that are meant to fill the stack of whoever reads them, in a process of their own."""
+
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings
+
+from tools.knowledge import documents
+from tools.knowledge.documents import BadDocument, Syntax
+
+READS = """
+import sys
+from tools.knowledge.documents import BadDocument, Syntax, contents
+try:
+    contents(sys.stdin.buffer.read(), Syntax(sys.argv[1]))
+except BadDocument as flaw:
+    print(flaw)
+"""
+DEEP = [
+    (Syntax.JSON_LD, '{"a:a":' * 4_000 + "1" + "}" * 4_000),
+    (Syntax.JSON_LD, '{"a:\\"]}]}":' * 4_000 + "1" + "}" * 4_000),
+    (Syntax.JSON_LD, '{"@graph":[' * 20_000 + "]}" * 20_000),
+    (Syntax.JSON_LD, '{"@context":{"a":{"@id":"a:a",' * 20_000),
+    (Syntax.JSON_LD, "[" * 100_000),
+    (Syntax.TURTLE, "<a:a> <a:b> " + "<<( <a:a> <a:b> " * 20_000),
+    (Syntax.TURTLE, "<< " * 20_000 + "<a:a> <a:b> 1" + " >> <a:b> 1" * 20_000 + " ."),
+]
+
+
+@pytest.mark.parametrize(("syntax", "text"), DEEP, ids=range(len(DEEP)))
+def test_a_document_that_nests_without_end_is_refused_and_ends_nobody(syntax, text):
+    words = [sys.executable, "-c", READS, str(syntax)]
+    given = {"input": text.encode(), "cwd": settings.BASE_DIR, "timeout": 20}
+    done = subprocess.run(words, check=False, capture_output=True, **given)
+    assert done.returncode == 0, done.stderr
+    assert b"nests deeper than 64" in done.stdout or b"another statement" in done.stdout
+
+
+def test_what_only_looks_deep_is_read():
+    text = '{"@id": "a:a", "a:b": "' + "{[" * 500 + '\\"' + "[" * 500 + '"}'
+    assert documents.contents(text.encode(), Syntax.JSON_LD).statements == 1
+    turtle = "\n".join(f'<a:a> <a:b> "{at} << [[[[ ((((" .' for at in range(200))
+    assert documents.contents(turtle.encode(), Syntax.TURTLE).statements == 200
+
+
+def test_the_deepest_that_is_read_is_told():
+    def nested(count):
+        return ('{"a:a":' * count + "1" + "}" * count).encode()
+
+    assert documents.contents(nested(64), Syntax.JSON_LD).statements == 64
+    with pytest.raises(BadDocument, match="deeper than 64"):
+        documents.contents(nested(65), Syntax.JSON_LD)
