@@ -36,8 +36,14 @@ document.addEventListener("htmx:afterSettle", (event) => {
   if (flawed) flawed.focus();
 });
 
+// What is said aloud is also shown for a while.
+let shown = 0;
 document.addEventListener("said", (event) => {
-  document.getElementById("said").textContent = event.detail.text;
+  const said = document.getElementById("said");
+  said.textContent = event.detail.text;
+  said.className = "toast";
+  clearTimeout(shown);
+  shown = setTimeout(() => { said.className = "unseen"; }, 5000);
 });
 
 // What is said of a line of a text leads to it.
@@ -51,3 +57,35 @@ document.addEventListener("click", (event) => {
   area.setSelectionRange(start, start + (lines[said.dataset.line - 1] || "").length);
   area.scrollTop = area.scrollHeight * ((said.dataset.line - 3) / lines.length);
 });
+
+// Keys: / searches, g and a letter go where the help of ? says. None while somebody writes, or
+// after they were turned off there.
+const shortcuts = document.getElementById("shortcuts");
+const keysOn = document.getElementById("shortcuts-on");
+const search = () => {
+  const field = document.querySelector("main input[type=search]");
+  if (field) field.focus();
+  else location.assign(`${document.querySelector(".brand").href}#q`);
+};
+let going = -Infinity;
+const press = (event) => {
+  const goes = event.timeStamp - going < 1500 && shortcuts.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+  going = event.key === "g" ? event.timeStamp : -Infinity;
+  if (goes) goes.click();
+  else if (event.key === "/") search();
+  else if (event.key === "?") shortcuts.showModal();
+  else return;
+  event.preventDefault();
+};
+if (shortcuts) {
+  keysOn.checked = localStorage.getItem("shortcuts") !== "off";
+  keysOn.addEventListener("change", () => localStorage.setItem("shortcuts", keysOn.checked ? "on" : "off"));
+  document.addEventListener("keydown", (event) => {
+    const writes = event.target.closest("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable], dialog");
+    if (keysOn.checked && !writes && !event.ctrlKey && !event.metaKey && !event.altKey) press(event);
+  });
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-opens=shortcuts]")) shortcuts.showModal();
+  });
+  if (location.hash === "#q") search();
+}

@@ -347,6 +347,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "explain": {"get": Needs()},
     "what-if": {"get": Needs(permission="tools.view_agent")},
     "sandbox": {"get": Needs(permission="tools.change_tool")},
+    "styleguide": {"get": Needs(superuser=True)},  # or staff: tests/ui/test_styleguide.py
     "licenses": {"get": Needs(permission="tools.view_licensetier")},
     "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
     "services": {"get": Needs(permission="tools.view_toolservice")},

@@ -1,0 +1,130 @@
+"""Every page that can be shown, read by axe: wide and narrow, light and dark, all of it unfolded.
+
+The addresses come from the URL resolver, so that a new page is read without being named here.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from django.db import connection
+from django.urls import reverse
+from playwright.sync_api import Browser, Page
+
+from audit.urls import urlpatterns as audit_addresses
+from tests import crib as cribs
+from tests import factories
+from tests.browser.conftest import enter
+from tests.tools.api.test_authorization_matrix import PAGES, Side
+from tests.tools.held import held
+from tests.ui.test_knowledge import ELEMENTS, OXYGEN, teller
+from tools.ui.urls import urlpatterns as ui_addresses
+
+os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright keeps a loop running
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+# What a colour scheme changes; everything else is the same in both.
+COLOURS = ["color-contrast", "link-in-text-block"]
+LOOKS = [
+    (1440, "light", {"runOnly": RULES}),
+    (390, "light", {"runOnly": RULES}),
+    (390, "dark", {"runOnly": COLOURS}),
+    (1440, "dark", {"runOnly": COLOURS}),
+]
+# Answers that are files, or lead elsewhere at once.
+NOT_SHOWN = {
+    "export", "tool-export", "tool-try", "workspace-download", "knowledge-export", "oauth-callback",
+}  # fmt: skip
+SHOWN = [
+    name
+    for name in (str(one.name) for one in (*ui_addresses, *audit_addresses))
+    if "get" in PAGES[name] and name not in NOT_SHOWN and name != "login"
+]
+# What a page is asked, so that it has something to show.
+ASKED = {
+    "tool-difference": "?from=1.0.0&to=1.0.0",
+    "workspace-file": "?path=notes/read.md",
+    "knowledge": "?q=oxygen",
+    "knowledge-entity": f"?iri={OXYGEN}",
+    "explain": "?agent=bot-axe&tool=tool-axe",
+    "what-if": "?kind=tier&tier=Core",
+}
+
+
+@dataclass(frozen=True)
+class World:
+    page: Page
+    addresses: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def world(
+    chromium: Browser, crib: cribs.Crib, django_db_setup: None, django_db_blocker: Any
+) -> Iterator[World]:
+    """An organization with one of everything, and a browser of its administrator."""
+    with django_db_blocker.unblock():
+        organization = factories.organization(f"org-{uuid4().hex[:12]}")
+        side = Side(organization, "axe")
+        factories.workspace_file(organization, "notes/read.md", b"# Read\n\nWords.\n")
+        teller(organization)(ELEMENTS.read_text())
+        addresses = {name: reverse(name, kwargs=side.place(name)) for name in SHOWN}
+        held(side.agent, "held", group=["*"])
+        context = chromium.new_context(base_url=crib.url)
+        page = context.new_page()
+        enter(page, factories.superuser(organization))
+        yield World(page, addresses)
+        context.close()
+        connection.close()
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds, a line for each element, in every look."""
+    found: set[str] = set()
+    for width, scheme, options in LOOKS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        # Evaluated by the browser's debugger: the policy of the page stays as it is.
+        told = page.evaluate(f"axe.run({json.dumps(options)})")
+        for rule in told["violations"]:
+            found |= {
+                f"{width} {scheme} {rule['id']}: {node['html'][:160]} {node['failureSummary']}"
+                for node in rule["nodes"]
+            }
+    return sorted(found)
+
+
+def read(page: Page, address: str, status: int = 200) -> list[str]:
+    response = page.goto(address)
+    assert response is not None
+    assert response.status == status, address
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    page.evaluate(AXE_SCRIPT)
+    return violations(page)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_axe_finds_nothing_wrong_with_a_page(world: World, name: str) -> None:
+    assert read(world.page, world.addresses[name] + ASKED.get(name, "")) == []
+
+
+def test_axe_finds_nothing_wrong_with_a_page_that_is_not_there(world: World) -> None:
+    assert read(world.page, "/nowhere", status=404) == []
+
+
+def test_axe_finds_nothing_wrong_with_the_way_in(chromium: Browser, crib: cribs.Crib) -> None:
+    page = chromium.new_page(base_url=crib.url)
+    assert read(page, "/login/") == []
+    page.context.close()
+
+
+def test_what_axe_finds_is_told_of_each_look(world: World) -> None:
+    """Else a page could be fine because nobody looked."""
+    assert read(world.page, "/inbox/") == []
+    world.page.evaluate("document.querySelector('h1').style.color = 'var(--line)'")
+    told = {" ".join(line.split()[:3]) for line in violations(world.page)}
+    assert told == {f"{width} {scheme} color-contrast:" for width, scheme, _ in LOOKS}

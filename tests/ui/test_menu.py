@@ -1,0 +1,47 @@
+"""The menu: what it holds for whom, in groups, with icons of one file."""
+
+import re
+
+from django.conf import settings
+from django.test import Client
+
+from tests.ui.conftest import Grant
+from tests.ui.pages import text
+from tools.ui.contrast import part_of_product
+
+GROUPS = ["Work", "Catalog", "Sources", "Evidence", "Administration"]
+USED = re.compile(r'<use href="[^"#]*img/icons[^"#]*\.svg#([a-z-]+)"')
+
+
+def groups(page: str) -> list[str]:
+    rail = page.partition('aria-label="Main"')[2].partition("</nav>")[0]
+    return re.findall(r'role="group" aria-label="([^"]+)"', rail)
+
+
+def test_the_menu_is_in_labelled_groups(admin_client: Client) -> None:
+    assert groups(text(admin_client.get("/"))) == GROUPS
+
+
+def test_a_group_of_nothing_is_not_shown(client_of: Grant) -> None:
+    assert groups(text(client_of().get("/"))) == ["Work", "Catalog", "Administration"]
+
+
+def test_every_entry_has_an_icon_that_is_drawn(admin_client: Client) -> None:
+    page = text(admin_client.get("/ui/styleguide/"))
+    drawn = re.findall(r'<symbol id="([a-z-]+)"', part_of_product("img/icons.svg"))
+    rail = page.partition('aria-label="Main"')[2].partition("</nav>")[0]
+    assert len(USED.findall(rail)) == rail.count("<a ")
+    assert set(USED.findall(page)) == set(drawn), "each is used, and none is missing"
+
+
+def test_no_line_is_drawn_twice() -> None:
+    lines = re.findall(r' d="([^"]+)"', part_of_product("img/icons.svg"))
+    assert len(lines) == len(set(lines))
+    assert "<path" not in (settings.BASE_DIR / "templates" / "base.html").read_text()
+
+
+def test_one_entry_says_where_one_is(admin_client: Client) -> None:
+    page = text(admin_client.get("/executions/"))
+    rail = page.partition('aria-label="Main"')[2].partition("</nav>")[0]
+    (current,) = re.findall(r'<a href="([^"]+)" aria-current="page"', rail)
+    assert current == "/executions/"

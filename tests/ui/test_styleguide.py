@@ -1,0 +1,20 @@
+from django.test import Client
+
+from tests.ui.conftest import Grant
+from tests.ui.pages import inline_code, text
+from tools.ui.contrast import PAIRS
+
+
+def test_the_style_guide_shows_every_pair_of_colours_measured(admin_client: Client) -> None:
+    page = text(admin_client.get("/ui/styleguide/"))
+    for colour, ground in PAIRS:
+        assert f"<b>{colour}</b> on {ground}" in page
+
+
+def test_the_style_guide_runs_no_inline_code(admin_client: Client) -> None:
+    assert inline_code(admin_client.get("/ui/styleguide/")) == []
+
+
+def test_staff_see_the_style_guide_and_others_do_not(client_of: Grant) -> None:
+    assert client_of().get("/ui/styleguide/").status_code == 403
+    assert client_of(is_staff=True).get("/ui/styleguide/").status_code == 200
