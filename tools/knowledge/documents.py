@@ -1,6 +1,5 @@
 """Whole graphs as Turtle or JSON-LD: read and written by a library, bounded, nothing fetched."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,9 @@ from enum import StrEnum
 from typing import IO, Any
 
 import pyoxigraph as ox
+
+from tools.definitions import strict_json
+from tools.definitions.strict_json import BadJson
 
 MOST_BYTES = 8 * 1024 * 1024
 MOST_TRIPLES = 50_000
@@ -44,10 +46,7 @@ class BadDocument(ValueError):
         self.flaws = tuple(flaws) or (Flaw(message),)
 
 
-# Readers call themselves for each level, and a full stack is the end of the process.
-_DEEPEST, _MOST_QUOTED = 64, 1_000
-_STRING = re.compile(rb'"(?:[^"\\\n]|\\.)*+"')  # of JSON
-_TOO_DEEP = Flaw(f"The document nests deeper than {_DEEPEST} levels.")
+_MOST_QUOTED = 1_000
 # That is not SPARQL 1.1, which is what endpoints speak.
 _NESTED = Flaw("A statement may not be about another statement.")
 
@@ -151,17 +150,18 @@ def _read(data: bytes, syntax: Syntax) -> list[Any]:
 
 
 def _check_depth(data: bytes, syntax: Syntax) -> None:
-    """Raises `BadDocument`. Only statements about statements make the reader of Turtle go deeper;
-    `<<` may also stand in a text, and so many of them in no document that anybody wrote."""
+    """Raises `BadDocument`. Readers call themselves for each level, and a full stack is the end of
+    the process: that of JSON-LD gets only what is strict JSON, and of Turtle only statements about
+    statements go deeper. `<<` may also stand in a text, and so many of them in none that anybody
+    wrote."""
     if syntax is Syntax.TURTLE:
         if data.count(b"<<") > _MOST_QUOTED:
             raise BadDocument(_NESTED.message, [_NESTED])
         return
-    depth = 0
-    for bracket in re.finditer(rb"[\[\]{}]", _STRING.sub(b"", data)):
-        depth += 1 if bracket.group() in b"[{" else -1
-        if depth > _DEEPEST:
-            raise BadDocument(_TOO_DEEP.message, [_TOO_DEEP])
+    try:
+        strict_json.parse(data)
+    except BadJson as flaw:
+        raise BadDocument(f"The document cannot be read: {flaw}.") from None
 
 
 def _statements(data: bytes, syntax: Syntax) -> Iterator[Any]:
