@@ -145,6 +145,16 @@ def test_a_run_leads_to_the_person_it_waits_for(
     assert 'href="/confirmations/">See what waits' in page
 
 
+def test_a_rehearsal_tells_of_the_chain_itself(
+    admin_client: Client, organization: Organization
+) -> None:
+    save(admin_client, f"{CHAIN}requires_confirmation: true\n")
+    sent = {"p-text": "hello", "group": "talk", "do": "rehearse"}
+    page = text(admin_client.post("/tools/twice/try", sent))
+    assert "is the chain itself" in page and "A person must agree" in page
+    assert not organization.executions.exists()
+
+
 @pytest.mark.usefixtures("committed")
 def test_a_run_is_watched_step_by_step(
     admin_client: Client, organization: Organization, crib: object

@@ -72,23 +72,32 @@ class RefusalAnswer(serializers.Serializer[Any]):
     message = serializers.CharField()
 
 
-class RehearsedStepAnswer(serializers.Serializer[Any]):
+class RehearsedCallAnswer(serializers.Serializer[Any]):
+    refused = RefusalAnswer(allow_null=True)
+    confirmation = serializers.ListField(child=serializers.CharField(), allow_null=True)
+
+
+class RehearsedStepAnswer(RehearsedCallAnswer):
     id = serializers.CharField()
     tool_name = serializers.CharField()
     runs = serializers.ChoiceField(choices=["yes", "no", "unknown"])
     items = serializers.IntegerField(allow_null=True, help_text="Of its loop, where known.")
     parameters = serializers.DictField(help_text="`$unknown` where a step must have run.")
-    refused = RefusalAnswer(allow_null=True)
-    confirmation = serializers.ListField(child=serializers.CharField(), allow_null=True)
     # The field's name is also an attribute's of DRF's serializers.
     errors = serializers.ListField(  # type: ignore[assignment]
         child=serializers.DictField()
     )
     on_error = serializers.ChoiceField(choices=ON_ERROR)
     compensated_by = serializers.CharField(allow_null=True)
+    compensation = RehearsedCallAnswer(allow_null=True, help_text="Of the tool that undoes it.")
 
 
-class RehearsalAnswer(serializers.Serializer[Any]):
+class RehearsalAnswer(RehearsedCallAnswer):
+    """Of the chain itself; its steps where it would take the parameters."""
+
+    errors = serializers.ListField(  # type: ignore[assignment]
+        child=serializers.DictField()
+    )
     steps = RehearsedStepAnswer(many=True)
 
 

@@ -148,14 +148,14 @@ class ChainRehearsal(CallerView):
         """A dry run: nothing is called."""
         tool = _chain(self, name)
         wanted = self.body(RehearsalBody)
-        steps = rehearse(
-            tool.definition,
+        found = rehearse(
+            tool,
             wanted["parameters"],
             caller=self.caller,
             asked=Asked.of(wanted["group"], wanted["state"]),
             snapshot=self.snapshot,
         )
-        return Response({"steps": steps})
+        return Response(found)
 
 
 class ChainRun(CallerView):

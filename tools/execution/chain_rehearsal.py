@@ -9,9 +9,9 @@ from typing import Any
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import Chain, Step
+from tools.definitions.chains.document import MOST_ITEMS, Chain, Step
 from tools.definitions.chains.values import Unknown
-from tools.definitions.tool import ToolDefinition
+from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import authorization
 from tools.policy.confirmations import StoredOptions, needed
@@ -45,48 +45,69 @@ class _Beforehand:
 
 
 def rehearse(
-    definition: ToolDefinition,
+    tool: CatalogTool,
     parameters: dict[str, Any],
     *,
     caller: Caller,
     asked: Asked,
     snapshot: Snapshot,
-) -> list[dict[str, Any]]:
-    """A line for each step, in their order."""
-    chain: Chain = definition.chain
-    given = {**definition.defaults, **parameters}
-    return [_line(step, given, caller, asked, snapshot) for step in chain.steps]
-
-
-def _line(
-    step: Step, given: dict[str, Any], caller: Caller, asked: Asked, snapshot: Snapshot
 ) -> dict[str, Any]:
-    tool = snapshot.tool(step.tool_name)
+    """What would become of the call of the chain itself, and a line for each step, in their order.
+
+    There are no lines where the chain would not take the parameters: nothing would come of them.
+    """
+    about = _About(caller, asked, snapshot)
+    errors = _errors(tool, parameters)
+    chain: Chain = tool.definition.chain
+    given = {**tool.definition.defaults, **parameters}
+    steps = [] if errors else [_line(step, given, about) for step in chain.steps]
+    return about.tool(tool.name) | {"errors": errors, "steps": steps}
+
+
+class _About:
+    """Who asks, and in what: the gates are asked in that name."""
+
+    def __init__(self, caller: Caller, asked: Asked, snapshot: Snapshot) -> None:
+        self._caller, self._asked, self.snapshot = caller, asked, snapshot
+
+    def tool(self, name: str) -> dict[str, Any]:
+        return _of_tool(self.snapshot.tool(name), name, self._caller, self._asked, self.snapshot)
+
+
+def _line(step: Step, given: dict[str, Any], about: _About) -> dict[str, Any]:
     scope = _Beforehand(given)
-    items = _items(step, scope)
+    items, flaws = _items(step, scope)
     at = _Beforehand(given, items[0], loop=True) if items else scope
     parameters = _as_known(step.parameters, at)
+    undo = str(step.compensation["tool_name"]) if step.compensation else None
     return {
         "id": step.id,
         "tool_name": step.tool_name,
         "runs": _runs(step, scope),
         "items": len(items) if items is not None else None,
         "parameters": parameters,
-        **_of_tool(tool, step.tool_name, caller, asked, snapshot),
-        "errors": _errors(tool, parameters),
+        **about.tool(step.tool_name),
+        "errors": flaws + _errors(about.snapshot.tool(step.tool_name), parameters),
         "on_error": step.on_error,
-        "compensated_by": step.compensation["tool_name"] if step.compensation else None,
+        "compensated_by": undo,
+        "compensation": about.tool(undo) if undo else None,
     }
 
 
-def _items(step: Step, scope: _Beforehand) -> list[Any] | None:
+def _items(step: Step, scope: _Beforehand) -> tuple[list[Any] | None, list[dict[str, Any]]]:
+    """What its loop is about, where that is known, and why there can be no such loop."""
     if not step.loop:
-        return None
+        return None, []
     try:
         found = values.resolved(step.for_each, scope)
     except Unknown:
-        return None
-    return found if isinstance(found, list) else None
+        return None, []
+    if not isinstance(found, list):
+        return None, [{"place": "for_each", "message": "is no list"}]
+    if len(found) > MOST_ITEMS:
+        told = f"has {len(found)} items, and a loop at most {MOST_ITEMS}"
+        return found, [{"place": "for_each", "message": told}]
+    return found, []
 
 
 def _runs(step: Step, scope: _Beforehand) -> str:
@@ -129,8 +150,10 @@ def _of_tool(
 
 
 def _errors(tool: CatalogTool | None, parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of the parameters, where all of them are known."""
+    """Of the parameters, where all of them are known and the tool holds them against its schema."""
     if tool is None or _holds_unknown(parameters):
+        return []
+    if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
     return [flaw.as_dict() for flaw in tool.input_validator.flaws(parameters)]
 

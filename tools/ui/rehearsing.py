@@ -19,9 +19,22 @@ def can_be_rehearsed(tool: CatalogTool) -> bool:
 def rehearsed(
     caller: Caller, tool: CatalogTool, parameters: dict[str, Any], asked: Asked, snapshot: Snapshot
 ) -> list[dict[str, Any]]:
-    """A line for each step; nothing is called."""
-    lines = rehearse(tool.definition, parameters, caller=caller, asked=asked, snapshot=snapshot)
-    return [_line(line) for line in lines]
+    """A line for the chain itself where there is something to say of it, and one for each step;
+    nothing is called."""
+    found = rehearse(tool, parameters, caller=caller, asked=asked, snapshot=snapshot)
+    lines = [_line(line) for line in found["steps"]]
+    if found["refused"] or found["confirmation"] or found["errors"]:
+        lines.insert(0, _itself(tool, parameters, found))
+    return lines
+
+
+def _itself(tool: CatalogTool, parameters: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    return found | {
+        "tool_name": tool.name,
+        "words": "is the chain itself",
+        "shown": cut(pretty(parameters)),
+        "flaws": found["errors"],
+    }
 
 
 def _line(line: dict[str, Any]) -> dict[str, Any]:

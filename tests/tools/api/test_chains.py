@@ -214,6 +214,33 @@ def test_a_rehearsal_calls_nothing_and_tells_what_would_be(admin_api, api, organ
     assert (five["items"], five["parameters"], five["errors"]) == (2, {"text": "a"}, [])
 
 
+def test_a_rehearsal_tells_of_the_chain_itself(admin_api, api):
+    admin_api.post("/chains", chain(requires_confirmation=True))
+    good = api.post("/chains/told/rehearse", {"parameters": {"text": "x"}}).json()
+    assert (good["refused"], bool(good["confirmation"]), good["errors"]) == (None, True, [])
+    wrong = api.post("/chains/told/rehearse", {"parameters": {"text": 7}}).json()
+    assert [error["place"] for error in wrong["errors"]] == ["/text"]
+    assert wrong["steps"] == []
+
+
+def test_a_rehearsal_tells_of_what_undoes_and_of_what_is_no_loop(admin_api, api, organization):
+    factories.tool(organization, "vaulted", group=["vault"])
+    undo = {"tool_name": "vaulted", "parameters": {"text": "x"}}
+    loop = {"for_each": {"$input": "/many/list"}, "parameters": {"text": "x"}}
+    many = {"name": "many", "type": "Object", "description": "What.", "required": True}
+    steps = [step("one", on_error="compensate", compensate_with=undo), step("two", **loop)]
+    admin_api.post("/chains", chain(*steps, parameters=[TEXT, many]))
+
+    def rehearsed(many):
+        sent = {"parameters": {"text": "x", "many": {"list": many}}}
+        return api.post("/chains/told/rehearse", sent).json()["steps"]
+
+    one, two = rehearsed("no list")
+    assert one["compensation"]["refused"]["code"] == "tool_not_in_group"
+    assert two["errors"] == [{"place": "for_each", "message": "is no list"}]
+    assert rehearsed([1] * 501)[1]["errors"][0]["place"] == "for_each"
+
+
 def test_who_may_not_use_a_chain_does_not_see_it(admin_api, organization):
     admin_api.post("/chains", chain(group=["vault"]))
     other = factories.api(factories.agent(organization, groups=["default"]))
