@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,16 @@ class Wall:
 
     def leaves_settle(self) -> bool:
         """No more control groups than ready slots."""
-        pattern = f"*/{self.groups}/run-*"
         kinds = len(list(Path("/sys/fs/cgroup").glob(f"*/{self.groups}")))
-        return settles(
-            lambda: len(list(Path("/sys/fs/cgroup").glob(pattern))) <= kinds * self._ready()
-        )
+        return settles(lambda: len(self.leaves()) <= kinds * self._ready(), seconds=30)
+
+    def leaves(self) -> dict[str, str]:
+        """Each control group of a run that is there, and the processes in it."""
+        found = {}
+        for leaf in Path("/sys/fs/cgroup").glob(f"*/{self.groups}/run-*"):
+            with suppress(OSError):  # it went meanwhile
+                found[str(leaf)] = " ".join((leaf / "cgroup.procs").read_text().split())
+        return found
 
     def _ready(self) -> int:
         ping = self.daemon.client.ping()

@@ -98,7 +98,7 @@ def test_there_are_more_attacks_than_anybody_asked_for() -> None:
 def test_nothing_of_any_attack_is_left(wall: Wall) -> None:
     assert wall.scene.survivors() == 0
     assert wall.scene.changes() == ()
-    assert wall.leaves_settle()
+    assert wall.leaves_settle(), wall.leaves()
 
 
 def test_sandboxd_has_taken_no_harm(wall: Wall) -> None:
