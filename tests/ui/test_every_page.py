@@ -62,6 +62,8 @@ PAGES = [
     "/workflow/",
     "/import/",
     "/audit/alerts/",
+    "/usage/",
+    "/usage/?by=%3Cscript%3E&tool=%22%3E%3Cscript%3E",
     "/executions/",
     "/executions/?tool=%22%3E%3Cscript%3E",
     "/schemas/",

@@ -1,0 +1,42 @@
+"""Stacked bars: where each part of a column stands."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools.ui.charts import HEIGHT, WIDTH, stacked
+
+AMOUNT = st.floats(0, 1e9)
+
+
+def test_the_fullest_column_is_as_tall_as_the_picture_and_the_others_in_proportion():
+    chart = stacked([("a", [("went", 8), ("failed", 2)]), ("b", [("went", 5)]), ("c", [])])
+    a, b, c = chart.columns
+    assert sum(bar.height for bar in a.bars) == HEIGHT
+    assert [bar.height for bar in b.bars] == [HEIGHT / 2]
+    assert c.bars == () and c.width == WIDTH / 3
+
+
+def test_a_part_stands_on_the_one_before():
+    (column,) = stacked([("a", [("went", 3), ("failed", 0), ("refused", 1)])]).columns
+    lower, upper = column.bars
+    assert (lower.kind, upper.kind) == ("went", "refused")
+    assert upper.y + upper.height == lower.y and lower.y + lower.height == HEIGHT
+
+
+def test_a_single_call_among_a_million_can_be_seen():
+    _, column = stacked([("a", [("went", 1e6)]), ("b", [("failed", 1)])]).columns
+    assert column.bars[0].height >= 1
+
+
+def test_there_is_a_picture_of_nothing():
+    assert stacked([]).columns == ()
+    assert stacked([("a", [("went", 0)])]).columns[0].bars == ()
+
+
+@given(st.lists(st.lists(AMOUNT, max_size=3), max_size=50))
+def test_no_bar_stands_out_of_the_picture(days):
+    kinds = ("went", "failed", "refused")
+    for column in stacked([("", list(zip(kinds, day, strict=False))) for day in days]).columns:
+        for bar in column.bars:
+            assert bar.x >= 0 and bar.x + bar.width <= WIDTH + 1e-6
+            assert bar.y >= -1e-6 and bar.y + bar.height <= HEIGHT + 1e-6 and bar.height > 0
