@@ -4,6 +4,8 @@ The gates stand in ruling 9's order and never call each other. To refuse is the 
 allowed when every gate has said yes.
 """
 
+from collections.abc import Iterator
+
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
@@ -18,10 +20,11 @@ from tools.policy.availability import (
     in_state,
 )
 from tools.policy.decision import Asked, Gate, Question, Verdict
+from tools.policy.grants import grants
 from tools.policy.labels import group_label
-from tools.policy.licensing import LICENSE
+from tools.policy.licensing import LICENSE, tier_now
 from tools.policy.openings import is_reached, openings_of
-from tools.policy.permissions import PERMISSION, object_permission
+from tools.policy.permissions import PERMISSION, object_permission, permissions_of
 
 GATES: tuple[Gate, ...] = AVAILABILITY + PERMISSION + LICENSE
 
@@ -96,12 +99,32 @@ def groups_granted(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str
 
 
 def usable_tools(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
-    """The tools that exist for this request, in the order of their names."""
+    """The tools that exist for this request, in the order of their names.
+
+    Remembered for the caller as long as nothing changes that the gates look at: the catalog, whose
+    revision also counts grants, the groups that are closed, and the tier, which the clock may end.
+    """
     closed = openings_of(snapshot).closed
+    held = (
+        caller.user_id,
+        grants.of(caller, snapshot.revision),
+        permissions_of(caller, snapshot),
+        caller.token_tools,
+    )
+    usable = snapshot.remember(
+        ("usable", asked, closed, tier_now(snapshot).pk, held),
+        lambda: tuple(_usable(caller, asked, snapshot, closed)),
+    )
+    return list(usable)
+
+
+def _usable(
+    caller: Caller, asked: Asked, snapshot: Snapshot, closed: frozenset[str]
+) -> Iterator[CatalogTool]:
     left = snapshot.remember(
         ("available", asked, closed), lambda: _available(caller, asked, snapshot, closed)
     )
-    return [tool for tool in left if _permits(Question(caller, tool, asked, snapshot))]
+    return (tool for tool in left if _permits(Question(caller, tool, asked, snapshot)))
 
 
 def _available(

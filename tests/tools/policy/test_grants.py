@@ -1,6 +1,7 @@
 """Object permissions: of accounts and of people's groups, on tools and on tool groups."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -147,6 +148,22 @@ def test_a_warm_process_asks_the_database_nothing(organization):
     ) as queries:
         assert len(usable_tools(caller, asked, snapshot)) == 5
     assert len(queries) == 0
+
+
+def test_what_is_remembered_for_one_caller_is_no_answer_for_another(organization):
+    for name in ("a", "b"):
+        factories.tool(organization, name, group=["desk"])
+    first, second = (caller_of_agent(bare(organization, tools=[name])) for name in ("a", "b"))
+    snapshot = registry.snapshot(organization.pk, max(first.revision, second.revision))
+    asked = Asked(frozenset(["desk"]), "undefined")
+
+    def names(caller: Caller) -> list[str]:
+        return [tool.name for tool in usable_tools(caller, asked, snapshot)]
+
+    narrow = replace(first, token_tools=frozenset(["b"]))
+    assert [names(one) for one in (first, second, narrow, first)] == [["a"], ["b"], [], ["a"]]
+    names(first).clear()  # a reader's own list
+    assert names(first) == ["a"]
 
 
 def test_a_cold_process_asks_three_questions(organization):

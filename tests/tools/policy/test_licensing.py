@@ -1,6 +1,7 @@
 """What a licence includes, now: by the clock, on every road, and never behind a weaker wall."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from uuid import uuid4
@@ -22,6 +23,8 @@ from tools.execution.pipeline import admit, perform
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
 from tools.policy import actions as policy
 from tools.policy import licenses, licensing
+from tools.policy.authorization import usable_tools
+from tools.policy.decision import Asked
 from tools.policy.isolation import effective_level
 
 
@@ -86,6 +89,18 @@ def test_a_licence_runs_out_by_the_clock_alone(organization, agent):
     revision = Organization.objects.get(pk=organization.pk).revision
     assert refusal(agent) == "license_excludes_custom_tools"
     assert Organization.objects.get(pk=organization.pk).revision == revision
+
+
+def test_a_listing_that_is_remembered_closes_when_the_licence_ends(
+    organization, agent, monkeypatch
+):
+    factories.tool(organization)
+    ends(organization, days=1, grace_days=0)
+    here, caller, asked = snapshot(organization), factories.caller(agent), Asked.of(None, None)
+    assert "echo" in {tool.name for tool in usable_tools(caller, asked, here)}
+    in_two_days = time.time() + 2 * 86_400
+    monkeypatch.setattr(time, "time", lambda: in_two_days)
+    assert "echo" not in {tool.name for tool in usable_tools(caller, asked, here)}
 
 
 def test_asking_which_tier_counts_costs_no_query(organization, django_assert_num_queries):
