@@ -71,7 +71,7 @@ ORDER BY alike DESC, tool_id LIMIT %(limit)s
 """
 _ONLY = "tool_id = ANY(%(among)s::uuid[])"
 _OF_PLACE = "organization_id = %(place)s"
-_BUT = f"{_OF_PLACE} AND tool_id <> ALL(%(among)s::uuid[])"
+_BUT = f"{_OF_PLACE} AND tool_id NOT IN (SELECT unnest(%(among)s::uuid[]))"
 _THRESHOLD = "SELECT set_config('pg_trgm.word_similarity_threshold', %s, true)"
 
 Scores = list[tuple[UUID, float, float]]
