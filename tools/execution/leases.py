@@ -145,6 +145,9 @@ class Keeper:
             except (DatabaseError, InterfaceError) as error:
                 log.warning("no lease was renewed: %s", type(error).__name__)
                 own.close()
+            except Exception:  # the thread's outermost edge: whoever runs next needs it too
+                log.exception("the leases met a fault of ours")
+                own.close()
 
 
 def look_after(leases: Iterable[Lease], database: BaseDatabaseWrapper) -> None:

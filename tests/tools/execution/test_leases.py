@@ -139,6 +139,24 @@ def test_a_lease_is_renewed_as_long_as_it_is_held(running, settings):
         assert not held.stop.is_set()
 
 
+@pytest.mark.usefixtures("committed")
+def test_a_fault_of_one_look_does_not_end_all_looking(running, monkeypatch, caplog):
+    first_fails = iter([KeyError("of ours")])
+
+    def looking(leases, database):
+        for fault in first_fails:
+            raise fault
+        look_after(leases, database)
+
+    monkeypatch.setattr("tools.execution.leases.look_after", looking)
+    lease = running()
+    with Keeper().held(lease.execution_id, lease.fence) as held:
+        row(lease).update(cancel_requested_at=Now())
+        assert held.stop.wait(5) and held.cancelled
+    assert "the leases met a fault of ours" in caplog.text
+
+
+@pytest.mark.usefixtures("committed")
 def test_a_worker_at_its_end_hands_back_what_runs_and_what_begins():
     keeper = Keeper()
     with keeper.held(uuid4(), 1) as early:
