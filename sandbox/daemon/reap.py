@@ -1,5 +1,6 @@
 """What a run leaves behind, cleared away after its result is out: no zombie, no group, no fd."""
 
+import os
 import queue
 import select
 import threading
@@ -15,12 +16,18 @@ _RETRY_S = 0.02
 
 
 class Janitor:
-    """One thread that waits for killed slots to be gone and removes their groups."""
+    """One thread waits for killed slots to be gone and removes their groups; another empties the
+    directories, which may take as long as runs like: no other run's group waits for that."""
 
     def __init__(self) -> None:
         self._finished: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, daemon=True, name="janitor")
-        self._thread.start()
+        self._littered: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=work, daemon=True, name=name)
+            for name, work in (("janitor", self._clear), ("sweeper", self._sweep))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def clear(self, slot: Slot) -> None:
         self._finished.put(slot)
@@ -28,20 +35,39 @@ class Janitor:
     def close(self) -> None:
         """Clear away what is left, and no more."""
         self._finished.put(None)
-        self._thread.join(_PATIENCE_S)
+        for thread in self._threads:
+            thread.join(_PATIENCE_S)
 
-    def _work(self) -> None:
+    def _clear(self) -> None:
         while (slot := self._finished.get()) is not None:
-            clear_away(slot)
+            _release(slot)
+            if slot.scratch is not None:
+                self._littered.put(slot.scratch)
+        self._littered.put(None)
+
+    def _sweep(self) -> None:
+        while (directory := self._littered.get()) is not None:
+            _empty_out(directory)
 
 
 def clear_away(slot: Slot) -> None:
-    wait_for_end(slot.pidfd)
+    """At once, for who has no janitor."""
+    _release(slot)
     if slot.scratch is not None:
-        scratch.remove(slot.scratch)
+        _empty_out(slot.scratch)
+
+
+def _release(slot: Slot) -> None:
+    """All but its directory."""
+    wait_for_end(slot.pidfd)
     slot.close()
     if not remove_patiently(slot.leaf):
         log("cgroup_left_behind", pid=slot.pid)
+
+
+def _empty_out(directory: int) -> None:
+    scratch.remove(directory)
+    os.close(directory)
 
 
 def wait_for_end(pidfd: int) -> bool:

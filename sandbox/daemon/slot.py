@@ -85,10 +85,10 @@ class Slot:
                 door.close()
 
     def close(self) -> None:
+        """All but `scratch`: whoever empties it closes it."""
         self.channel.close()
         self.shut_doors()
         if self.operations is not None:
             self.operations.close()
-        for descriptor in (self.stdout, self.stderr, self.pidfd, self.scratch):
-            if descriptor is not None:
-                os.close(descriptor)
+        for descriptor in (self.stdout, self.stderr, self.pidfd):
+            os.close(descriptor)

@@ -77,7 +77,7 @@ class Wall:
     def leaves_settle(self) -> bool:
         """No more control groups than ready slots."""
         kinds = len(list(Path("/sys/fs/cgroup").glob(f"*/{self.groups}")))
-        return settles(lambda: len(self.leaves()) <= kinds * self._ready(), seconds=30)
+        return settles(lambda: len(self.leaves()) <= kinds * self._ready(), seconds=60)
 
     def leaves(self) -> dict[str, str]:
         """Each control group of a run that is there, and the processes in it."""
