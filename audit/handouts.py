@@ -3,6 +3,7 @@ log only grew since a checkpoint he has kept."""
 
 import base64
 from collections.abc import Callable
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -20,15 +21,34 @@ FROM audit_auditrecord r WHERE r.id = %s
 """  # noqa: S608
 
 
-def line_of(record_id: UUID) -> str:
-    """The very line that its leaf is the hash of. Raises `NotProvable`."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A record as it stands in the database now: what Python wrote, its mac, and its time."""
+
+    body: bytes
+    mac: bytes
+    moment: str
+
+    @property
+    def line(self) -> bytes:
+        """What its leaf is the hash of."""
+        return leaves.line_of(self.body, self.mac, self.moment)
+
+
+def written(record_id: UUID) -> Written:
+    """Raises `NotProvable`."""
     with connection.cursor() as cursor:
         cursor.execute(_LINE, [record_id])
         found = cursor.fetchone()
     if found is None:
         raise NotProvable("There is no such record here; an older one may be in an archive.")
     body, mac, moment = found
-    return leaves.line_of(body.encode(), bytes(mac), moment).decode()
+    return Written(body.encode(), bytes(mac), moment)
+
+
+def line_of(record_id: UUID) -> str:
+    """The very line that its leaf is the hash of. Raises `NotProvable`."""
+    return written(record_id).line.decode()
 
 
 @transaction.atomic

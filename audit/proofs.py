@@ -5,6 +5,7 @@ The form is that of C2SP: https://c2sp.org/tlog-proof. What is proved is the rec
 """
 
 import base64
+from dataclasses import dataclass
 from uuid import UUID
 
 from audit import merkle
@@ -18,22 +19,41 @@ class NotProvable(Exception):
     """There is no proof; the message says why, and whether one will come."""
 
 
-def proof_of(record_id: UUID) -> str:
-    """The proof that the record stands in its log, under the newest checkpoint.
+@dataclass(frozen=True, slots=True)
+class Inclusion:
+    """Where a record stands, and the newest checkpoint over it."""
 
-    Raises `NotProvable` for a record that is not sealed, or not yet under a checkpoint.
-    """
+    leaf: AuditLeaf
+    checkpoint: Checkpoint
+
+    def path(self, size: int) -> list[bytes]:
+        """Hashes from the leaf's sibling up to the root of the first `size` leaves.
+
+        Raises `NotProvable` where rows of the tree are missing."""
+        try:
+            return merkle.inclusion_proof(self.leaf.index, size, subtrees(self.leaf.log))
+        except LookupError as missing:
+            raise NotProvable(f"The log is damaged: {missing}") from None
+
+
+def inclusion_of(record_id: UUID) -> Inclusion:
+    """Raises `NotProvable` for a record that is not sealed, or not yet under a checkpoint."""
     leaf = AuditLeaf.objects.filter(record_id=record_id).select_related("log").first()
     if leaf is None:
         raise NotProvable("The record is not sealed yet. Ask again in a few seconds.")
     newest = Checkpoint.objects.filter(log=leaf.log).order_by("-size", "-id").first()
     if newest is None or newest.size <= leaf.index:
         raise NotProvable("The record is not under a checkpoint yet. Ask again in a few seconds.")
-    try:
-        hashes = merkle.inclusion_proof(leaf.index, newest.size, subtrees(leaf.log))
-    except LookupError as missing:
-        raise NotProvable(f"The log is damaged: {missing}") from None
-    return text_of(leaf.index, hashes, newest.note)
+    return Inclusion(leaf, newest)
+
+
+def proof_of(record_id: UUID) -> str:
+    """The proof that the record stands in its log, under the newest checkpoint.
+
+    Raises `NotProvable` for a record that is not sealed, or not yet under a checkpoint.
+    """
+    found = inclusion_of(record_id)
+    return text_of(found.leaf.index, found.path(found.checkpoint.size), found.checkpoint.note)
 
 
 def text_of(index: int, hashes: list[bytes], note: str) -> str:

@@ -1,10 +1,16 @@
 from django.urls import URLPattern, path
 
-from audit import alert_views, views
+from audit import alert_views, proof_views, views
 
 urlpatterns: list[URLPattern] = [
     path("", views.record_list, name="audit"),
     path("records/<uuid:record_id>/", views.record_detail, name="audit-record"),
+    path("records/<uuid:record_id>/verify/", proof_views.record_proof, name="audit-record-verify"),
+    path("records/<uuid:record_id>/line", proof_views.record_line, name="audit-record-line"),
+    path("toolcrib_verify.py", proof_views.verifier, name="audit-verifier"),
+    path("checkpoints/", proof_views.checkpoint_list, name="audit-checkpoints"),
+    path("checkpoints/<int:size>/note", proof_views.checkpoint_note, name="audit-note"),
+    path("checkpoints/<int:size>/growth", proof_views.growth, name="audit-growth"),
     path("alerts/", alert_views.alert_list, name="alerts"),
     path(
         "alerts/<uuid:alert_id>/acknowledge/",

@@ -1,10 +1,21 @@
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from django.test import Client
 
+from audit import reading
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from audit.handouts import GROWTH
+from audit.models import AuditRecord
+from audit.verifier import toolcrib_verify as verifier
+from tests.audit.logs import scribble, write
+from tests.tools.waiting import until
 from tests.ui.pages import text
 from tools.models import Organization
 
@@ -79,3 +90,85 @@ def test_older_pages_follow_the_last_record(
     older = page.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
     assert "crow-00" not in page
     assert "crow-00" in text(admin_client.get(older))
+
+
+# What is proved, and taken away.
+
+
+@pytest.fixture
+def proved(committed: None, organization: Organization):
+    """A record that the running product has sealed and signed."""
+    (made,) = write(organization.slug)
+    until(lambda: (found := reading.sealed(made)) and found.signed_at)
+    return made
+
+
+def test_a_record_leads_to_its_proof_where_every_step_holds(admin_client: Client, proved) -> None:
+    assert f"/audit/records/{proved}/verify/" in text(admin_client.get(f"/audit/records/{proved}/"))
+    page = text(admin_client.get(f"/audit/records/{proved}/verify/"))
+    assert ">Proved<" in page and 'data-holds="no"' not in page
+    assert page.count('data-holds="yes"') >= 4
+
+
+def test_what_is_taken_away_is_proved_by_the_program_that_is_taken_away(
+    admin_client: Client, proved, tmp_path: Path
+) -> None:
+    page = text(admin_client.get(f"/audit/records/{proved}/verify/"))
+    (command,) = re.findall(r"<pre[^>]*>python3 (.*?)</pre>", page)
+    addresses = re.findall(r'href="([^"]+)" download="([^"]+)"', page)
+    assert len(addresses) == 3
+    for address, name in addresses:
+        (tmp_path / name).write_bytes(admin_client.get(address).content)
+    done = subprocess.run(
+        [sys.executable, "-I", *unescape(command).split()],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "The record stands in the log" in done.stdout
+
+
+def test_that_a_line_was_read_is_on_record(admin_client: Client, proved) -> None:
+    admin_client.get(f"/audit/records/{proved}/line")
+    read = AuditRecord.objects.filter(code=Event.AUDIT_READ, subject=f"record:{proved}")
+    assert read.latest("id").details["line"] is True
+
+
+def test_a_record_that_waits_for_its_seal_says_so(admin_client: Client, execution_id) -> None:
+    found = AuditRecord.objects.get(execution_id=execution_id)
+    page = text(admin_client.get(f"/audit/records/{found.pk}/verify/"))
+    assert "No proof yet" in page and "not sealed yet" in page
+
+
+@pytest.mark.parametrize("what", ["verify/", "line"])
+def test_a_proof_of_another_organization_is_not_there(
+    admin_client: Client, organization: Organization, what: str
+) -> None:
+    (elsewhere,) = scribble("elsewhere")
+    assert admin_client.get(f"/audit/records/{elsewhere}/{what}").status_code == 404
+
+
+def test_checkpoints_are_listed_with_who_signed_them(
+    admin_client: Client, proved, django_assert_max_num_queries
+) -> None:
+    with django_assert_max_num_queries(8):
+        page = text(admin_client.get("/audit/checkpoints/"))
+    assert "no good signature" not in page and "Growth since" in page
+    size = int(re.findall(r"/audit/checkpoints/([0-9]+)/growth", page)[0])
+    grown = admin_client.get(f"/audit/checkpoints/{size}/growth").content.decode()
+    assert grown.startswith(f"{GROWTH}\nfrom {size}\n")
+    note = admin_client.get(f"/audit/checkpoints/{size}/note").content.decode()
+    keys = re.findall(r"growth-proof (.*?)</pre>", page)
+    assert "nothing before was changed" in verifier.check_growth(note, grown.encode(), keys[0])
+
+
+@pytest.mark.parametrize("what", ["growth", "note"])
+@pytest.mark.parametrize("size", [0, 999_999_999, 10**30])
+def test_a_checkpoint_that_never_was_is_not_there(
+    admin_client: Client, proved, size: int, what: str
+) -> None:
+    assert admin_client.get(f"/audit/checkpoints/{size}/{what}").status_code == 404
+
+
+def test_older_checkpoints_are_a_page_further(admin_client: Client, proved) -> None:
+    assert "Nothing has been signed yet" in text(admin_client.get("/audit/checkpoints/?before=1"))
+    assert admin_client.get("/audit/checkpoints/?before=x").status_code == 200

@@ -77,6 +77,9 @@ PAGES = [
     "/audit/",
     "/audit/?q=%22%3E%3Cscript%3E&since=x&execution=y",
     f"/audit/records/{RECORD}/",
+    f"/audit/records/{RECORD}/verify/",
+    "/audit/checkpoints/",
+    "/audit/checkpoints/?before=%22%3E%3Cscript%3E",
 ]
 
 
