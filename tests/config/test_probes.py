@@ -1,5 +1,6 @@
 """What /readyz and /metrics say of the wall."""
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -90,6 +91,17 @@ def test_a_silent_sandboxd_is_not_ready(
     settings.SANDBOX_SOCKET = str(tmp_path / "none")
     body = client.get("/readyz").json()
     assert body["checks"]["sandbox"] == "sandboxd does not answer" and "sandbox" not in body
+
+
+def test_a_process_that_died_as_it_made_its_file_keeps_no_metrics_away(ask: Any) -> None:
+    empty = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]) / f"counter_{2**22}.db"
+    empty.touch()
+    try:
+        response = ask("/metrics", FULL)
+    finally:
+        empty.unlink()
+    assert response.status_code == 200
+    assert b"toolcrib_sandbox_level_ceiling 3.0" in response.content
 
 
 @pytest.mark.parametrize(
