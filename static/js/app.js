@@ -77,7 +77,7 @@ const keysOn = document.getElementById("shortcuts-on");
 const search = () => {
   const field = document.querySelector("main input[type=search]");
   if (field) field.focus();
-  else location.assign(`${document.querySelector(".brand").href}#q`);
+  else location.assign(`${shortcuts.querySelector("[data-go=t]").href}#q`);
 };
 let going = -Infinity;
 const press = (event) => {
