@@ -184,12 +184,14 @@ def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Execution]:
 
 
 def _since(search: dict[str, str]) -> datetime | None:
-    """Raises `Malformed` for what is no moment."""
+    """Raises `Malformed` for what is no moment of this millennium with its offset."""
+    if not search["since"]:
+        return None
     try:
         found = parse_datetime(search["since"])
     except ValueError:
         found = None
-    if search["since"] and (found is None or found.tzinfo is None):
+    if found is None or found.tzinfo is None or not 2000 <= found.year <= 2999:
         raise Malformed("since must be a moment such as 2026-01-31T12:00+00:00.")
     return found
 
