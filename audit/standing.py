@@ -1,8 +1,12 @@
 """Whether a log may be relied upon: asked before anything is executed for its organization."""
 
 import time
+from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import connection
+
+from audit.models import AuditLog, Checkpoint
 
 REMEMBERED_S = 1.0
 _HALTED = """
@@ -15,6 +19,23 @@ SELECT extract(epoch FROM clock_timestamp() - max(sealed_at))::float8,
     EXISTS (SELECT FROM audit_auditrecord)
 FROM audit_auditlog
 """
+MOST_UNSEALED = 1_000
+# Records are sealed nearly in the order of their time: what has no place yet is among the newest.
+_UNSEALED = """
+SELECT count(*) FROM (SELECT id FROM audit_auditrecord WHERE organization = %s
+    ORDER BY occurred_at DESC, id DESC LIMIT %s) r
+WHERE NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of one log: when it was last signed, how many of its newest records have no place in it yet,
+    and why it was halted, where it was."""
+
+    signed_at: datetime | None
+    unsealed: int
+    halted: str
 
 
 class LogHalted(Exception):
@@ -68,6 +89,17 @@ def sealer_silent_s() -> float | None:
     if age_s is None:
         return float("inf") if anything else None
     return max(0.0, float(age_s))
+
+
+def standing_of(organization: str) -> Standing:
+    """More than `MOST_UNSEALED` records are not looked at."""
+    log = AuditLog.objects.filter(name=organization).only("halted_reason").first()
+    signed = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id")
+    with connection.cursor() as cursor:
+        cursor.execute(_UNSEALED, [organization, MOST_UNSEALED])
+        unsealed: int = cursor.fetchone()[0]
+    signed_at = signed.values_list("created_at", flat=True).first()
+    return Standing(signed_at, unsealed, log.halted_reason if log else "")
 
 
 def _halted(*organizations: str) -> dict[str, str]:

@@ -27,8 +27,20 @@ document.addEventListener("htmx:responseError", (event) => {
     notice("That did not work. Reload the page and try again.");
   }
 });
-document.addEventListener("htmx:sendError", () => notice("The server does not answer."));
-document.addEventListener("htmx:timeout", () => notice("The server took too long to answer."));
+let lost = false;
+const lose = (text) => {
+  notice(text);
+  lost = true;
+};
+document.addEventListener("htmx:sendError", () => lose("The server does not answer."));
+document.addEventListener("htmx:timeout", () => lose("The server took too long to answer."));
+
+// What follows something asks again, and takes the notice away when it is answered.
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (!lost || !event.detail.successful) return;
+  document.getElementById("notice").replaceChildren();
+  lost = false;
+});
 
 // A form that comes back with errors leads to the first of them.
 document.addEventListener("htmx:afterSettle", (event) => {
@@ -65,7 +77,7 @@ const keysOn = document.getElementById("shortcuts-on");
 const search = () => {
   const field = document.querySelector("main input[type=search]");
   if (field) field.focus();
-  else location.assign(`${document.querySelector(".brand").href}#q`);
+  else location.assign(`${shortcuts.querySelector("[data-go=t]").href}#q`);
 };
 let going = -Infinity;
 const press = (event) => {

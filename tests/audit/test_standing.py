@@ -88,3 +88,15 @@ def test_readiness_says_that_nobody_seals(ledger):
     assert "has not said" in probes._sealing()
     seal()
     assert probes._sealing() == "ok"
+
+
+def test_a_log_tells_when_it_was_signed_and_what_has_no_place_yet(db):
+    write("here", 3)
+    assert standing.standing_of("here") == standing.Standing(None, 3, "")
+    seal("here")
+    write("here", 2)
+    found = standing.standing_of("here")
+    assert found.unsealed == 2 and found.signed_at is not None
+    assert standing.standing_of("there") == standing.Standing(None, 0, "")
+    halt("here")
+    assert standing.standing_of("here").halted == "It was put back."

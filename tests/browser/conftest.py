@@ -61,7 +61,7 @@ def page(
 
 
 def enter(page: Page, user: User) -> None:
-    page.goto("/login/")
+    page.goto("/login/?next=/")
     page.get_by_label("Name").fill(user.username)
     page.get_by_label("Password").fill("correct horse")
     page.get_by_role("button", name="Log in").click()

@@ -1,9 +1,9 @@
-"""Stacked bars: where each part of a column stands."""
+"""Stacked bars and lines: where each part stands."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.ui.charts import HEIGHT, WIDTH, stacked
+from tools.ui.charts import HEIGHT, WIDTH, lined, stacked
 
 AMOUNT = st.floats(0, 1e9)
 
@@ -40,3 +40,22 @@ def test_no_bar_stands_out_of_the_picture(days):
         for bar in column.bars:
             assert bar.x >= 0 and bar.x + bar.width <= WIDTH + 1e-6
             assert bar.y >= -1e-6 and bar.y + bar.height <= HEIGHT + 1e-6 and bar.height > 0
+
+
+def test_lines_share_one_scale_and_each_point_stands_in_the_middle_of_its_place():
+    chart = lined([("a", (1, 4)), ("b", (2, 2))], ("median", "p95"))
+    median, p95 = chart.lines
+    assert (median.kind, median.path) == ("median", "M250.00 75.00h0L750.00 50.00")
+    assert (p95.kind, p95.path) == ("p95", "M250.00 0.00h0L750.00 50.00")
+    assert [column.hint for column in chart.columns] == ["a", "b"]
+
+
+def test_a_line_stops_where_nothing_is_known_and_what_stands_alone_is_a_dot():
+    (line,) = lined([("a", (1,)), ("b", (None,)), ("c", (1,)), ("d", (None,))], ("median",)).lines
+    assert line.path == "M125.00 0.00h0M625.00 0.00h0"
+
+
+def test_there_are_lines_of_nothing():
+    assert lined([], ("median",)).lines == ()
+    assert lined([("a", (None,))], ("median",)).lines[0].path == ""
+    assert lined([("a", (0.0,))], ("median",)).lines[0].path == f"M500.00 {HEIGHT:.2f}h0"

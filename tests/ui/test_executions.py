@@ -29,12 +29,32 @@ def test_the_list_shows_who_called_what(admin_client: Client, waiting: Execution
 @pytest.mark.parametrize(
     ("query", "there"),
     [("status=Pending", True), ("status=Success", False), ("tool=echo", True), ("tool=x", False),
-     ("agent=nobody", False), ("before=garbage", False), ("tool=%00", True)],
+     ("agent=nobody", False), ("before=garbage", False), ("tool=%00", True),
+     ("since=2000-01-01T00:00Z", True), ("since=2999-01-01T00:00Z", False),
+     ("status=failed", False)],
 )  # fmt: skip
 def test_the_list_is_filtered(
     admin_client: Client, waiting: Execution, query: str, there: bool
 ) -> None:
     assert (f"row-{waiting.pk}" in text(admin_client.get(f"/executions/?{query}"))) is there
+
+
+@pytest.mark.parametrize("status", ["Failed", "Timeout", "SandboxError"])
+def test_failures_of_every_kind_are_one_filter(
+    admin_client: Client, waiting: Execution, status: str
+) -> None:
+    factories.ended(waiting, status=status)
+    page = text(admin_client.get("/executions/?status=failed"))
+    assert f"row-{waiting.pk}" in page and "Failed in any way" in page
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["yesterday", "2026-02-30T00:00Z", "2026-01-31T12:00", "0001-01-01T00:00%2B23:59"],
+)
+def test_a_moment_that_is_none_is_said(admin_client: Client, wrong: str) -> None:
+    response = admin_client.get(f"/executions/?since={wrong}")
+    assert response.status_code == 400 and "since must be a moment" in text(response)
 
 
 def test_the_list_tells_htmx_when_nothing_changed(admin_client: Client, waiting: Execution) -> None:

@@ -18,7 +18,7 @@ def enter(client: Client, user: str, password: str = GOOD, **more: str):
 def test_a_person_logs_in_and_is_recorded(client: Client, person: User) -> None:
     response = enter(client, person.username)
     assert response.status_code == 302
-    assert response["Location"] == "/"
+    assert response["Location"] == "/home/"
     record = AuditRecord.objects.get(code="AUTH.LOGIN", actor=person.username)
     assert record.organization == person.organization.slug
     assert record.source_ip == "127.0.0.1"
@@ -75,7 +75,7 @@ def test_who_was_sent_here_goes_back(client: Client, person: User, where: str) -
     "where", ["https://evil.example/", "//evil.example", "javascript:alert(1)", "/\\evil.example"]
 )
 def test_nobody_is_sent_elsewhere(client: Client, person: User, where: str) -> None:
-    assert enter(client, person.username, next=where)["Location"] == "/"
+    assert enter(client, person.username, next=where)["Location"] == "/home/"
 
 
 def test_logging_out_needs_a_post_and_is_recorded(client: Client, person: User) -> None:

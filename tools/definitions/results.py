@@ -19,6 +19,7 @@ class Status(StrEnum):
 OPEN = frozenset({Status.PENDING, Status.RUNNING, Status.REQUIRES_CONFIRMATION})
 FINAL = frozenset(Status) - OPEN
 REFUSED = frozenset({Status.PERMISSION_DENIED, Status.VALIDATION_ERROR})
+FAILURES = frozenset({Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR})
 
 
 class EventType(StrEnum):

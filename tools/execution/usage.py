@@ -14,7 +14,7 @@ from django.utils import timezone
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
-from tools.definitions.results import FINAL, REFUSED, Status
+from tools.definitions.results import FAILURES, FINAL, REFUSED, Status
 from tools.errors import Malformed
 from tools.execution.reading import readable
 from tools.models.execution import ExecutionQuerySet
@@ -26,9 +26,8 @@ MOST_DAYS = 400
 USUAL_DAYS = 30
 MOST_ROWS = 5_000
 MOST_READ = 100_000
-_FAILED = (Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR)
 _NEVER_BEGAN = Q(status=Status.CANCELLED, started_at__isnull=True)
-_PAID = Q(status__in=sorted(FINAL - REFUSED)) & ~_NEVER_BEGAN
+PAID = Q(status__in=sorted(FINAL - REFUSED)) & ~_NEVER_BEGAN
 
 
 @dataclass(frozen=True)
@@ -148,10 +147,10 @@ def _read(rows: ExecutionQuerySet, columns: Sequence[str], snapshot: Snapshot) -
         .values(**named)
         .annotate(
             calls=Count("pk"),
-            failures=Count("pk", filter=Q(status__in=_FAILED)),
+            failures=Count("pk", filter=Q(status__in=sorted(FAILURES))),
             denials=Count("pk", filter=Q(status__in=sorted(REFUSED))),
             hits=Count("pk", filter=Q(cached=True)),
-            spent=Sum("cost", filter=_PAID),
+            spent=Sum("cost", filter=PAID),
         )
         .order_by(*named)[: MOST_READ + 1]
     )

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from audit.rows import as_json, insert
 from tools.definitions.rates import Rate
 from tools.definitions.results import (
+    FAILURES,
     FINAL,
     OPEN,
     REFUSED,
@@ -264,6 +265,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             return self.filter(Q(status=Status.RUNNING) | parked)
         return self.filter(status=stage).exclude(parked)
 
+    def failed(self) -> "ExecutionQuerySet":
+        """Those that ran, or were to run, and did not do what they were called for."""
+        return self.filter(status__in=sorted(FAILURES))
+
     def unparked(self) -> "ExecutionQuerySet":
         """Without what waits for calls of its own."""
         return self.filter(parked_below__isnull=True)
@@ -434,6 +439,11 @@ class Execution(models.Model):
                 fields=["queued_at"],
                 name="execution_queued",
                 condition=Q(status=Status.PENDING),
+            ),
+            models.Index(
+                fields=["organization", "-created_at"],
+                name="execution_failed",
+                condition=Q(status__in=sorted(FAILURES)),
             ),
             models.Index(
                 fields=["organization", "queued_at"],

@@ -1,5 +1,6 @@
-"""Figures by day as stacked bars. The picture stretches with its frame, so it holds no words: what
-a reader must know stands beside it, and each column tells its own when pointed at.
+"""Figures by day or hour as stacked bars or as lines. The picture stretches with its frame, so it
+holds no words: what a reader must know stands beside it, and each column tells its own when pointed
+at.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,8 +33,17 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """`path` is what an SVG path is drawn by: in pieces where something is not known."""
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     columns: tuple[Column, ...]
+    lines: tuple[Line, ...] = ()
     width: float = WIDTH
     height: float = HEIGHT
 
@@ -48,6 +58,34 @@ def stacked(days: Sequence[tuple[str, Sequence[Part]]]) -> Chart:
             for at, (hint, parts) in enumerate(days)
         )
     )
+
+
+def lined(points: Sequence[tuple[str, Sequence[float | None]]], kinds: Sequence[str]) -> Chart:
+    """A place for each point, with its hint and its value of each kind; None leaves a gap."""
+    known = [value for _, values in points for value in values if value is not None]
+    most, place = max(known, default=0.0), WIDTH / max(1, len(points))
+    columns = (Column(hint, at * place, place, ()) for at, (hint, _) in enumerate(points))
+    series = zip(*(values for _, values in points), strict=True)
+    return Chart(
+        tuple(columns),
+        tuple(
+            Line(kind, _path(values, place, most))
+            for kind, values in zip(kinds, series, strict=False)
+        ),
+    )
+
+
+def _path(values: Sequence[float | None], place: float, most: float) -> str:
+    """What stands alone is a line of no length, which a round end makes a dot."""
+    steps, begun = [], False
+    for at, value in enumerate(values):
+        if value is None:
+            begun = False
+            continue
+        x, y = (at + 0.5) * place, HEIGHT - HEIGHT * value / (most or 1.0)
+        steps.append(f"{'L' if begun else 'M'}{x:.2f} {y:.2f}" + ("" if begun else "h0"))
+        begun = True
+    return "".join(steps)
 
 
 def _bars(parts: Sequence[Part], left: float, place: float, most: float) -> Iterator[Bar]:

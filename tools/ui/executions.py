@@ -1,6 +1,7 @@
 """`/executions/`: what was called, filling itself while it happens."""
 
 import hashlib
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -10,6 +11,7 @@ from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import push_url, replace_url
 
@@ -26,9 +28,10 @@ from tools.ui.chain_run import drawn_run
 from tools.ui.shown import cut, milliseconds, output_of, pretty
 
 PAGE_SIZE = 50
+FAILED = "failed"  # of every kind, in the place of a status
 _MOST_TRANSITIONS = 20
 LIST, PAGE = "ui/executions.html", "ui/execution.html"
-_BULKY = (
+BULKY = (
     "parameters",
     "parameters_asked",
     "refers_to",
@@ -52,12 +55,13 @@ def execution_list(request: PageRequest) -> HttpResponse:
         return HttpResponse(status=204)  # nothing changed: the reader's place stays as it is
     context = {
         "search": search,
-        "statuses": [*Status],
+        "statuses": [(status, status) for status in Status] + [(FAILED, "Failed in any way")],
         "rows": rows,
         "newest": newest,
         "live": _address(search, seen=seen) if newest else "",
         "older": _address(search, before=str(rows[-1].pk)) if older else "",
         "start": _address(search),
+        "since": _since(search),
         "within": _within(request, search["within"]),
         "everyone": may(request.caller, "view_execution"),
     }
@@ -162,7 +166,7 @@ def _timeline(execution: Execution) -> list[dict[str, Any]]:
 
 
 def _search(query: QueryDict) -> dict[str, str]:
-    names = ("status", "tool", "agent", "within")
+    names = ("status", "tool", "agent", "within", "since")
     return {name: query.get(name, "").strip().replace("\x00", "")[:128] for name in names}
 
 
@@ -172,9 +176,24 @@ def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Execution]:
     if search["within"]:
         wanted["parent"] = _identifier(search["within"])
     rows = readable(request.caller).filter(**wanted)
+    if since := _since(search):
+        rows = rows.filter(created_at__gte=since)
     if search["status"]:
-        rows = rows.at_stage(search["status"])
-    return rows.select_related("agent", "user", "parent").defer(*_BULKY).order_by("-pk")
+        rows = rows.failed() if search["status"] == FAILED else rows.at_stage(search["status"])
+    return rows.select_related("agent", "user", "parent").defer(*BULKY).order_by("-pk")
+
+
+def _since(search: dict[str, str]) -> datetime | None:
+    """Raises `Malformed` for what is no moment of this millennium with its offset."""
+    if not search["since"]:
+        return None
+    try:
+        found = parse_datetime(search["since"])
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None or not 2000 <= found.year <= 2999:
+        raise Malformed("since must be a moment such as 2026-01-31T12:00+00:00.")
+    return found
 
 
 def _within(request: PageRequest, text: str) -> Execution | None:

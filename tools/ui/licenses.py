@@ -61,6 +61,20 @@ def notice(request: HttpRequest) -> dict[str, Any]:
     return {"license_notice": SimpleLazyObject(lambda: _notice_for(user))}
 
 
+def in_short(request: PageRequest) -> Notice:
+    """One line about the tier and its limits, for those who may see them."""
+    standing, snapshot = standing_of(_place(request)), snapshot_of(request)
+    custom = sum(tool.custom and not seats.put_out(tool) for tool in snapshot.tools.values())
+    limit = standing.tier.max_custom_tools
+    full = limit is not None and custom >= limit
+    used = "1 custom tool" if custom == 1 else f"{custom} custom tools"
+    most = "no limit" if limit is None else f"at most {limit}"
+    word, status = _STATES[standing.state]
+    tone = {"active": "warn" if full else "good", "pending": "warn"}.get(status, "bad")
+    until = f", {word}, until {_day(standing.expires_at)}" if standing.expires_at else ""
+    return Notice(tone, f"{standing.tier.name}: {used}, {most}{until}.")
+
+
 @require_safe
 @page
 def license_page(request: PageRequest) -> HttpResponse:

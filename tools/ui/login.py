@@ -74,4 +74,4 @@ def _safe_next(request: HttpRequest) -> str:
     safe = url_has_allowed_host_and_scheme(
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
-    return wanted if safe else resolve_url("catalog")
+    return wanted if safe else resolve_url("home")

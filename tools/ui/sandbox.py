@@ -85,6 +85,18 @@ def notice_of(capability: Capability) -> Notice | None:
     return Notice("bad" if grave else "warn", f"{_headline(capability)} {reason}".strip())
 
 
+def in_short() -> Notice:
+    """One line about the walls, for those who manage."""
+    state = watch().state()
+    if state is None:
+        return Notice("bad", _SILENCE)
+    attacks = state.capability.attacks
+    contained = sum(attack.contained for attack in attacks)
+    said = f"{contained} of {len(attacks)} attacks contained."
+    found = notice_of(state.capability)
+    return Notice(found.tone, f"{found.text} {said}") if found else Notice("good", said)
+
+
 def _headline(capability: Capability) -> str:
     if _is_degraded(capability):
         return "DEGRADED: tools run without namespaces on this machine."

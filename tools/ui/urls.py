@@ -12,6 +12,7 @@ from tools.ui import (
     executions,
     explain,
     exporting,
+    home,
     importing,
     keys,
     knowledge,
@@ -38,6 +39,7 @@ EXECUTION = "executions/<uuid:execution_id>/"
 
 urlpatterns: list[URLPattern] = [
     path("", catalog.tool_list, name="catalog"),
+    path("home/", home.home_page, name="home"),
     path("login/", login.log_in, name="login"),
     path("logout/", login.log_out, name="logout"),
     path("tools/<str:name>/", tool.tool_page, name="tool"),

@@ -296,6 +296,7 @@ SEEN_TOOL = Needs(sees="tools.view_tool")
 SEEN_EXECUTION = Needs(sees="tools.view_execution")
 PAGES: dict[str, dict[str, Needs]] = {
     "catalog": {"get": Needs()},
+    "home": {"get": Needs()},  # of one's own calls, or of all
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
     "logout": {"post": Needs()},
     "tool": {"get": SEEN_TOOL},

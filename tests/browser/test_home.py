@@ -1,0 +1,58 @@
+"""Home as a person uses it: where a login leads, and what follows what happens."""
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests import crib as cribs
+from tests import factories
+from tests.browser.test_pages import BARE, PHONE, mark, marked
+from tools.models import Agent, Execution, Organization, User
+
+
+@pytest.fixture
+def caller(place: Organization) -> Agent:
+    factories.tool(place)
+    return factories.agent(place, groups=["*"])
+
+
+def fail(agent: Agent) -> Execution:
+    execution = factories.execution(agent)
+    factories.ended(execution, status="Failed", error_code="WENT_WRONG")
+    return execution
+
+
+def test_who_logs_in_comes_home_and_the_brand_leads_there(
+    chromium: Browser, crib: cribs.Crib, administrator: User
+) -> None:
+    page = chromium.new_page(base_url=crib.url)
+    page.goto("/login/")
+    page.get_by_label("Name").fill(administrator.username)
+    page.get_by_label("Password").fill("correct horse")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Home", level=1)).to_be_visible()
+    page.goto("/inbox/")
+    page.get_by_role("link", name="Toolcrib").click()
+    expect(page).to_have_url("/home/")
+    page.context.close()
+
+
+def test_what_fails_appears_without_a_reload(page: Page, caller: Agent) -> None:
+    fail(caller)
+    page.goto("/home/")
+    mark(page)
+    expect(page.get_by_role("link", name="Failed in 24 hours 1")).to_be_visible()
+    fail(caller)
+    expect(page.get_by_role("link", name="Failed in 24 hours 2")).to_be_visible(timeout=20_000)
+    assert marked(page)
+
+
+@pytest.mark.parametrize("page", [{}, PHONE, BARE, PHONE | BARE], indirect=True)
+def test_the_other_span_is_a_link_and_its_address_stays(page: Page, caller: Agent) -> None:
+    fail(caller)
+    page.goto("/home/")
+    page.get_by_role("link", name="14 days").click()
+    expect(page).to_have_url("/home/?over=14d")
+    expect(page.get_by_role("link", name="14 days")).to_have_attribute("aria-current", "page")
+    page.get_by_text("Calls as a table").click()
+    expect(page.locator("#figures tbody").first.get_by_role("row")).to_have_count(14)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,0 +1,159 @@
+"""What happens now, and how it went of late: small answers for a page that many keep open.
+
+Each reads a part of the table that an index bounds: what is open, what failed, or the last days.
+"""
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import Aggregate, Count, DateTimeField, F, FloatField, Func, Q, Sum
+from django.db.models.functions import TruncDate
+from django.utils import timezone
+
+from tools.definitions.callers import Caller
+from tools.definitions.results import FAILURES, OPEN, REFUSED, Status
+from tools.execution.reading import readable
+from tools.execution.usage import PAID
+from tools.models.execution import ExecutionQuerySet
+from tools.policy.people import may
+from tools.policy.periods import midnight
+
+MOST_COUNTED = 1_000
+HOURS, DAYS = 24, 14
+KEPT_S = 600.0
+_MOST_KEPT = 2_000  # readers
+_HOUR = timedelta(hours=1)
+_RAN = Q(duration_ms__isnull=False) & ~Q(status__in=sorted(REFUSED))
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """How many there are of each; more than `MOST_COUNTED` are not counted."""
+
+    running: int
+    waiting: int
+    held: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """`calls` are all that were asked for. Latencies are of what ran; None where nothing did."""
+
+    calls: int = 0
+    failures: int = 0
+    denials: int = 0
+    cost: Decimal = Decimal(0)
+    median_ms: float | None = None
+    p95_ms: float | None = None
+
+
+type Series = list[tuple[datetime | date, Figures]]  # each hour or day from its beginning
+
+
+class _Latencies(Aggregate):
+    """The median and the 95th percentile, exactly."""
+
+    function = "percentile_cont"
+    template = "%(function)s(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY %(expressions)s)%(filter)s"
+    output_field = ArrayField(FloatField())
+
+
+def now_of(caller: Caller) -> Now:
+    rows = readable(caller).filter(status__in=sorted(OPEN)).order_by()
+    return Now(
+        running=_some(rows.at_stage(Status.RUNNING)),
+        waiting=_some(rows.at_stage(Status.PENDING)),
+        held=_some(rows.at_stage(Status.REQUIRES_CONFIRMATION)),
+        failed=_some(failed_lately(caller).order_by()),
+    )
+
+
+def failed_lately(caller: Caller) -> ExecutionQuerySet:
+    """Within the last 24 hours, the newest first."""
+    since = timezone.now() - HOURS * _HOUR
+    return readable(caller).failed().filter(created_at__gte=since).order_by("-created_at")
+
+
+def longest_running(caller: Caller) -> ExecutionQuerySet:
+    running = readable(caller).filter(status__in=sorted(OPEN)).at_stage(Status.RUNNING)
+    return running.order_by("started_at")
+
+
+def by_hour(caller: Caller, zone: ZoneInfo) -> Series:
+    """The hour that runs, and those before it; where clocks are set back, one comes twice."""
+    local = timezone.now().astimezone(zone).replace(minute=0, second=0, microsecond=0)
+    first = local.astimezone(UTC) - (HOURS - 1) * _HOUR
+    bins = Func(_HOUR, F("created_at"), first, function="date_bin", output_field=DateTimeField())
+    found = _read(caller, first, bins)
+    hours = [first + at * _HOUR for at in range(HOURS)]
+    return [(hour.astimezone(zone), found.get(hour, Figures())) for hour in hours]
+
+
+def by_day(caller: Caller, zone: ZoneInfo) -> Series:
+    """Today, and the days before it as the time zone has them.
+
+    Days that are over are read once in `KEPT_S` seconds: what still ends of them is told so late.
+    """
+    today = timezone.now().astimezone(zone).date()
+    days = [today - timedelta(days=DAYS - 1 - at) for at in range(DAYS)]
+    whose = (caller.user_id, caller.token_id, may(caller, "view_execution"), zone.key, today)
+    found = _over.get(whose)
+    part = TruncDate("created_at", tzinfo=zone)
+    if found is None:
+        found = _read(caller, midnight(days[0], zone), part)
+        _over.keep(whose, {day: figures for day, figures in found.items() if day != today})
+    else:
+        found = found | _read(caller, midnight(today, zone), part)
+    return [(day, found.get(day, Figures())) for day in days]
+
+
+class _Memory:
+    """Days that are over, by who may see what. Two threads that miss it at once both read."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, tuple[float, dict[Any, Figures]]] = {}
+
+    def get(self, whose: Any) -> dict[Any, Figures] | None:
+        until, found = self._kept.get(whose, (0.0, None))
+        return found if time.monotonic() < until else None
+
+    def keep(self, whose: Any, found: dict[Any, Figures]) -> None:
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[whose] = (time.monotonic() + KEPT_S, found)
+
+
+_over = _Memory()
+
+
+def _some(rows: ExecutionQuerySet) -> int:
+    return rows[: MOST_COUNTED + 1].count()
+
+
+def _read(caller: Caller, since: datetime, part: Any) -> dict[Any, Figures]:
+    """One statement."""
+    rows = readable(caller).filter(created_at__gte=since).order_by().values(part=part)
+    found: Any = rows.annotate(
+        calls=Count("pk"),
+        failures=Count("pk", filter=Q(status__in=sorted(FAILURES))),
+        denials=Count("pk", filter=Q(status__in=sorted(REFUSED))),
+        spent=Sum("cost", filter=PAID),
+        latencies=_Latencies("duration_ms", filter=_RAN),
+    )
+    return {row["part"]: _figures(row) for row in found}
+
+
+def _figures(row: dict[str, Any]) -> Figures:
+    return Figures(
+        row["calls"],
+        row["failures"],
+        row["denials"],
+        row["spent"] or Decimal(0),
+        *(row["latencies"] or ()),
+    )

@@ -1,0 +1,64 @@
+"""The state of the house in a few lines, each with a mark and a page about it: for whoever may see
+that page."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.contrib.humanize.templatetags.humanize import naturaltime
+from django.urls import reverse
+
+from audit import standing
+from config.probes import CHECKS
+from tools.ui import licenses, sandbox
+from tools.ui.access import PageRequest
+from tools.ui.sandbox import Notice
+
+_WORDS = {"good": "good", "warn": "look", "bad": "wrong"}
+_STATUSES = {"good": "success", "warn": "pending", "bad": "denied"}  # colours of a chip
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    word: str
+    status: str
+    text: str
+    url: str
+
+
+def lines(request: PageRequest) -> Iterator[Line]:
+    """What the menu counts already, changes and confirmations, the page itself tells."""
+    user = request.user
+    yield _line("Health", _health(), "readyz")
+    if sandbox.manages(user):
+        yield _line("Sandbox", sandbox.in_short(), "sandbox")
+    if user.has_perm("tools.view_licensetier"):
+        yield _line("Licence", licenses.in_short(request), "licenses")
+    if user.has_perm("audit.view_auditrecord"):
+        yield _line("Sealing", _sealing(user.organization.slug), "audit")
+
+
+def _line(name: str, said: Notice, to: str) -> Line:
+    return Line(name, _WORDS[said.tone], _STATUSES[said.tone], said.text, reverse(to))
+
+
+def _health() -> Notice:
+    """The same as a probe is told; it names nothing of an organization."""
+    answers = {name: check() for name, check in CHECKS.items()}
+    wrong = [answer for answer in answers.values() if answer != "ok"]
+    if not wrong:
+        return Notice("good", f"{', '.join(answers).capitalize()}: all answer.")
+    return Notice("bad", f"{'; '.join(wrong)}.")
+
+
+def _sealing(organization: str) -> Notice:
+    found = standing.standing_of(organization)
+    if found.halted:
+        return Notice("bad", f"The log is halted: {found.halted}")
+    if found.signed_at is None:
+        return Notice("warn", "No checkpoint has been signed yet.")
+    behind = found.unsealed >= standing.MOST_UNSEALED
+    waits = f"{found.unsealed:,} {'or more ' if behind else ''}not sealed yet"
+    said = waits if found.unsealed else "every record is sealed"
+    tone = "warn" if behind else "good"
+    return Notice(tone, f"Last checkpoint {naturaltime(found.signed_at)}, {said}.")
