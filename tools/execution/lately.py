@@ -102,7 +102,8 @@ def by_day(caller: Caller, zone: ZoneInfo) -> Series:
     """
     today = timezone.now().astimezone(zone).date()
     days = [today - timedelta(days=DAYS - 1 - at) for at in range(DAYS)]
-    whose = (caller.user_id, caller.token_id, may(caller, "view_execution"), zone.key, today)
+    who = (caller.organization_id, caller.user_id, caller.token_id)
+    whose = (*who, may(caller, "view_execution"), zone.key, today)
     found = _over.get(whose)
     part = TruncDate("created_at", tzinfo=zone)
     if found is None:
