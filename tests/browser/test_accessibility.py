@@ -53,6 +53,7 @@ ASKED = {
     "knowledge-entity": f"?iri={OXYGEN}",
     "explain": "?agent=bot-axe&tool=tool-axe",
     "what-if": "?kind=tier&tier=Core",
+    "playground": "?tool=tool-axe",
 }
 
 

@@ -94,9 +94,10 @@ class Play:
 
     def load(self, parameters: dict[str, Any]) -> None:
         """Show what is to be sent in both; where the form cannot hold it, the JSON is sent."""
-        self.raw = pretty(parameters)
-        if not self.attempt.form.load(parameters):
-            self.sends, self.apart = JSON, True
+        if self.attempt.form.load(parameters):
+            self.raw = pretty(self.attempt.form.parameters())  # in the order of the definition
+        else:
+            self.raw, self.sends, self.apart = pretty(parameters), JSON, True
 
     def read(self, data: QueryDict) -> dict[str, Any]:
         """What is to be sent, out of the one of the two that is said to be it."""
@@ -284,7 +285,7 @@ def _found(standing: Standing, words: str) -> dict[str, Any]:
     tools = visible_tools(standing.viewer, standing.snapshot)
     if words:
         tools = tuple(one.tool for one in relevant(ranked(standing.snapshot, words, list(tools))))
-    return {"found": tools[:MOST_FOUND], "count": len(tools)}
+    return {"found": tools[:MOST_FOUND], "total": len(tools)}
 
 
 def _agents(request: PageRequest) -> list[str]:

@@ -4,7 +4,6 @@ The token never stands in it: each reads it from where the reader keeps it.
 """
 
 import json
-import pprint
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -70,8 +69,7 @@ def curl(address: str, body: dict[str, Any]) -> str:
 
 
 def python(address: str, body: dict[str, Any]) -> str:
-    written = pprint.pformat(body, width=88, sort_dicts=False)
-    return _PYTHON.format(body=written, address=ascii(address), token=TOKEN)
+    return _PYTHON.format(body=_literal(body), address=ascii(address), token=TOKEN)
 
 
 def mcp(tool: str, parameters: dict[str, Any]) -> str:
@@ -88,3 +86,16 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 def _escaped(character: str) -> str:
     return json.dumps(character)[1:-1]
+
+
+def _literal(value: Any, margin: str = "") -> str:
+    """As Python reads it: `repr` writes what cannot be seen as an escape by itself."""
+    if not value or not isinstance(value, dict | list):
+        return repr(value)
+    within = margin + "    "
+    if isinstance(value, dict):
+        lines = [f"{name!r}: {_literal(item, within)}" for name, item in value.items()]
+    else:
+        lines = [_literal(item, within) for item in value]
+    opened, closed = "{}" if isinstance(value, dict) else "[]"
+    return f"{opened}\n{''.join(f'{within}{line},\n' for line in lines)}{margin}{closed}"
