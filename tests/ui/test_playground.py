@@ -251,6 +251,20 @@ def test_an_open_call_is_followed_by_who_made_it_and_nobody_else(
 
 
 @pytest.mark.usefixtures("_no_waiting")
+def test_an_agents_call_is_followed_only_as_long_as_one_may_read_it(
+    client_of: Grant, person: User, agent: Agent, organization: Organization
+) -> None:
+    factories.tool(organization)
+    client = client_of(*IMPERSONATES, "tools.view_tool")
+    client.post("/playground/", given(**{"as": agent.slug, "p.text": "x"}))
+    address = f"/playground/?follow={made(person).pk}"
+    assert client.get(address).status_code == 200
+    person.user_permissions.clear()
+    assert client.get(address).status_code == 404
+    assert "?from=" not in text(client.get("/playground/"))
+
+
+@pytest.mark.usefixtures("_no_waiting")
 def test_the_call_stands_there_as_code_without_being_made(
     admin_client: Client, organization: Organization
 ) -> None:

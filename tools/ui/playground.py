@@ -15,7 +15,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search import ranked, relevant
 from tools.definitions import strict_json
 from tools.definitions.callers import Caller
-from tools.errors import NotFound, ToolcribError
+from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call
 from tools.execution.reading import readable
@@ -147,7 +147,9 @@ def _posted(request: PageRequest) -> HttpResponse:
     """A call on the one road; or the same form for another caller, or what it is in code."""
     data = request.POST
     standing = _standing(request, data.get("as", ""))
-    tool = standing.tool(data.get("tool", ""))
+    if not data.get("tool"):
+        raise Malformed("Choose a tool first.")
+    tool = standing.tool(data["tool"])
     play = Play(tool, attempt_of(tool, standing.caller, standing.snapshot))
     usual = replace(play.attempt)
     play.attempt.fill(data)
@@ -198,9 +200,8 @@ def _followed(request: PageRequest) -> HttpResponse:
 
 
 def _made(person: Caller, identifier: UUID) -> Execution:
-    """A call that the person has made. Raises `NotFound` for any other."""
-    rows = Execution.objects.shown().filter(made_by=person.user_id, pk=identifier)
-    found = rows.filter(organization_id=person.organization_id).first()
+    """A call that the person has made and may read. Raises `NotFound` for any other."""
+    found = readable(person).shown().filter(made_by=person.user_id, pk=identifier).first()
     if found is None:
         raise NotFound("There is no such call among yours.", code="execution_not_found")
     return found
