@@ -11,6 +11,7 @@ from tests.tools.held import approve, approver, at_the_browser, word
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import Conflict, Forbidden, NotFound, Refused
+from tools.execution import actions as calls_of
 from tools.execution import decisions
 from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, Organization, User
@@ -180,3 +181,17 @@ def test_an_agent_that_is_suspended_meanwhile_is_not_begun(person: User, agent: 
     execution = admit(as_agent(person, agent), factories.call("echo", {"text": "x"}))
     actions.change_agent(agent=agent, by=factories.by(agent.organization), active=False)
     assert not caller_of_execution(Execution.objects.get(pk=execution.pk)).active
+
+
+@pytest.mark.usefixtures("committed")
+def test_what_a_call_calls_in_turn_names_the_person_too(person: User, agent: Agent) -> None:
+    factories.tool(agent.organization)
+    calls = {"tool_name": "echo", "parameters": {"text": "x"}}
+    call = factories.call("call_tool", calls, group=["*"])
+    wide = factories.agent(agent.organization, groups=["*"])
+    execution = calls_of.execute(caller=as_agent(person, wide), call=call, wait_s=30)
+    assert execution.status == Status.SUCCESS
+    within = Execution.objects.get(parent=execution.pk)
+    assert (within.agent_id, within.made_by_id) == (wide.pk, person.pk)
+    records = AuditRecord.objects.filter(execution_id__in=[execution.pk, within.pk])
+    assert {record.details.get("made_by") for record in records} == {f"person:{person.username}"}
