@@ -31,6 +31,7 @@ class Actor:
     token_id: str = ""
     source_ip: str = ""
     request_id: str = ""
+    made_by: str = ""  # the person who acts in its name, where that is another
 
 
 def record(
@@ -47,7 +48,7 @@ def record(
     sensitive: frozenset[str] = frozenset(),
 ) -> UUID:
     """Append one record; its id. Both `details` and `payload` are redacted here, so that no caller
-    can forget it.
+    can forget it. Who acted in another's name is named in `details` as `made_by`.
 
     `payload` is what went in or came out, by part: it is kept apart, encrypted and erasable, and
     the record says `<part>_commitment` of what it was before it was redacted. `sensitive` are names
@@ -58,7 +59,8 @@ def record(
     """
     redactor = redactor_of(by.organization)
     came = source.source()
-    said = redactor.clean((details or {}) | ({"source": came} if came else {}))
+    beside = {"source": came, "made_by": by.made_by}
+    said = redactor.clean((details or {}) | {name: text for name, text in beside.items() if text})
     record_id = uuid7()
     kept = None
     if payload:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from config.errors import body as error_body
 from tools.catalog.channels import written as channel_written
 from tools.catalog.credentials import MASK
 from tools.catalog.mcp_servers import written as mcp_written
@@ -16,6 +17,7 @@ from tools.catalog.profiles import written
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.names import WILDCARD
 from tools.definitions.tool import as_stored
+from tools.errors import ToolcribError
 from tools.execution.usage import Figures, Usage
 from tools.models import (
     Agent,
@@ -126,6 +128,18 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
         "warnings": execution.warnings,
         **({"rate": execution.rate.as_dict()} if execution.rate else {}),
     }
+
+
+def refusal_shape(error: ToolcribError) -> dict[str, Any]:
+    """The body that answers an error of ours."""
+    details = dict(error.details)
+    beside: dict[str, Any] = {
+        key: details.pop(key) for key in ("status", "execution_id") if key in details
+    }
+    if error.http_status == 429:
+        limits = ("limit", "used", "resets_in_s")
+        beside |= {key: details[key] for key in limits if key in details}
+    return error_body(error.code, error.message, details) | beside
 
 
 def _parent(execution: Execution) -> dict[str, str] | None:

@@ -53,6 +53,7 @@ ASKED = {
     "knowledge-entity": f"?iri={OXYGEN}",
     "explain": "?agent=bot-axe&tool=tool-axe",
     "what-if": "?kind=tier&tier=Core",
+    "playground": "?tool=tool-axe",
 }
 
 
@@ -110,6 +111,18 @@ def read(page: Page, address: str, status: int = 200) -> list[str]:
 @pytest.mark.parametrize("name", SHOWN)
 def test_axe_finds_nothing_wrong_with_a_page(world: World, name: str) -> None:
     assert read(world.page, world.addresses[name] + ASKED.get(name, "")) == []
+
+
+@pytest.mark.parametrize("do", ["run", "write"])
+def test_axe_finds_nothing_wrong_with_an_answer(world: World, do: str) -> None:
+    page = world.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto("/playground/?tool=tool-axe")
+    page.locator(f"#{do}").click()
+    page.locator("#snippets, #answer").first.wait_for()
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    page.evaluate(AXE_SCRIPT)
+    assert violations(page) == []
 
 
 def test_axe_finds_nothing_wrong_with_a_page_that_is_not_there(world: World) -> None:

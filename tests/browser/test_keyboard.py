@@ -23,7 +23,14 @@ def test_a_slash_searches_the_catalog_where_a_page_has_no_search(page: Page) -> 
 
 @pytest.mark.parametrize(
     ("key", "heading"),
-    [("h", "Home"), ("e", "Executions"), ("c", "Confirmations"), ("a", "Audit"), ("t", "Catalog")],
+    [
+        ("h", "Home"),
+        ("e", "Executions"),
+        ("p", "Playground"),
+        ("c", "Confirmations"),
+        ("a", "Audit"),
+        ("t", "Catalog"),
+    ],
 )
 def test_g_and_a_letter_go_places(page: Page, key: str, heading: str) -> None:
     page.goto("/inbox/")

@@ -15,6 +15,7 @@ from audit.errors import Unwritable
 from config.database import replace_dead_connections
 from config.errors import CODES, NOT_FOUND, body
 from tools.errors import Conflict, ToolcribError, Unavailable
+from tools.shapes import refusal_shape
 
 log = logging.getLogger(__name__)
 
@@ -53,15 +54,8 @@ def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
 
 
 def _of_ours(error: ToolcribError) -> HttpResponse:
-    details = dict(error.details)
-    beside: dict[str, Any] = {
-        key: details.pop(key) for key in ("status", "execution_id") if key in details
-    }
-    if error.http_status == 429:
-        limits = ("limit", "used", "resets_in_s")
-        beside |= {key: details[key] for key in limits if key in details}
-    response = _response(error.http_status, error.code, error.message, details, beside)
-    wait_s = details.get("resets_in_s") or error.retry_after_s
+    response = _written(error.http_status, refusal_shape(error))
+    wait_s = error.details.get("resets_in_s") or error.retry_after_s
     if wait_s is not None:
         response["Retry-After"] = str(wait_s)
     if error.http_status == 401:
@@ -105,13 +99,10 @@ def _flaws(detail: Any, place: str = "") -> list[dict[str, str]]:
     return [{"field": place or "body", "message": str(detail)}]
 
 
-def _response(
-    http_status: int,
-    code: str,
-    message: str,
-    details: dict[str, Any],
-    beside: dict[str, Any] | None = None,
-) -> HttpResponse:
+def _response(http_status: int, code: str, message: str, details: dict[str, Any]) -> HttpResponse:
+    return _written(http_status, body(code, message, details))
+
+
+def _written(http_status: int, content: dict[str, Any]) -> HttpResponse:
     """Always JSON, also where the answer would have been an event stream or a page."""
-    content = written(body(code, message, details) | (beside or {}))
-    return HttpResponse(content, status=http_status, content_type="application/json")
+    return HttpResponse(written(content), status=http_status, content_type="application/json")

@@ -27,8 +27,8 @@ from tools.api.pagination import CursorPages
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.schema import CALL, CALL_OF_TOOL, PAGING, REFUSAL, RESULT
 from tools.definitions.callers import Scope
-from tools.definitions.results import REFUSED, Status
-from tools.errors import AuditHalted, Malformed, Refused, Unavailable
+from tools.definitions.results import Status
+from tools.errors import Malformed, Unavailable
 from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
 from tools.execution.reading import readable
@@ -48,7 +48,6 @@ ANSWERS = {
     429: ErrorAnswer,
 }
 MOST_WAIT_S = 60
-_LATE_REFUSALS = {AuditHalted.code: AuditHalted}  # answered as at the door; all others as usual
 WAIT = OpenApiParameter(
     "wait_s", OpenApiTypes.INT, description="Answer when it is over, after 60 seconds at most."
 )
@@ -215,15 +214,8 @@ def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
     execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
-    if execution.status in REFUSED:  # when it was claimed: the gates were asked again
-        refused = _LATE_REFUSALS.get(execution.error_code, Refused)
-        raise refused(
-            execution.error_message,
-            code=execution.error_code,
-            status=execution.status,
-            execution_id=str(execution.pk),
-            **execution.error_details,
-        )
+    if (refusal := actions.refusal_of(execution)) is not None:
+        raise refusal
     return execution
 
 

@@ -20,6 +20,14 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Maker:
+    """The person who makes a call at the playground."""
+
+    id: UUID
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """An agent or a person, in one organization."""
 
@@ -39,6 +47,7 @@ class Caller:
     strict: bool = False
     active: bool = True
     source_ip: str = field(default="", compare=False)
+    maker: Maker | None = field(default=None, compare=False)  # at the playground: who is there
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"

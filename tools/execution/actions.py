@@ -9,8 +9,8 @@ from django.db.models.functions import Now
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.definitions.callers import Caller
-from tools.definitions.results import OPEN, Status
-from tools.errors import Conflict, Mismatch, NotFound
+from tools.definitions.results import OPEN, REFUSED, Status
+from tools.errors import AuditHalted, Conflict, Mismatch, NotFound, Refused
 from tools.execution import bell, cancelling, sessions
 from tools.execution.call import Call
 from tools.execution.hints import tell
@@ -22,6 +22,7 @@ from tools.policy.callers import actor_of
 from tools.policy.people import require
 
 ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
+_LATE_REFUSALS = {AuditHalted.code: AuditHalted}  # answered as at the door; all others as usual
 WAITED_FOR = (Status.PENDING, Status.RUNNING)  # for a person nobody holds a connection open
 
 
@@ -40,12 +41,27 @@ def execute(*, caller: Caller, call: Call, wait_s: float) -> Execution:
         return _at_its_end(execution, listener, deadline)
 
 
+def refusal_of(execution: Execution) -> Refused | None:
+    """What answers a call that was refused when it was claimed, where the gates are asked again."""
+    if execution.status not in REFUSED:
+        return None
+    refused = _LATE_REFUSALS.get(execution.error_code, Refused)
+    return refused(
+        execution.error_message,
+        code=execution.error_code,
+        status=execution.status,
+        execution_id=str(execution.pk),
+        **execution.error_details,
+    )
+
+
 def cancel(*, caller: Caller, execution: Execution) -> Execution:
     """End it: at once when nothing has begun, else by telling its worker. Safe to repeat.
 
-    Another's execution only by who may change executions. Raises `Forbidden`, `Conflict`.
+    Another's execution only by who made it in their name, or may change executions.
+    Raises `Forbidden`, `Conflict`.
     """
-    if execution.user_id != caller.user_id:
+    if caller.user_id not in (execution.user_id, execution.made_by_id):
         require(caller, "change_execution")
     return cancelling.stop(execution.pk, by=actor_of(caller))
 

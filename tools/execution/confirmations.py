@@ -176,7 +176,9 @@ def withdraw(execution_id: UUID, *, by: Actor, reason: str = "cancelled") -> Non
 
 def agreed(confirmation: Confirmation) -> int:
     """How many people said yes who may still say it; none when anybody said no."""
-    words = confirmation.decisions.exclude(user_id=confirmation.execution.user_id)
+    execution = confirmation.execution
+    own = [pk for pk in (execution.user_id, execution.made_by_id) if pk]
+    words = confirmation.decisions.exclude(user_id__in=own)
     found = list(words.select_related("user"))
     if not all(word.approved for word in found):
         return 0

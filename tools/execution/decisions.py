@@ -104,7 +104,12 @@ def readable(caller: Caller) -> QuerySet[Confirmation]:
     words = ConfirmationDecision.objects.select_related("user")
     return (
         Confirmation.objects.filter(organization_id=caller.organization_id)
-        .select_related("execution__agent", "execution__user", "execution__tool_version__tool")
+        .select_related(
+            "execution__agent",
+            "execution__user",
+            "execution__made_by",
+            "execution__tool_version__tool",
+        )
         .prefetch_related(Prefetch("decisions", words))
     )
 
@@ -124,7 +129,7 @@ def one_of(caller: Caller, identifier: UUID) -> Confirmation:
 def obstacle(caller: Caller, confirmation: Confirmation) -> Forbidden | None:
     """Why this person may not decide about this call, or None."""
     execution = confirmation.execution
-    if execution.user_id == caller.user_id:
+    if caller.user_id in (execution.user_id, execution.made_by_id):
         return Forbidden("This is your own call: somebody else must decide.", code="own_call")
     if issued_its_token(caller, execution) and not caller.is_superuser:
         # A superuser could make themselves a second account; barring them would be for show.

@@ -21,6 +21,7 @@ def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
         user_id=caller.user_id,
         agent_id=caller.agent_id,
         token_id=caller.token_id,
+        made_by_id=caller.maker.id if caller.maker else None,
         session_id=admission.session.pk if admission.session else None,
         parent_id=call.parent.id if call.parent else None,
         place=call.parent.place if call.parent else "",

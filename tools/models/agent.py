@@ -30,6 +30,7 @@ class Agent(models.Model):
 
     class Meta:
         ordering = ["slug"]
+        permissions = [("impersonate_agent", "Can call tools as the agent")]
         constraints = [
             models.UniqueConstraint("organization", "slug", name="agent_slug_once_per_organization")
         ]

@@ -86,7 +86,7 @@ _CLAIM = """
         FOR NO KEY UPDATE SKIP LOCKED
     )
     RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
-        parent_id, place, depth, composite, parked_below, memory, cancelled_places,
+        made_by_id, parent_id, place, depth, composite, parked_below, memory, cancelled_places,
         cancel_requested_at,
         parameters, refers_to, requested_groups, state, session_id, options, cache_key, cost,
         timeout_s, request_id, source_ip, status, fence, attempt, worker, queued_at, started_at,
@@ -306,6 +306,15 @@ class Execution(models.Model):
         Agent, on_delete=models.PROTECT, null=True, blank=True, related_name="executions"
     )
     token_id = models.UUIDField(null=True, blank=True)
+    made_by = models.ForeignKey(
+        User,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="executions_made",
+        db_index=False,  # the index of what was made at the playground serves
+        help_text="Who made it at the playground, as themselves or in the name of its agent.",
+    )
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, null=True, blank=True, related_name="executions"
     )
@@ -432,6 +441,11 @@ class Execution(models.Model):
         indexes = [
             models.Index(fields=["organization", "-created_at"], name="execution_recent"),
             models.Index(fields=["user", "-created_at"], name="execution_of_caller"),
+            models.Index(
+                fields=["made_by", "-created_at"],
+                name="execution_at_playground",
+                condition=Q(made_by__isnull=False),
+            ),
             models.Index(
                 fields=["created_at"], name="execution_open", condition=Q(status__in=sorted(OPEN))
             ),

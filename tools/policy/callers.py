@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from audit.actions import Actor
 from config.logs import request_id
-from tools.definitions.callers import Caller, CallerKind, Scope
+from tools.definitions.callers import Caller, CallerKind, Maker, Scope
 from tools.definitions.names import WILDCARD
-from tools.errors import Unauthenticated
+from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Agent, Execution, Organization, Token, User
 from tools.models.callers import (
     Holder,
@@ -21,6 +21,7 @@ from tools.models.callers import (
     holder_of_token,
 )
 from tools.policy import dead_tokens
+from tools.policy.impersonation import agents_for
 from tools.policy.tokens import Presented, hashed, matches, read_token
 
 LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
@@ -79,13 +80,16 @@ def caller_of_execution(execution: Execution) -> Caller:
     """Whoever asked for an execution, with what they are granted now.
 
     `active` is False for one who was suspended, whose token was revoked or may no longer execute,
-    or who may no longer act in the organization, since.
+    or who may no longer act in the organization, or as the agent, since.
     """
     holder, limits, token_good = holder_of_account(
         user=execution.user_id, organization=execution.organization_id, token=execution.token_id
     )
     caller = _caller(holder, limits, token_id=execution.token_id, source_ip=execution.source_ip)
     good = holder.active and token_good and Scope.EXECUTE in caller.scopes
+    if execution.made_by_id is not None:
+        caller, allowed = _made_by(caller, execution.made_by_id)
+        good = good and allowed
     return caller if good and _is_at_home(holder) else replace(caller, active=False)
 
 
@@ -97,6 +101,22 @@ def caller_of_agent(agent: Agent) -> Caller:
     limits = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
     caller = _caller(holder, limits, token_id=None)
     return caller if holder.active else replace(caller, active=False)
+
+
+def caller_at_playground(person: Caller, agent: str | None, *, source_ip: str = "") -> Caller:
+    """The person themselves, or the agent that they call tools as: with what it is granted, and no
+    more. Raises `NotFound` for an agent they may not act as, `Forbidden` for a suspended one."""
+    maker = Maker(person.user_id, person.name)
+    if not agent:
+        return replace(person, maker=maker)
+    rows = agents_for(person.user_id).filter(organization_id=person.organization_id)
+    found = rows.filter(slug=agent).first()
+    if found is None:
+        raise NotFound(f"There is no agent {agent[:63]!r} for you.", code="agent_not_found")
+    caller = caller_of_agent(found)
+    if not caller.active:
+        raise Forbidden(f"The agent {found.slug} is suspended.", code="agent_suspended")
+    return replace(caller, maker=maker, source_ip=source_ip)
 
 
 def caller_of_account(user: User) -> Caller:
@@ -115,7 +135,23 @@ def actor_of(caller: Caller) -> Actor:
         token_id=str(caller.token_id or ""),
         source_ip=caller.source_ip,
         request_id=request_id.get(),
+        made_by=_in_its_name(caller),
     )
+
+
+def _in_its_name(caller: Caller) -> str:
+    """The person who acts for the caller, where that is another."""
+    maker = caller.maker
+    return f"{CallerKind.PERSON}:{maker.name}" if maker and maker.id != caller.user_id else ""
+
+
+def _made_by(caller: Caller, person: UUID) -> tuple[Caller, bool]:
+    """With the person who made its call, and whether they may still make it."""
+    if person == caller.user_id:
+        return replace(caller, maker=Maker(person, caller.name)), True
+    name = User.objects.values_list("username", flat=True).get(pk=person)
+    allowed = agents_for(person).filter(service_account=caller.user_id).exists()
+    return replace(caller, maker=Maker(person, name)), allowed
 
 
 def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:

@@ -74,6 +74,7 @@ def bound_hash(
             "account": str(execution.user_id),
             "agent": _text(execution.agent_id),
             "token": _text(execution.token_id),
+            **({"made_by": str(execution.made_by_id)} if execution.made_by_id else {}),
             "tool": {"id": str(tool.id), "name": execution.tool_name, "digest": tool.digest},
             "parameters": execution.parameters,
             **execution.references,

@@ -27,7 +27,7 @@ from tools.models import Confirmation, ConfirmationStatus
 from tools.policy.people import may
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
-from tools.ui.shown import pretty
+from tools.ui.shown import maker_of, pretty
 from tools.ui.visible import Piece, mixed_words, pieces
 
 QUEUE, ONE = "ui/confirmations.html", "ui/confirmation.html"
@@ -45,6 +45,7 @@ class Card:
     confirmation: Confirmation
     who: str
     kind: str
+    made_by: str
     arguments: list[Piece]
     length: int
     hidden: int
@@ -152,6 +153,7 @@ def _card(request: PageRequest, confirmation: Confirmation) -> Card:
         confirmation=confirmation,
         who=agent.slug if agent else execution.user.username,
         kind="agent" if agent else "person",
+        made_by=maker_of(execution),
         arguments=arguments,
         length=len(text),
         hidden=sum(bool(piece.name) for piece in arguments),

@@ -25,7 +25,7 @@ from tools.policy.people import may
 from tools.ui.access import PageRequest, page
 from tools.ui.calls_within import calls_within
 from tools.ui.chain_run import drawn_run
-from tools.ui.shown import cut, milliseconds, output_of, pretty
+from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty
 
 PAGE_SIZE = 50
 FAILED = "failed"  # of every kind, in the place of a status
@@ -125,6 +125,7 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
         "drawing": drawn_run(execution) if calls else None,
         "who": execution.agent.slug if execution.agent else execution.user.username,
         "kind": "agent" if execution.agent else "person",
+        "made_by": maker_of(execution),
         "parameters": cut(pretty(said["parameters"])),
         "output": output_of(execution.status, said["output"]),
         "text": isinstance(execution.output, str),

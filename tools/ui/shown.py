@@ -8,6 +8,7 @@ from typing import Any
 
 from tools.definitions.results import Status
 from tools.definitions.visible import visible
+from tools.models import Execution
 
 MOST_CHARACTERS = 20_000
 MOST_LINES = 4_000
@@ -57,6 +58,12 @@ def output_of(status: str, output: Any) -> str:
     if status != Status.SUCCESS:
         return ""
     return cut(output if isinstance(output, str) else pretty(output))
+
+
+def maker_of(execution: Execution) -> str:
+    """The person who made a call in an agent's name; empty where nobody did."""
+    another = execution.made_by if execution.made_by_id != execution.user_id else None
+    return another.username if another else ""
 
 
 def difference(old: dict[str, Any] | None, new: dict[str, Any]) -> list[Line] | None:

@@ -1,6 +1,5 @@
 """`/tools/<name>/`: one tool, its versions, and a form that calls it."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from django.http import Http404, HttpResponse, QueryDict
@@ -14,24 +13,22 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.verification import Evidence
 from tools.definitions.callers import Caller
 from tools.definitions.differences import shown
-from tools.definitions.names import WILDCARD
 from tools.errors import ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call
 from tools.models import Execution, ToolVersion
-from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.decision import Asked
 from tools.policy.findings import findings_about
 from tools.policy.openings import openings_of
 from tools.policy.people import may
 from tools.policy.reach import MOST_AGENTS, agents_that_reach
 from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.calling import usual_groups, usual_state
+from tools.ui.attempts import Attempt, attempt_of
 from tools.ui.chains import drawn
 from tools.ui.executions import shown_execution
 from tools.ui.rehearsing import can_be_rehearsed, rehearsed
 from tools.ui.shown import difference, pretty
-from tools.ui.trying import TryForm, form_of
 from tools.ui.versions import flaw_of, shown_upstream, shown_versions
 from tools.ui.workflow import shown_finding
 
@@ -41,32 +38,11 @@ LIVE_WAIT_S = 1.5  # the part that htmx was given then follows the execution by 
 _THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "as a parent"}
 
 
-@dataclass
-class Attempt:
-    """The try-it form, and what came of it."""
-
-    form: TryForm
-    groups: list[str]
-    offered: list[str]
-    state: str
-    states: list[str]
-    execution: dict[str, Any] | None = None
-    rehearsal: list[dict[str, Any]] | None = None
-    refusal: ToolcribError | None = None
-    flaws: list[dict[str, str]] = field(default_factory=list)
-    other: str = ""
-
-    @property
-    def asked(self) -> list[str]:
-        other = [self.other] if self.other and self.other not in self.groups else []
-        return self.groups + other
-
-
 @require_safe
 @page
 def tool_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    return _page(request, tool, _attempt(tool, request.caller, snapshot_of(request)))
+    return _page(request, tool, attempt_of(tool, request.caller, snapshot_of(request)))
 
 
 @require_http_methods(["GET", "POST"])
@@ -76,7 +52,8 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return redirect("tool", name=name)
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    attempt = _filled(tool, request.caller, snapshot_of(request), request.POST)
+    attempt = attempt_of(tool, request.caller, snapshot_of(request))
+    attempt.fill(request.POST)
     parameters = attempt.form.parameters()
     if not attempt.form.flawed and _rehearses(tool, request.POST):
         _rehearse(request, tool, attempt, parameters)
@@ -181,29 +158,6 @@ def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
     ]
 
 
-def _attempt(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> Attempt:
-    effective = sorted(snapshot.groups_of(tool))
-    states = sorted(tool.definition.states - {WILDCARD})
-    groups = usual_groups(tool, caller, snapshot)
-    others = caller.granted_groups.union(groups).difference(effective)
-    return Attempt(
-        form=form_of(tool.definition.raw),
-        groups=groups,
-        offered=effective + sorted(others),
-        state=usual_state(tool),
-        states=states or [DEFAULT_STATE],
-    )
-
-
-def _filled(tool: CatalogTool, caller: Caller, snapshot: Snapshot, data: QueryDict) -> Attempt:
-    attempt = _attempt(tool, caller, snapshot)
-    attempt.form.fill({name: str(data[name]) for name in data})
-    attempt.groups = [name[:200] for name in data.getlist("group")]
-    attempt.other = data.get("other_group", "").strip()[:200]
-    attempt.state = data.get("state", "")[:200] or DEFAULT_STATE
-    return attempt
-
-
 def _rehearses(tool: CatalogTool, data: QueryDict) -> bool:
     return data.get("do") == "rehearse" and can_be_rehearsed(tool)
 
@@ -219,11 +173,8 @@ def _execute(caller: Caller, attempt: Attempt, call: Call, wait_s: float) -> Non
     try:
         execution = actions.execute(caller=caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
-        attempt.refusal = refusal
-        attempt.flaws = attempt.form.place(refusal.details.get("errors") or [])
-        recorded = refusal.details.get("execution_id")
-        refused = Execution.objects.filter(pk=recorded).first() if recorded else None
-        attempt.execution = shown_execution(refused) if refused else None
+        recorded = attempt.refused(refusal)
+        attempt.execution = shown_execution(recorded) if recorded else None
     else:
         written = Execution.objects.get(pk=execution.pk)  # its times are the database's
         attempt.execution = shown_execution(written)

@@ -73,6 +73,18 @@ class TryForm:
             self.rest.errors = self.rest.errors or ["Give a JSON object such as {}."]
         return wanted
 
+    def load(self, parameters: Mapping[str, Any]) -> bool:
+        """Fill in what a call was made with; whether the fields can hold all of it."""
+        left = dict(parameters)
+        for item in self.fields:
+            item.value = _written(item, left.pop(item.name)) if item.name in left else ""
+        if self.rest:
+            self.rest.value = pretty(left) if left else ""
+        held = self.parameters()
+        for item in self.every:
+            item.errors = []
+        return json.dumps(held, sort_keys=True) == json.dumps(dict(parameters), sort_keys=True)
+
     def place(self, flaws: list[dict[str, str]]) -> list[dict[str, str]]:
         """Put each flaw at its field; those that belong to none come back."""
         named = {item.name: item for item in self.fields}
@@ -139,6 +151,16 @@ def _options(kind: str, schema: dict[str, Any], required: bool) -> list[tuple[st
         return []
     blank = [] if required and "default" not in schema else [("", "– leave out –")]
     return blank + [(json.dumps(item), _label(item)) for item in values]
+
+
+def _written(item: Field, value: Any) -> str:
+    """As a browser keeps it: a field of one line holds no others, a select what it offers."""
+    if item.widget in {"text", "area"}:
+        fits = isinstance(value, str) and "\r" not in value
+        return value if fits and (item.widget == "area" or "\n" not in value) else ""
+    written = _option(value, item.widget)
+    offered = item.widget != "select" or written in dict(item.options)
+    return written if offered else ""
 
 
 def _label(item: Any) -> str:

@@ -345,6 +345,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "schema-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_contentschema")),
     "schema-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_contentschema")),
     "schema-remove": dict.fromkeys(("get", "post"), Needs(permission="tools.delete_contentschema")),
+    "playground": dict.fromkeys(("get", "post"), Needs()),  # tests/ui/test_playground.py
     "usage": {"get": Needs()},  # of one's own calls, or of all
     "explain": {"get": Needs()},
     "what-if": {"get": Needs(permission="tools.view_agent")},

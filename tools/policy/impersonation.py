@@ -1,0 +1,30 @@
+"""Who may call tools as an agent: superusers, and people who were granted exactly that.
+
+The permission is given for every agent of the organization, or for one of them. It counts only for
+who may read every execution as well: an agent's calls may point at what it found before.
+"""
+
+from uuid import UUID
+
+from django.db.models import QuerySet
+from guardian.shortcuts import get_objects_for_user
+
+from tools.models import Agent, User
+
+PERMISSION = "tools.impersonate_agent"
+_READS = "tools.view_execution"
+
+
+def agents_for(user_id: UUID) -> QuerySet[Agent]:
+    """Agents of the person's own organization which they may call tools as; nobody is told of
+    others."""
+    user = User.objects.filter(pk=user_id, is_active=True, is_service_account=False).first()
+    if user is None or not user.has_perm(_READS):
+        return Agent.objects.none()
+    here = Agent.objects.filter(organization_id=user.organization_id)
+    if user.has_perm(PERMISSION):
+        return here
+    granted: QuerySet[Agent] = get_objects_for_user(
+        user, PERMISSION, here, with_superuser=False, accept_global_perms=False
+    )
+    return granted

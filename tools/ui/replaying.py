@@ -1,0 +1,163 @@
+"""What a call was made with, to make it once more: from an execution, or from a record of it.
+
+Only what its reader may see: what was taken out of it, or cut, is left empty and named.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from audit import reading
+from tools.definitions.callers import Caller
+from tools.definitions.results import Status
+from tools.errors import NotFound
+from tools.execution import actions
+from tools.execution.reading import readable
+from tools.execution.redacted import redacted
+from tools.models import Execution
+from tools.policy.callers import actor_of
+from tools.policy.people import require
+from tools.ui.shown import Line, milliseconds, output_of, text_difference
+
+_MARK = re.compile(
+    r"\[redacted [0-9a-f]{12}\]|… \d+ more(?: characters)?(?: \[whole [0-9a-f]{12}\])?\Z"
+)
+_CUT = "…"
+
+
+@dataclass
+class Source:
+    """`emptied` are the places of what the reader may not see; `again` is the call that ended."""
+
+    tool: str
+    parameters: dict[str, Any]
+    groups: list[str] | None
+    state: str | None
+    agent: str
+    again: Execution | None
+    emptied: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two ends of one call: `rows` are what, how it was, how it is, and whether they differ."""
+
+    before: Execution
+    rows: list[tuple[str, str, str, bool]]
+    lines: list[Line] | None
+
+
+def from_execution(person: Caller, identifier: UUID) -> Source:
+    """Raises `NotFound`, also for what the person may not read."""
+    execution = actions.one_of(person, identifier)
+    parameters, emptied = without_marks(redacted(execution)["parameters"])
+    return Source(
+        tool=execution.tool_name,
+        parameters=parameters,
+        groups=execution.requested_groups,
+        state=execution.state,
+        agent=execution.agent.slug if execution.agent else "",
+        again=execution if execution.over else None,
+        emptied=emptied,
+    )
+
+
+def from_record(person: Caller, identifier: UUID) -> Source:
+    """Raises `Forbidden` for whoever may not see what is kept beside records, and `NotFound`."""
+    for permission in ("audit.view_auditrecord", reading.MAY_OPEN):
+        require(person, permission)
+    opened = reading.open_record(identifier, by=actor_of(person), may_open=True)
+    asked = (opened.payload.content or {}).get("parameters") if opened else None
+    if opened is None or not isinstance(asked, dict):
+        raise NotFound("No record of yours keeps parameters under this identifier.")
+    record, details = opened.record, opened.record.details
+    parameters, emptied = without_marks(asked)
+    again = _execution_of(person, record.execution_id)
+    return Source(
+        tool=record.subject,
+        parameters=parameters,
+        groups=_names(details.get("requested_groups")),
+        state=_text(details.get("state")),
+        agent=record.actor if record.actor_kind == "agent" else "",
+        again=again if again and again.over else None,
+        emptied=emptied,
+    )
+
+
+def without_marks(parameters: Any) -> tuple[dict[str, Any], list[str]]:
+    """Without what was redacted or cut, and the places where it stood."""
+    places: list[str] = []
+    if not isinstance(parameters, dict):
+        return {}, places
+    kept = {}
+    for name, value in parameters.items():
+        if name == _CUT or _marked(name) or _marked(value):
+            places.append(_shown(name))
+        else:
+            kept[name] = _emptied(value, _shown(name), places)
+    return kept, places
+
+
+def compared(before: Execution, after: Execution) -> Compared:
+    """Both as whoever may look sees them. Only the outputs of two that succeeded are compared."""
+    said, says = redacted(before), redacted(after)
+    told = [
+        ("Status", str(before.stage), str(after.stage)),
+        ("Error", before.error_code or "–", after.error_code or "–"),
+        ("What it says", said["error_message"] or "–", says["error_message"] or "–"),
+        ("Version", before.tool_version.label, after.tool_version.label),
+        ("Duration", milliseconds(before.duration_ms), milliseconds(after.duration_ms)),
+    ]
+    rows = [(name, old, new, old != new and name != "Duration") for name, old, new in told]
+    old, new = (output_of(Status.SUCCESS, one["output"]) if one["output"] is not None else ""
+                for one in (said, says))  # fmt: skip
+    return Compared(before, rows, text_difference(old.splitlines(), new.splitlines()))
+
+
+def replayed(person: Caller, identifier: str, tool: str) -> Execution | None:
+    """The call that a form replays; none where it is no call of that tool the person may read."""
+    try:
+        rows = readable(person).filter(pk=UUID(identifier), tool_name=tool)
+    except ValueError:
+        return None
+    found = rows.select_related("tool_version", "organization").first()
+    return found if found is not None and found.over else None
+
+
+def _execution_of(person: Caller, identifier: UUID | None) -> Execution | None:
+    """None also where it is another's, or not kept any more."""
+    return readable(person).filter(pk=identifier).first() if identifier else None
+
+
+def _emptied(value: Any, place: str, places: list[str]) -> Any:
+    if isinstance(value, dict):
+        kept = {}
+        for name, item in value.items():
+            if name == _CUT or _marked(name):
+                places.append(f"{place}/{_shown(name)}")
+            else:
+                kept[name] = _emptied(item, f"{place}/{_shown(name)}", places)
+        return kept
+    if isinstance(value, list):
+        return [_emptied(item, f"{place}/{at}", places) for at, item in enumerate(value)]
+    if _marked(value):
+        places.append(place)
+        return ""
+    return value
+
+
+def _marked(value: Any) -> bool:
+    return isinstance(value, str) and _MARK.search(value) is not None
+
+
+def _shown(name: str) -> str:
+    return name if name != _CUT else "what was cut"
+
+
+def _names(value: Any) -> list[str] | None:
+    return [str(name) for name in value] if isinstance(value, list) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

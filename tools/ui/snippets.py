@@ -1,0 +1,101 @@
+"""A call as text that somebody takes elsewhere: for a shell, for Python, as a message of MCP.
+
+The token never stands in it: each reads it from where the reader keeps it.
+"""
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+TOKEN = "TOOLCRIB_TOKEN"  # noqa: S105 - the name of a variable
+_PYTHON = """\
+import json
+import os
+import urllib.error
+import urllib.request
+
+body = {body}
+request = urllib.request.Request(
+    {address},
+    data=json.dumps(body).encode(),
+    headers={{
+        "Authorization": "Bearer " + os.environ["{token}"],
+        "Content-Type": "application/json",
+    }},
+)
+try:
+    with urllib.request.urlopen(request) as response:
+        print(response.status, json.load(response))
+except urllib.error.HTTPError as refusal:
+    print(refusal.code, json.load(refusal))
+"""
+
+
+@dataclass(frozen=True)
+class Snippet:
+    key: str
+    title: str
+    about: str
+    text: str
+
+
+def snippets_of(
+    address: str, *, tool: str, parameters: dict[str, Any], groups: list[str], state: str
+) -> list[Snippet]:
+    """`address` is where the tool is called over REST."""
+    body = {"parameters": parameters, "group": groups, "state": state}
+    token = f"It reads the token from the variable {TOKEN}."
+    return [
+        Snippet("curl", "curl", token, curl(address, body)),
+        Snippet("python", "Python", f"Nothing to install. {token}", python(address, body)),
+        Snippet(
+            "mcp",
+            "MCP",
+            "The message of a client. It names no groups and no state: the connection has them.",
+            mcp(tool, parameters),
+        ),
+    ]
+
+
+def curl(address: str, body: dict[str, Any]) -> str:
+    lines = [
+        f"curl {shlex.quote(address)}",
+        f'--header "Authorization: Bearer ${TOKEN}"',
+        "--header 'Content-Type: application/json'",
+        f"--data-raw {shlex.quote(_json(body))}",
+    ]
+    return " \\\n  ".join(lines)
+
+
+def python(address: str, body: dict[str, Any]) -> str:
+    return _PYTHON.format(body=_literal(body), address=ascii(address), token=TOKEN)
+
+
+def mcp(tool: str, parameters: dict[str, Any]) -> str:
+    """JSON-RPC, as the specification of MCP has it."""
+    call = {"name": tool, "arguments": parameters}
+    return _json({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, indent=2)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """Letters as they are; what cannot be seen as an escape, for it must not hide in a shell."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1]
+
+
+def _literal(value: Any, margin: str = "") -> str:
+    """As Python reads it: `repr` writes what cannot be seen as an escape by itself."""
+    if not value or not isinstance(value, dict | list):
+        return repr(value)
+    within = margin + "    "
+    if isinstance(value, dict):
+        lines = [f"{name!r}: {_literal(item, within)}" for name, item in value.items()]
+    else:
+        lines = [_literal(item, within) for item in value]
+    opened, closed = "{}" if isinstance(value, dict) else "[]"
+    return f"{opened}\n{''.join(f'{within}{line},\n' for line in lines)}{margin}{closed}"
