@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Group, Permission
 from django.db import connection, transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
@@ -49,6 +49,7 @@ from tools.models.grant_rows import GrantRow
 from tools.policy import actions, confirmation_rules
 from tools.policy.grant_ids import grant_id
 from tools.policy.grants import grants
+from tools.policy.roles import Role, roles
 from tools.ui import workspace
 
 IN = "in"  # past every question of who may: 2xx, or a 4xx that is about something else
@@ -63,6 +64,10 @@ MCP_ADDRESSES = (
 WAYS = (
     "api-channel", "api-channel-key", "api-channel-test", "channel-try", "channel-edit",
     "channel-key", "channel-remove",
+)  # fmt: skip
+OWN_CALLS = (
+    "api-batches", "api-chain-execute", "api-chain-proposals", "api-chain-rehearse",
+    "api-execute", "api-executions", "api-sessions", "tool-try",
 )  # fmt: skip
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
@@ -647,6 +652,12 @@ def person(place: Organization, *held: Permission) -> User:
     return made
 
 
+def with_role(place: Organization, role: Role) -> User:
+    made = factories.person(place)
+    made.groups.add(Group.objects.get(name=role.group))
+    return made
+
+
 def bearer(user: User, **limits: Any) -> dict[str, str]:
     return {"Authorization": f"Bearer {factories.token(user, **limits)}"}
 
@@ -709,6 +720,11 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
              bearer(person(there, *everything), **managing), home="there",
              permissions=codes[id(everything)]),
         Kind("superuser's browser", browser, superuser=True, session=True),
+        *(
+            Kind(role.label, Client(), bearer(with_role(here, role), **managing),
+                 permissions=role.permissions)
+            for role in roles()
+        ),
     ]  # fmt: skip
 
 
@@ -721,6 +737,7 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
     """Whoever opens a page: people who logged in, and others."""
     here, there = sides["here"].organization, sides["there"].organization
     views, everything = permitted("view_"), permitted("")
+    approver = next(role for role in roles() if role.name == "approver")
 
     def enter(user: User) -> Client:
         client = Client()
@@ -741,6 +758,12 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
              {"X-Organization": here.slug}, permissions=_named(everything), home="there"),
         Kind("superuser of another organization", enter(factories.superuser(there)),
              {"X-Organization": here.slug}, superuser=True, home="there"),
+        *(
+            Kind(role.label, enter(with_role(here, role)), permissions=role.permissions)
+            for role in roles()
+        ),
+        Kind("approver of another organization",
+             enter(with_role(there, approver)), home="there", permissions=approver.permissions),
     ]  # fmt: skip
 
 
@@ -851,6 +874,23 @@ def _no_waiting(monkeypatch):
 @pytest.mark.parametrize("name", UI)
 def test_who_may_do_what_on_a_page(name, browsers, sides):
     assert wrong_answers(name, PAGES[name], browsers, sides, page=True) == []
+
+
+def test_an_auditor_has_no_way_to_change_anything():
+    """But its own: it checks words, makes calls of what it was granted, which is nothing yet, and
+    logs out."""
+    auditor = next(role for role in roles() if role.name == "auditor")
+    kind = Kind("auditor", Client(), permissions=auditor.permissions, session=True)
+    opened = {
+        name
+        for page, table in ((False, EXPECTED), (True, PAGES))
+        for name, methods in table.items()
+        for method, needs in methods.items()
+        if method != "get"
+        and not needs.anybody
+        and expected(needs, kind, whose="here", page=page, names_row=True) == IN
+    }
+    assert opened == {"api-lint", "logout", *OWN_CALLS}
 
 
 @pytest.mark.parametrize("name", API)
