@@ -28,6 +28,7 @@ from tools.models import (
     ToolGroupObjectPermission,
     User,
 )
+from tools.policy import person_sessions
 from tools.policy.grant_actions import check_held
 from tools.policy.people import count_up
 from tools.policy.roles import offered, role_of, roles
@@ -190,6 +191,8 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         response = super().user_change_password(request, id, form_url)
         if request.method == "POST" and response.status_code == 302 and user is not None:
             _note(request, user, change="password", **difference({}, {}))
+            if user.pk != request.user.pk:
+                person_sessions.end(user=user, by=actor(request, user.organization))
         return response
 
 

@@ -41,6 +41,7 @@ from tools.models import (
     McpOAuthClient,
     Message,
     Organization,
+    PersonSession,
     Session,
     UpstreamChange,
     User,
@@ -68,7 +69,9 @@ WAYS = (
 OWN_CALLS = (
     "api-batches", "api-chain-execute", "api-chain-proposals", "api-chain-rehearse",
     "api-execute", "api-executions", "api-sessions", "tool-try",
+    "profile-password", "profile-sessions-end", "profile-token-new",
 )  # fmt: skip
+PROFILE = ("profile-token-revoke", "profile-session-end")
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
@@ -303,6 +306,12 @@ PAGES: dict[str, dict[str, Needs]] = {
     "catalog": {"get": Needs()},
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
     "logout": {"post": Needs()},
+    "profile": {"get": Needs()},
+    "profile-password": {"get": Needs(), "post": Needs(body={"old_password": ""})},
+    "profile-token-new": {"post": Needs()},
+    "profile-token-revoke": {"post": Needs(sees=NOBODY)},
+    "profile-sessions-end": {"post": Needs()},
+    "profile-session-end": {"post": Needs(sees=NOBODY)},
     "tool": {"get": SEEN_TOOL},
     "tool-enable": {"post": Needs(permission="tools.change_tool")},
     "tool-disable": {"post": Needs(permission="tools.change_tool")},
@@ -480,6 +489,9 @@ class Side:
         self.somebody = factories.person(organization)
         factories.token(self.agent.service_account)
         factories.token(self.somebody)
+        browser = Client()
+        browser.force_login(self.somebody, backend="tools.policy.login.PeopleBackend")
+        self.browser = PersonSession.objects.get(user=self.somebody)
         self.session = Session.objects.create(
             organization=organization, user=self.agent.service_account, agent=self.agent,
             groups=["default"], state="undefined",
@@ -586,7 +598,8 @@ class Side:
             "api-tier": "Core",
             **dict.fromkeys(WAYS, f"way-{self.label}"),
         }
-        holder = self.somebody if name == "api-token" else self.agent.service_account
+        mine = name == "api-token" or name in PROFILE
+        holder = self.somebody if mine else self.agent.service_account
         known = {
             "name": lambda: self.chain if name in CHAINS else names.get(name, self.tool.name),
             "owner": lambda: f"agent:{self.agent.slug}",
@@ -596,7 +609,7 @@ class Side:
             "run_id": lambda: self.run.pk,
             "batch_id": lambda: self.batch.pk,
             "execution_id": lambda: self.execution.pk,
-            "session_id": lambda: self.session.pk,
+            "session_id": lambda: self.browser.pk if name in PROFILE else self.session.pk,
             "change_id": lambda: self.change.pk,
             "key_id": lambda: self.key.key_id,
             "confirmation_id": lambda: self.confirmation.pk,
@@ -877,8 +890,8 @@ def test_who_may_do_what_on_a_page(name, browsers, sides):
 
 
 def test_an_auditor_has_no_way_to_change_anything():
-    """But its own: it checks words, makes calls of what it was granted, which is nothing yet, and
-    logs out."""
+    """But its own: it checks words, makes calls of what it was granted, which is nothing yet, has
+    a profile and logs out."""
     auditor = next(role for role in roles() if role.name == "auditor")
     kind = Kind("auditor", Client(), permissions=auditor.permissions, session=True)
     opened = {
