@@ -121,6 +121,7 @@ class Event(StrEnum):
     LOGIN = "AUTH.LOGIN"
     LOGIN_FAILED = "AUTH.LOGIN_FAILED"
     LOGOUT = "AUTH.LOGOUT"
+    SESSIONS_END = "AUTH.SESSIONS_END"
 
 
 class Severity(StrEnum):

@@ -13,6 +13,7 @@ from tools.definitions.callers import CallerKind
 from tools.models import LicenseTier, Organization, User
 from tools.policy.actions import create_organization
 from tools.policy.installation import record_settings
+from tools.policy.roles import keep_roles
 
 FIRST_ORGANIZATION = "default"
 FIRST_ADMINISTRATOR = "admin"
@@ -24,7 +25,7 @@ def system(organization: str) -> Actor:
 
 
 def first_administrator() -> str | None:
-    """Make sure that an organization and an administrator exist, and every built-in tool.
+    """Make sure that an organization and an administrator exist, every built-in tool and role.
 
     Returns the administrator's password when the account was made now, and it is known only then.
     """
@@ -40,6 +41,7 @@ def _first_administrator() -> str | None:
         create_organization(slug=FIRST_ORGANIZATION, name="Default", tier=tier, by=by)
     for organization in Organization.objects.all():
         install_builtins(organization=organization, by=system(organization.slug))
+    keep_roles()
     record_settings()
     if User.objects.filter(is_superuser=True).exists():
         return None

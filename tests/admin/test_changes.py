@@ -336,10 +336,10 @@ def test_ones_own_password_is_changed_on_record_or_not_at_all(
     typed = {"old_password": "correct horse", "new_password1": NEW, "new_password2": NEW}
     admin_client.raise_request_exception = False
     with database.no_evidence_for(organization):
-        assert admin_client.post("/admin/password_change/", typed).status_code >= 500
+        assert admin_client.post("/profile/password/", typed).status_code >= 500
     admin_user.refresh_from_db()
     assert admin_user.check_password("correct horse")
-    assert admin_client.post("/admin/password_change/", typed).status_code == 302
+    assert admin_client.post("/profile/password/", typed).status_code == 302
     admin_user.refresh_from_db()
     assert admin_user.check_password(NEW)
     assert recorded(organization, "ADMIN.ROW_CHANGE").details["change"] == "own password"

@@ -58,6 +58,8 @@ PAGES = [
     "/channels/new/?kind=slack",
     "/channels/new/?kind=%3Cscript%3E",
     "/inbox/",
+    "/profile/",
+    "/profile/password/",
     "/confirmations/",
     "/workflow/",
     "/import/",

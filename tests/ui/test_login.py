@@ -39,6 +39,7 @@ def test_an_unknown_name_is_told_the_same(client: Client, person: User) -> None:
 def test_what_an_unknown_name_was_stands_nowhere_and_its_guesses_are_one_alert(
     client: Client, person: User
 ) -> None:
+    client.defaults["REMOTE_ADDR"] = "10.3.0.1"
     first = Organization.objects.earliest("created_at").slug
     for name in ("hunter2-canary", "hunter3-canary"):
         for _ in range(11):
@@ -54,6 +55,7 @@ def test_what_an_unknown_name_was_stands_nowhere_and_its_guesses_are_one_alert(
 
 
 def test_the_eleventh_try_is_refused_in_words(client: Client, person: User) -> None:
+    client.defaults["REMOTE_ADDR"] = "10.3.0.2"
     for _ in range(10):
         enter(client, person.username, "wrong")
     response = enter(client, person.username)

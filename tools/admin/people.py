@@ -1,12 +1,15 @@
 """People, and the groups that Django keeps of them. Service accounts are edited as agents."""
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
 from django.contrib.auth.models import Group
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -25,11 +28,15 @@ from tools.models import (
     ToolGroupObjectPermission,
     User,
 )
+from tools.policy import person_sessions
 from tools.policy.grant_actions import check_held
 from tools.policy.people import count_up
+from tools.policy.roles import offered, role_of, roles
+from tools.policy.standing_in import check_may_stand_in
 
+ROLES = "roles"
 POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")
-GRANTS = frozenset({*POWERS, "granted_groups", "granted_permissions", "permissions"})
+GRANTS = frozenset({*POWERS, ROLES, "granted_groups", "granted_permissions", "permissions"})
 SECRET = frozenset({"password", "password1", "password2", "usable_password"})
 GRANTED_ROWS = {
     ToolGroupObjectPermission: "content_object__organization",
@@ -40,13 +47,50 @@ GRANTED_ROWS = {
 TOOLS = {"groups": "granted_groups", "permissions": "granted_permissions"}
 
 
+class RolesField(forms.ModelMultipleChoiceField):
+    """The groups that the product makes, each with what it is for."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("required", False)
+        options.setdefault("widget", forms.CheckboxSelectMultiple)
+        super().__init__(Group.objects.none(), **options)
+
+    def label_from_instance(self, obj: Any) -> str:
+        role = role_of(obj.name)
+        return f"{role.label}: {role.says}" if role else str(obj)
+
+
 class PersonForm(UserChangeForm):
+    """`groups` are those that an operator made; the product's own are the roles."""
+
     giver: Caller
+    offered: QuerySet[Group]
+    roles = RolesField(help_text="Whoever gives a role holds all that it holds.")
     granted_groups = LinesField(help_text='Tool groups, one a line; "*" is all.')
     granted_permissions = LinesField(help_text="What tools require, one a line.")
 
     class Meta(UserChangeForm.Meta):
         model = User
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        held, ours = [*self.instance.groups.all()], _role_groups()
+        if ROLES in self.fields:
+            self.fields[ROLES].queryset = self.offered  # type: ignore[attr-defined]
+            self.initial[ROLES] = [group for group in held if group in self.offered]
+        if "groups" in self.fields:
+            others = Group.objects.exclude(pk__in=ours)
+            self.fields["groups"].queryset = others  # type: ignore[attr-defined]
+            self.initial["groups"] = [group for group in held if group not in ours]
+
+    def _save_m2m(self) -> None:
+        """Roles beyond what may be given here stay as they are."""
+        held = {*self.instance.groups.filter(pk__in=_role_groups())}
+        super()._save_m2m()  # type: ignore[misc]
+        if ROLES in self.cleaned_data:
+            held = held.difference(self.offered).union(self.cleaned_data[ROLES])
+        others = self.instance.groups.exclude(pk__in=_role_groups())
+        self.instance.groups.set([*others, *held])
 
     def clean(self) -> dict[str, Any]:
         """Nobody grants what they do not hold themselves."""
@@ -79,6 +123,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
     fieldsets = (
         (None, {"fields": ("username", "organization", "password", "is_active")}),
         ("Person", {"fields": ("first_name", "last_name", "email")}),
+        ("Roles", {"fields": (ROLES,)}),
         ("Tools", {"fields": ("granted_groups", "granted_permissions")}),
         ("Administration", {"fields": POWERS}),
         ("Dates", {"fields": ("last_login", "date_joined")}),
@@ -99,7 +144,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         what they were granted themselves."""
         superuser = _superuser(request)
         moved = ("organization",) if obj or not superuser else ()
-        own = tuple(TOOLS.values()) if obj and obj.pk == request.user.pk else ()
+        own = (ROLES, *TOOLS.values()) if obj and obj.pk == request.user.pk else ()
         return self._always_read + moved + (() if superuser else POWERS + own)
 
     def get_form(
@@ -108,7 +153,13 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         made: Any = super().get_form(request, obj, change=change, **options)
         if obj:
             made.giver = giver(request, obj.organization)
+            made.offered = _offered(request)
         return made
+
+    @admin.display(description="roles")
+    def roles(self, person: User) -> str:
+        found = (role_of(group.name) for group in person.groups.order_by("name"))
+        return ", ".join(role.label for role in found if role) or "none"
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         beyond = obj is not None and obj.is_superuser and not _superuser(request)
@@ -126,6 +177,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         super().save_related(request, form, formsets, change)
         if change:
             person = form.instance
+            _open_administration(request, form, person)
             _note_grants(request, form, f"user:{person.username}", person.organization)
         _note(request, form.instance, **_changed(form, change))
 
@@ -133,10 +185,14 @@ class PersonAdmin(OwnOrganization, UserAdmin):
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
     ) -> HttpResponse:
-        response = super().user_change_password(request, id, form_url)
         user = self.get_object(request, unquote(id))
+        if user is not None and user.pk != request.user.pk:
+            _check_may_stand_in(request, user)
+        response = super().user_change_password(request, id, form_url)
         if request.method == "POST" and response.status_code == 302 and user is not None:
             _note(request, user, change="password", **difference({}, {}))
+            if user.pk != request.user.pk:
+                person_sessions.end(user=user, by=actor(request, user.organization))
         return response
 
 
@@ -145,7 +201,8 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class PeopleGroupAdmin(GroupAdmin):
-    """Groups of people reach across organizations, so superusers alone see to them."""
+    """Groups of people reach across organizations, so superusers alone see to them. Roles are the
+    product's: they are shown, and who has them is said at each person."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return _superuser(request)
@@ -157,10 +214,10 @@ class PeopleGroupAdmin(GroupAdmin):
         return _superuser(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _superuser(request)
+        return _superuser(request) and not _is_role(obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _superuser(request)
+        return _superuser(request) and not _is_role(obj)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
@@ -182,6 +239,48 @@ class PeopleGroupAdmin(GroupAdmin):
 
 def _superuser(request: HttpRequest) -> bool:
     return bool(request.user.is_superuser)
+
+
+def _is_role(group: Group | None) -> bool:
+    return group is not None and role_of(group.name) is not None
+
+
+def _role_groups() -> QuerySet[Group]:
+    return Group.objects.filter(name__in=[role.group for role in roles()])
+
+
+def _offered(request: HttpRequest) -> QuerySet[Group]:
+    assert isinstance(request.user, User)
+    return Group.objects.filter(name__in=[role.group for role in offered(request.user)])
+
+
+def _check_may_stand_in(request: HttpRequest, person: User) -> None:
+    try:
+        check_may_stand_in(giver(request, person.organization), person)
+    except Forbidden as refusal:
+        raise PermissionDenied(refusal.message) from None
+
+
+def _open_administration(request: HttpRequest, form: Any, person: User) -> None:
+    """`/admin/` is open with a role that says so, and closed again with the last one, where not a
+    superuser says it on the same page."""
+    if ROLES not in form.changed_data or _superuser(request):
+        opens = person.is_staff or _opens(form.cleaned_data.get(ROLES, ()))
+    else:
+        opened = _opens(form.initial[ROLES])
+        opens = _opens(person.groups.all()) or (person.is_staff and not opened)
+    if opens != person.is_staff:
+        said = difference({"is_staff": person.is_staff}, {"is_staff": opens})
+        person.is_staff = opens
+        person.save(update_fields=["is_staff"])
+        by, changed = actor(request, person.organization), Outcome.CHANGED
+        subject = f"user:{person.username}"
+        record(Event.GRANT_CHANGE, by=by, outcome=changed, subject=subject, details=said)
+
+
+def _opens(groups: Iterable[Group]) -> bool:
+    found = (role_of(group.name) for group in groups)
+    return any(role.opens_administration for role in found if role)
 
 
 def _note_grants(request: HttpRequest, form: Any, subject: str, *places: Organization) -> None:

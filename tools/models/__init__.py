@@ -43,6 +43,7 @@ from tools.models.permission import (
     ToolGroupUserObjectPermission,
     ToolUserObjectPermission,
 )
+from tools.models.person_session import PersonSession
 from tools.models.pin import Pin
 from tools.models.request_record import CatalogNames, RequestRecord, ToolFilter
 from tools.models.sandbox_profile import SandboxProfile
@@ -105,6 +106,7 @@ __all__ = [
     "OrganizationGroupObjectPermission",
     "OrganizationUserObjectPermission",
     "Origin",
+    "PersonSession",
     "Pin",
     "RateHit",
     "RequestRecord",

@@ -50,7 +50,10 @@ def _try_to_enter(request: HttpRequest, onwards: str) -> HttpResponse:
         user = _known(request, username, password)
     except ToolcribError as refusal:
         context["message"] = refusal.message
-        return render(request, "ui/login.html", context, status=refusal.http_status)
+        page = render(request, "ui/login.html", context, status=refusal.http_status)
+        if "resets_in_s" in refusal.details:
+            page["Retry-After"] = str(refusal.details["resets_in_s"])
+        return page
     if user is None:
         return render(request, "ui/login.html", context | {"message": WRONG}, status=401)
     login(request, user)

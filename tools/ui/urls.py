@@ -22,6 +22,7 @@ from tools.ui import (
     login,
     messages,
     playground,
+    profile,
     sandbox,
     server_forms,
     server_import,
@@ -43,6 +44,14 @@ urlpatterns: list[URLPattern] = [
     path("home/", home.home_page, name="home"),
     path("login/", login.log_in, name="login"),
     path("logout/", login.log_out, name="logout"),
+    path("profile/", profile.profile_page, name="profile"),
+    path("profile/password/", profile.change_password, name="profile-password"),
+    path("profile/tokens", profile.make_token, name="profile-token-new"),
+    path(
+        "profile/tokens/<uuid:token_id>/revoke", profile.revoke_token, name="profile-token-revoke"
+    ),
+    path("profile/sessions/end", profile.end_others, name="profile-sessions-end"),
+    path("profile/sessions/<uuid:session_id>/end", profile.end_session, name="profile-session-end"),
     path("tools/<str:name>/", tool.tool_page, name="tool"),
     path("tools/<str:name>/enable", catalog.switch, {"enabled": True}, name="tool-enable"),
     path("tools/<str:name>/disable", catalog.switch, {"enabled": False}, name="tool-disable"),

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Group, Permission
 from django.db import connection, transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
@@ -41,6 +41,7 @@ from tools.models import (
     McpOAuthClient,
     Message,
     Organization,
+    PersonSession,
     Session,
     UpstreamChange,
     User,
@@ -49,6 +50,7 @@ from tools.models.grant_rows import GrantRow
 from tools.policy import actions, confirmation_rules
 from tools.policy.grant_ids import grant_id
 from tools.policy.grants import grants
+from tools.policy.roles import Role, roles
 from tools.ui import workspace
 
 IN = "in"  # past every question of who may: 2xx, or a 4xx that is about something else
@@ -64,6 +66,12 @@ WAYS = (
     "api-channel", "api-channel-key", "api-channel-test", "channel-try", "channel-edit",
     "channel-key", "channel-remove",
 )  # fmt: skip
+OWN_CALLS = (
+    "api-batches", "api-chain-execute", "api-chain-proposals", "api-chain-rehearse",
+    "api-execute", "api-executions", "api-sessions", "tool-try",
+    "profile-password", "profile-sessions-end", "profile-token-new",
+)  # fmt: skip
+PROFILE = ("profile-token-revoke", "profile-session-end")
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
@@ -299,6 +307,12 @@ PAGES: dict[str, dict[str, Needs]] = {
     "home": {"get": Needs()},  # of one's own calls, or of all
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
     "logout": {"post": Needs()},
+    "profile": {"get": Needs()},
+    "profile-password": {"get": Needs(), "post": Needs(body={"old_password": ""})},
+    "profile-token-new": {"post": Needs()},
+    "profile-token-revoke": {"post": Needs(sees=NOBODY)},
+    "profile-sessions-end": {"post": Needs()},
+    "profile-session-end": {"post": Needs(sees=NOBODY)},
     "tool": {"get": SEEN_TOOL},
     "tool-enable": {"post": Needs(permission="tools.change_tool")},
     "tool-disable": {"post": Needs(permission="tools.change_tool")},
@@ -483,6 +497,9 @@ class Side:
         self.somebody = factories.person(organization)
         factories.token(self.agent.service_account)
         factories.token(self.somebody)
+        browser = Client()
+        browser.force_login(self.somebody, backend="tools.policy.login.PeopleBackend")
+        self.browser = PersonSession.objects.get(user=self.somebody)
         self.session = Session.objects.create(
             organization=organization, user=self.agent.service_account, agent=self.agent,
             groups=["default"], state="undefined",
@@ -589,7 +606,8 @@ class Side:
             "api-tier": "Core",
             **dict.fromkeys(WAYS, f"way-{self.label}"),
         }
-        holder = self.somebody if name == "api-token" else self.agent.service_account
+        mine = name == "api-token" or name in PROFILE
+        holder = self.somebody if mine else self.agent.service_account
         known = {
             "name": lambda: self.chain if name in CHAINS else names.get(name, self.tool.name),
             "owner": lambda: f"agent:{self.agent.slug}",
@@ -599,7 +617,7 @@ class Side:
             "run_id": lambda: self.run.pk,
             "batch_id": lambda: self.batch.pk,
             "execution_id": lambda: self.execution.pk,
-            "session_id": lambda: self.session.pk,
+            "session_id": lambda: self.browser.pk if name in PROFILE else self.session.pk,
             "change_id": lambda: self.change.pk,
             "key_id": lambda: self.key.key_id,
             "confirmation_id": lambda: self.confirmation.pk,
@@ -652,6 +670,12 @@ def permitted(*prefixes: str) -> list[Permission]:
 def person(place: Organization, *held: Permission) -> User:
     made = factories.person(place)
     made.user_permissions.add(*held)
+    return made
+
+
+def with_role(place: Organization, role: Role) -> User:
+    made = factories.person(place)
+    made.groups.add(Group.objects.get(name=role.group))
     return made
 
 
@@ -717,6 +741,11 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
              bearer(person(there, *everything), **managing), home="there",
              permissions=codes[id(everything)]),
         Kind("superuser's browser", browser, superuser=True, session=True),
+        *(
+            Kind(role.label, Client(), bearer(with_role(here, role), **managing),
+                 permissions=role.permissions)
+            for role in roles()
+        ),
     ]  # fmt: skip
 
 
@@ -729,6 +758,7 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
     """Whoever opens a page: people who logged in, and others."""
     here, there = sides["here"].organization, sides["there"].organization
     views, everything = permitted("view_"), permitted("")
+    approver = next(role for role in roles() if role.name == "approver")
 
     def enter(user: User) -> Client:
         client = Client()
@@ -749,6 +779,12 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
              {"X-Organization": here.slug}, permissions=_named(everything), home="there"),
         Kind("superuser of another organization", enter(factories.superuser(there)),
              {"X-Organization": here.slug}, superuser=True, home="there"),
+        *(
+            Kind(role.label, enter(with_role(here, role)), permissions=role.permissions)
+            for role in roles()
+        ),
+        Kind("approver of another organization",
+             enter(with_role(there, approver)), home="there", permissions=approver.permissions),
     ]  # fmt: skip
 
 
@@ -859,6 +895,23 @@ def _no_waiting(monkeypatch):
 @pytest.mark.parametrize("name", UI)
 def test_who_may_do_what_on_a_page(name, browsers, sides):
     assert wrong_answers(name, PAGES[name], browsers, sides, page=True) == []
+
+
+def test_an_auditor_has_no_way_to_change_anything():
+    """But its own: it checks words, makes calls of what it was granted, which is nothing yet, has
+    a profile and logs out."""
+    auditor = next(role for role in roles() if role.name == "auditor")
+    kind = Kind("auditor", Client(), permissions=auditor.permissions, session=True)
+    opened = {
+        name
+        for page, table in ((False, EXPECTED), (True, PAGES))
+        for name, methods in table.items()
+        for method, needs in methods.items()
+        if method != "get"
+        and not needs.anybody
+        and expected(needs, kind, whose="here", page=page, names_row=True) == IN
+    }
+    assert opened == {"api-lint", "logout", *OWN_CALLS}
 
 
 @pytest.mark.parametrize("name", API)

@@ -13,7 +13,7 @@ from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
 from tools.models import Token
-from tools.policy import attempts, tokens
+from tools.policy import tokens
 
 SCOPED = [
     # scopes, method, path, whether the scope is there
@@ -199,13 +199,6 @@ def test_failed_attempts_are_on_record_without_the_password(admin_user):
     record = AuditRecord.objects.filter(actor=admin_user.username, code="AUTH.LOGIN_FAILED").get()
     assert (record.outcome, record.source_ip) == ("denied", "10.0.0.1")
     assert "hunter2" not in str(vars(record))
-
-
-def test_an_attempt_without_end_is_given_one(admin_user):
-    key = attempts._key(admin_user.username, "10.0.0.3")
-    attempts._connection().set(key, 3)
-    login(admin_user.username, ip="10.0.0.3")
-    assert 0 < attempts._connection().ttl(key) <= 300
 
 
 def test_nothing_large_is_read_from_somebody_unknown(client, db):
