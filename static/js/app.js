@@ -89,3 +89,14 @@ if (shortcuts) {
   });
   if (location.hash === "#q") search();
 }
+
+// The address of a view is copied where the browser lets us; else it is a link like any other.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-copies]");
+  if (!link || !navigator.clipboard) return;
+  event.preventDefault();
+  navigator.clipboard.writeText(link.href).then(
+    () => document.dispatchEvent(new CustomEvent("said", { detail: { text: "The address is copied." } })),
+    () => location.assign(link.href),
+  );
+});

@@ -23,6 +23,7 @@ NOBODYS = "019d0000-0000-7000-8000-000000000000"
 PAGES = [
     "/",
     "/?q=%3Cscript%3E&status=active",
+    "/?origin=%22%3E%3Cscript%3E&tier=%3Cscript%3E&group=%3Cscript%3E",
     "/tools/read_file/",
     "/tools/hostile/",
     "/tools/hostile/versions/1/",
