@@ -24,6 +24,8 @@ PAGES = [
     "/",
     "/?q=%3Cscript%3E&status=active",
     "/?origin=%22%3E%3Cscript%3E&tier=%3Cscript%3E&group=%3Cscript%3E",
+    "/catalog/change/?do=disable&pick=hostile",
+    "/catalog/change/?do=put&pick=hostile&into=%3Cscript%3E&next=javascript:alert(1)",
     "/tools/read_file/",
     "/tools/hostile/",
     "/tools/hostile/versions/1/",

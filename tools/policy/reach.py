@@ -1,6 +1,8 @@
 """Which tools an agent reaches with all it was granted, in some state."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
@@ -13,6 +15,16 @@ from tools.policy.grants import grants
 
 _IN_SOME_STATE = tuple(gate for gate in GATES if gate is not in_state)
 MOST_AGENTS = 50
+_MOST_QUESTIONS = 10_000
+
+
+@dataclass(frozen=True)
+class Losers:
+    """How many agents would lose each tool; of the first `looked_at` by name, where `cut`."""
+
+    counts: Counter[str]
+    looked_at: int
+    cut: bool
 
 
 def reaches(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
@@ -25,6 +37,20 @@ def agents_that_reach(tool: CatalogTool, snapshot: Snapshot) -> tuple[list[str],
     """Among the first agents of the organization by name, and whether there are more to look at."""
     callers, cut = _first_agents(snapshot, MOST_AGENTS)
     return [caller.name for caller in callers if reaches(caller, tool, snapshot)], cut
+
+
+def losers(names: Sequence[str], before: Snapshot, after: Snapshot) -> Losers:
+    """Of the tools that another catalog would narrow: who reaches them before and not after."""
+    most = min(MOST_AGENTS, max(1, _MOST_QUESTIONS // max(1, len(names))))
+    callers, cut = _first_agents(before, most)
+    counts = Counter(
+        name
+        for caller in callers
+        for name in names
+        if reaches(caller, before.tools[name], before)
+        and not reaches(caller, after.tools[name], after)
+    )
+    return Losers(counts, len(callers), cut)
 
 
 def known_callers(agents: Iterable[Agent], revision: int) -> list[Caller]:

@@ -34,6 +34,7 @@ SORTS: dict[str, Callable[[CatalogTool], Any]] = {
     "updated": lambda tool: tool.updated_at,
 }
 TEMPLATE = "ui/catalog.html"
+UNDO = "catalog-undo"  # what a person may take back, in the session and on a message
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def tool_list(request: PageRequest) -> HttpResponse:
         "facets": _facets(search, kinds_of(found, snapshot, tiers) if search.q else kinds),
         "chips": chips(search.filters, search.without),
         "may_change": may(request.caller, "change_tool"),
+        **_bulk(request, snapshot, tiers),
         "may_add": may(request.caller, "add_tool"),
         "here": here,
     }
@@ -181,6 +183,15 @@ def _choices(kinds: Kinds) -> list[tuple[str, str, list[str]]]:
 def _facets(search: Search, kinds: Kinds) -> list[Facet]:
     chosen = {name: value for name, value in search.filters.items() if name in LABELS}
     return facets(counted(kinds, chosen), chosen, search.address)
+
+
+def _bulk(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[str, Any]:
+    """What the bar below the tools offers, and what may be taken back."""
+    return {
+        "groups": sorted(snapshot.groups),
+        "tiers": tiers.names if request.caller.is_superuser else (),
+        "undo": request.session.get(UNDO, {}).get("key", ""),
+    }
 
 
 def _columns(search: Search) -> dict[str, dict[str, str]]:

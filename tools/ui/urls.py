@@ -2,6 +2,7 @@ from django.urls import URLPattern, path
 
 from tools.ui import (
     catalog,
+    catalog_change,
     chains,
     changes,
     channel_forms,
@@ -38,6 +39,8 @@ EXECUTION = "executions/<uuid:execution_id>/"
 
 urlpatterns: list[URLPattern] = [
     path("", catalog.tool_list, name="catalog"),
+    path("catalog/change/", catalog_change.change_page, name="catalog-change"),
+    path("catalog/undo", catalog_change.undo, name="catalog-undo"),
     path("login/", login.log_in, name="login"),
     path("logout/", login.log_out, name="logout"),
     path("tools/<str:name>/", tool.tool_page, name="tool"),

@@ -296,6 +296,8 @@ SEEN_TOOL = Needs(sees="tools.view_tool")
 SEEN_EXECUTION = Needs(sees="tools.view_execution")
 PAGES: dict[str, dict[str, Needs]] = {
     "catalog": {"get": Needs()},
+    "catalog-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
+    "catalog-undo": {"post": Needs(permission="tools.change_tool")},
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
     "logout": {"post": Needs()},
     "tool": {"get": SEEN_TOOL},
