@@ -304,6 +304,8 @@ PAGES: dict[str, dict[str, Needs]] = {
     "tool-enable": {"post": Needs(permission="tools.change_tool")},
     "tool-disable": {"post": Needs(permission="tools.change_tool")},
     "tool-try": {"get": Needs(everywhere=True), "post": SEEN_TOOL},
+    "tool-who": {"get": Needs(permission="tools.view_agent", sees=SEEN_TOOL.sees)},
+    "tool-usage": {"get": SEEN_TOOL},
     "tool-version": {"get": SEEN_TOOL},
     "tool-difference": {"get": SEEN_TOOL},
     "tool-restore": {
