@@ -189,10 +189,13 @@ def test_all_that_a_search_finds_can_be_meant(
     assert sets(page) == {"changes": ["alpha", "beta"]}
 
 
-def test_more_than_can_be_read_is_refused_in_words(admin_client: Client) -> None:
-    named = {"do": "disable", "tool": [f"mark tool_{at}" for at in range(501)]}
+@pytest.mark.parametrize(("do", "most"), [("disable", 500), ("put", 200)])
+def test_more_than_can_be_done_at_once_is_refused_in_words(
+    admin_client: Client, do: str, most: int
+) -> None:
+    named = {"do": do, "into": "barn", "tool": [f"mark tool_{at}" for at in range(most + 1)]}
     page = text(admin_client.post("/catalog/change/", named, follow=True))
-    assert "501 tools, and at most 500 are changed at once. Narrow the search first." in page
+    assert f"{most + 1} tools, and at most {most} are changed so at once." in page
 
 
 @pytest.mark.usefixtures("tools")

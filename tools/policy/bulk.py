@@ -31,6 +31,7 @@ from tools.policy.people import require
 from tools.policy.reach import Losers, losers
 
 MOST = 500  # tools at once
+MOST_VERSIONS = 200  # each of which is written and signed while the catalog is held
 _NAMED = 5
 _SWITCHED = {ToolStatus.ACTIVE: True, ToolStatus.DISABLED: False}
 
@@ -55,6 +56,10 @@ class Deed:
 
     do: Do
     name: str = ""
+
+    @property
+    def most(self) -> int:
+        return MOST_VERSIONS if self.do in {Do.PUT, Do.TAKE} else MOST
 
     @classmethod
     def of(cls, do: str, name: str) -> "Deed":
@@ -107,10 +112,10 @@ def permit(caller: Caller, deed: Deed) -> None:
 
 
 def plan(deed: Deed, tools: Sequence[CatalogTool], snapshot: Snapshot) -> list[Line]:
-    """A line for each tool, in their order. Raises `Malformed` for more than `MOST`."""
-    if len(tools) > MOST:
+    """A line for each tool, in their order. Raises `Malformed` for more than the deed allows."""
+    if len(tools) > deed.most:
         raise Malformed(
-            f"That are {len(tools):,} tools, and at most {MOST} are changed at once. "
+            f"That are {len(tools):,} tools, and at most {deed.most} are changed so at once. "
             "Narrow the search, or tick fewer."
         )
     outlook = _Outlook(deed, snapshot)

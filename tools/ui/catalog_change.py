@@ -66,8 +66,8 @@ def change_page(request: PageRequest) -> HttpResponseBase:
     if not chosen.tools:
         messages.warning(request, "No tool was picked, or none that is still there.")
         return redirect(back_of(request, given))
-    if len(chosen.tools) > MOST:
-        messages.error(request, _too_many(len(chosen.tools)))
+    if len(chosen.tools) > deed.most:
+        messages.error(request, _too_many(deed, len(chosen.tools)))
         return redirect(back_of(request, given))
     return _shown(request, deed, chosen, given)
 
@@ -94,8 +94,8 @@ def undo(request: PageRequest) -> HttpResponseBase:
 
 def _do(request: PageRequest, deed: Deed) -> HttpResponseBase:
     marks = dict(_marked(request.POST.getlist("tool")))
-    if len(marks) > MOST:
-        messages.error(request, _too_many(len(marks)))
+    if len(marks) > deed.most:
+        messages.error(request, _too_many(deed, len(marks)))
         return redirect(back_of(request, request.POST))
     chosen = _named(request, marks)
     try:
@@ -179,10 +179,10 @@ def _title(deed: Deed) -> str:
     return f"{_WORDS[deed.do][0]} {deed.name}".strip()
 
 
-def _too_many(count: int) -> str:
+def _too_many(deed: Deed, count: int) -> str:
     return (
-        f"Nothing was changed: that are {count:,} tools, and at most {MOST} are changed at once. "
-        "Narrow the search first."
+        f"Nothing was changed: that are {count:,} tools, and at most {deed.most} are changed so at "
+        "once. Narrow the search first."
     )
 
 
