@@ -101,3 +101,23 @@ if (shortcuts) {
   });
   if (location.hash === "#q") search();
 }
+
+// One box ticks all of a table.
+document.addEventListener("change", (event) => {
+  const name = event.target.dataset.picks;
+  if (!name) return;
+  for (const box of event.target.closest("table").querySelectorAll(`tbody input[name="${CSS.escape(name)}"]`)) {
+    box.checked = event.target.checked;
+  }
+});
+
+// The address of a view is copied where the browser lets us; else it is a link like any other.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-copies]");
+  if (!link || !navigator.clipboard) return;
+  event.preventDefault();
+  navigator.clipboard.writeText(link.href).then(
+    () => document.dispatchEvent(new CustomEvent("said", { detail: { text: "The address is copied." } })),
+    () => location.assign(link.href),
+  );
+});

@@ -47,6 +47,8 @@ SHOWN = [
 ]
 # What a page is asked, so that it has something to show.
 ASKED = {
+    "catalog": "?type=code",
+    "catalog-change": "?do=disable&pick=tool-axe&pick=read_file",
     "tool-difference": "?from=1.0.0&to=1.0.0",
     "workspace-file": "?path=notes/read.md",
     "knowledge": "?q=oxygen",

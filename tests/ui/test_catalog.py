@@ -65,11 +65,62 @@ def test_what_is_written_wrong_is_found(admin_client: Client, organization: Orga
     assert names(admin_client.get("/?q=cvs_sumary"))[0] == "csv_summary"
 
 
+def facet(page: str, label: str) -> dict[str, int]:
+    """Its values and counts."""
+    found = page.partition(f"<h2>{label}</h2>")[2].partition("</div>")[0]
+    pairs = re.findall(r"<span>([^<]+)</span> <b>([\d,]+)</b>", found)
+    return {value: int(count.replace(",", "")) for value, count in pairs}
+
+
+def test_facets_count_what_each_value_would_leave(admin_client: Client, tools: None) -> None:
+    page = text(admin_client.get("/"))
+    assert facet(page, "Type") == {"builtin": len(builtins.NAMES), "code": 2}
+    assert facet(page, "Status") == {"active": len(ALL)}
+    assert facet(page, "Group")["barn"] == 1
+    assert facet(page, "Licence from")["WriterPro"] == 2
+    narrowed = text(admin_client.get("/?type=code"))
+    assert facet(narrowed, "Group") == {"barn": 1, "default": 1}
+    assert facet(narrowed, "Type") == {"builtin": len(builtins.NAMES)}
+    assert facet(narrowed, "Origin") == {"product": 2}
+
+
+def test_facets_combine_in_the_address_and_chips_take_one_away(
+    admin_client: Client, tools: None
+) -> None:
+    page = text(admin_client.get("/?type=code"))
+    assert 'href="/?type=code&amp;group=barn"' in page
+    page = text(admin_client.get("/?group=barn&type=code"))
+    assert names(admin_client.get("/?group=barn&type=code")) == ["beta"]
+    chips = re.findall(r'class="tag chosen" href="([^"]+)"><span[^>]*>Remove </span>([^<]+)<', page)
+    assert chips == [("/?type=code", "Group: barn"), ("/?group=barn", "Type: code")]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("tier=WriterPro", ["alpha", "beta"]),
+        ("tier=Enterprise", []),
+        ("origin=product&q=sheep", ["alpha"]),
+        ("origin=nobody", []),
+    ],
+)
+def test_licence_and_origin_stand_in_the_address_too(
+    admin_client: Client, tools: None, query: str, found: list[str]
+) -> None:
+    assert names(admin_client.get(f"/?{query}")) == found
+
+
+def test_words_keep_the_facets_that_are_set(admin_client: Client, tools: None) -> None:
+    part = text(admin_client.get("/?origin=product&type=code", headers=htmx("results", "filters")))
+    assert '<input type="hidden" name="origin" value="product" form="filters">' in part
+    assert "Address of this view" in part
+
+
 def test_a_search_asks_two_queries_more(
     admin_client: Client, tools: None, django_assert_max_num_queries
 ) -> None:
     admin_client.get("/")
-    with django_assert_max_num_queries(5 + 2):  # how many have each word, and the tools
+    with django_assert_max_num_queries(6 + 2):  # how many have each word, and the tools
         assert names(admin_client.get("/?q=counts")) == ["alpha", "beta"]
 
 
@@ -168,5 +219,5 @@ def test_the_catalog_asks_no_query_per_tool(
     admin_client: Client, tools: None, django_assert_max_num_queries
 ) -> None:
     admin_client.get("/")
-    with django_assert_max_num_queries(5):  # who it is, and what the menu counts
+    with django_assert_max_num_queries(6):  # who it is, what the menu counts, and the tiers
         admin_client.get("/")

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Count, F, Q, Sum
+from django.db.models import Aggregate, Count, F, FloatField, Q, Sum
 from django.db.models.functions import TruncDate
 from django.utils import timezone
 
@@ -82,6 +82,25 @@ def usage(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Usage:
         rows = _by_group(rows, by, groups)
     rows.sort(key=lambda row: [_order(row[0][name]) for name in by])
     return Usage(since, until, rows[:MOST_ROWS], truncated=len(rows) > MOST_ROWS)
+
+
+class _Percentile95(Aggregate):
+    function = "percentile_cont"
+    template = "%(function)s(0.95) WITHIN GROUP (ORDER BY %(expressions)s)"
+    output_field = FloatField()
+
+
+def durations(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> dict[date | None, float]:
+    """How long the runs took, in ms, that were longer than 95 of 100: by day, and of all days
+    under None. Of the executions the caller may read; two statements."""
+    since, until = _range(wanted, snapshot)
+    groups = _Groups(caller, snapshot, wanted.group)
+    rows = _within(caller, wanted, since, until, groups).order_by()
+    ran = rows.filter(started_at__isnull=False, completed_at__isnull=False, cached=False)
+    days = ran.annotate(day=TruncDate("created_at", tzinfo=snapshot.time_zone)).values("day")
+    found = dict(days.annotate(p95=_Percentile95("duration_ms")).values_list("day", "p95"))
+    every = ran.aggregate(p95=_Percentile95("duration_ms"))["p95"]
+    return found | ({} if every is None else {None: every})
 
 
 @dataclass(frozen=True)

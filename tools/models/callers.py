@@ -30,6 +30,13 @@ _OF_ACCOUNT = f"""
     LEFT JOIN tools_token t ON t.id = %(token)s::uuid AND t.user_id = u.id
     WHERE u.id = %(user)s
 """  # noqa: S608
+_OF_AGENTS = f"""
+    SELECT {_HOLDER}
+    FROM tools_agent a
+    JOIN tools_user u ON u.id = a.service_account_id
+    JOIN tools_organization o ON o.id = a.organization_id
+    WHERE a.id = ANY(%s)
+"""  # noqa: S608
 
 
 class Holder(NamedTuple):
@@ -94,6 +101,13 @@ def holder_of_account(
         raise LookupError("the account is gone")
     width = len(Holder._fields)
     return Holder(*row[:width]), TokenLimits(*row[width:-1]), row[-1]
+
+
+def holders_of_agents(agents: list[UUID]) -> list[Holder]:
+    """Those that are there, in no order."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OF_AGENTS, [agents])
+        return [Holder(*row) for row in cursor.fetchall()]
 
 
 def _one(statement: str, values: Any) -> Any:

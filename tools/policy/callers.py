@@ -1,6 +1,7 @@
 """From credentials to a caller. A bearer token costs one indexed query, and that query also brings
 the organization's revision, by which the caller's process knows whether its catalog is current."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -19,6 +20,7 @@ from tools.models.callers import (
     TokenRow,
     holder_of_account,
     holder_of_token,
+    holders_of_agents,
 )
 from tools.policy import dead_tokens
 from tools.policy.impersonation import agents_for
@@ -26,6 +28,7 @@ from tools.policy.tokens import Presented, hashed, matches, read_token
 
 LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
 _UNLIMITED = TokenLimits(None, None, None)
+_OF_AGENTS = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
 _NOBODY = Presented("0" * 8, "0" * 43)
 REFUSAL = "The token is not valid. Ask an administrator for a new one."
 
@@ -98,9 +101,14 @@ def caller_of_agent(agent: Agent) -> Caller:
     holder, _, _ = holder_of_account(
         user=agent.service_account_id, organization=agent.organization_id, token=None
     )
-    limits = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
-    caller = _caller(holder, limits, token_id=None)
-    return caller if holder.active else replace(caller, active=False)
+    return _caller_of(holder)
+
+
+def callers_of_agents(agents: Iterable[Agent]) -> list[Caller]:
+    """The same for many, in their order, with one query."""
+    wanted = [agent.pk for agent in agents]
+    holders = {holder.agent_id: holder for holder in holders_of_agents(wanted)}
+    return [_caller_of(holders[pk]) for pk in wanted if pk in holders]
 
 
 def caller_at_playground(person: Caller, agent: str | None, *, source_ip: str = "") -> Caller:
@@ -169,6 +177,11 @@ def _is_at_home(holder: Holder) -> bool:
         return True
     place = Organization(pk=holder.organization_id)
     return User.objects.get(pk=holder.user_id).has_perm("tools.act_in_organization", place)
+
+
+def _caller_of(holder: Holder) -> Caller:
+    caller = _caller(holder, _OF_AGENTS, token_id=None)
+    return caller if holder.active else replace(caller, active=False)
 
 
 def _narrowed(held: frozenset[str], wanted: list[str] | None) -> frozenset[str]:

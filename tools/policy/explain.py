@@ -83,7 +83,7 @@ class Explanation:
     @cached_property
     def request(self) -> tuple[Row, ...]:
         """The gates that ask about the caller and the request alone."""
-        return tuple(self._row(gate(self)) for gate in (_standing, _granted_groups))
+        return tuple(self._row(gate(self)) for gate in _REQUEST)
 
     @property
     def allowed(self) -> bool:
@@ -113,6 +113,11 @@ class Explanation:
         """What decides whether the tool exists for the request."""
         question = self.question(tool)
         return [self._row(verdict, question) for verdict in authorization.explain(question)]
+
+    def refusal(self, tool: CatalogTool) -> Verdict | None:
+        """The first no to the tool, whatever would change it; for who may know everything."""
+        verdicts = (*(gate(self) for gate in _REQUEST), *authorization.explain(self.question(tool)))
+        return next((verdict for verdict in verdicts if not verdict.passed), None)
 
     def of(self, tool: CatalogTool) -> Explained:
         question, gates = self.question(tool), self.gates_of(tool)
@@ -185,6 +190,9 @@ def _granted_groups(explanation: Explanation) -> Verdict:
     except ToolcribError as refusal:
         return Verdict("granted_groups", False, refusal.code, refusal.message)
     return Verdict("granted_groups", True)
+
+
+_REQUEST: tuple[Callable[[Explanation], Verdict], ...] = (_standing, _granted_groups)
 
 
 def _confirmation(question: Question) -> Verdict:

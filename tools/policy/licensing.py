@@ -4,6 +4,9 @@ The tier that counts is found by the clock at each question, see `tools.catalog.
 licence does not include is refused; nothing ever runs behind a weaker wall because of it.
 """
 
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from uuid import UUID
 
 from sandbox.spec import IsolationLevel
@@ -24,6 +27,16 @@ from tools.policy.decision import Question, Verdict, passed
 from tools.policy.isolation import ISOLATION, profile_of
 
 __all__ = ["LICENSE", "standing_of", "state_now", "tier_now", "tier_of", "warnings"]
+
+
+@dataclass(frozen=True, slots=True)
+class LowestTiers:
+    """The tiers by rank, what they say, and the lowest that includes such a tool, were there room
+    for it: by tool, "" where none does."""
+
+    names: tuple[str, ...]
+    terms: Hashable
+    of: Mapping[UUID, str]
 
 
 def licensed(question: Question) -> Verdict:
@@ -49,6 +62,45 @@ def includes(tool: CatalogTool, snapshot: Snapshot) -> bool:
         and _profile_included(tool, snapshot).passed
         and _level_included(tool, snapshot).passed
     )
+
+
+def lowest_tiers(snapshot: Snapshot) -> LowestTiers:
+    """One query; the catalog is looked through once while no tier changes."""
+    tiers = tuple(LicenseTier.objects.order_by("rank"))
+    terms = tuple(_terms(tier) for tier in tiers)
+    return snapshot.remember(
+        ("lowest tiers", terms),
+        lambda: LowestTiers(
+            tuple(tier.name for tier in tiers),
+            terms,
+            MappingProxyType({tool.id: _lowest(tool, tiers) for tool in snapshot.tools.values()}),
+        ),
+    )
+
+
+def _lowest(tool: CatalogTool, tiers: tuple[LicenseTier, ...]) -> str:
+    return next((tier.name for tier in tiers if _has_such(tier, tool)), "")
+
+
+def _has_such(tier: LicenseTier, tool: CatalogTool) -> bool:
+    if not tool.custom:
+        return tier.includes_builtin(tool.name)
+    if tier.max_custom_tools == 0:
+        return False
+    if tool.definition.sandbox_profile is not None and not tier.custom_sandbox_profiles:
+        return False
+    asked = tool.definition.raw["constraints"]["required_isolation"]
+    if tier.isolation_levels is None or asked in tier.isolation_levels:
+        return True
+    forced = forced_level(tool.definition, tool.origin)
+    return excluded_level(tier, forced, [IsolationLevel(asked)]) is None
+
+
+def _terms(tier: LicenseTier) -> Hashable:
+    """What a tier says, as what is remembered is told apart by."""
+    lists = (tier.builtin_tools, tier.isolation_levels)
+    limits = (tier.max_custom_tools, tier.custom_sandbox_profiles)
+    return (tier.name, *(None if names is None else tuple(names) for names in lists), *limits)
 
 
 # How a tool may be run is asked together with whether the licence lets it run.

@@ -1,9 +1,10 @@
 """`/`: what there is, found by filters that stand in the address, and a switch per tool."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.core.paginator import Page, Paginator
 from django.http import HttpResponse, QueryDict
@@ -20,9 +21,11 @@ from tools.catalog.search import ranked, relevant
 from tools.definitions.vocabulary import Category, ToolType
 from tools.models import ToolStatus
 from tools.policy.callers import actor_of
+from tools.policy.licensing import LowestTiers, lowest_tiers
 from tools.policy.people import may, require
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
+from tools.ui.facets import LABELS, Facet, Kinds, chips, counted, facets, kinds_of
 
 PAGE_SIZE = 25
 SORTS: dict[str, Callable[[CatalogTool], Any]] = {
@@ -31,6 +34,7 @@ SORTS: dict[str, Callable[[CatalogTool], Any]] = {
     "updated": lambda tool: tool.updated_at,
 }
 TEMPLATE = "ui/catalog.html"
+UNDO = "catalog-undo"  # what a person may take back, in the session and on a message
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class Search:
     group: str = ""
     type: str = ""
     status: str = ""
+    tier: str = ""
+    origin: str = ""
     sort: str = ""  # the best first where words are looked for, else by name
 
     @classmethod
@@ -65,22 +71,30 @@ class Search:
         query = {name: value for name, value in query.items() if (name, value) != ("page", 1)}
         return reverse("catalog") + (f"?{urlencode(query)}" if query else "")
 
-    def matches(self, tool: CatalogTool, snapshot: Snapshot) -> bool:
+    def without(self, name: str) -> str:
+        """The address of the same search without one of its filters."""
+        return replace(self, **{name: ""}).address()
+
+    def matches(self, tool: CatalogTool, snapshot: Snapshot, tiers: Mapping[UUID, str]) -> bool:
         """But for the words, which the ranked search looks for."""
         raw = tool.definition.raw
         return (
             self.category in ("", raw["category"])
             and self.type in ("", raw["type"])
             and self.status in ("", tool.status)
+            and self.tier in ("", tiers.get(tool.id))
+            and self.origin in ("", tool.origin)
             and (not self.group or self.group in snapshot.groups_of(tool))
         )
 
-    def found(self, tools: Iterable[CatalogTool], snapshot: Snapshot) -> list[CatalogTool]:
-        matching = [tool for tool in tools if self.matches(tool, snapshot)]
+    def found(
+        self, tools: Iterable[CatalogTool], snapshot: Snapshot, tiers: LowestTiers
+    ) -> list[CatalogTool]:
+        matching = [tool for tool in tools if self.matches(tool, snapshot, tiers.of)]
         if self.q:
             matching = [one.tool for one in relevant(ranked(snapshot, self.q, matching))]
-        if not self.order:
-            return matching
+        if not self.order or (self.order == "name" and not self.q):
+            return matching  # as it came: by rank, or by name
         key = SORTS[self.order.removeprefix("-")]
         return sorted(matching, key=key, reverse=self.order.startswith("-"))
 
@@ -94,17 +108,23 @@ class Search:
 @page
 def tool_list(request: PageRequest) -> HttpResponse:
     search, snapshot = Search.of(request.GET), snapshot_of(request)
-    tools = visible_tools(request.caller, snapshot)
-    shown = Paginator(search.found(tools, snapshot), PAGE_SIZE).get_page(request.GET.get("page"))
+    tools, tiers = visible_tools(request.caller, snapshot), lowest_tiers(snapshot)
+    kinds = kinds_of(tools, snapshot, tiers)
+    found = search.found(tools, snapshot, tiers)
+    shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
     here = search.address(page=shown.number)
     context = {
         "search": search,
-        "counts": _counts(tools),
+        "counts": _counts(kinds),
         "shown": shown,
         "links": _links(search, shown),
         "columns": _columns(search),
-        "choices": _choices(tools, snapshot),
+        "choices": _choices(kinds),
+        # Where words are looked for, of the tools that were found: those are ranked only once.
+        "facets": _facets(search, kinds_of(found, snapshot, tiers) if search.q else kinds),
+        "chips": chips(search.filters, search.without),
         "may_change": may(request.caller, "change_tool"),
+        **_bulk(request, snapshot, tiers),
         "may_add": may(request.caller, "add_tool"),
         "here": here,
     }
@@ -122,40 +142,56 @@ def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
     tool = find_tool(request.user.organization, name)
     set_enabled(tool=tool, enabled=enabled, by=actor_of(request.caller), reason="ui")
     if not request.htmx:
-        return redirect(_back(request))
+        return redirect(back_of(request, request.POST))
     part = "ui/tool.html#state" if request.POST.get("part") == "state" else f"{TEMPLATE}#row"
     changed = current_snapshot(request).tools[tool.name]
-    context = {"tool": changed, "may_change": True, "here": _back(request), "part": "state"}
+    here = back_of(request, request.POST)
+    context = {"tool": changed, "may_change": True, "here": here, "part": "state"}
     said = {"text": f"{tool.name} is {'enabled' if enabled else 'disabled'}."}
     response = render(request, part, context)
     trigger_client_event(response, "said", said)
     return trigger_client_event(response, "tool-changed", {})
 
 
-def _back(request: PageRequest) -> str:
-    wanted = request.POST.get("next", "")
+def back_of(request: PageRequest, given: QueryDict) -> str:
+    """Where a form says that it came from, if that is here; else the catalog."""
+    wanted = given.get("next", "")
     safe = url_has_allowed_host_and_scheme(
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
     return wanted if safe else reverse("catalog")
 
 
-def _counts(tools: Iterable[CatalogTool]) -> dict[str, int]:
+def _counts(kinds: Kinds) -> dict[str, int]:
     counts = {status.value: 0 for status in ToolStatus}
-    for tool in tools:
-        counts[tool.status] += 1
+    for kind, number in kinds.items():
+        counts[kind.status] += number
     return counts | {"all": sum(counts.values())}
 
 
-def _choices(tools: Iterable[CatalogTool], snapshot: Snapshot) -> list[tuple[str, str, list[str]]]:
+def _choices(kinds: Kinds) -> list[tuple[str, str, list[str]]]:
     """The filters beside the search: field, label and values."""
-    groups = sorted(set().union(*(snapshot.groups_of(tool) for tool in tools)))
+    groups = sorted(set().union(*(kind.group for kind in kinds)))
     return [
         ("category", "Category", [*Category]),
         ("group", "Group", groups),
         ("type", "Type", [*ToolType]),
         ("status", "Status", [*ToolStatus.values]),
     ]
+
+
+def _facets(search: Search, kinds: Kinds) -> list[Facet]:
+    chosen = {name: value for name, value in search.filters.items() if name in LABELS}
+    return facets(counted(kinds, chosen), chosen, search.address)
+
+
+def _bulk(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[str, Any]:
+    """What the bar below the tools offers, and what may be taken back."""
+    return {
+        "groups": sorted(snapshot.groups),
+        "tiers": tiers.names if request.caller.is_superuser else (),
+        "undo": request.session.get(UNDO, {}).get("key", ""),
+    }
 
 
 def _columns(search: Search) -> dict[str, dict[str, str]]:
@@ -183,4 +219,5 @@ def _links(search: Search, shown: Page[CatalogTool]) -> dict[str, str]:
         "previous": search.address(page=shown.number - 1) if shown.has_previous() else "",
         "next": search.address(page=shown.number + 1) if shown.has_next() else "",
         "clear": reverse("catalog"),
+        "view": search.address(),
     }

@@ -2,6 +2,7 @@ from django.urls import URLPattern, path
 
 from tools.ui import (
     catalog,
+    catalog_change,
     chains,
     changes,
     channel_forms,
@@ -31,6 +32,7 @@ from tools.ui import (
     services,
     styleguide,
     tool,
+    tool_use,
     usage,
     versions,
     workflow,
@@ -42,6 +44,8 @@ EXECUTION = "executions/<uuid:execution_id>/"
 urlpatterns: list[URLPattern] = [
     path("", catalog.tool_list, name="catalog"),
     path("home/", home.home_page, name="home"),
+    path("catalog/change/", catalog_change.change_page, name="catalog-change"),
+    path("catalog/undo", catalog_change.undo, name="catalog-undo"),
     path("login/", login.log_in, name="login"),
     path("logout/", login.log_out, name="logout"),
     path("profile/", profile.profile_page, name="profile"),
@@ -56,6 +60,8 @@ urlpatterns: list[URLPattern] = [
     path("tools/<str:name>/enable", catalog.switch, {"enabled": True}, name="tool-enable"),
     path("tools/<str:name>/disable", catalog.switch, {"enabled": False}, name="tool-disable"),
     path("tools/<str:name>/try", tool.try_tool, name="tool-try"),
+    path("tools/<str:name>/who/", tool_use.who_page, name="tool-who"),
+    path("tools/<str:name>/usage/", tool_use.usage_page, name="tool-usage"),
     path("tools/<str:name>/versions/<int:number>/", tool.version_page, name="tool-version"),
     path("tools/<str:name>/difference/", versions.difference_page, name="tool-difference"),
     path("tools/<str:name>/restore", versions.restore, name="tool-restore"),

@@ -62,7 +62,7 @@ def usage_page(request: PageRequest) -> HttpResponse:
         "cost": money(total.cost),
         "most_calls": max((figures.calls for _, figures in days.rows), default=0),
         "most_cost": money(max((figures.cost for _, figures in days.rows), default=total.cost)),
-        **_charts(days),
+        **charts_of(days),
         "periods": [(length, _period(given, length, days.until)) for length in PERIODS],
         "everyone": may(request.caller, "view_execution"),
         "time_zone": snapshot_of(request).time_zone.key,
@@ -126,7 +126,7 @@ def _url(value: Any, by: str) -> str:
     return f"{reverse('executions')}?{urlencode({by: value})}"
 
 
-def _charts(days: Usage) -> dict[str, Chart]:
+def charts_of(days: Usage) -> dict[str, Chart]:
     """Calls by how they ended, and cost; a day without calls has an empty place."""
     known = {values["day"]: figures for values, figures in days.rows}
     every = [days.since + timedelta(days=at) for at in range((days.until - days.since).days + 1)]

@@ -305,6 +305,8 @@ SEEN_EXECUTION = Needs(sees="tools.view_execution")
 PAGES: dict[str, dict[str, Needs]] = {
     "catalog": {"get": Needs()},
     "home": {"get": Needs()},  # of one's own calls, or of all
+    "catalog-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
+    "catalog-undo": {"post": Needs(permission="tools.change_tool")},
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
     "logout": {"post": Needs()},
     "profile": {"get": Needs()},
@@ -317,6 +319,8 @@ PAGES: dict[str, dict[str, Needs]] = {
     "tool-enable": {"post": Needs(permission="tools.change_tool")},
     "tool-disable": {"post": Needs(permission="tools.change_tool")},
     "tool-try": {"get": Needs(everywhere=True), "post": SEEN_TOOL},
+    "tool-who": {"get": Needs(permission="tools.view_agent", sees=SEEN_TOOL.sees)},
+    "tool-usage": {"get": SEEN_TOOL},
     "tool-version": {"get": SEEN_TOOL},
     "tool-difference": {"get": SEEN_TOOL},
     "tool-restore": {

@@ -20,7 +20,7 @@ from tools.models import Agent, Organization, Tool, ToolGroup, User
 from tools.models.grant_rows import GrantRow
 from tools.policy import grant_actions
 from tools.policy.authorization import explain, usable_tools
-from tools.policy.callers import caller_of_agent, caller_of_user
+from tools.policy.callers import caller_of_agent, caller_of_user, callers_of_agents
 from tools.policy.decision import Asked, Question
 from tools.policy.grants import grants
 
@@ -463,3 +463,23 @@ def test_a_grant_taken_behind_our_back_counts_with_the_next_revision(organizatio
     remove_perm("execute_tool", agent.service_account, tool)
     Organization.objects.next_revision(organization.pk)
     assert covered(caller_of_agent(agent)) == set()
+
+
+def test_grants_of_many_are_read_at_once_and_are_those_of_each(organization: Organization) -> None:
+    tool = factories.tool(organization, "alpha")
+    group = group_of(organization, "barn")
+    people = Group.objects.create(name=f"people of {organization.slug}")
+    assign_perm("execute_toolgroup", people, group)
+    agents = [bare(organization) for _ in range(6)]
+    assign_perm("execute_tool", agents[0].service_account, tool)
+    agents[1].service_account.groups.add(people)
+    factories.permit(agents[2].service_account, "execute_tool")
+    callers = callers_of_agents(agents)
+    assert callers == [caller_of_agent(agent) for agent in agents]
+    with CaptureQueriesContext(connection) as queries:
+        grants.learn(callers, callers[0].revision)
+        learned = [grants.of(caller, caller.revision) for caller in callers]
+    assert len(queries) == 3
+    grants.forget()
+    assert learned == [grants.of(caller, caller.revision) for caller in callers]
+    assert learned[0].tools == {tool.pk} and learned[1].groups == {"barn"} and learned[2].every

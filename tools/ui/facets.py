@@ -1,0 +1,123 @@
+"""What the catalog can be narrowed by, with how many tools each would leave: links that combine,
+and chips that take one away again. The address holds them all, so it is the view to come back to.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.policy.licensing import LowestTiers
+
+MOST_SHOWN = 8  # values of a facet before one asks for more
+LABELS = {
+    "category": "Category",
+    "group": "Group",
+    "type": "Type",
+    "tier": "Licence from",
+    "status": "Status",
+    "origin": "Origin",
+}
+FACETS = ("group", "type", "tier", "status", "origin")
+_CHIPS = {"q": "Search", **LABELS}
+
+type Kinds = Counter["Kind"]
+
+
+class Kind(NamedTuple):
+    """What tools have in common by which they are found; as often as not hundreds do."""
+
+    category: str
+    group: frozenset[str]
+    type: str
+    tier: str
+    status: str
+    origin: str
+
+    def has(self, name: str, value: str) -> bool:
+        held = getattr(self, name)
+        return value in held if name == "group" else value == held
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    value: str
+    count: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """The most frequent values stand in `choices`, the others in `more`."""
+
+    label: str
+    choices: list[Choice]
+    more: list[Choice]
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A filter that is set; the address is that without it."""
+
+    label: str
+    value: str
+    address: str
+
+
+def kinds_of(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers) -> Kinds:
+    """How many tools there are of each kind; worked out once of a whole catalog."""
+    if tools is not snapshot.sorted_tools:
+        return _kinds(tools, snapshot, tiers)
+    return snapshot.remember(("kinds", tiers.terms), lambda: _kinds(tools, snapshot, tiers))
+
+
+def _kinds(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers) -> Kinds:
+    return Counter(
+        Kind(
+            tool.definition.raw["category"],
+            snapshot.groups_of(tool),
+            tool.definition.raw["type"],
+            tiers.of.get(tool.id, ""),
+            tool.status,
+            tool.origin,
+        )
+        for tool in tools
+    )
+
+
+def counted(kinds: Kinds, chosen: Mapping[str, str]) -> dict[str, Counter[str]]:
+    """By facet and value, the tools that every other facet lets through: what is chosen of a facet
+    narrows the others, never itself."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in FACETS}
+    for kind, number in kinds.items():
+        barred = [name for name, value in chosen.items() if not kind.has(name, value)]
+        for name in FACETS if not barred else barred if len(barred) == 1 else ():
+            if name == "group":
+                counts[name].update(dict.fromkeys(kind.group, number))
+            elif name in counts:
+                counts[name][getattr(kind, name)] += number
+    return counts
+
+
+def facets(
+    counts: Mapping[str, Counter[str]],
+    chosen: Mapping[str, str],
+    address: Callable[..., str],
+) -> list[Facet]:
+    """Those that leave a choice. A value that is chosen is not offered again."""
+    found = []
+    for name in FACETS:
+        ordered = sorted(counts[name].items(), key=lambda item: (-item[1], item[0]))
+        offered = [
+            Choice(value, count, address(**{name: value}))
+            for value, count in ordered
+            if value and value != chosen.get(name)
+        ]
+        if offered:
+            found.append(Facet(LABELS[name], offered[:MOST_SHOWN], offered[MOST_SHOWN:]))
+    return found
+
+
+def chips(chosen: Mapping[str, str], without: Callable[[str], str]) -> Sequence[Chip]:
+    return [Chip(_CHIPS[name], value, without(name)) for name, value in chosen.items()]
