@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.contrib.auth.decorators import login_required, permission_required
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -108,26 +108,29 @@ def checkpoint_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 @login_required
 @permission_required(PERMISSION, raise_exception=True)
-def growth(request: HttpRequest, size: int) -> HttpResponse:
-    """The proof that the log only grew since it held so many records."""
-    organization = actor_of(request).organization
+def growth(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
+    """The proof that the log only grew since a checkpoint."""
+    found = _checkpoint(request, checkpoint_id)
     try:
-        return _file(f"{size}.growth-proof", handouts.growth_of(organization, size))
+        proof = handouts.growth_of(found.log.name, found.size)
     except NotProvable as reason:
         raise Http404(str(reason)) from None
+    return _file(f"{found.size}.growth-proof", proof)
 
 
 @never_cache
 @require_safe
 @login_required
 @permission_required(PERMISSION, raise_exception=True)
-def checkpoint_note(request: HttpRequest, size: int) -> HttpResponse:
+def checkpoint_note(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
     """A checkpoint as it was published, to be kept somewhere else."""
-    organization = actor_of(request).organization
-    found = Checkpoint.objects.filter(log__name=organization, size=size).order_by("-id").first()
-    if found is None:
-        raise Http404
-    return _file(f"{size}.note", found.note)
+    found = _checkpoint(request, checkpoint_id)
+    return _file(f"{found.size}.note", found.note)
+
+
+def _checkpoint(request: HttpRequest, checkpoint_id: int) -> Checkpoint:
+    mine = Checkpoint.objects.filter(log__name=actor_of(request).organization)
+    return get_object_or_404(mine.select_related("log"), pk=checkpoint_id)
 
 
 def _listed(row: Checkpoint, log: str) -> ListedCheckpoint:

@@ -9,8 +9,8 @@ urlpatterns: list[URLPattern] = [
     path("records/<uuid:record_id>/line", proof_views.record_line, name="audit-record-line"),
     path("toolcrib_verify.py", proof_views.verifier, name="audit-verifier"),
     path("checkpoints/", proof_views.checkpoint_list, name="audit-checkpoints"),
-    path("checkpoints/<int:size>/note", proof_views.checkpoint_note, name="audit-note"),
-    path("checkpoints/<int:size>/growth", proof_views.growth, name="audit-growth"),
+    path("checkpoints/<int:checkpoint_id>/note", proof_views.checkpoint_note, name="audit-note"),
+    path("checkpoints/<int:checkpoint_id>/growth", proof_views.growth, name="audit-growth"),
     path("alerts/", alert_views.alert_list, name="alerts"),
     path(
         "alerts/<uuid:alert_id>/acknowledge/",

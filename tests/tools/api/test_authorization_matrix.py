@@ -18,8 +18,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from audit.models import Alert, AlertChannel, AuditRecord
+from audit.models import Alert, AlertChannel, AuditRecord, Checkpoint
 from tests import factories
+from tests.tools.waiting import until
 from tools.catalog import (
     builtins,
     channels,
@@ -69,7 +70,7 @@ WAYS = (
 OWN_CALLS = (
     "api-batches", "api-chain-execute", "api-chain-proposals", "api-chain-rehearse",
     "api-execute", "api-executions", "api-sessions", "tool-try",
-    "profile-password", "profile-sessions-end", "profile-token-new",
+    "profile-password", "profile-sessions-end", "profile-token-new", "playground",
 )  # fmt: skip
 PROFILE = ("profile-token-revoke", "profile-session-end")
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
@@ -631,12 +632,19 @@ class Side:
             "message_id": lambda: self.message.pk,
             "item_id": lambda: self.item.pk,
             "record_id": lambda: self._records().earliest("pk").pk,
+            "checkpoint_id": lambda: self.checkpoint.pk,
             "grant": lambda: grant_id(GrantRow("agent", self.agent.slug, "permission", "p")),
         }
         wanted = ADDRESSES[name].pattern.converters
         missing = set(wanted) - known.keys()
         assert not missing, f"tell Side.place what {missing} of {name} may be"
         return {part: known[part]() for part in wanted}
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """What the running product has signed of its log."""
+        found = Checkpoint.objects.filter(log__name=self.organization.slug).order_by("pk")
+        return until(found.first)
 
     def _records(self) -> Any:
         return AuditRecord.objects.filter(organization=self.organization.slug)
