@@ -2,6 +2,7 @@
 # make test [TESTERS=2]  what tests need, then all checks and tests, in so many processes (0: in one)
 # make lint              the checks alone
 # make soak [KILLS=1000] [CALLS=20000] [SECONDS=0] [SEED=…]   until there were so many, or so long
+# make pictures          those of README and docs, anew
 # make lock              pins every dependency anew
 
 PORT ?= 8000
@@ -11,7 +12,7 @@ CALLS ?= 20000
 SECONDS ?= 0
 TESTERS ?= 2
 
-.PHONY: run test lint soak lock
+.PHONY: run test lint soak pictures lock
 
 run:
 	@sh config/environment.sh requirements.txt
@@ -41,6 +42,11 @@ soak:
 		--kinds "redis wiped" "redis flushed" --targets
 	$(PY) -m tests.faults.soak --faults 50 --least 50 --pause 10 --kinds "postgres killed" --targets
 	SELFATTACK=200000 $(PY) -m pytest -q -s --timeout 0 tests/audit/test_selfattack.py
+
+pictures:
+	@sh config/environment.sh requirements.txt tests/requirements.txt
+	@sh tests/chromium.sh
+	$(PY) -m pytest -q -o python_files=pictures.py tests/browser/pictures.py
 
 lock:
 	@sh config/environment.sh requirements.txt tests/requirements.txt
