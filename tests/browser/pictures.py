@@ -80,10 +80,10 @@ def first_calls(committed: None) -> Organization:
     return place
 
 
-def entered(chromium: Browser, crib: cribs.Crib, place: Organization) -> Page:
+def entered(chromium: Browser, crib: cribs.Crib, place: Organization, name: str) -> Page:
     """Before the place's administrator."""
     admin = factories.superuser(place)
-    admin.username = f"ada-{place.slug}"
+    admin.username = name
     admin.save()
     page = chromium.new_page(base_url=crib.url, viewport={"width": 1280, "height": 800})
     enter(page, admin)
@@ -93,7 +93,7 @@ def entered(chromium: Browser, crib: cribs.Crib, place: Organization) -> Page:
 def test_the_audit_list_after_the_first_calls(
     chromium: Browser, crib: cribs.Crib, first_calls: Organization
 ) -> None:
-    page = entered(chromium, crib, first_calls)
+    page = entered(chromium, crib, first_calls, "grace")
     page.goto("/audit/?code=TOOL.")
     page.screenshot(path=DOCS / "audit.png")
 
@@ -101,7 +101,7 @@ def test_the_audit_list_after_the_first_calls(
 def test_pages_of_a_day_in_a_workshop(
     chromium: Browser, crib: cribs.Crib, workshop: Organization
 ) -> None:
-    page = entered(chromium, crib, workshop)
+    page = entered(chromium, crib, workshop, "ada")
     mine = AuditRecord.objects.filter(organization=workshop.slug, code="TOOL.END").order_by("id")
     record = until(lambda: next((one for one in mine[:1] if _signed(one)), None))
     assert record is not None
