@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from django.test import override_settings
+
 from tests.crib import CHECKOUT, Crib, free_port
 from tests.tools.waiting import until
 from tools.models import Execution
@@ -45,11 +47,12 @@ def taken_by(crib: Crib, process: Process, make: Callable[[], Execution]) -> Exe
 
 @contextmanager
 def stopped(crib: Crib) -> Iterator[None]:
-    """The crib's own worker takes nothing meanwhile."""
+    """The crib's own worker takes nothing meanwhile, so that what waits may wait for long."""
     pid = _worker_of(crib)
     os.kill(pid, signal.SIGSTOP)
     try:
-        yield
+        with override_settings(QUEUE_AGE_S=3600):
+            yield
     finally:
         os.kill(pid, signal.SIGCONT)
 
