@@ -58,9 +58,7 @@ def record(
     calls must not do then what should be on record.
     """
     redactor = redactor_of(by.organization)
-    came = source.source()
-    beside = {"source": came, "made_by": by.made_by}
-    said = redactor.clean((details or {}) | {name: text for name, text in beside.items() if text})
+    said = redactor.clean((details or {}) | _beside(by))
     record_id = uuid7()
     kept = None
     if payload:
@@ -95,6 +93,12 @@ def record(
     except (DatabaseError, InvalidTag, OSError, ValueError) as error:
         raise Unwritable(f"the audit record {event} cannot be written") from error
     return record_id
+
+
+def _beside(by: Actor) -> dict[str, Any]:
+    """What details say of every record, where there is something to say."""
+    said = {"source": source.source(), "made_by": by.made_by}
+    return {name: text for name, text in said.items() if text}
 
 
 @lru_cache(maxsize=256)

@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from django.contrib.auth.decorators import login_required, permission_required
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
 
 from audit import alerts, checkpoints, handouts, reading, search, signing
 from audit.checkpoints import BadNote, Statement
@@ -17,7 +14,7 @@ from audit.models import Checkpoint
 from audit.proofs import NotProvable
 from audit.proving import Step, examine
 from audit.verifier import toolcrib_verify
-from audit.views import PERMISSION, actor_of
+from audit.views import actor_of, evidence_page
 
 PAGE_SIZE = 50
 _TEXT = "text/plain; charset=utf-8"
@@ -31,10 +28,7 @@ class ListedCheckpoint:
     keys: list[str]  # of this installation, whose signatures are good
 
 
-@never_cache
-@require_safe
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
+@evidence_page
 def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
     """Each step of the proof of one record, taken now."""
     by = actor_of(request)
@@ -59,10 +53,7 @@ def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
     return render(request, "audit/proof.html", context)
 
 
-@never_cache
-@require_safe
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
+@evidence_page
 def record_line(request: HttpRequest, record_id: UUID) -> HttpResponse:
     """The record's line, byte for byte as it is sealed; that it was read is on record."""
     by = actor_of(request)
@@ -72,19 +63,14 @@ def record_line(request: HttpRequest, record_id: UUID) -> HttpResponse:
     return _file(f"{record_id}.line", line)
 
 
-@require_safe
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
-def verifier(request: HttpRequest) -> HttpResponseBase:
+@evidence_page
+def verifier(request: HttpRequest) -> HttpResponse:
     """The program that checks a proof without Toolcrib."""
     source = Path(toolcrib_verify.__file__)
     return _file(source.name, source.read_text("utf-8"))
 
 
-@never_cache
-@require_safe
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
+@evidence_page
 def checkpoint_list(request: HttpRequest) -> HttpResponse:
     """What was signed of the reader's log, the newest first."""
     organization = actor_of(request).organization
@@ -104,10 +90,7 @@ def checkpoint_list(request: HttpRequest) -> HttpResponse:
     return render(request, "audit/checkpoints.html", context)
 
 
-@never_cache
-@require_safe
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
+@evidence_page
 def growth(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
     """The proof that the log only grew since a checkpoint."""
     found = _checkpoint(request, checkpoint_id)
@@ -118,10 +101,7 @@ def growth(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
     return _file(f"{found.size}.growth-proof", proof)
 
 
-@never_cache
-@require_safe
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
+@evidence_page
 def checkpoint_note(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
     """A checkpoint as it was published, to be kept somewhere else."""
     found = _checkpoint(request, checkpoint_id)

@@ -1,6 +1,7 @@
 """`/audit/`: evidence to read. Knows its reader only as a user with permissions in a place."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
@@ -20,6 +21,7 @@ from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from audit.search import Position
 
+type View = Callable[..., HttpResponse]
 PERMISSION = "audit.view_auditrecord"
 PAGE_SIZE = 50
 LABELS = {"q": "Words", "request": "Request", "execution": "Execution", "since": "Since",
@@ -32,10 +34,13 @@ class Shown:
     details: str
 
 
-@never_cache
-@require_safe
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
+def evidence_page(view: View) -> View:
+    """Only looks, for whoever may read the evidence of their organization, and is kept nowhere."""
+    permitted = permission_required(PERMISSION, raise_exception=True)(view)
+    return never_cache(require_safe(login_required(permitted)))
+
+
+@evidence_page
 def record_list(request: HttpRequest) -> HttpResponse:
     """Records of the reader's organization, the newest first."""
     asked = {name: _plain(request, name) for name in search.FIELDS}
@@ -62,10 +67,7 @@ def record_list(request: HttpRequest) -> HttpResponse:
     return render(request, "audit/records.html", context)
 
 
-@never_cache
-@require_safe
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
+@evidence_page
 def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
     """One record, its place in the log and, for who may see it, what went in or came out."""
     may_open = request.user.has_perm(reading.MAY_OPEN)
