@@ -1,0 +1,109 @@
+"""Whole ways of people through the product, by what stands on the pages alone: no walk types an
+address that a person would have to know. Each at a desk and on a phone, with and without JavaScript."""
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests import factories
+from tests.browser.test_pages import BARE, PHONE
+from tests.stubs.mcp import mcp_serving
+from tests.tools.waiting import until
+from tools.execution.actions import execute
+from tools.models import Organization, Tool
+
+EVERYWHERE = pytest.mark.parametrize(
+    "page",
+    [{}, PHONE, BARE, PHONE | BARE],
+    indirect=True,
+    ids=["desk", "phone", "desk without JavaScript", "phone without JavaScript"],
+)
+SLOWLY = 20_000
+
+
+def go(page: Page, label: str) -> None:
+    """By the menu, which a phone folds."""
+    menu = page.get_by_text("Menu", exact=True)
+    if menu.is_visible():
+        menu.click()
+    page.get_by_role("navigation").get_by_role("link", name=re.compile(f"^{label}")).locator(
+        "visible=true"
+    ).first.click()
+
+
+def followed(page: Page, wanted: Locator) -> None:
+    """Without JavaScript a page moves on when it is loaded again."""
+
+    def there() -> bool:
+        wanted.is_visible() or page.reload()
+        return wanted.is_visible()
+
+    until(there)
+
+
+@EVERYWHERE
+def test_from_the_first_login_to_the_first_call(page: Page, place: Organization) -> None:
+    factories.workspace_file(place, "notes.txt", b"Return the torque wrench.\n")
+    page.get_by_role("link", name="Toolcrib").click()
+    expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()
+    page.get_by_role("main").get_by_role("link", name="catalog").click()
+    page.get_by_role("link", name="read_file", exact=True).click()
+    page.get_by_label("path").fill("notes.txt")
+    page.get_by_role("button", name="Run read_file").click()
+    expect(page.locator("#result .chip").first).to_have_text("Success", timeout=SLOWLY)
+    expect(page.locator("#result")).to_contain_text("Return the torque wrench.")
+    page.get_by_role("link", name="Toolcrib").click()
+    expect(page.get_by_role("heading", name="How it went")).to_be_visible()
+
+
+@EVERYWHERE
+def test_a_server_of_others_is_connected_and_its_tool_called(
+    page: Page, place: Organization
+) -> None:
+    with mcp_serving() as stub:
+        go(page, "Servers")
+        page.get_by_role("link", name="New server").click()
+        page.get_by_label("Name required", exact=True).fill("far")
+        page.get_by_label("Address").fill(stub.url)
+        page.get_by_role("button", name="Register the server").click()
+        page.get_by_role("button", name="Refresh now").click()
+        expect(page.locator("p.banner[role=status]")).to_contain_text("far lists 1 tool.")
+        page.get_by_role("checkbox", name="Pick echo").check()
+        page.get_by_role("button", name="Review what I picked").click()
+        assert not Tool.objects.filter(organization=place, type="mcp-tool").exists()
+        page.get_by_label("Name here").fill("repeat")
+        page.get_by_role("button", name="Import it as I read it").click()
+        page.get_by_role("link", name="repeat").click()
+        page.get_by_label("rest").fill('{"text": "hello over there"}')
+        page.get_by_role("button", name="Run repeat").click()
+        expect(page.locator("#result .chip").first).to_have_text("Success", timeout=SLOWLY)
+        expect(page.locator("#result")).to_contain_text("hello over there")
+
+
+@EVERYWHERE
+def test_a_failed_call_is_found_mended_and_made_again(page: Page, place: Organization) -> None:
+    source = "def main(p):\n    return 12 / len(p['text'])\n"
+    factories.tool(place, "share_out", implementation={"source": source})
+    clerk = factories.caller(factories.agent(place, "clerk"))
+    execute(caller=clerk, call=factories.call("share_out", {"text": ""}), wait_s=20)
+    page.get_by_role("link", name="Toolcrib").click()
+    page.get_by_role("link", name="share_out").first.click()
+    page.get_by_role("link", name="Open in playground").click()
+    expect(page.get_by_label("Call as")).to_have_value("clerk")
+    page.get_by_label("text").first.fill("four")
+    page.get_by_role("button", name="Run share_out").click()
+    now = page.get_by_role("heading", name="Before and now")
+    expect(now).to_be_visible(timeout=SLOWLY)
+    followed(page, page.locator("#answer .chip", has_text="Success"))
+
+
+@EVERYWHERE
+def test_a_record_is_found_and_its_proof_holds(page: Page, place: Organization) -> None:
+    go(page, "Audit")
+    mine = page.locator("details", has_text="AUTH.LOGIN").first
+    mine.locator("summary").click()
+    mine.get_by_role("link").last.click()
+    followed(page, page.get_by_role("link", name="Verify"))
+    page.get_by_role("link", name="Verify").click()
+    expect(page.get_by_text("Proved", exact=True).first).to_be_visible()
