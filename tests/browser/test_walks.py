@@ -1,5 +1,7 @@
-"""Whole ways of people through the product, by what stands on the pages alone: no walk types an
-address that a person would have to know. Each at a desk and on a phone, with and without JavaScript."""
+"""Whole ways of people through the product, by what stands on the pages alone.
+
+No walk types an address. Each at a desk and on a phone, with and without JavaScript.
+"""
 
 import re
 
