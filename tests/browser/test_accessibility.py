@@ -92,6 +92,7 @@ def violations(page: Page) -> list[str]:
     for width, scheme, options in LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        found |= overflow(page)
         # Evaluated by the browser's debugger: the policy of the page stays as it is.
         told = page.evaluate(f"axe.run({json.dumps(options)})")
         for rule in told["violations"]:
@@ -99,7 +100,14 @@ def violations(page: Page) -> list[str]:
                 f"{width} {scheme} {rule['id']}: {node['html'][:160]} {node['failureSummary']}"
                 for node in rule["nodes"]
             }
-    return sorted(found)
+    page.set_viewport_size({"width": 2560, "height": 1440})
+    return sorted(found | overflow(page))
+
+
+def overflow(page: Page) -> set[str]:
+    if not page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+        return set()
+    return {f"{page.viewport_size} the page is wider than its window"}
 
 
 def read(page: Page, address: str, status: int = 200) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from django.conf import settings
 from django.test import Client
 
@@ -40,8 +41,10 @@ def test_no_line_is_drawn_twice() -> None:
     assert "<path" not in (settings.BASE_DIR / "templates" / "base.html").read_text()
 
 
-def test_one_entry_says_where_one_is(admin_client: Client) -> None:
-    page = text(admin_client.get("/executions/"))
+@pytest.mark.parametrize("at", ["/executions/", "/import/", "/knowledge/", "/servers/", "/keys/"])
+def test_one_entry_says_where_one_is_and_nothing_waits(admin_client: Client, at: str) -> None:
+    page = text(admin_client.get(at))
     rail = page.partition('aria-label="Main"')[2].partition("</nav>")[0]
     (current,) = re.findall(r'<a href="([^"]+)" aria-current="page"', rail)
-    assert current == "/executions/"
+    assert current == at
+    assert "held-count" not in rail
