@@ -39,7 +39,7 @@ LOOKS = [
 # Answers that are files, or lead elsewhere at once.
 NOT_SHOWN = {
     "export", "tool-export", "tool-try", "workspace-download", "knowledge-export", "oauth-callback",
-    "audit-record-line", "audit-verifier", "audit-note", "audit-growth",
+    "audit-record-line", "audit-export-file", "audit-verifier", "audit-note", "audit-growth",
 }  # fmt: skip
 SHOWN = [
     name
