@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required, permission_required
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from audit import alerts, channels, deliveries, fixed_rules, senders
+from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
 from audit.views import actor_of
 
@@ -19,7 +22,8 @@ CHANGE = "audit.change_alert"
 VIEW_CHANNEL = "audit.view_alertchannel"
 CHANGE_CHANNEL = "audit.change_alertchannel"
 MOST_OPEN = 200
-MOST_CLOSED = 50
+CLOSED_SIZE = 25
+FILTERS = ("severity", "rule")
 MOST_FAILURES = 20
 
 
@@ -44,7 +48,7 @@ def alert_list(request: HttpRequest) -> HttpResponse:
 @permission_required(CHANGE, raise_exception=True)
 def alert_acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
     found = get_object_or_404(alerts.alerts_of(_organization(request)), pk=alert_id)
-    alerts.acknowledge(alert=found, by=actor_of(request))
+    alerts.acknowledge(alert=found, by=actor_of(request), note=request.POST.get("note", ""))
     return redirect("alerts")
 
 
@@ -64,14 +68,22 @@ def _page(request: HttpRequest, **more: Any) -> HttpResponse:
     if not request.user.has_perm(VIEW):  # who sees to channels need not see what they tell
         found = found.none()
     told = request.user.has_perm(VIEW_CHANNEL) or request.user.has_perm(CHANGE_CHANNEL)
-    count = found.open().count()
+    asked = {name: request.GET.get(name, "").replace("\x00", "")[:40] for name in FILTERS}
+    narrowed = found.filter(**{name: value for name, value in asked.items() if value})
+    count = narrowed.open().count()
+    closed = Paginator(narrowed.filter(acknowledged_at__isnull=False), CLOSED_SIZE)
     context = {
-        "open": found.open().worst_first()[:MOST_OPEN],
-        "open_count": count,
+        "open": narrowed.open().worst_first()[:MOST_OPEN],
+        "open_count": count if not any(asked.values()) else found.open().count(),
         "more": max(0, count - MOST_OPEN),
-        "closed": found.filter(acknowledged_at__isnull=False)[:MOST_CLOSED],
+        "closed": closed.get_page(request.GET.get("page")),
+        "asked": asked,
+        "filtered": any(asked.values()),
+        "here": urlencode({name: value for name, value in asked.items() if value}),
+        "severities": [*Severity],
+        "rules": [rule.name for rule in _rules()],
+        "longest_note": alerts.LONGEST_NOTE,
         "may_acknowledge": request.user.has_perm(CHANGE),
-        "rules": [(rule, _span(rule.window_s)) for rule in _rules()],
         "may_see_channels": told,
         "may_test": request.user.has_perm(CHANGE_CHANNEL),
         "channels": [_shown(row) for row in _channels(request)] if told else [],
@@ -81,14 +93,7 @@ def _page(request: HttpRequest, **more: Any) -> HttpResponse:
 
 
 def _rules() -> list[AlertRule]:
-    return [*AlertRule.objects.all(), *fixed_rules.ALL]
-
-
-def _span(seconds: int) -> str:
-    for unit_s, unit in ((3600, "h"), (60, "min")):
-        if seconds % unit_s == 0:
-            return f"{seconds // unit_s}\N{NO-BREAK SPACE}{unit}"
-    return f"{seconds}\N{NO-BREAK SPACE}s"
+    return [*AlertRule.objects.order_by("name"), *fixed_rules.ALL]
 
 
 def _failures(request: HttpRequest) -> Any:

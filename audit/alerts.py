@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, connection, transaction
-from django.db.models import F
+from django.db.models import Count, F
 from django.db.models.functions import Now
 
 from audit import deliveries, fixed_rules, metrics
@@ -26,6 +26,7 @@ _MOST_FINDINGS = 200  # of one organization, so that its flood hides nobody else
 _LONGEST_LOOK_S = 86_400
 _LOOKS_PER_WINDOW = 60  # a rule over an hour is not asked every few seconds
 _QUIET = timedelta(days=1)
+LONGEST_NOTE = 500
 
 
 def raise_all() -> list[Alert]:
@@ -49,21 +50,32 @@ def raise_for(rule: AlertRule) -> list[Alert]:
 
 
 @transaction.atomic
-def acknowledge(*, alert: Alert, by: Actor) -> None:
-    """Somebody has looked at it. Safe to repeat."""
+def acknowledge(*, alert: Alert, by: Actor, note: str = "") -> None:
+    """Somebody has looked at it, and may say what came of it. Safe to repeat."""
     row = Alert.objects.open().filter(pk=alert.pk)
-    if row.update(acknowledged_at=Now(), acknowledged_by=by.name):
+    note = note.replace("\x00", "").strip()[:LONGEST_NOTE]
+    if row.update(acknowledged_at=Now(), acknowledged_by=by.name, note=note):
         record(
             Event.ALERT_ACKNOWLEDGE,
             by=by,
             outcome=Outcome.CHANGED,
             subject=alert.rule,
-            details={"alert": str(alert.pk), "actor": alert.actor, "about": alert.subject},
+            details={
+                "alert": str(alert.pk),
+                "actor": alert.actor,
+                "about": alert.subject,
+                **({"note": note} if note else {}),
+            },
         )
 
 
 def alerts_of(organization: str) -> Any:
     return Alert.objects.filter(organization=organization)
+
+
+def open_by_rule(organization: str) -> dict[str, int]:
+    rows = alerts_of(organization).open().order_by()
+    return dict(rows.values_list("rule").annotate(Count("pk")))
 
 
 def _unseen_s(rule: AlertRule) -> float | None:

@@ -79,6 +79,7 @@ class Vouched:
 
 
 Written = Callable[[Row, Vouched], bytes]
+Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +187,26 @@ def batches(wanted: Search) -> Iterator[list[Row]]:
 
 
 def to_file(wanted: Search, format_name: str, path: Path, *, by: Actor) -> int:
-    """Write a file and `<file>.manifest` beside it; how many records it holds.
+    """Write a file and `<file>.manifest` beside it; how many records it holds."""
+    records: int = filed(wanted, format_name, path, by=by)["records"]
+    return records
+
+
+def filed(
+    wanted: Search, format_name: str, path: Path, *, by: Actor, watch: Watch | None = None
+) -> dict[str, Any]:
+    """The same, with all that the manifest says of it. `watch` is told after each batch how many
+    records and bytes there are, and stops the writing by raising.
 
     The record of it is written before the file gets its name.
     """
-    vouched, written = vouched_for(wanted.organization), _Written()
+    vouched, written = vouched_for(wanted.organization), _Written(watch)
     kind = FORMATS[format_name]
     lines = written.counted(batches(wanted), kind, vouched)
+    said: dict[str, Any] = {}
 
     def tell(digest: Digest) -> None:
-        said = written.said(path.name, format_name, digest, wanted)
+        said.update(written.said(path.name, format_name, digest, wanted))
         record(
             Event.AUDIT_EXPORT,
             by=by,
@@ -207,15 +218,16 @@ def to_file(wanted: Search, format_name: str, path: Path, *, by: Actor) -> int:
         write(path.with_name(f"{path.name}.manifest"), [note.encode()])
 
     write(path, lines, tell)
-    return written.records
+    return said
 
 
 class _Written:
     """What a manifest says of a file."""
 
-    def __init__(self) -> None:
-        self.records = 0
+    def __init__(self, watch: Watch | None = None) -> None:
+        self.records, self._size = 0, 0
         self._indexes: list[int] = []
+        self._watch = watch
 
     def counted(
         self, batches: Iterator[list[Row]], kind: Format, vouched: Vouched
@@ -227,7 +239,11 @@ class _Written:
             if known:
                 ends = [*self._indexes, *known]
                 self._indexes = [min(ends), max(ends)]
-            yield b"".join(kind.written(row, vouched) for row in batch)
+            part = b"".join(kind.written(row, vouched) for row in batch)
+            self._size += len(part)
+            if self._watch is not None:
+                self._watch(self.records, self._size)
+            yield part
 
     def said(
         self, name: str, format_name: str, digest: Digest, wanted: Search

@@ -35,13 +35,16 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Kind:
-    """`says` ends in what the rule describes, where it is about anything a rule may name."""
+    """`says` ends in what the rule describes, where it is about anything a rule may name.
+    `counted` is the condition of one that counts records, whatever else there was."""
 
     query: str
     what: str
     says: Callable[[Finding, str], str]
     numbers: Mapping[str, Bounds] = field(default_factory=dict)
     lists: tuple[str, ...] = ()
+    counted: str = ""
+    by_subject: bool = False
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the query needs beside `window_s` and `least`; what is missing is the usual."""
@@ -220,25 +223,39 @@ _HOW_LONG = {"history": Bounds(1, 10_000, 100)}
 _LISTS = ("codes", "reasons", "outcomes")
 KINDS = {
     "by_actor": Kind(
-        _filled(_BY_ACTOR, what=_LISTED), _all(_SAME_ACTOR, _LISTED), _of_actor, lists=_LISTS
+        _filled(_BY_ACTOR, what=_LISTED),
+        _all(_SAME_ACTOR, _LISTED),
+        _of_actor,
+        lists=_LISTS,
+        counted=_LISTED,
     ),
     "by_subject": Kind(
         _filled(_BY_SUBJECT, what=_LISTED),
         _all(_SAME_ACTOR, _SAME_SUBJECT, _LISTED),
         _of_subject,
         lists=_LISTS,
+        counted=_LISTED,
+        by_subject=True,
     ),
     "every_group": Kind(
-        _filled(_BY_ACTOR, what=_EVERY_GROUP), _all(_SAME_ACTOR, _EVERY_GROUP), _of_actor
+        _filled(_BY_ACTOR, what=_EVERY_GROUP),
+        _all(_SAME_ACTOR, _EVERY_GROUP),
+        _of_actor,
+        counted=_EVERY_GROUP,
     ),
     "hasty_approval": Kind(
         _filled(_BY_ACTOR, what=_HASTY),
         _all(_SAME_ACTOR, _HASTY),
         _of_actor,
         {"seconds": Bounds(0.1, 3600, 2)},
+        counted=_HASTY,
     ),
     "possible_effect": Kind(
-        _filled(_BY_SUBJECT, what=_UNSURE), _all(_SAME_ACTOR, _SAME_SUBJECT, _UNSURE), _of_subject
+        _filled(_BY_SUBJECT, what=_UNSURE),
+        _all(_SAME_ACTOR, _SAME_SUBJECT, _UNSURE),
+        _of_subject,
+        counted=_UNSURE,
+        by_subject=True,
     ),
     "unusual_usage": Kind(
         _filled(_UNUSUAL_USAGE),

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.conf import settings
 
-from audit import alerts, deliveries, retention, selfcheck, silence
+from audit import alerts, deliveries, exporting, retention, selfcheck, silence
 
 
 @shared_task(name="audit.tasks.raise_alerts")
@@ -31,3 +31,13 @@ def watch_sealer() -> None:
 @shared_task(name="audit.tasks.verify_logs")
 def verify_logs() -> None:
     selfcheck.verify_all()
+
+
+@shared_task(name="audit.tasks.write_export", time_limit=3600)
+def write_export() -> None:
+    exporting.write_next()
+
+
+@shared_task(name="audit.tasks.sweep_exports")
+def sweep_exports() -> None:
+    exporting.sweep()

@@ -9,13 +9,14 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required, permission_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from audit import alerts, export, reading, search
+from audit import alerts, export, reading, search, viewing
 from audit.actions import Actor
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
@@ -24,6 +25,7 @@ from audit.search import Position
 type View = Callable[..., HttpResponse]
 PERMISSION = "audit.view_auditrecord"
 PAGE_SIZE = 50
+MORE = ("since", "until", "reason", "execution", "request")  # filters that are folded away
 LABELS = {"q": "Words", "request": "Request", "execution": "Execution", "since": "Since",
           "until": "Until"}  # fmt: skip
 
@@ -43,25 +45,34 @@ def evidence_page(view: View) -> View:
 @evidence_page
 def record_list(request: HttpRequest) -> HttpResponse:
     """Records of the reader's organization, the newest first."""
-    asked = {name: _plain(request, name) for name in search.FIELDS}
-    asked["actor"] = asked["actor"] or asked.pop("agent")
+    asked = {name: plain(request.GET, name) for name in search.FIELDS}
+    agent = asked.pop("agent")
+    over = plain(request.GET, "over")
+    asked |= {"actor": asked["actor"] or agent, "over": over if over in viewing.RANGES else ""}
     opened = request.user.has_perm(reading.MAY_OPEN)
     by = actor_of(request)
-    wanted = search.read(by.organization, asked, opened=opened, zone=UTC)
+    meant = asked | {"since": viewing.since_of(asked, timezone.now())}
+    wanted = search.read(by.organization, meant, opened=opened, zone=UTC)
     page = reading.read_page(wanted, PAGE_SIZE, _position(request), by=by)
     context = {
         "asked": asked,
         "opened": opened,
         "flaws": [f"{LABELS.get(name, name)} {flaw}." for name, flaw in wanted.flaws.items()],
-        "codes": _codes(),
-        "outcomes": [*Outcome],
+        "codes": codes_by_family(),
+        "outcomes": event_outcomes(),
         "records": [_shown(record) for record in page.records],
         "alerts": alerts.alerts_of(by.organization).open().count(),
         "filtered": any(asked.values()),
-        "more": any(asked[name] for name in ("execution", "reason", "request", "until")),
-        "older": _address(asked, page.older) if page.older else "",
-        "newer": _address(asked, page.newer) if page.newer else "",
-        "start": _address(asked) if page.newer else "",
+        "more": any(asked[name] for name in MORE),
+        "ranges": [(name, words) for name, (words, _) in viewing.RANGES.items()],
+        "chips": viewing.chips(asked),
+        "view": viewing.address(asked),
+        "facets": viewing.facets(wanted, asked),
+        "looked_through": search.LOOKED_THROUGH,
+        "ask": f"{reverse('audit-exports')}?{urlencode(wanted.asked)}",
+        "older": viewing.address(asked, cursor=page.older.cursor) if page.older else "",
+        "newer": viewing.address(asked, cursor=page.newer.cursor) if page.newer else "",
+        "start": viewing.address(asked) if page.newer else "",
         "exports": [(name, _export(wanted, name)) for name in export.FORMATS],
     }
     return render(request, "audit/records.html", context)
@@ -111,7 +122,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _codes() -> list[tuple[str, list[str]]]:
+def codes_by_family() -> list[tuple[str, list[str]]]:
     """The codes by family; a family itself is searched as `TOOL.`."""
     families: dict[str, list[str]] = {}
     for event in Event:
@@ -119,23 +130,20 @@ def _codes() -> list[tuple[str, list[str]]]:
     return list(families.items())
 
 
-def _plain(request: HttpRequest, name: str) -> str:
-    return request.GET.get(name, "").strip().replace("\x00", "")[:200]
+def event_outcomes() -> list[str]:
+    return [*Outcome]
+
+
+def plain(given: QueryDict, name: str) -> str:
+    return given.get(name, "").strip().replace("\x00", "")[:200]
 
 
 def _position(request: HttpRequest) -> Position | None:
     """Where the page begins; a place that cannot be read is the newest."""
     try:
-        return Position.read(_plain(request, "cursor"))
+        return Position.read(plain(request.GET, "cursor"))
     except search.BadPosition:
         return None
-
-
-def _address(asked: dict[str, str], position: Position | None = None) -> str:
-    query = {name: value for name, value in asked.items() if value}
-    if position:
-        query["cursor"] = position.cursor
-    return reverse("audit") + (f"?{urlencode(query)}" if query else "")
 
 
 def _export(wanted: search.Search, name: str) -> str:

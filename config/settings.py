@@ -316,6 +316,8 @@ _BEATS = {
     "audit.tasks.raise_alerts": 15,
     "audit.tasks.watch_sealer": 15,
     "audit.tasks.deliver_alerts": 10,
+    "audit.tasks.write_export": 5,
+    "audit.tasks.sweep_exports": 600,
     "tools.execution.tasks.forget_expired": 60,
     "tools.execution.tasks.forget_rate_hits": 60,
     "tools.execution.tasks.keep_sessions": 60,

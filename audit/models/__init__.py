@@ -1,4 +1,5 @@
 from audit.models.alerts import Alert, AlertChannel, AlertDelivery, AlertRule, ChannelKind
+from audit.models.exports import AuditExport, ExportState
 from audit.models.log import (
     AuditLeaf,
     AuditLog,
@@ -14,6 +15,7 @@ __all__ = [
     "AlertChannel",
     "AlertDelivery",
     "AlertRule",
+    "AuditExport",
     "AuditKey",
     "AuditLeaf",
     "AuditLog",
@@ -24,4 +26,5 @@ __all__ = [
     "ChannelKind",
     "Checkpoint",
     "CheckpointKey",
+    "ExportState",
 ]

@@ -37,6 +37,9 @@ class Alert(models.Model):
     last_at = models.DateTimeField()
     acknowledged_at = models.DateTimeField(null=True, blank=True)
     acknowledged_by = models.CharField(max_length=200, blank=True)
+    note = models.CharField(
+        max_length=500, blank=True, db_default="", help_text="What came of it, in words."
+    )
 
     objects = AlertQuerySet.as_manager()
 
@@ -143,6 +146,7 @@ class AlertDelivery(models.Model):
     problem = models.CharField(max_length=300, blank=True)
 
     class Meta:
+        verbose_name_plural = "alert deliveries"
         indexes = [
             models.Index(
                 fields=["due_at"],

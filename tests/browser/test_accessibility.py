@@ -39,7 +39,7 @@ LOOKS = [
 # Answers that are files, or lead elsewhere at once.
 NOT_SHOWN = {
     "export", "tool-export", "tool-try", "workspace-download", "knowledge-export", "oauth-callback",
-    "audit-record-line", "audit-verifier", "audit-note", "audit-growth",
+    "audit-record-line", "audit-export-file", "audit-verifier", "audit-note", "audit-growth",
 }  # fmt: skip
 SHOWN = [
     name
@@ -56,6 +56,8 @@ ASKED = {
     "knowledge-entity": f"?iri={OXYGEN}",
     "explain": "?agent=bot-axe&tool=tool-axe",
     "what-if": "?kind=tier&tier=Core",
+    "licenses": "?tier=Core",
+    "license-tier": "?show=yes&builtin=these&limited=these&most=0&levels=every",
     "playground": "?tool=tool-axe",
 }
 

@@ -65,3 +65,50 @@ def test_it_fits_a_phone_whatever_the_arguments(page: Page, worker: Agent) -> No
         page.goto(address)
         expect(page.locator("mark").first).to_have_text("U+202E")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_batch_is_approved_by_keys(page: Page, worker: Agent) -> None:
+    first, second, third = held(worker), held(worker), held(worker)
+    page.goto("/confirmations/")
+    for key in ("j", "x", "j", "x"):
+        page.keyboard.press(key)
+    expect(page.locator(".pick input:checked")).to_have_count(2)
+    page.keyboard.press("a")
+    expect(page.locator(".banner[data-tone=good]")).to_have_count(2)
+    assert [status(one) for one in (first, second, third)] == ["approved", "approved", "pending"]
+
+
+def test_a_call_is_refused_by_keys_with_a_reason(page: Page, worker: Agent) -> None:
+    first, second = held(worker), held(worker)
+    page.goto("/confirmations/")
+    page.keyboard.press("j")
+    page.keyboard.press("d")
+    page.keyboard.press("Enter")  # without a reason it does nothing
+    page.keyboard.type("Not today, a")
+    page.keyboard.press("Enter")
+    expect(page.locator(".banner[data-tone=good]")).to_have_count(1)
+    assert [status(one) for one in (first, second)] == ["rejected", "pending"]
+    assert Confirmation.objects.get(pk=first.pk).decisions.get().reason == "Not today, a"
+
+
+def test_a_call_is_opened_by_keys_and_keys_that_lead_elsewhere_decide_nothing(
+    page: Page, worker: Agent
+) -> None:
+    confirmation = held(worker)
+    page.goto("/confirmations/")
+    page.keyboard.press("a")  # at no call
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(lambda url: url.endswith(f"/confirmations/{confirmation.pk}/"))
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    expect(page).to_have_url(lambda url: "/audit/" in url)
+    assert status(confirmation) == "pending"
+
+
+def test_the_help_names_the_keys_and_the_time_left_runs(page: Page, worker: Agent) -> None:
+    held(worker)
+    page.goto("/confirmations/")
+    expect(page.locator("time[data-until]")).to_have_text("14 min left")
+    page.keyboard.press("?")
+    expect(page.get_by_text("Approve it, or all that are picked")).to_be_visible()

@@ -98,6 +98,6 @@ def test_nobody_tests_a_channel_of_another_organization(admin_client: Client) ->
 
 
 def test_every_rule_is_listed(admin_client: Client) -> None:
-    page = text(admin_client.get("/audit/alerts/"))
+    page = text(admin_client.get("/audit/alerts/rules/"))
     assert "unchecked" in page and "26\N{NO-BREAK SPACE}h" in page
     assert all(rule.name in page for rule in AlertRule.objects.all())

@@ -1,6 +1,7 @@
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from html import unescape
 from pathlib import Path
 from uuid import uuid4
@@ -8,7 +9,7 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from audit import reading
+from audit import reading, viewing
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.handouts import GROWTH
@@ -173,3 +174,43 @@ def test_a_checkpoint_that_never_was_is_not_there(
 def test_older_checkpoints_are_a_page_further(admin_client: Client, proved) -> None:
     assert "Nothing has been signed yet" in text(admin_client.get("/audit/checkpoints/?before=1"))
     assert admin_client.get("/audit/checkpoints/?before=x").status_code == 200
+
+
+@pytest.mark.parametrize(("over", "there"), [("1h", True), ("24h", True), ("x", True), ("", True)])
+def test_a_time_that_moves_narrows_the_search(
+    admin_client: Client, execution_id, over: str, there: bool
+) -> None:
+    page = text(admin_client.get(f"/audit/?over={over}&code=TOOL.DENY"))
+    assert ("magpie" in page.split("<ol")[-1]) is there
+
+
+def test_what_is_older_than_a_time_that_moves_is_left_out(
+    admin_client: Client, execution_id, monkeypatch
+) -> None:
+    monkeypatch.setitem(viewing.RANGES, "1h", ("the last moment", timedelta(0)))
+    assert "magpie" not in text(admin_client.get("/audit/?over=1h")).split("<ol")[-1]
+
+
+def test_the_filters_that_are_set_can_be_taken_away_one_by_one(
+    admin_client: Client, execution_id
+) -> None:
+    page = unescape(text(admin_client.get("/audit/?code=TOOL.DENY&over=24h&actor=magpie")))
+    assert 'href="/audit/?actor=magpie&code=TOOL.DENY"' in page
+    assert 'href="/audit/?actor=magpie&over=24h"' in page
+    assert "Address of this view" in page
+
+
+def test_facets_count_what_there_is_and_lead_to_it(
+    admin_client: Client, organization: Organization, execution_id
+) -> None:
+    by = Actor("agent", "crow", organization.slug)
+    record(Event.TOOL_END, by=by, outcome=Outcome.SUCCESS, subject="dull")
+    page = text(admin_client.get("/audit/?code=TOOL."))
+    facets = page.partition('class="tallies"')[2].partition("</details>")[0]
+    assert ">TOOL.DENY <b>1</b>" in facets and ">crow <b>1</b>" in facets
+    assert "tallies" not in text(admin_client.get("/audit/?q=magpie"))
+
+
+def test_a_search_leads_to_an_export_of_what_it_finds(admin_client: Client, execution_id) -> None:
+    page = unescape(text(admin_client.get("/audit/?code=TOOL.DENY&actor=magpie")))
+    assert 'href="/audit/exports/?code=TOOL.DENY&actor=magpie"' in page

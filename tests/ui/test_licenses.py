@@ -1,5 +1,6 @@
 """The page of the licence, and the notice on every page when it ends."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -62,24 +63,92 @@ def test_a_tier_is_shown_before_it_is_changed(
 ) -> None:
     tools(organization, 2)
     page = text(admin_client.get("/licenses/?tier=Core"))
-    assert "From Enterprise to Core" in page and "Change the tier to Core" in page
+    assert "from Enterprise to Core" in page and "Change the tier to Core" in page
     assert ">t1<" in page
     assert not Tool.objects.filter(organization=organization, status="disabled").exists()
 
 
 def test_htmx_gets_the_part_alone(admin_client: Client) -> None:
     part = text(admin_client.get("/licenses/?tier=Core", headers=htmx("change")))
-    assert "From Enterprise to Core" in part and "<html" not in part
+    assert "from Enterprise to Core" in part and "<html" not in part
+
+
+def fields(page: str, address: str) -> dict[str, list[str]]:
+    """What the form of a preview sends."""
+    form = page.partition(f'action="{address}">')[2].partition("</form>")[0]
+    sent: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form):
+        sent.setdefault(name, []).append(value)
+    return sent
+
+
+def moving(client: Client, **query: str) -> dict[str, list[str]]:
+    return fields(text(client.get("/licenses/", query)), "/licenses/tier")
 
 
 def test_the_tier_is_changed_and_the_page_says_what_happened(
     admin_client: Client, organization: Organization
 ) -> None:
     tools(organization, 5)
-    response = admin_client.post("/licenses/tier", {"tier": "Core"}, follow=True)
+    sent = moving(admin_client, tier="Core")
+    response = admin_client.post("/licenses/tier", sent, follow=True)
     assert response.redirect_chain == [("/licenses/", 302)]
-    assert "The tier is now Core. Disabled: t4, t3, t2 and 2 more." in text(response)
+    said = f"The tier of {organization.slug} is now Core. Disabled: t4, t3, t2 and 2 more."
+    assert said in text(response)
     assert Organization.objects.get(pk=organization.pk).tier.name == "Core"
+
+
+def test_another_organization_is_moved_after_what_it_would_close_is_shown(
+    admin_client: Client, organization: Organization
+) -> None:
+    other = factories.organization(f"{organization.slug}-other", "Enterprise")
+    tools(other, 2)
+    factories.agent(other, groups=["default"])
+    page = text(admin_client.get("/licenses/", {"organization": other.slug, "tier": "Core"}))
+    assert f"{other.slug}: from Enterprise to Core" in page and "<b>1 agent</b> loses" in page
+    admin_client.post("/licenses/tier", fields(page, "/licenses/tier"))
+    other.refresh_from_db()
+    organization.refresh_from_db()
+    assert (other.tier.name, organization.tier.name) == ("Core", "Enterprise")
+
+
+@pytest.mark.parametrize("slug", ["nobody", "a\x00b", "<script>", "../x"])
+def test_an_unknown_organization_is_a_page_that_says_so(admin_client: Client, slug: str) -> None:
+    query = {"organization": slug, "tier": "Core"}
+    assert admin_client.get("/licenses/", query).status_code == 404
+    assert admin_client.post("/licenses/tier", query).status_code == 404
+
+
+def test_a_move_that_would_do_something_else_by_now_is_shown_again(
+    admin_client: Client, organization: Organization
+) -> None:
+    sent = moving(admin_client, tier="Core")
+    tools(organization, 1)
+    response = admin_client.post("/licenses/tier", sent)
+    assert response.status_code == 409 and "so nothing was done" in text(response)
+    assert ">t0<" in text(response)
+    assert Organization.objects.get(pk=organization.pk).tier.name == "Enterprise"
+
+
+def test_a_move_is_taken_back_once(admin_client: Client, organization: Organization) -> None:
+    tools(organization, 2)
+    page = text(admin_client.post("/licenses/tier", moving(admin_client, tier="Core"), follow=True))
+    key = fields(page, "/licenses/undo")
+    first = text(admin_client.post("/licenses/undo", key, follow=True))
+    assert f"{organization.slug} is in Enterprise again." in first
+    assert Tool.objects.filter(organization=organization, name="t1", status="active").exists()
+    again = text(admin_client.post("/licenses/undo", key, follow=True))
+    assert "cannot be taken back any more" in again
+
+
+def test_a_move_that_somebody_changed_since_is_not_taken_back(
+    admin_client: Client, organization: Organization
+) -> None:
+    page = text(admin_client.post("/licenses/tier", moving(admin_client, tier="Core"), follow=True))
+    move(organization, "Teams")
+    said = text(admin_client.post("/licenses/undo", fields(page, "/licenses/undo"), follow=True))
+    assert "That was not taken back." in said
+    assert Organization.objects.get(pk=organization.pk).tier.name == "Teams"
 
 
 @pytest.mark.parametrize("name", ["Gold", "", "a\x00b", "<script>"])
@@ -92,8 +161,8 @@ def test_a_tier_that_a_licence_set_offers_no_form(
     admin_client: Client, organization: Organization
 ) -> None:
     Organization.objects.filter(pk=organization.pk).update(license_id="L-7")
-    page = text(admin_client.get("/licenses/"))
-    assert "L-7" in page and "Show what would change" not in page
+    page = text(admin_client.get("/licenses/?tier=Core"))
+    assert "L-7" in page and "Change the tier to" not in page
     assert admin_client.post("/licenses/tier", {"tier": "Core"}).status_code == 409
 
 
@@ -106,8 +175,9 @@ def test_the_page_is_for_those_who_may_see_tiers(client_of: Grant) -> None:
 def test_whoever_may_see_tiers_sees_them_and_changes_nothing(client_of: Grant) -> None:
     client = client_of("tools.view_licensetier", "tools.change_organization")
     page = text(client.get("/licenses/"))
-    assert "Tiers" in page and "Show what would change" not in page
+    assert "Tiers" in page and "Show what would change" not in page and ">Edit<" not in page
     assert client.get("/licenses/?tier=Core").status_code == 403
+    assert client.get("/licenses/?organization=x").status_code == 403
     assert client.post("/licenses/tier", {"tier": "Core"}).status_code == 403
 
 

@@ -62,7 +62,7 @@ def _granted(agent: Agent) -> dict[str, list[str]]:
 class AgentAdmin(Guarded):
     form = AgentForm
     list_display = ("slug", "organization", "active", "strict", "created_at")
-    list_filter = ("active",)
+    list_filter = ("active", "strict")
     list_select_related = ("organization",)
     search_fields = ("slug", "description")
     actions = ("suspend", "resume")
@@ -121,8 +121,10 @@ class TokenAdmin(ReadOnly):
     list_display = (
         "__str__", "user", "label", "scopes", "expires_at", "last_used_at", "revoked_at",
     )  # fmt: skip
+    list_filter = (("revoked_at", admin.EmptyFieldListFilter), "expires_at", "last_used_at")
     list_select_related = ("user",)
     search_fields = ("public_id", "label", "user__username")
+    ordering = ("-created_at",)
     fields = (
         "public_id", "user", "label", "scopes", "groups", "tools", "created_at",
         "created_by", "expires_at", "last_used_at", "revoked_at",

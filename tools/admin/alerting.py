@@ -19,7 +19,6 @@ from audit.models import AlertChannel, AlertRule, ChannelKind
 from tools.admin.base import ActionAdmin, ActionForm, actor
 from tools.admin.catalog import RefusesAloud
 from tools.errors import Malformed
-from tools.models import Organization
 
 
 class RuleForm(ActionForm):
@@ -94,19 +93,12 @@ class ChannelForm(ActionForm):
 
 @admin.register(AlertChannel)
 class AlertChannelAdmin(RefusesAloud):
+    by_slug = True
     form = ChannelForm
     list_display = ("name", "organization", "kind", "leads_to", "least", "enabled", "problem")
     list_filter = ("kind", "enabled")
     search_fields = ("name",)
     fields = ("name", "kind", "target", "least", "enabled")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[AlertChannel]:
-        rows: QuerySet[AlertChannel] = ModelAdmin.get_queryset(self, request)
-        user: Any = request.user
-        return rows if user.is_superuser else rows.filter(organization=user.organization.slug)
-
-    def organization_of(self, row: AlertChannel) -> Organization:
-        return Organization.objects.get(slug=row.organization)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("kind", "leads_to") if obj else ()

@@ -20,9 +20,8 @@ class AllowanceAdmin(ReadOnly):
 class AllowanceUseAdmin(ReadOnly):
     place = "allowance__organization"
     list_display = ("allowance", "starts_on", "used", "held", "alerted_percent")
-    list_filter = ("allowance__kind", "allowance__period")
+    list_filter = ("allowance__kind", "allowance__period", "starts_on")
     search_fields = ("allowance__agent__slug", "allowance__tool_name")
-    date_hierarchy = "starts_on"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AllowanceUse]:
         return super().get_queryset(request).select_related("allowance__agent")

@@ -1,16 +1,20 @@
 """What every page of the administration stands on: one's own organization, and actions."""
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django import forms
-from django.contrib.admin import ModelAdmin
+from django.contrib import messages
+from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.contrib.auth.models import Group
 from django.core.exceptions import FieldDoesNotExist, PermissionDenied, ValidationError
+from django.core.paginator import Paginator
 from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.forms.models import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.functional import cached_property
 from guardian.admin import GuardedModelAdminMixin, UserManage
 from guardian.shortcuts import get_group_perms, get_user_perms
 
@@ -19,6 +23,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.definitions import strict_json
 from tools.definitions.callers import Caller
+from tools.definitions.names import SLUG
 from tools.errors import Forbidden, ToolcribError
 from tools.models import Organization, User
 from tools.policy.callers import actor_of, caller_of_user
@@ -78,6 +83,22 @@ class HostsField(LinesField):
         return [_host(line) for line in lines if line]
 
 
+def each(
+    request: HttpRequest, rows: Iterable[Any], act: Callable[[Any], object], said: str
+) -> None:
+    """One action for each row; what one refuses is a sentence, and the others go on."""
+    done = 0
+    for row in rows:
+        try:
+            act(row)
+        except ToolcribError as refusal:
+            messages.error(request, f"{row}: {refusal.message}")
+        else:
+            done += 1
+    if done:
+        messages.success(request, f"{said}: {done}.")
+
+
 def _host(line: str) -> Any:
     if not line.startswith("{"):
         return line
@@ -119,29 +140,71 @@ class ActionForm(ModelForm):
             self.add_error(self.flawed_field, f"{flaw['field']}: {flaw['message']}")
 
 
+MOST_COUNTED = 10_000  # what lies beyond is found by filters and words
+MOST_OFFERED = 50  # organizations to filter by; any other is named in the address
+
+
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]
+    """Counts no further than anybody turns pages."""
+
+    @cached_property
+    def count(self) -> int:
+        return int(self.object_list[: MOST_COUNTED + 1].count())  # type: ignore[union-attr, call-arg]
+
+
+class OrganizationFilter(SimpleListFilter):
+    """By slug, so that no page lists every organization."""
+
+    title = "organization"
+    parameter_name = "organization"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        slugs = Organization.objects.order_by("slug").values_list("slug", flat=True)
+        return [(slug, slug) for slug in slugs[:MOST_OFFERED]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        slug, place = self.value(), self.place
+        if not slug:
+            return queryset
+        return queryset.filter(**{place: slug}) if SLUG.fullmatch(slug) else queryset.none()
+
+    place = "organization__slug"
+
+
 class OwnOrganization(ModelAdmin):
     """Staff see the rows of their own organization; superusers see all.
 
-    `place` is the path from a row to its organization, "" where the row is one.
+    `place` is the path from a row to its organization, "" where the row is one. Where rows name
+    it by its slug, `by_slug` is true.
     """
 
     place = "organization"
+    by_slug = False
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    list_per_page = 50
+    list_max_show_all = 200
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request)
         if request.user.is_superuser:
             return rows
-        return rows.filter(**{self.place or "pk": request.user.organization_id})  # type: ignore[union-attr]
+        home: Any = request.user.organization  # type: ignore[union-attr]
+        return rows.filter(**{self.place or "pk": home.slug if self.by_slug else home.pk})
 
     def get_list_filter(self, request: HttpRequest) -> Any:
         own = [*super().get_list_filter(request)]
         everywhere = request.user.is_superuser and self.place
-        return [*own, self.place] if everywhere else own
+        return [*own, self._by_organization()] if everywhere else own
+
+    def _by_organization(self) -> type[OrganizationFilter]:
+        path = self.place if self.by_slug else f"{self.place}__slug"
+        return type("ByOrganization", (OrganizationFilter,), {"place": path})
 
     def organization_of(self, row: Any) -> Organization:
         for step in filter(None, self.place.split("__")):
             row = getattr(row, step)
-        return row
+        return Organization.objects.get(slug=row) if self.by_slug else row
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """None, hence a redirect with a sentence, also for what is no identifier at all."""
@@ -152,9 +215,16 @@ class OwnOrganization(ModelAdmin):
 
 
 class ReadOnly(OwnOrganization):
-    """Evidence: to be read, by nobody to be changed."""
+    """Evidence: to be read, by nobody to be changed. `hidden` columns are for nobody: secrets, and
+    bytes that say nothing to people."""
 
     actions: Any = None
+    hidden: tuple[str, ...] = ()
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        if self.fields:
+            return self.fields
+        return [one.name for one in self.opts.concrete_fields if one.name not in self.hidden]
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

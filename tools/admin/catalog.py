@@ -126,7 +126,6 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
     list_select_related = ("organization", "version")
     search_fields = ("name",)
     actions = ("enable", "disable", "mark_critical", "unmark_critical")
-    show_full_result_count = False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tool]:
         rows: QuerySet[Tool] = super().get_queryset(request)  # type: ignore[no-untyped-call]
@@ -189,8 +188,9 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
 class ToolVersionAdmin(ReadOnly):
     place = "tool__organization"
     list_display = ("tool", "label", "number", "created_by", "created_at")
+    list_filter = ("created_at",)
     list_select_related = ("tool",)
-    search_fields = ("tool__name", "digest")
+    search_fields = ("tool__name", "digest__exact")
     fields = (
         "tool", "number", "label", "shown_definition", "digest", "key_id", "signature",
         "created_at", "created_by", "origin",
@@ -317,11 +317,11 @@ class SourceForm(OwnedForm):
         )
 
 
-@admin.register(ToolService, McpServer)
 class SourceAdmin(ActionAdmin):
+    """Its groups; the rest stands on the pages of the product, which try what they save."""
+
     form = SourceForm
     fields = ("name", "unnamed", "default_groups")
-    list_display = ("name", "organization", "default_groups")
     list_select_related = ("organization",)
     search_fields = ("name",)
 
@@ -332,3 +332,18 @@ class SourceAdmin(ActionAdmin):
     def unnamed(self, source: Source) -> bool:
         """For who may look and not change."""
         return source.default_groups is None
+
+
+@admin.register(ToolService)
+class ToolServiceAdmin(SourceAdmin):
+    list_display = ("name", "organization", "status", "serving", "last_seen", "default_groups")
+    list_filter = ("status", "serving")
+
+
+@admin.register(McpServer)
+class McpServerAdmin(SourceAdmin):
+    list_display = (
+        "name", "organization", "transport", "enabled", "last_seen_at", "last_error",
+        "default_groups",
+    )  # fmt: skip
+    list_filter = ("enabled", "transport", ("dead_since", admin.EmptyFieldListFilter))

@@ -1,23 +1,49 @@
-"""Executions and their events: read-only."""
+"""What happened to calls: executions, sessions, and what was asked of them. To be read."""
 
 import json
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 
-from tools.admin.base import ReadOnly
+from tools.admin.base import ReadOnly, each, giver
+from tools.execution import actions, session_actions
 from tools.execution.redacted import FIELDS, redacted, redacted_message
-from tools.models import Execution, ExecutionEvent, Session, StateTransition
+from tools.models import (
+    Execution,
+    ExecutionEvent,
+    RequestRecord,
+    Session,
+    StateTransition,
+    StoredOutput,
+    ToolFilter,
+)
 
 
 @admin.register(Execution)
 class ExecutionAdmin(ReadOnly):
+    """A million rows and more: by time, newest first, and found by whole names."""
+
     list_display = ("tool_name", "status", "user", "agent", "created_at", "duration_ms")
-    list_filter = ("status",)
+    list_filter = ("status", "created_at")
     list_select_related = ("user", "agent")
-    search_fields = ("tool_name", "agent__slug", "user__username")
-    date_hierarchy = "created_at"
-    show_full_result_count = False
+    search_fields = ("tool_name__exact", "agent__slug__exact", "user__username__exact")
+    search_help_text = "The whole name of a tool, an agent or a person."
+    ordering = ("-created_at",)
+    actions = ("cancel",)
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("tools.change_execution"))
+
+    @admin.action(description="Cancel the selected executions", permissions=["cancel"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[Execution]) -> None:
+        rows = queryset.select_related("organization")
+
+        def stop(row: Execution) -> None:
+            actions.cancel(caller=giver(request, row.organization), execution=row)
+
+        each(request, rows, stop, "Told to stop")
 
     @admin.display(description="what went in and came out")
     def said(self, row: Any) -> str:
@@ -36,7 +62,6 @@ class ExecutionEventAdmin(ReadOnly):
     list_filter = ("type",)
     list_select_related = ("execution__organization",)
     ordering = ("-id",)
-    show_full_result_count = False
 
     @admin.display(description="message")
     def said(self, row: Any) -> str:
@@ -46,11 +71,22 @@ class ExecutionEventAdmin(ReadOnly):
 @admin.register(Session)
 class SessionAdmin(ReadOnly):
     list_display = ("id", "state", "user", "agent", "created_at", "entered_at", "closed_at")
-    list_filter = (("closed_at", admin.EmptyFieldListFilter),)
+    list_filter = (("closed_at", admin.EmptyFieldListFilter), "created_at")
     list_select_related = ("user", "agent")
     search_fields = ("=id", "=state", "agent__slug", "user__username")
-    date_hierarchy = "created_at"
-    show_full_result_count = False
+    actions = ("close",)
+
+    def has_close_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("tools.change_session"))
+
+    @admin.action(description="Close the selected sessions", permissions=["close"])
+    def close(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
+        rows = queryset.select_related("organization")
+
+        def end(row: Session) -> None:
+            session_actions.close_session(caller=giver(request, row.organization), session=row)
+
+        each(request, rows, end, "Closed")
 
 
 @admin.register(StateTransition)
@@ -59,4 +95,56 @@ class StateTransitionAdmin(ReadOnly):
     list_select_related = ("session",)
     search_fields = ("tool_name", "=from_state", "=to_state")
     ordering = ("-id",)
-    show_full_result_count = False
+
+
+class KindFilter(admin.SimpleListFilter):
+    """The three there are: asking the rows would read them all."""
+
+    title = parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(kind, kind) for kind in ("list", "execute", "agent")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
+@admin.register(RequestRecord)
+class RequestRecordAdmin(ReadOnly):
+    list_display = ("request_id", "kind", "actor_kind", "actor", "initial_state", "at")
+    list_filter = (KindFilter,)
+    search_fields = ("request_id__exact", "actor__exact")
+    search_help_text = "The whole of a request's identifier, or of a caller's name."
+    ordering = ("-id",)
+
+
+@admin.register(ToolFilter)
+class ToolFilterAdmin(ReadOnly):
+    """What was left of a catalog for a request. It names no organization, for two may have the
+    same; so it is for superusers, and for others it stands at their requests."""
+
+    place = ""
+    list_display = ("digest", "catalog", "created_at")
+    list_select_related = ("catalog",)
+    search_fields = ("digest__exact",)
+    ordering = ("-created_at",)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_superuser)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.is_superuser)
+
+
+@admin.register(StoredOutput)
+class StoredOutputAdmin(ReadOnly):
+    """That it is there, and how large: what it says is for who may see its execution."""
+
+    list_display = ("digest", "organization", "size", "kept_at")
+    list_select_related = ("organization",)
+    search_fields = ("digest__exact",)
+    ordering = ("-id",)
+    hidden = ("content",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).defer("content")

@@ -1,7 +1,5 @@
 """Channels of messages and what was sent: looked at here, made and changed over the API."""
 
-from typing import Any
-
 from django.contrib import admin
 
 from tools.admin.base import ReadOnly
@@ -14,25 +12,21 @@ class MessageChannelAdmin(ReadOnly):
     list_filter = ("kind", "enabled")
     list_select_related = ("organization",)
     search_fields = ("name",)
-
-    def get_fields(self, request: Any, obj: Any = None) -> Any:
-        """What is sealed is for nobody."""
-        columns = MessageChannel._meta.concrete_fields
-        return [field.name for field in columns if field.name != "sealed"]
+    hidden = ("sealed",)  # for nobody
 
 
 @admin.register(Message)
 class MessageAdmin(ReadOnly):
     list_display = ("subject", "channel_name", "kind", "state", "created_at")
-    list_filter = ("state", "kind")
-    search_fields = ("=channel_name", "=execution_id")
-    date_hierarchy = "created_at"
-    show_full_result_count = False
+    list_filter = ("state", "kind", "created_at")
+    search_fields = ("channel_name__exact", "=execution_id")
+    ordering = ("-created_at",)
 
 
 @admin.register(InboxItem)
 class InboxItemAdmin(ReadOnly):
     place = "message__organization"
     fields = list_display = ("message", "user", "read_at")
+    list_filter = (("read_at", admin.EmptyFieldListFilter),)
     list_select_related = ("message__organization", "user")
-    show_full_result_count = False
+    search_fields = ("user__username__exact",)

@@ -135,7 +135,8 @@ class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
         "slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts", *LIMITS, *QUOTA,
         "output_days",
     )  # fmt: skip
-    list_display = ("slug", "name", "tier", "created_at")
+    list_display = ("slug", "name", "tier", "license_expires_at", "created_at")
+    list_filter = ("tier", ("license_expires_at", admin.EmptyFieldListFilter))
     list_select_related = ("tier",)
     search_fields = ("slug", "name")
 
@@ -169,6 +170,7 @@ class LicenseTierAdmin(ForSuperusers):
         "isolation_levels", "custom_sandbox_profiles",
     )  # fmt: skip
     list_display = ("name", "rank", "max_custom_tools", "custom_sandbox_profiles")
+    search_fields = ("name",)
 
     def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
         for slug, follows in form.follows.items():

@@ -117,9 +117,10 @@ class PersonAdmin(OwnOrganization, UserAdmin):
     form = PersonForm
     add_form = NewPersonForm
     list_display = ("username", "organization", "email", "is_active", "is_staff", "last_login")
-    list_filter = ("is_active", "is_staff")
+    list_filter = ("is_active", "is_staff", "is_superuser", "last_login")
     list_select_related = ("organization",)
     filter_horizontal = ("groups", "user_permissions")
+    raw_id_fields = ("organization",)
     fieldsets = (
         (None, {"fields": ("username", "organization", "password", "is_active")}),
         ("Person", {"fields": ("first_name", "last_name", "email")}),

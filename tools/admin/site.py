@@ -1,3 +1,4 @@
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.contrib.admin import AdminSite
@@ -5,6 +6,23 @@ from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+
+# What the first page and the menu beside each list show together, by the names of models.
+SECTIONS = (
+    ("Catalog", ("Tool", "ToolVersion", "ToolGroup", "Pin", "UpstreamChange", "ContentSchema",
+                 "ContentSchemaVersion", "KnowledgeIndex", "SigningKey")),
+    ("Sources", ("ToolService", "McpServer", "McpCredential", "McpOAuthClient",
+                 "McpAuthorization")),
+    ("Agents", ("Agent", "Token", "Allowance", "AllowanceUse", "Reservation")),
+    ("Calls", ("Execution", "ExecutionEvent", "StoredOutput", "Session", "StateTransition",
+               "RequestRecord", "ToolFilter")),
+    ("Confirmations and messages", ("Confirmation", "ConfirmationDecision", "ConfirmationRule",
+                                    "MessageChannel", "Message", "InboxItem")),
+    ("Evidence", ("Alert", "AlertRule", "AlertChannel", "AlertDelivery", "AuditExport", "AuditLog",
+                  "Checkpoint", "CheckpointKey", "AuditSegment")),
+    ("People and places", ("User", "Group", "PersonSession", "Organization", "LicenseTier")),
+    ("Walls", ("SandboxProfile", "EgressCredential")),
+)  # fmt: skip
 
 
 class ToolcribAdminSite(AdminSite):
@@ -18,6 +36,17 @@ class ToolcribAdminSite(AdminSite):
         super().__init__(*args, **kwargs)
         # Deleting many rows at once asks no action of ours, so nobody may.
         self.disable_action("delete_selected")
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        """By what rows are about; the page of one app is as Django has it."""
+        apps: list[Any] = super().get_app_list(request, app_label)
+        if app_label is not None:
+            return apps
+        found = {one["object_name"]: (app, one) for app in apps for one in app["models"]}
+        named = {name for _, names in SECTIONS for name in names}
+        rest = ("Other", tuple(name for name in found if name not in named))
+        sections = (_section(title, names, found) for title, names in (*SECTIONS, rest))
+        return [section for section in sections if section["models"]]
 
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -38,3 +67,9 @@ class ToolcribAdminSite(AdminSite):
     ) -> HttpResponse:
         # Ours writes the record. A POST stays one on its way there.
         return redirect("logout", preserve_request=True)
+
+
+def _section(title: str, names: Iterable[str], found: Mapping[str, tuple[Any, Any]]) -> Any:
+    here = [found[name] for name in names if name in found]
+    app = here[0][0] if here else {}
+    return {**app, "name": title, "models": [model for _, model in here]}

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Protocol
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
 from audit.actions import Actor, record
 from audit.changes import difference
@@ -62,7 +62,17 @@ def beyond(snapshot: Snapshot, limit: int) -> frozenset[UUID]:
 
 
 def seated(organization_id: UUID) -> QuerySet[Tool]:
-    rows = Tool.objects.custom().filter(organization_id=organization_id)
+    return _with_seat().filter(organization_id=organization_id)
+
+
+def counts(organization_ids: Iterable[UUID]) -> dict[UUID, int]:
+    """How many seats are taken, by organization; those with none are left out."""
+    rows = _with_seat().filter(organization_id__in=organization_ids).order_by()
+    return dict(rows.values_list("organization_id").annotate(Count("pk")))
+
+
+def _with_seat() -> QuerySet[Tool]:
+    rows = Tool.objects.custom()
     for mark in _MARKS:
         rows = rows.exclude(status_reason__startswith=mark)
     return rows

@@ -60,8 +60,8 @@ def tier_of(organization_id: UUID) -> LicenseTier:
     return standing_of(row).tier
 
 
-def standing_of(organization: Organization) -> Standing:
-    """Reads the tiers only where the licence is over."""
+def standing_of(organization: Organization, lowest: LicenseTier | None = None) -> Standing:
+    """Reads the tiers only where the licence is over, and where `lowest` is not told."""
     expires_at, days = organization.license_expires_at, organization.license_grace_days
     state = LicenseState.NONE
     if organization.license_id or expires_at is not None:
@@ -69,7 +69,7 @@ def standing_of(organization: Organization) -> Standing:
     own = organization.tier
     return Standing(
         state=state,
-        tier=(lowest_tier() or own) if state == LicenseState.EXPIRED else own,
+        tier=(lowest or lowest_tier() or own) if state == LicenseState.EXPIRED else own,
         own=own,
         license_id=organization.license_id,
         expires_at=expires_at,

@@ -11,7 +11,6 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
@@ -32,6 +31,7 @@ from tools.models.user import default_groups
 from tools.policy import licenses
 from tools.policy.grant_actions import check_narrowing, grant
 from tools.policy.licenses import Change
+from tools.policy.tier_terms import check_tier
 from tools.policy.tokens import hashed, new_token
 
 AGENT_SCOPES = (Scope.READ, Scope.EXECUTE)
@@ -178,13 +178,7 @@ def create_tier(*, by: Actor, **fields: Any) -> LicenseTier:
 
 
 def _save_tier(tier: LicenseTier) -> None:
-    if set(tier.isolation_levels or ()) - set(IsolationLevel):
-        known = ", ".join(IsolationLevel)
-        raise Malformed(f"isolation_levels may hold only {known}.", code="tier_invalid")
-    try:
-        tier.full_clean()
-    except ValidationError as error:
-        raise Malformed(" ".join(error.messages), code="tier_invalid") from None
+    check_tier(tier)
     tier.save()
 
 

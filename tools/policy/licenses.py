@@ -159,6 +159,14 @@ def locked_places(tier: LicenseTier) -> list[Held]:
     return [locked(pk) for pk in list(rows)]
 
 
+def held_to(tier: LicenseTier) -> list[Organization]:
+    """The organizations for which the tier counts now, by slug."""
+    lowest = lowest_tier()
+    concerned = Q(tier_id=tier.pk) | Q(license_expires_at__isnull=False)
+    rows = Organization.objects.filter(concerned).select_related("tier").order_by("slug")
+    return [place for place in rows if standing_of(place, lowest).tier == tier]
+
+
 def locked(organization_id: UUID) -> Held:
     """Its next revision, in which whatever follows will be seen."""
     revision = Organization.objects.next_revision(organization_id)

@@ -20,11 +20,13 @@ _MOST_QUESTIONS = 10_000
 
 @dataclass(frozen=True)
 class Losers:
-    """How many agents would lose each tool; of the first `looked_at` by name, where `cut`."""
+    """How many agents would lose each tool, and how many lose one; of the first `looked_at` by
+    name, where `cut`."""
 
     counts: Counter[str]
     looked_at: int
     cut: bool
+    agents: int = 0
 
 
 def reaches(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
@@ -43,14 +45,15 @@ def losers(names: Sequence[str], before: Snapshot, after: Snapshot) -> Losers:
     """Of the tools that another catalog would narrow: who reaches them before and not after."""
     most = min(MOST_AGENTS, max(1, _MOST_QUESTIONS // max(1, len(names))))
     callers, cut = _first_agents(before, most)
-    counts = Counter(
-        name
-        for caller in callers
-        for name in names
-        if reaches(caller, before.tools[name], before)
-        and not reaches(caller, after.tools[name], after)
+    lost = [[name for name in names if _loses(caller, name, before, after)] for caller in callers]
+    counts = Counter(name for of_one in lost for name in of_one)
+    return Losers(counts, len(callers), cut, sum(map(bool, lost)))
+
+
+def _loses(caller: Caller, name: str, before: Snapshot, after: Snapshot) -> bool:
+    return reaches(caller, before.tools[name], before) and not reaches(
+        caller, after.tools[name], after
     )
-    return Losers(counts, len(callers), cut)
 
 
 def known_callers(agents: Iterable[Agent], revision: int) -> list[Caller]:

@@ -29,6 +29,7 @@ from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.shown import maker_of, pretty
 from tools.ui.visible import Piece, mixed_words, pieces
+from tools.ui.would_do import would_do
 
 QUEUE, ONE = "ui/confirmations.html", "ui/confirmation.html"
 PAGE_SIZE = 25
@@ -55,6 +56,7 @@ class Card:
     obstacle: Forbidden | None
     issued: bool
     minutes_left: float
+    would_do: list[str]
 
     @property
     def long(self) -> bool:
@@ -163,6 +165,7 @@ def _card(request: PageRequest, confirmation: Confirmation) -> Card:
         obstacle=_obstacle(request, confirmation),
         issued=decisions.issued_its_token(request.caller, execution),
         minutes_left=left.total_seconds() / 60,
+        would_do=would_do(execution.tool_version),
     )
 
 

@@ -1,4 +1,5 @@
-"""`/licenses/`: the tiers side by side, what this organization uses of its own, and until when."""
+"""`/licenses/`: the tiers side by side, what organizations use, until when, and what another tier
+would do to one."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,7 +8,9 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import AnonymousUser
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
@@ -17,18 +20,22 @@ from tools.catalog import seats
 from tools.catalog.registry import Snapshot
 from tools.catalog.tiers import Standing, lowest_tier
 from tools.definitions.licenses import LicenseState
-from tools.errors import Forbidden, NotFound
+from tools.definitions.names import SLUG
+from tools.errors import Conflict, NotFound
 from tools.models import LicenseTier, Organization, User
-from tools.policy.actions import set_tier
 from tools.policy.callers import actor_of
-from tools.policy.licenses import Change, preview
+from tools.policy.licenses import Change
 from tools.policy.licensing import includes, standing_of
 from tools.policy.people import require
+from tools.policy.tier_outlook import apply_move, outlook_of_move
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.sandbox import Notice, manages
+from tools.ui.tiers import UNDO, keep_undo, outlook_context, require_superuser, undo_key
 
 TEMPLATE = "ui/licenses.html"
 _NAMED = 3  # in a notice
+PAGE_SIZE = 25
+MOST_OFFERED = 200  # organizations, while one types the name of one
 _STATES = {  # words and colours of a chip
     LicenseState.NONE: ("no end", "active"),
     LicenseState.VALID: ("valid", "active"),
@@ -79,43 +86,71 @@ def in_short(request: PageRequest) -> Notice:
 @page
 def license_page(request: PageRequest) -> HttpResponse:
     require(request.caller, "view_licensetier")
-    wanted = request.GET.get("tier", "")
-    context: dict[str, Any] = {"tiers": LicenseTier.objects.all()}
-    context |= _asked(request, _tier(wanted)) if wanted else {"may_change": _may_change(request)}
+    wanted, slug = request.GET.get("tier", ""), request.GET.get("organization", "")
+    if (wanted or slug) and not request.caller.is_superuser:
+        require_superuser(request)
+    place = _named_place(request, slug)
+    context = _move_context(request, place) | (_asked(place, _tier(wanted)) if wanted else {})
     if request.htmx and request.htmx.target == "change":
-        return render(request, f"{TEMPLATE}#change", context | _standing(request))
-    return render(request, TEMPLATE, context | _standing(request) | _used(request))
+        return render(request, f"{TEMPLATE}#change", context)
+    return render(request, TEMPLATE, context | _whole(request))
 
 
 @require_POST
 @page
-def change_tier(request: PageRequest) -> HttpResponse:
-    if not _may_change(request):
-        raise Forbidden("Only a superuser changes the tier.", code="not_permitted")
-    tier = _tier(request.POST.get("tier", ""))
-    change = set_tier(organization=_place(request), tier=tier, by=actor_of(request.caller))
-    messages.success(request, _said(change))
+def change_tier(request: PageRequest) -> HttpResponseBase:
+    """Moves an organization to a tier, where that does what was shown."""
+    require_superuser(request)
+    place = _named_place(request, request.POST.get("organization", ""))
+    tier, left, mark = _tier(request.POST.get("tier", "")), place.tier, request.POST.get("mark", "")
+    try:
+        change = apply_move(organization=place, tier=tier, mark=mark, by=actor_of(request.caller))
+    except Conflict as conflict:
+        messages.error(request, conflict.message)
+        context = _move_context(request, place) | _asked(place, tier) | _whole(request)
+        return render(request, TEMPLATE, context, status=conflict.http_status)
+    keep_undo(request, kind="move", organization=str(place.pk), left=tier.pk, back=left.pk)
+    messages.success(request, _said(place, change), extra_tags=UNDO)
     return redirect("licenses")
 
 
-def _asked(request: PageRequest, tier: LicenseTier) -> dict[str, Any]:
-    """What the tier would do, for whoever may choose it."""
-    if not _may_change(request):
-        raise Forbidden("Only a superuser changes the tier.", code="not_permitted")
-    change = preview(_place(request), tier)
-    return {"may_change": True, "wanted": tier, "change": change, "follows": _follows(change)}
+def _move_context(request: PageRequest, place: Organization) -> dict[str, Any]:
+    may_change = request.caller.is_superuser
+    slugs = Organization.objects.order_by("slug").values_list("slug", flat=True)
+    return {
+        "tiers": LicenseTier.objects.all(),
+        "may_change": may_change,
+        "place": place,
+        "slugs": slugs[:MOST_OFFERED] if may_change else [],
+        "place_standing": standing_of(place),
+    }
 
 
-def _follows(change: Change) -> list[tuple[str, str, tuple[str, ...]]]:
-    """A heading, the colour of its chip, and names."""
-    said = (
-        ("Disabled, the newest first", "denied", change.disabled),
-        ("Stay enabled, but every call is refused", "denied", change.gated),
-        ("Sandbox profiles that stop working", "denied", change.profiles),
-        ("Enabled again, the oldest first", "success", change.enabled),
-        ("No longer refused", "success", change.opened),
-    )
-    return [(heading, tone, names) for heading, tone, names in said if names]
+def _asked(place: Organization, tier: LicenseTier) -> dict[str, Any]:
+    """What the tier would do; where a signed licence says which it is, the page says that."""
+    if place.license_id and tier != place.tier:
+        return {}
+    return {"wanted": tier} | outlook_context(outlook_of_move(place, tier))
+
+
+def _whole(request: PageRequest) -> dict[str, Any]:
+    context = _standing(request) | _used(request) | {"undo": undo_key(request)}
+    if request.caller.is_superuser:
+        rows = Organization.objects.select_related("tier").order_by("slug")
+        here = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+        context |= {"page": here, "places": _places(list(here))}
+    return context
+
+
+def _places(rows: list[Organization]) -> list[tuple[Organization, Standing, str, str, int]]:
+    """Each with how its licence stands, in a word and its colour, and its custom tools."""
+    used = seats.counts([row.pk for row in rows])
+    lowest = lowest_tier()
+    found = []
+    for row in rows:
+        standing = standing_of(row, lowest)
+        found.append((row, standing, *_STATES[standing.state], used.get(row.pk, 0)))
+    return found
 
 
 def _standing(request: PageRequest) -> dict[str, Any]:
@@ -143,10 +178,6 @@ def _use(snapshot: Snapshot, standing: Standing) -> Use:
     )
 
 
-def _may_change(request: PageRequest) -> bool:
-    return request.caller.is_superuser
-
-
 def _place(request: PageRequest) -> Organization:
     return Organization.objects.select_related("tier").get(pk=request.caller.organization_id)
 
@@ -158,8 +189,19 @@ def _tier(name: str) -> LicenseTier:
     return found
 
 
-def _said(change: Change) -> str:
-    parts = [f"The tier is now {change.tier}."]
+def _named_place(request: PageRequest, slug: str) -> Organization:
+    """One's own where none is named."""
+    if not slug:
+        return _place(request)
+    rows = Organization.objects.select_related("tier")
+    found = rows.filter(slug=slug).first() if SLUG.fullmatch(slug) else None
+    if found is None:
+        raise NotFound(f"There is no organization {slug[:60]!r}.", code="organization_not_found")
+    return found
+
+
+def _said(place: Organization, change: Change) -> str:
+    parts = [f"The tier of {place.slug} is now {change.tier}."]
     if change.disabled:
         parts.append(f"Disabled: {_some(change.disabled)}.")
     if change.enabled:

@@ -18,7 +18,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from audit.models import Alert, AlertChannel, AuditRecord, Checkpoint
+from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecord, Checkpoint
 from tests import factories
 from tests.tools.waiting import until
 from tools.catalog import (
@@ -38,6 +38,7 @@ from tools.models import (
     Confirmation,
     Execution,
     InboxItem,
+    LicenseTier,
     McpAuthorization,
     McpOAuthClient,
     Message,
@@ -71,6 +72,7 @@ OWN_CALLS = (
     "api-batches", "api-chain-execute", "api-chain-proposals", "api-chain-rehearse",
     "api-execute", "api-executions", "api-sessions", "tool-try",
     "profile-password", "profile-sessions-end", "profile-token-new", "playground",
+    "audit-exports",
 )  # fmt: skip
 PROFILE = ("profile-token-revoke", "profile-session-end")
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
@@ -372,6 +374,8 @@ PAGES: dict[str, dict[str, Needs]] = {
     "styleguide": {"get": Needs(superuser=True)},  # or staff: tests/ui/test_styleguide.py
     "licenses": {"get": Needs(permission="tools.view_licensetier")},
     "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
+    "license-tier": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
+    "licenses-undo": {"post": Needs(superuser=True)},
     "services": {"get": Needs(permission="tools.view_toolservice")},
     "service": {"get": Needs(permission="tools.view_toolservice")},
     "service-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_toolservice")),
@@ -440,6 +444,13 @@ PAGES: dict[str, dict[str, Needs]] = {
     "audit-growth": {"get": Needs(permission="audit.view_auditrecord")},
     "alerts": {"get": Needs(permission="audit.view_auditrecord")},
     "alert-acknowledge": {"post": Needs(permission="audit.change_alert")},
+    "alert-rules": {"get": Needs(permission="audit.view_auditrecord")},
+    "alert-rule": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
+    "alert-rule-new": dict.fromkeys(("get", "post"), Needs(superuser=True)),
+    "audit-exports": dict.fromkeys(("get", "post"), Needs(permission="audit.view_auditrecord")),
+    # Of those who asked alone: tests/ui/test_exports_page.py.
+    "audit-export-file": {"get": Needs(sees=NOBODY)},
+    "audit-export-remove": {"post": Needs(sees=NOBODY)},
     "channel-test": {"post": Needs(permission="audit.change_alertchannel")},
 }
 SERVICE_PLACES = (
@@ -560,6 +571,11 @@ class Side:
             target=f"{label}@example.com",
         )  # fmt: skip
 
+        self.export = AuditExport.objects.create(
+            organization=organization.slug, format="jsonl", opened=False, asked_by="nobody",
+            state="gone",
+        )  # fmt: skip
+
     @cached_property
     def execution(self) -> Execution:
         return factories.execution(self.agent, self.tool.name, group=["*"])
@@ -619,6 +635,7 @@ class Side:
             "slug": lambda: self.organization.slug if of_organization else self.agent.slug,
             "version": lambda: "1.0.0",
             "number": lambda: 1,
+            "tier_id": lambda: LicenseTier.objects.get(name="Core").pk,
             "run_id": lambda: self.run.pk,
             "batch_id": lambda: self.batch.pk,
             "execution_id": lambda: self.execution.pk,
@@ -628,6 +645,8 @@ class Side:
             "confirmation_id": lambda: self.confirmation.pk,
             "token_id": lambda: holder.tokens.earliest("pk").pk,
             "alert_id": lambda: self.alert.pk,
+            "rule_id": lambda: AlertRule.objects.earliest("pk").pk,
+            "export_id": lambda: self.export.pk,
             "channel_id": lambda: self.way.pk if name == "api-channel-bounces" else self.channel.pk,
             "message_id": lambda: self.message.pk,
             "item_id": lambda: self.item.pk,

@@ -1,0 +1,251 @@
+"""The list of every kind of row: what it asks of the database, and what nobody may do there."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.db import connection, transaction
+from django.db.models import Model
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from audit.models import (
+    Alert,
+    AlertDelivery,
+    AlertRule,
+    AuditKey,
+    AuditLeaf,
+    AuditLog,
+    AuditNode,
+    AuditPayload,
+    AuditRecord,
+    AuditSegment,
+    Checkpoint,
+    CheckpointKey,
+)  # fmt: skip
+from tests import factories
+from tests.admin.test_admin import place
+from tests.tools.api.test_authorization_matrix import Side
+from tests.ui.pages import inline_code, text
+from tools import models
+from tools.admin.base import MOST_COUNTED, ReadOnly
+from tools.models import Confirmation, Execution, Organization, PersonSession
+
+NOT_REGISTERED = {
+    AuditRecord: "read at /audit/, where it is on record that it was",
+    AuditPayload: "what a record said: the same, and encrypted",
+    AuditKey: "the keys that payloads are encrypted with",
+    AuditLeaf: "hashes of the log's tree; /audit/ proves with them",
+    AuditNode: "hashes of the log's tree; /audit/ proves with them",
+    models.RateHit: "one a call, for a minute; the limits stand at tools and agents",
+    models.CacheEntry: "hashes that lead to executions, which are registered",
+    models.KnowledgeEntry: "made of the graph; /knowledge/ asks who may see which",
+    models.KnowledgePending: "for the seconds of a write to a graph",
+    models.McpConsent: "a person on the way to an authorization server, for minutes",
+    models.CatalogNames: "a list of names that filters of requests refer to",
+    models.ToolWords: "made of the tools, for search",
+    models.ToolSearch: "made of the tools, for search",
+    models.ToolQuestion: "made of the tools, for search",
+}
+GRANT_ROWS = "GroupObjectPermission", "UserObjectPermission"  # at each row's object permissions
+LISTED = sorted(
+    (model for model in admin.site._registry if model._meta.app_label in ("tools", "audit")),
+    key=lambda model: model._meta.label,
+)
+FEW_ROWS = {AlertRule, models.ConfirmationRule, models.MessageChannel}  # for an installation
+SUPERUSER_ONLY = {models.ToolFilter}
+MOST_QUERIES = 14  # who it is, the notices, and the rows with what their filters offer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """For each list: the queries with few rows, and with many."""
+
+    few: dict[type[Model], list[str]]
+    many: dict[type[Model], list[str]]
+
+
+def asked(client: Client) -> dict[type[Model], list[str]]:
+    found = {}
+    for model in LISTED:
+        with CaptureQueriesContext(
+            connection,
+        ) as caught:
+            assert client.get(place(model, "changelist")).status_code == 200, model
+        found[model] = [one["sql"] for one in caught.captured_queries]
+    return found
+
+
+def fill(label: str) -> None:
+    """An organization with one of everything, and more of what there is most of."""
+    organization = factories.organization(f"lists-{label}-{uuid4().hex[:8]}")
+    side = Side(organization, label)
+    _ = side.execution, side.confirmation, side.change, side.run
+    alert = Alert.objects.get(pk=side.alert.pk)
+    AlertDelivery.objects.create(alert=alert, channel=side.channel)
+    log, _ = AuditLog.objects.get_or_create(name=organization.slug)
+    Checkpoint.objects.create(log=log, size=1, root=b"r" * 32, note="n")
+    AuditSegment.objects.create(log=log, first=0, end=1, file=f"{label}.jsonl", note="n")
+    CheckpointKey.objects.create(key_id=uuid4().hex[:8], name="key", public=b"p" * 32)
+
+
+@pytest.fixture(scope="module")
+def lists(django_db_setup: None, django_db_blocker: Any) -> Iterator[Asked]:
+    with django_db_blocker.unblock(), transaction.atomic():
+        fill("a")
+        client = Client()
+        user = factories.superuser(Organization.objects.order_by("-created_at").first())
+        client.force_login(user, backend="tools.policy.login.PeopleBackend")
+        asked(client)  # what processes keep is kept from now on
+        few = asked(client)
+        for label in "bcd":
+            fill(label)
+        yield Asked(few, asked(client))
+        transaction.set_rollback(True)
+
+
+def test_every_kind_of_row_is_registered_or_has_its_reason() -> None:
+    ours = [one for one in apps.get_models() if one._meta.app_label in ("tools", "audit")]
+    missing = {
+        model
+        for model in ours
+        if model not in admin.site._registry and not model.__name__.endswith(GRANT_ROWS)
+    }
+    assert missing == set(NOT_REGISTERED)
+
+
+def test_the_first_page_shows_every_kind_of_row_in_a_section(admin_client: Client) -> None:
+    shown = admin_client.get("/admin/").context["app_list"]
+    names = [one["object_name"] for section in shown for one in section["models"]]
+    assert sorted(names) == sorted(model.__name__ for model in admin.site._registry)
+    assert "Other" not in [section["name"] for section in shown]
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda model: model._meta.label)
+def test_a_list_asks_no_query_for_each_row(lists: Asked, model: type[Model]) -> None:
+    few, many = lists.few[model], lists.many[model]
+    assert len(many) <= len(few), "\n".join(many[len(few) :])
+    assert len(many) <= MOST_QUERIES
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda model: model._meta.label)
+def test_a_list_loads_one_page_and_counts_no_further_than_pages_go(
+    lists: Asked, model: type[Model]
+) -> None:
+    own = [sql for sql in lists.many[model] if f'FROM "{model._meta.db_table}"' in sql]
+    counting = [sql for sql in own if sql.startswith("SELECT COUNT(")]
+    assert counting and all(f"LIMIT {MOST_COUNTED + 1}" in sql for sql in counting)
+    assert model in FEW_ROWS or not any("DISTINCT" in sql or "MIN(" in sql for sql in own)
+    assert admin.site._registry[model].list_per_page <= 50
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda model: model._meta.label)
+def test_a_list_can_be_searched_without_fault(admin_client: Client, model: type[Model]) -> None:
+    for words in ("x", "%", "a b", '"', "9" * 40):
+        page = admin_client.get(place(model, "changelist"), {"q": words})
+        assert page.status_code == 200 and inline_code(page) == []
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda model: model._meta.label)
+def test_a_list_is_narrowed_to_one_organization(admin_client: Client, model: type[Model]) -> None:
+    if not admin.site._registry[model].place:  # type: ignore[attr-defined]
+        return
+    for slug in ("default", "nobody", "a\x00b", "<script>"):
+        page = admin_client.get(place(model, "changelist"), {"organization": slug})
+        assert page.status_code == 200 and "<script>" not in text(page).partition("<main")[2]
+
+
+def test_rows_of_others_are_not_there_for_staff(staff_client: Any) -> None:
+    other = factories.organization(f"org-{uuid4().hex[:12]}")
+    side = Side(other, "x")
+    _ = side.execution, side.confirmation, side.change
+    names = [f"view_{model._meta.model_name}" for model in LISTED]
+    client = staff_client(*names)
+    for model in set(LISTED) - SUPERUSER_ONLY - {models.LicenseTier, CheckpointKey}:
+        page = client.get(place(model, "changelist"))
+        if page.status_code == 200:
+            found = page.context["cl"].queryset
+            assert not any(_belongs(row, other) for row in found), model
+
+
+def _belongs(row: Any, other: Organization) -> bool:
+    home = admin.site._registry[type(row)].organization_of(row)  # type: ignore[attr-defined]
+    return home == other
+
+
+@pytest.mark.parametrize(
+    "model",
+    [model for model in LISTED if isinstance(admin.site._registry[model], ReadOnly)],
+    ids=lambda model: model._meta.label,
+)
+def test_what_is_read_only_is_added_changed_and_deleted_by_nobody(
+    admin_client: Client, model: type[Model]
+) -> None:
+    assert admin_client.post(place(model, "add"), {}).status_code == 403
+    registered = admin.site._registry[model]
+    assert "delete_selected" not in dict(registered.get_action_choices(_request(admin_client)))
+
+
+def _request(client: Client) -> Any:
+    return client.get("/admin/").wsgi_request
+
+
+def test_no_page_shows_what_is_sealed(admin_client: Client, organization: Organization) -> None:
+    for model in LISTED:
+        registered = admin.site._registry[model]
+        shown = {*registered.get_fields(_request(admin_client)), *registered.list_display}
+        assert not shown & {"sealed", "secret", "secret_hash", "content", "wrapped", "session_key"}
+
+
+def test_an_execution_is_cancelled_by_the_action_of_everywhere_else(
+    admin_client: Client, organization: Organization
+) -> None:
+    factories.tool(organization, "held", requires_confirmation=True)
+    made = factories.execution(factories.agent(organization), "held")
+    data = {"action": "cancel", "_selected_action": str(made.pk)}
+    admin_client.post(place(Execution, "changelist"), data)
+    made.refresh_from_db()
+    assert made.status == "Cancelled"
+    assert AuditRecord.objects.filter(organization=organization.slug, execution_id=made.pk).exists()
+
+
+def test_who_may_only_look_cancels_and_acknowledges_nothing(
+    staff_client: Any, organization: Organization
+) -> None:
+    made = factories.execution(factories.agent(organization), factories.tool(organization).name)
+    client = staff_client("view_execution", "view_alert", "view_personsession")
+    for model, action in ((Execution, "cancel"), (Alert, "acknowledge"), (PersonSession, "end")):
+        data = {"action": action, "_selected_action": str(made.pk)}
+        client.post(place(model, "changelist"), data)
+    made.refresh_from_db()
+    assert made.status == "Pending"
+
+
+def test_a_rule_of_confirmations_is_written_changed_and_removed_on_record(
+    admin_client: Client, organization: Organization
+) -> None:
+    rule = {"name": "big", "enabled": "on", "tool_name": "write_file", "approvals_needed": 2}
+    model = models.ConfirmationRule
+    admin_client.post(place(model, "add"), rule)
+    row = model.objects.get(organization=organization)
+    admin_client.post(place(model, "change", row.pk), rule | {"approvals_needed": 1})
+    refused = text(admin_client.post(place(model, "change", row.pk), {"approvals_needed": 1}))
+    admin_client.post(place(model, "delete", row.pk), {"post": "yes"})
+    codes = AuditRecord.objects.filter(organization=organization.slug, subject="big")
+    assert codes.count() == 3 and not model.objects.filter(pk=row.pk).exists()
+    assert "errornote" in refused
+
+
+def test_nobody_decides_a_confirmation_in_the_administration(
+    admin_client: Client, organization: Organization
+) -> None:
+    factories.tool(organization, "held", requires_confirmation=True)
+    made = factories.execution(factories.agent(organization), "held")
+    held = Confirmation.objects.get(execution=made)
+    page = admin_client.get(place(Confirmation, "change", held.pk))
+    assert page.status_code == 200 and 'name="_save"' not in text(page)
+    assert admin_client.post(place(Confirmation, "change", held.pk), {}).status_code == 403

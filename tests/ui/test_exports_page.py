@@ -1,0 +1,199 @@
+"""Files of evidence: asked for on a page, written by a worker, fetched by who asked."""
+
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from audit import exporting, tasks
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.models import AuditExport, AuditRecord
+from tests.ui.conftest import Grant
+from tests.ui.pages import htmx, text
+from tools.models import Organization
+
+PAGE = "/audit/exports/"
+
+
+@pytest.fixture(autouse=True)
+def _here(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory of its own; and the connection stays, for it holds the test's transaction."""
+    settings.DATA_DIR = tmp_path
+    monkeypatch.setattr(connection, "close", lambda: None)
+
+
+@pytest.fixture
+def happened(organization: Organization) -> None:
+    by = Actor("agent", "magpie", organization.slug)
+    record(Event.TOOL_DENY, by=by, outcome=Outcome.DENIED, subject="shiny")
+    record(Event.TOOL_END, by=by, outcome=Outcome.SUCCESS, subject="dull")
+
+
+def ask(client: Client, **given: str) -> AuditExport:
+    client.post(PAGE, {"format": "jsonl", **given})
+    return AuditExport.objects.latest("created_at")
+
+
+def written(client: Client, **given: str) -> AuditExport:
+    row = ask(client, **given)
+    exporting.write_next()
+    row.refresh_from_db()
+    return row
+
+
+def body(response: Any) -> bytes:
+    return b"".join(response.streaming_content)
+
+
+@pytest.mark.parametrize("format_name", ["jsonl", "csv", "ocsf"])
+def test_an_export_is_written_and_fetched(
+    admin_client: Client, happened: None, format_name: str
+) -> None:
+    row = written(admin_client, format=format_name, code="TOOL.DENY")
+    assert (row.state, row.records) == ("ready", 1), row.problem
+    response = admin_client.get(f"{PAGE}{row.pk}/")
+    content = body(response)
+    assert b"shiny" in content and b"dull" not in content
+    assert (row.size, row.sha256) == (len(content), sha256(content).hexdigest())
+    assert "attachment" in response["Content-Disposition"]
+    assert row.sha256.encode() in body(admin_client.get(f"{PAGE}{row.pk}/?part=manifest"))
+
+
+def test_that_it_was_asked_for_written_and_fetched_is_on_record(
+    admin_client: Client, happened: None
+) -> None:
+    row = written(admin_client, tool="shiny")
+    body(admin_client.get(f"{PAGE}{row.pk}/"))
+    found = AuditRecord.objects.filter(organization=row.organization, code="AUDIT.EXPORT")
+    assert sorted(found.values_list("outcome", flat=True)) == ["started", "success", "success"]
+    assert all(one.details["filters"]["tool"] == "shiny" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"format": "xml"}, "Choose a format."), ({"format": ""}, "Choose a format."),
+        ({"since": "soon"}, "Since must be a time"), ({"execution": "x"}, "Execution"),
+        ({"format": "a\x00"}, "Choose a format."), ({"q": "?"}, "Words must hold"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told(admin_client: Client, given: dict[str, str], told: str) -> None:
+    response = admin_client.post(PAGE, {"format": "csv", **given})
+    assert response.status_code == 400 and told in text(response)
+    assert not AuditExport.objects.exists()
+
+
+def test_nobody_has_more_than_a_few_at_a_time(admin_client: Client) -> None:
+    for _ in range(exporting.MOST_KEPT):
+        ask(admin_client)
+    response = admin_client.post(PAGE, {"format": "csv"})
+    assert response.status_code == 400 and "Remove one first." in text(response)
+    admin_client.post(f"{PAGE}{AuditExport.objects.earliest('created_at').pk}/remove/")
+    assert admin_client.post(PAGE, {"format": "csv"}).status_code == 302
+
+
+def test_exports_are_of_who_asked_for_them(
+    admin_client: Client, organization: Organization, client_of: Grant
+) -> None:
+    row = ask(admin_client)
+    other = client_of("audit.view_auditrecord", "audit.view_auditpayload")
+    assert str(row.pk) not in text(other.get(PAGE))
+    assert other.get(f"{PAGE}{row.pk}/").status_code == 404
+    assert other.post(f"{PAGE}{row.pk}/remove/").status_code == 404
+    row.refresh_from_db()
+    assert row.state == "waiting"
+
+
+def test_who_may_no_longer_read_fetches_nothing(client_of: Grant, person: Any) -> None:
+    client = client_of("audit.view_auditrecord")
+    row = ask(client)
+    person.user_permissions.clear()
+    for address in (PAGE, f"{PAGE}{row.pk}/"):
+        assert client.get(address).status_code == 403
+
+
+def test_it_is_gone_when_its_time_is_over(admin_client: Client, happened: None) -> None:
+    row = written(admin_client)
+    past = timezone.now() - timedelta(seconds=1)
+    AuditExport.objects.filter(pk=row.pk).update(expires_at=past)
+    assert admin_client.get(f"{PAGE}{row.pk}/").status_code == 404
+    assert exporting.file_of(row).exists()
+    tasks.sweep_exports()
+    row.refresh_from_db()
+    assert row.state == "gone" and not any(exporting.directory().iterdir())
+
+
+def test_one_that_is_removed_takes_its_files_along(
+    admin_client: Client, happened: None, django_capture_on_commit_callbacks: Any
+) -> None:
+    row = written(admin_client)
+    with django_capture_on_commit_callbacks(execute=True):
+        page = admin_client.post(f"{PAGE}{row.pk}/remove/", follow=True)
+    assert "It is removed." in text(page)
+    assert not any(exporting.directory().iterdir())
+
+
+def test_one_that_is_removed_while_it_is_written_ends(
+    admin_client: Client, happened: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = ask(admin_client)
+    count = exporting._progress
+
+    def removed(*given: Any) -> None:
+        admin_client.post(f"{PAGE}{row.pk}/remove/")
+        count(*given)
+
+    monkeypatch.setattr(exporting, "_progress", removed)
+    exporting.write_next()
+    row.refresh_from_db()
+    assert row.state == "gone" and not any(exporting.directory().iterdir())
+
+
+def test_one_that_is_too_large_says_what_to_do(
+    admin_client: Client, happened: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "MOST_BYTES", 10)
+    row = written(admin_client)
+    assert row.state == "failed" and "Ask for less at once." in text(admin_client.get(PAGE))
+
+
+def test_one_whose_worker_died_is_told(admin_client: Client) -> None:
+    row = ask(admin_client)
+    AuditExport.objects.filter(pk=row.pk).update(
+        state="running", moved_at=timezone.now() - timedelta(hours=1)
+    )
+    exporting.sweep()
+    assert "Its worker ended before it was written." in text(admin_client.get(PAGE))
+
+
+def test_no_more_are_written_at_once_than_workers_can_be_spared(admin_client: Client) -> None:
+    for _ in range(3):
+        ask(admin_client)
+    for row in AuditExport.objects.all()[: exporting.MOST_RUNNING]:
+        AuditExport.objects.filter(pk=row.pk).update(state="running")
+    assert exporting.write_next() is None
+
+
+def test_progress_is_asked_for_while_something_is_unfinished(admin_client: Client) -> None:
+    assert "hx-trigger" not in text(admin_client.get(f"{PAGE}?part=list"))
+    row = ask(admin_client)
+    AuditExport.objects.filter(pk=row.pk).update(state="running", records=1500, size=9000)
+    part = text(admin_client.get(f"{PAGE}?part=list", headers=htmx("exports")))
+    assert "1,500 so far" in part and 'hx-trigger="every 2s"' in part and "<html" not in part
+
+
+def test_filters_of_a_search_stand_in_the_form(admin_client: Client) -> None:
+    page = text(admin_client.get(f"{PAGE}?since=2026-01-31T12:00:00%2B01:00&tool=shiny"))
+    assert 'value="2026-01-31T11:00:00"' in page and 'value="shiny"' in page
+
+
+def test_the_page_is_for_those_who_may_read_evidence(client_of: Grant) -> None:
+    client = client_of()
+    assert client.get(PAGE).status_code == 403
+    assert client.post(PAGE, {"format": "csv"}).status_code == 403

@@ -1,0 +1,164 @@
+"""What is watched for: rules are written where they say what they would have caught."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.models import Alert, AlertRule, AuditRecord
+from tests.ui.conftest import Grant
+from tests.ui.pages import htmx, inline_code, text
+from tools.models import Organization, User
+
+NEW = "/audit/alerts/rules/new/"
+GIVEN = {
+    "kind": "by_actor", "name": "many-denials", "description": "was refused often",
+    "severity": "warning", "window": "1", "unit": "hours", "least": "2", "enabled": "yes",
+    "list.codes": "TOOL.DENY", "list.reasons": "", "list.outcomes": "",
+}  # fmt: skip
+
+
+@pytest.fixture
+def denials(organization: Organization) -> None:
+    for name, times in (("magpie", 3), ("crow", 1)):
+        for _ in range(times):
+            by = Actor("agent", name, organization.slug)
+            record(Event.TOOL_DENY, by=by, outcome=Outcome.DENIED, subject="shiny")
+    record(Event.TOOL_DENY, by=Actor("agent", "stranger", "else"), outcome=Outcome.DENIED)
+
+
+def address(rule: AlertRule) -> str:
+    return f"/audit/alerts/rules/{rule.pk}/"
+
+
+def test_every_rule_is_listed_with_its_open_alerts(
+    admin_client: Client, organization: Organization
+) -> None:
+    page = text(admin_client.get("/audit/alerts/rules/"))
+    for rule in AlertRule.objects.all():
+        assert rule.name in page
+    assert "always on" in page
+
+
+def test_a_draft_counts_what_it_would_have_caught_in_ones_own_place(
+    admin_client: Client, denials: None
+) -> None:
+    part = text(admin_client.get(NEW, GIVEN, headers=htmx("caught")))
+    assert '<b class="big-number">1</b> alert in' in part and ">magpie<" in part
+    assert "crow" not in part and "stranger" not in part and "<html" not in part
+    assert not AlertRule.objects.filter(name="many-denials").exists()
+
+
+def test_it_is_counted_without_a_script_and_nothing_is_written(
+    admin_client: Client, denials: None
+) -> None:
+    page = text(admin_client.post(NEW, GIVEN | {"do": "count", "least": "1"}))
+    assert '<b class="big-number">2</b> alerts' in page
+    assert not AlertRule.objects.filter(name="many-denials").exists()
+
+
+def test_a_rule_is_written_on_record(admin_client: Client, admin_user: User) -> None:
+    page = text(admin_client.post(NEW, GIVEN, follow=True))
+    assert "many-denials is watched for." in page
+    rule = AlertRule.objects.get(name="many-denials")
+    assert (rule.window_s, rule.least, rule.values) == (3600, 2, {"codes": ["TOOL.DENY"]})
+    found = AuditRecord.objects.get(code="ADMIN.ALERT_RULE_CHANGE", subject="many-denials")
+    assert found.actor == admin_user.username
+
+
+def test_a_rule_of_the_product_is_changed(admin_client: Client) -> None:
+    rule = AlertRule.objects.get(kind="hasty_approval")
+    given = {"severity": "critical", "window": "10", "unit": "minutes", "least": "3",
+             "number.seconds": "4"}  # fmt: skip
+    admin_client.post(address(rule), given)
+    rule.refresh_from_db()
+    assert (rule.severity, rule.window_s, rule.least) == ("critical", 600, 3)
+    assert rule.values == {"seconds": 4} and not rule.enabled
+
+
+@pytest.mark.parametrize("rule", ["unusual_usage", "first_use", "unusual_group", "unusual_step",
+                                  "every_group", "possible_effect", "hasty_approval"])  # fmt: skip
+def test_every_kind_can_be_counted(admin_client: Client, denials: None, rule: str) -> None:
+    row = AlertRule.objects.filter(kind=rule).first()
+    assert row is not None
+    page = text(admin_client.get(address(row)))
+    assert 'class="big-number"' in page and "too many records" not in page
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"window": "9999999999"}, "whole number"), ({"window": "0"}, "whole number"),
+        ({"window": "169"}, "7 days at most"), ({"unit": "years"}, "Choose seconds"),
+        ({"least": "\u0663"}, "whole number"), ({"severity": "grave"}, "Choose how bad"),
+        ({"list.codes": ""}, "every record would be found"), ({"name": "a b"}, "slug"),
+        ({"name": ""}, "blank"), ({"list.codes": "x" * 500}, "at most"),
+        ({"name": "untold"}, "already"), ({"list.codes": "a\x00"}, ""), ({"kind": "first_use"}, ""),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_and_no_fault_of_ours(
+    admin_client: Client, given: dict[str, str], told: str
+) -> None:
+    response = admin_client.post(NEW, GIVEN | given)
+    assert response.status_code in (302, 400)
+    assert told in text(response)
+    assert admin_client.get(NEW, GIVEN | given).status_code == 200
+    assert inline_code(admin_client.get(NEW, GIVEN | given)) == []
+
+
+@pytest.mark.parametrize("text_", ["nan", "inf", "1e999", "-1", "x", ""])
+def test_numbers_that_are_none_are_told(admin_client: Client, text_: str) -> None:
+    rule = AlertRule.objects.get(kind="hasty_approval")
+    given = {"severity": "info", "window": "1", "unit": "hours", "least": "1"}
+    response = admin_client.post(address(rule), given | {"number.seconds": text_})
+    assert response.status_code == 400
+
+
+def test_who_may_read_evidence_sees_rules_and_changes_none(client_of: Grant) -> None:
+    client = client_of("audit.view_auditrecord", "audit.change_alertrule")
+    assert client.get("/audit/alerts/rules/").status_code == 200
+    rule = AlertRule.objects.earliest("pk")
+    for path in (NEW, address(rule)):
+        assert client.get(path).status_code == 403
+        assert client.post(path, GIVEN).status_code == 403
+
+
+def alert(organization: Organization, **fields: Any) -> Alert:
+    now = timezone.now()
+    said = {"rule": "r", "severity": "info", "actor": "magpie", "message": "m", "count": 1}
+    return Alert.objects.create(
+        organization=organization.slug, first_at=now, last_at=now, **said | fields
+    )
+
+
+def test_an_alert_is_acknowledged_with_a_note(
+    admin_client: Client, organization: Organization
+) -> None:
+    found = alert(organization)
+    note = "It was a drill.\x00" + "x" * 600
+    admin_client.post(f"/audit/alerts/{found.pk}/acknowledge/", {"note": note})
+    found.refresh_from_db()
+    assert found.note.startswith("It was a drill.x") and len(found.note) == 500
+    assert "It was a drill." in text(admin_client.get("/audit/alerts/"))
+    record_ = AuditRecord.objects.get(code="ALERT.ACKNOWLEDGE", organization=organization.slug)
+    assert record_.details["note"] == found.note
+
+
+def test_alerts_are_narrowed_by_rule_and_severity(
+    admin_client: Client, organization: Organization
+) -> None:
+    alert(organization, rule="one", message="first of all")
+    alert(organization, rule="two", severity="critical", message="second to none")
+    page = text(admin_client.get("/audit/alerts/?rule=one"))
+    assert "first of all" in page and "second to none" not in page
+    assert "No open alert is like that" in text(admin_client.get("/audit/alerts/?rule=none"))
+
+
+def test_acknowledged_alerts_are_paged(admin_client: Client, organization: Organization) -> None:
+    for number in range(27):
+        alert(organization, rule=f"r{number}", acknowledged_at=timezone.now())
+    assert "1 to 25 of 27" in text(admin_client.get("/audit/alerts/"))
+    assert "26 to 27 of 27" in text(admin_client.get("/audit/alerts/?page=2"))
