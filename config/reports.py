@@ -38,8 +38,9 @@ class _Bucket:
             now = time.monotonic()
             if now - self._since >= 60:
                 self._left, self._since = self._most, now
-            self._left -= self._left > 0
-            return self._left > 0
+            allowed = self._left > 0
+            self._left -= allowed
+            return allowed
 
 
 bucket = _Bucket(A_MINUTE)

@@ -57,6 +57,7 @@ ASKED = {
     "explain": "?agent=bot-axe&tool=tool-axe",
     "what-if": "?kind=tier&tier=Core",
     "playground": "?tool=tool-axe",
+    "search": "?q=tool",
 }
 
 
