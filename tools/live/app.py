@@ -6,14 +6,13 @@ A stream costs a coroutine: no thread, and no connection to any store.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from typing import Any
 from urllib.parse import parse_qs
 
 from django.conf import settings
 from django.http.cookie import parse_cookie
 
+from tools.live.asgi import Receive, Scope, Send, head, headers_of, refuse, send_end, send_piece
 from tools.live.asking import NO_ANSWER, Door
 from tools.live.origins import own
 from tools.live.relay import Relay
@@ -23,14 +22,9 @@ log = logging.getLogger(__name__)
 PATH = "/live/"
 GAP_S = 1.0  # between two events of a stream
 HEARTBEAT_S = 15.0
-_PATIENCE_S = 30.0  # with a reader that takes nothing
 _LONGEST = 1_000  # of what a page asks for
 _KEY_LENGTH = 64
 _BEGIN, _ALIVE = b": following\n\n", b": still here\n\n"
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Refusal(Exception):
@@ -71,19 +65,17 @@ class Live:
                 return
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {
-            name.decode("latin-1"): said.decode("latin-1") for name, said in scope["headers"]
-        }
+        headers = headers_of(scope)
         try:
             key, topics = self._asked(scope, headers)
             with self.streams.place(key, topics) as stream:
                 await self._enter(stream)
-                await send(_head(200, headers.get("origin")))
+                await send(head(200, headers.get("origin")))
                 await self._follow(stream, receive, send)
         except Refusal as refusal:
-            await _refuse(send, refusal.status)
+            await refuse(send, refusal.status)
         except Full:
-            await _refuse(send, 503)
+            await refuse(send, 503)
 
     def _asked(self, scope: Scope, headers: dict[str, str]) -> tuple[str, Topics]:
         """The key of a browser's session, and what its page shows. Raises `Refusal`."""
@@ -119,10 +111,10 @@ class Live:
         """Until the reader leaves, or may not read any more."""
         gone = asyncio.create_task(_left(receive, stream))
         try:
-            await _send(send, _BEGIN)
+            await send_piece(send, _BEGIN)
             while not stream.over:
                 await self._next(stream, send)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send_end(send)
         except (TimeoutError, OSError, RuntimeError):
             pass  # it takes nothing any more
         finally:
@@ -133,17 +125,13 @@ class Live:
             async with asyncio.timeout(HEARTBEAT_S):
                 await stream.rung.wait()
         except TimeoutError:
-            await _send(send, _ALIVE)
+            await send_piece(send, _ALIVE)
             return
         if stream.over:
             return
         stream.rung.clear()
-        await _send(send, f"event: changed\ndata: {self.streams.spread_ms}\n\n".encode())
+        await send_piece(send, f"event: changed\ndata: {self.streams.spread_ms}\n\n".encode())
         await asyncio.sleep(GAP_S)
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): said.decode("latin-1") for name, said in scope["headers"]}
 
 
 def _never_ends(task: asyncio.Task[None]) -> None:
@@ -158,29 +146,3 @@ async def _left(receive: Receive, stream: Stream) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
     stream.end()
-
-
-async def _send(send: Send, body: bytes) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-def _head(status: int, origin: str | None) -> MutableMapping[str, Any]:
-    headers = [
-        (b"content-type", b"text/event-stream" if status == 200 else b"text/plain"),
-        (b"cache-control", b"no-store"),
-        (b"x-accel-buffering", b"no"),
-        (b"x-content-type-options", b"nosniff"),
-        (b"vary", b"Origin, Cookie"),
-    ]
-    if origin:
-        headers += [
-            (b"access-control-allow-origin", origin.encode("latin-1")),
-            (b"access-control-allow-credentials", b"true"),
-        ]
-    return {"type": "http.response.start", "status": status, "headers": headers}
-
-
-async def _refuse(send: Send, status: int) -> None:
-    await send(_head(status, None))
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
