@@ -46,6 +46,17 @@ class Address:
             )
         return f"Cannot listen on {self.host} port {self.port}: {error.strerror}."
 
+    def port_beside(self, wanted: int = 0) -> int:
+        """The wanted one of the same host, else the next one where that is free, else any."""
+        if wanted:
+            Address(self.host, wanted).check_free()
+            return wanted
+        try:
+            Address(self.host, self.port + 1).check_free()
+        except (CannotListen, OverflowError):
+            return _any_port(self.host)
+        return self.port + 1
+
     def listening(self) -> bool:
         try:
             socket.create_connection((self.reached_at, self.port), timeout=1).close()
@@ -67,6 +78,13 @@ class Address:
         if answer.status == 200 or _lacks_only_a_wall(said):
             return None
         return f"{answer.status} {_compact(said)}"
+
+
+def _any_port(host: str) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 def _lacks_only_a_wall(said: str) -> bool:

@@ -95,10 +95,13 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
     database.forget_connections()
     if password:
         wish.say(f"Administrator: admin\nPassword:      {password}   (shown this once)")
+    live_port = wish.address.port_beside(settings.LIVE_PORT)
+    os.environ |= {"LIVE_PORT": str(live_port), "WEB_PORT": str(wish.address.port)}
     crib.start(
         processes.worker(data, threads=settings.WORKER_THREADS),
         processes.beat(data),
         processes.sealer(data),
+        processes.live(data, wish.address.host, port=live_port),
         processes.web(data, wish.address, threads=settings.WEB_THREADS),
     )
     crib.wait_until(sandboxd.ready, by="sandboxd")

@@ -105,6 +105,15 @@ def env_url(name: str, default: str = "") -> str:
     return value
 
 
+def env_live(name: str) -> str:
+    """An address of http or https, a path of our own, `off`, or nothing."""
+    value = env_text(name)
+    ours = value == "off" or (value.startswith("/") and not value.startswith("//"))
+    if re.search(r"[\s;,'\"\\]", value):  # it stands in a header
+        raise BadSetting(f"{name} holds a character that an address does not.")
+    return value if ours else env_url(name)
+
+
 def database_options(url: str) -> dict[str, object]:
     """Django's DATABASES entry for a `postgresql://` URL; `?host=/dir` names a UNIX socket."""
     parts = urlsplit(url)

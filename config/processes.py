@@ -121,6 +121,27 @@ def web(data: Path, address: Address, *, threads: int) -> ProcessSpec:
     )
 
 
+def live(data: Path, host: str, *, port: int) -> ProcessSpec:
+    """Says to open pages that something changed; nothing of the product needs it."""
+    options = {
+        "interface": "asgi",
+        "http": "1",
+        "host": host,
+        "port": str(port),
+        "workers": "1",
+        "backlog": "2048",
+        "workers-kill-timeout": "1",  # open streams end with it
+        "log-level": "error",
+    }
+    return _django(
+        data,
+        "live",
+        *("granian", *_options(options), "--no-ws", "--respawn-failed-workers"),
+        *("--log-config", str(CHECKOUT / "config" / "granian_logging.json")),
+        "config.live:application",
+    )
+
+
 def worker(data: Path, *, threads: int) -> ProcessSpec:
     options = {"pool": "threads", "concurrency": str(threads), "loglevel": "INFO"}
     spec = _django(

@@ -20,6 +20,7 @@ from config.env import (
     env_int,
     env_keys,
     env_list,
+    env_live,
     env_networks,
     env_prices,
     env_text,
@@ -67,7 +68,7 @@ MIDDLEWARE = [
     "config.middleware.DatabaseAnswers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "django.middleware.csp.ContentSecurityPolicyMiddleware",
+    "config.policy.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -89,6 +90,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "config.policy.live",
                 "tools.ui.changes.waiting",
                 "tools.ui.confirmations.waiting",
                 "tools.ui.sandbox.notice",
@@ -158,6 +160,8 @@ SECURE_CSP = {
     "form-action": [CSP.SELF],
     "base-uri": [CSP.NONE],
     "frame-ancestors": [CSP.NONE],
+    # Not report-to: that comes a minute later, or never where there is no TLS.
+    "report-uri": ["/csp-report"],
 }
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
@@ -254,6 +258,12 @@ CONFIRMATION_MINUTES = env_int("CONFIRMATION_MINUTES", 15, least=1, most=10_080)
 IDEMPOTENCY_HOURS = env_int("IDEMPOTENCY_HOURS", 24, least=1, most=8760)
 # A larger output lies outside its execution's row and is read by its own address.
 OUTPUT_INLINE_BYTES = env_int("OUTPUT_INLINE_BYTES", 1024 * 1024, least=1024)
+# Where browsers reach what says that something changed: an address, the path that a proxy leads to
+# it, or off. Empty: the host of the page at LIVE_PORT, and with HTTPS the path /live/.
+LIVE_URL = env_live("LIVE_URL")
+LIVE_PORT = env_int("LIVE_PORT", 0, most=65_535)
+WEB_PORT = env_int("WEB_PORT", 0, most=65_535)
+LIVE_STREAMS = env_int("LIVE_STREAMS", 2_000, least=1, most=50_000)
 EVENT_STREAMS = env_int("EVENT_STREAMS", WEB_THREADS // 2, least=1)
 SESSION_IDLE_HOURS = env_int("SESSION_IDLE_HOURS", 24, least=1, most=8760)
 METRICS_TOKEN = env_text("METRICS_TOKEN")

@@ -58,6 +58,11 @@ polled = Counter(
     "Calls a worker found by looking, because its hint was late or Redis silent.",
     ["reason"],
 )
+csp_reports = Counter(
+    "toolcrib_csp_reports_total",
+    "What browsers refused on a page, by what forbade it; dropped where there were too many.",
+    ["directive"],
+)
 sandbox_ends = Counter(
     "toolcrib_sandbox_ends_total", "Sandboxed runs by how they ended; a tool's own codes as tool.",
     ["code"],

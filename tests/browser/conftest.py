@@ -54,6 +54,9 @@ def page(
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
+    page.on(
+        "request", lambda sent: sent.url.endswith("/csp-report") and complaints.append(sent.url)
+    )
     enter(page, administrator)
     yield page
     context.close()

@@ -59,6 +59,7 @@ ASKED = {
     "licenses": "?tier=Core",
     "license-tier": "?show=yes&builtin=these&limited=these&most=0&levels=every",
     "playground": "?tool=tool-axe",
+    "search": "?q=tool",
 }
 
 

@@ -6,6 +6,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests import crib as cribs
 from tests import factories
 from tests.browser.test_pages import BARE, PHONE, mark, marked
+from tools.execution import bell
 from tools.models import Agent, Execution, Organization, User
 
 
@@ -18,6 +19,7 @@ def caller(place: Organization) -> Agent:
 def fail(agent: Agent) -> Execution:
     execution = factories.execution(agent)
     factories.ended(execution, status="Failed", error_code="WENT_WRONG")
+    bell.ring(execution.pk)
     return execution
 
 

@@ -27,6 +27,7 @@ PROCESSES = (
     "worker",
     "beat",
     "sealer",
+    "live",
     "web",
 )
 

@@ -31,7 +31,7 @@ ELSEWHERE = frozenset(
 )
 # Words of a command line that only this process of the crib has.
 ROLES = {
-    "web": "granian",
+    "web": "config.wsgi",
     "worker": " worker ",
     "beat": " beat ",
     "sealer": "seal_audit",

@@ -106,7 +106,7 @@ def test_the_moving_part_alone_is_asked_for_and_rests_while_nothing_changes(
     admin_client: Client, calls: dict[str, Execution], agent: Agent
 ) -> None:
     page = text(admin_client.get("/home/"))
-    address = page.split('data-live hx-get="')[1].split('"')[0].replace("&amp;", "&")
+    address = page.split('data-every="10" hx-get="')[1].split('"')[0].replace("&amp;", "&")
     assert admin_client.get(address, headers=htmx("now")).status_code == 204
     failed(agent, "Timeout")
     part = text(admin_client.get(address, headers=htmx("now")))

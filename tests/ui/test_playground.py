@@ -241,7 +241,7 @@ def test_an_open_call_is_followed_by_who_made_it_and_nobody_else(
     factories.tool(organization)
     page = text(admin_client.post("/playground/", given(**{"p.text": "x"}), headers=htmx("play")))
     assert "HTTP 202 Accepted" in page
-    live = page.split('data-live hx-get="')[1].split('"')[0].replace("&amp;", "&")
+    live = page.split('data-every="1" hx-get="')[1].split('"')[0].replace("&amp;", "&")
     assert admin_client.get(live, headers=htmx("answer")).status_code == 204
     unseen = live.split("&seen")[0]
     assert "HTTP 202" in text(admin_client.get(unseen, headers=htmx("answer")))

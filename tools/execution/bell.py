@@ -20,6 +20,7 @@ from redis.retry import Retry
 
 log = logging.getLogger(__name__)
 CHANNEL = "toolcrib:executions"
+NEWS = "toolcrib:news"  # what pages show anew, and nobody waits for
 GLANCE_S = 1.0
 
 
@@ -57,10 +58,19 @@ pause = _Pause()  # of hints to workers as well
 
 def ring(execution_id: object) -> None:
     """Say that an execution is over, or must be looked at. Call it after the commit."""
+    _publish(CHANNEL, execution_id)
+
+
+def announce(execution_id: object) -> None:
+    """Say that an execution is new or has begun: open pages look again, waiters sleep on."""
+    _publish(NEWS, execution_id)
+
+
+def _publish(channel: str, execution_id: object) -> None:
     if pause:
         return
     try:
-        _quick().publish(CHANNEL, str(execution_id))
+        _quick().publish(channel, str(execution_id))
     except redis.RedisError as error:
         pause.begin()
         log.warning("nobody was woken: %s", type(error).__name__)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from uuid import UUID
 
 from django.conf import settings
@@ -380,7 +381,8 @@ def _claimed(execution_id: UUID, worker: str, younger_than: timedelta | None) ->
         step(performance)
     if performance.result is not None:
         finish(performance)
-        transaction.on_commit(lambda: bell.ring(execution_id))
+    said = bell.announce if performance.result is None else bell.ring
+    transaction.on_commit(partial(said, execution_id))
     return performance if performance.result is None else None
 
 

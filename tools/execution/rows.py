@@ -1,10 +1,14 @@
 """The row of a call, as its admission left it."""
 
 from decimal import Decimal
+from functools import partial
 from typing import Any
+
+from django.db import transaction
 
 from config.logs import request_id
 from tools.definitions.results import REFUSED, Status
+from tools.execution import bell
 from tools.execution.context import Admission
 from tools.models import Execution
 
@@ -50,4 +54,5 @@ def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
     )
     execution.version_label, execution.rate = tool.version, admission.rate
     Execution.objects.accept(execution)
+    transaction.on_commit(partial(bell.announce, execution.pk))
     return execution

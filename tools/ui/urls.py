@@ -25,6 +25,7 @@ from tools.ui import (
     playground,
     profile,
     sandbox,
+    search,
     server_forms,
     server_import,
     servers,
@@ -45,6 +46,7 @@ EXECUTION = "executions/<uuid:execution_id>/"
 urlpatterns: list[URLPattern] = [
     path("", catalog.tool_list, name="catalog"),
     path("home/", home.home_page, name="home"),
+    path("search/", search.search_page, name="search"),
     path("catalog/change/", catalog_change.change_page, name="catalog-change"),
     path("catalog/undo", catalog_change.undo, name="catalog-undo"),
     path("login/", login.log_in, name="login"),

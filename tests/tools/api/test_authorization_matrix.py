@@ -308,6 +308,7 @@ SEEN_EXECUTION = Needs(sees="tools.view_execution")
 PAGES: dict[str, dict[str, Needs]] = {
     "catalog": {"get": Needs()},
     "home": {"get": Needs()},  # of one's own calls, or of all
+    "search": {"get": Needs()},
     "catalog-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
     "catalog-undo": {"post": Needs(permission="tools.change_tool")},
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
@@ -464,7 +465,8 @@ SERVER_PLACES = (
 SCHEMA_PLACES = (
     "api-content-schema", "api-content-schema-version", "schema", "schema-edit", "schema-remove",
 )  # fmt: skip
-NOT_OURS = ("admin/", "healthz", "readyz", "metrics")  # tests/admin, tests/config/test_probes.py
+# tests/admin, tests/config/test_probes.py, tests/config/test_reports.py
+NOT_OURS = ("admin/", "healthz", "readyz", "metrics", "csp-report")
 
 
 def every_address() -> dict[str, URLPattern]:

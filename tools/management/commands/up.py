@@ -19,7 +19,7 @@ def port(text: str) -> int:
 
 
 class Command(BaseCommand):
-    help = "Starts PostgreSQL, Valkey, sandboxd, egress, web, worker and beat; keeps them running."
+    help = "Starts PostgreSQL, Valkey, sandboxd, egress, web, live, worker and beat; runs them."
     requires_system_checks = ()  # the database they might ask is not there yet
 
     def add_arguments(self, parser: CommandParser) -> None:

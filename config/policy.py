@@ -1,0 +1,45 @@
+"""What a browser may do on our pages, and where they hear that something changed."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse
+from django.http.request import split_domain_port
+from django.middleware.csp import ContentSecurityPolicyMiddleware
+from django.utils.csp import CSP
+
+_OFF = "off"
+
+
+def live_at(request: HttpRequest) -> str:
+    """The address of the live process for this page; nothing where there is none to be reached."""
+    if settings.LIVE_URL:
+        return "" if settings.LIVE_URL == _OFF else str(settings.LIVE_URL)
+    if settings.HTTPS:
+        return "/live/"
+    try:
+        domain, _ = split_domain_port(request.get_host())
+    except DisallowedHost:
+        return ""
+    return f"{request.scheme}://{domain}:{settings.LIVE_PORT}/live/" if settings.LIVE_PORT else ""
+
+
+def live(request: HttpRequest) -> dict[str, Any]:
+    """For every template of somebody who is logged in."""
+    user = getattr(request, "user", None)
+    return {"live_at": live_at(request) if user is not None and user.is_authenticated else ""}
+
+
+class ContentSecurityPolicy(ContentSecurityPolicyMiddleware):
+    """Django's, with the live process among what a page may reach."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        found = urlsplit(live_at(request))
+        if found.netloc and not hasattr(response, "_csp_config"):
+            reached = [CSP.SELF, f"{found.scheme}://{found.netloc}"]
+            allowed = settings.SECURE_CSP | {"connect-src": reached}
+            response._csp_config = allowed  # type: ignore[attr-defined]
+        answered: HttpResponse = super().process_response(request, response)
+        return answered

@@ -1,0 +1,106 @@
+// Parts of a page that follow something ask when they are told that it changed. What tells them is
+// a stream of its own: while there is none, each asks as often as its data-every says. Whatever
+// they ask for, they ask by htmx, and the server decides what is answered.
+"use strict";
+
+{
+  const place = document.body.dataset.liveAt;
+  const line = document.getElementById("live-line");
+  const LONGEST_WAIT_S = 30;
+  const SELDOM_S = 60; // with a stream as well: what grows old changes without being changed
+  const asked = new WeakMap();
+  let stream = null;
+  let hears = false;
+  let had = sessionStorage.getItem("live") === place; // else it may be that nothing leads there
+  let wait = 1;
+  let again = 0;
+  let following = "";
+
+  const parts = () => [...document.querySelectorAll("[data-live][data-every]")];
+  const topics = () => [...new Set(parts().map((part) => part.dataset.live).filter(Boolean))].sort();
+
+  const ask = (part) => {
+    asked.set(part, performance.now());
+    htmx.trigger(part, "refresh");
+  };
+  const askAll = () => parts().forEach(ask);
+
+  const say = (text) => {
+    if (line.textContent !== text) line.textContent = text;
+  };
+  const hear = (now) => {
+    hears = now;
+    document.documentElement.dataset.stream = now ? "open" : "none";
+  };
+
+  const close = () => {
+    clearTimeout(again);
+    if (stream) stream.close();
+    stream = null;
+    hear(false);
+    following = "";
+    again = 0;
+  };
+
+  const lose = () => {
+    close();
+    if (had) say("Not live: trying again");
+    again = setTimeout(open, wait * 1000 * (0.5 + Math.random()));
+    wait = Math.min(wait * 2, LONGEST_WAIT_S);
+  };
+
+  const open = () => {
+    close();
+    const wanted = topics();
+    if (!place || document.hidden || !wanted.length) return;
+    following = wanted.join(" ");
+    const address = `${place}?${new URLSearchParams(wanted.map((topic) => ["of", topic]))}`;
+    stream = new EventSource(address, { withCredentials: true });
+    stream.addEventListener("open", () => {
+      had = true;
+      hear(true);
+      wait = 1;
+      sessionStorage.setItem("live", place);
+      say("");
+      askAll(); // what happened before it was open
+    });
+    stream.addEventListener("changed", (event) => setTimeout(askAll, Math.random() * Number(event.data)));
+    stream.addEventListener("error", lose);
+  };
+
+  // Another part may follow something else.
+  document.addEventListener("htmx:afterSettle", () => {
+    const wanted = topics().join(" ");
+    if (stream ? wanted !== following : wanted && !again) open();
+    else if (!wanted) say("");
+  });
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      close();
+      return;
+    }
+    wait = 1;
+    open();
+    askAll();
+  });
+  addEventListener("offline", lose);
+  addEventListener("online", () => {
+    wait = 1;
+    open();
+  });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => event.persisted && open());
+
+  setInterval(() => {
+    if (document.hidden) return;
+    const now = performance.now();
+    for (const part of parts()) {
+      if (!asked.has(part)) asked.set(part, now);
+      const every = hears && part.dataset.live ? SELDOM_S : Number(part.dataset.every);
+      if (now - asked.get(part) >= every * 1000) ask(part);
+    }
+  }, 500);
+
+  open();
+}

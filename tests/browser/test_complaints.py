@@ -1,0 +1,74 @@
+"""No page makes the browser complain: nothing on the console, nothing that the policy refused."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import ConsoleMessage, Page, Request
+
+from tests.browser.test_accessibility import ASKED, SHOWN, World, world  # noqa: F401
+from tests.tools.waiting import until
+
+
+class Complaints:
+    """What the browser says of a page, and what it reports of it."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.found: list[str] = []
+        self._handlers: dict[str, Any] = {
+            "console": self._said,
+            "pageerror": lambda error: self.found.append(str(error)),
+            "request": self._sent,
+        }
+        for name, handler in self._handlers.items():
+            page.on(name, handler)  # type: ignore[call-overload]
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.found.append(f"{self.page.url}: {message.text}")
+
+    def _sent(self, request: Request) -> None:
+        if request.url.endswith("/csp-report"):
+            self.found.append(f"{self.page.url}: {request.post_data}")
+
+    def end(self) -> None:
+        for name, handler in self._handlers.items():
+            self.page.remove_listener(name, handler)
+
+
+@pytest.fixture
+def complaints(world: World) -> Iterator[Complaints]:  # noqa: F811
+    found = Complaints(world.page)
+    yield found
+    found.end()
+
+
+def counted(page: Page) -> float:
+    """Reports that the server has counted, of whatever kind."""
+    text = page.context.request.get("/metrics").text()
+    lines = [line for line in text.splitlines() if line.startswith("toolcrib_csp_reports_total")]
+    return sum(float(line.split()[-1]) for line in lines)
+
+
+def test_no_page_makes_the_browser_complain(world: World, complaints: Complaints) -> None:  # noqa: F811
+    before = counted(world.page)
+    for name in SHOWN:
+        world.page.goto(world.addresses[name] + ASKED.get(name, ""))
+        world.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        world.page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+    assert complaints.found == []
+    assert counted(world.page) == before
+
+
+def test_what_the_policy_refuses_is_noticed_and_counted(
+    world: World,  # noqa: F811
+    complaints: Complaints,
+) -> None:
+    """Else every page could be fine because nobody listens."""
+    world.page.goto("/inbox/")
+    before = counted(world.page)
+    world.page.evaluate("document.body.append(document.createElement('style')); "
+                        "document.querySelector('body > style').textContent = 'b {}'")  # fmt: skip
+    until(lambda: counted(world.page) > before)
+    assert complaints.found

@@ -1,0 +1,137 @@
+"""Open pages follow what happens, say when they cannot, and mend themselves."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from config import leftovers
+from tests import crib as cribs
+from tests import factories
+from tests.browser.conftest import enter
+from tests.browser.test_pages import BARE, mark, marked
+from tests.tools.held import held
+from tools.execution import actions, bell
+from tools.models import Agent, Execution, Organization, User
+from tools.policy.callers import caller_of_user
+
+os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright keeps a loop running
+
+LINE = "Not live: trying again"
+# With a stream a page asks once in a minute by itself: what is there sooner was told.
+TOLD_MS = 10_000
+
+
+@pytest.fixture
+def caller(place: Organization) -> Agent:
+    factories.tool(place)
+    return factories.agent(place, groups=["*"])
+
+
+@pytest.fixture
+def lasting(chromium: Browser, crib: cribs.Crib, administrator: User) -> Iterator[Page]:
+    """A page that may complain of a server that is away."""
+    page = chromium.new_page(base_url=crib.url)
+    enter(page, administrator)
+    yield page
+    page.context.close()
+
+
+def hears(page: Page, *, soon: bool = True) -> None:
+    state = "open" if soon else "none"
+    page.locator(f"html[data-stream={state}]").wait_for(state="attached", timeout=30_000)
+
+
+def live_process(crib: cribs.Crib) -> leftovers.Process:
+    """The first of its session."""
+    found = leftovers.survivors(crib.data / "processes.json")
+    return next(one for one in found if one.pid == one.session and _is_live(one.pid))
+
+
+def _is_live(pid: int) -> bool:
+    return b"config.live:application" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_call_appears_in_the_list_without_a_reload(page: Page, caller: Agent) -> None:
+    page.goto("/executions/")
+    hears(page)
+    mark(page)
+    execution = factories.execution(caller)
+    expect(page.locator(f"#row-{execution.pk}")).to_be_visible(timeout=TOLD_MS)
+    assert marked(page)
+
+
+def test_a_call_ends_on_its_own_page(page: Page, caller: Agent, administrator: User) -> None:
+    execution = factories.execution(caller)
+    page.goto(f"/executions/{execution.pk}/")
+    hears(page)
+    person = caller_of_user(administrator)
+    actions.cancel(caller=person, execution=actions.one_of(person, execution.pk))
+    expect(page.locator("#moving .chip.big")).to_have_text("Cancelled", timeout=TOLD_MS)
+    hears(page, soon=False)  # nothing is left to be followed
+
+
+def test_the_queue_says_that_another_call_came(page: Page, place: Organization) -> None:
+    factories.tool(place, requires_confirmation=True)
+    page.goto("/confirmations/")
+    hears(page)
+    held(factories.agent(place))
+    expect(page.get_by_text("The queue has changed.")).to_be_visible(timeout=TOLD_MS)
+
+
+def test_a_page_says_that_it_is_not_live_and_mends_itself(
+    lasting: Page, crib: cribs.Crib, caller: Agent
+) -> None:
+    lasting.goto("/executions/")
+    hears(lasting)
+    line = lasting.get_by_role("status").filter(has_text=LINE)
+    os.killpg(live_process(crib).pid, signal.SIGKILL)
+    expect(line).to_be_visible()
+    execution = factories.execution(caller)
+    expect(lasting.locator(f"#row-{execution.pk}")).to_be_visible()  # it asks meanwhile
+    expect(line).to_have_count(0, timeout=40_000)
+    hears(lasting)
+
+
+def test_a_hidden_page_lets_go_and_catches_up(page: Page, caller: Agent) -> None:
+    page.goto("/executions/")
+    hears(page)
+    _show(page, hidden=True)
+    hears(page, soon=False)
+    execution = factories.execution(caller)
+    _show(page, hidden=False)
+    expect(page.locator(f"#row-{execution.pk}")).to_be_visible(timeout=TOLD_MS)
+    hears(page)
+
+
+def _show(page: Page, *, hidden: bool) -> None:
+    page.evaluate(
+        """hidden => {
+            Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
+
+
+def test_a_thousand_changes_are_few_questions(page: Page, caller: Agent) -> None:
+    page.goto("/executions/")
+    hears(page)
+    execution = factories.execution(caller)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for _ in range(1_000):
+        bell.announce(execution.pk)
+    page.wait_for_timeout(2_500)
+    assert 1 <= len(asked) <= 4
+
+
+@pytest.mark.parametrize("page", [BARE], indirect=True)
+def test_without_javascript_a_reload_shows_what_happened(page: Page, caller: Agent) -> None:
+    page.goto("/executions/")
+    execution: Execution = factories.execution(caller)
+    page.get_by_role("link", name="Reload").click()
+    expect(page.locator(f"#row-{execution.pk}")).to_be_visible()

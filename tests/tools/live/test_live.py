@@ -1,0 +1,170 @@
+"""Streams of the running product: who gets one, what it says, and when it ends."""
+
+import http.client
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from tests import crib as cribs
+from tests import factories
+from tests.tools.held import held
+from tests.tools.live import reading as reads
+from tests.tools.live.reading import logged_in, reading
+from tests.tools.waiting import until
+from tools.execution import bell
+from tools.live.streams import EACH
+from tools.models import Agent, Execution, Organization, User
+from tools.policy import person_sessions
+
+SOON_S, NEVER_S = 5, 1.5
+A_MINUTE_S = 60
+
+
+@pytest.fixture
+def place(committed: None, organization: Organization) -> Organization:
+    return organization
+
+
+@pytest.fixture
+def person(place: Organization) -> User:
+    """Sees everything of the organization."""
+    return factories.superuser(place)
+
+
+@pytest.fixture
+def caller(place: Organization) -> Agent:
+    factories.tool(place)
+    return factories.agent(place, groups=["*"])
+
+
+def test_a_call_is_told_without_a_word_of_it(crib: cribs.Crib, person: User, caller: Agent) -> None:
+    with reading(crib, person, "executions") as stream:
+        assert stream.answer.readline() == b": following\n"
+        factories.execution(caller, text="secret")
+        lines = [stream.answer.readline() for _ in range(3)]
+        assert lines == [b"\n", b"event: changed\n", b"data: 0\n"]
+
+
+def test_one_call_is_followed_by_its_id(crib: cribs.Crib, person: User, caller: Agent) -> None:
+    execution = factories.execution(caller)
+    until(lambda: Execution.objects.get(pk=execution.pk).over)
+    with (
+        reading(crib, person, execution.pk) as told,
+        reading(crib, person, uuid4()) as not_told,
+    ):
+        bell.ring(execution.pk)
+        assert told.hears_within(SOON_S) and not not_told.hears_within(NEVER_S)
+
+
+def test_what_is_held_is_told_to_who_decides(
+    crib: cribs.Crib, person: User, place: Organization
+) -> None:
+    factories.tool(place, requires_confirmation=True)
+    with reading(crib, person, "confirmations") as stream:
+        held(factories.agent(place))
+        assert stream.hears_within(SOON_S)
+
+
+@pytest.mark.parametrize("topic", ["executions", "confirmations"])
+def test_a_person_without_rights_is_told_nothing_of_others(
+    crib: cribs.Crib, place: Organization, topic: str
+) -> None:
+    factories.tool(place, requires_confirmation=True)
+    with reading(crib, factories.person(place), topic) as stream:
+        held(factories.agent(place))
+        assert stream.status == 200 and not stream.hears_within(NEVER_S)
+
+
+def test_another_organization_is_told_nothing(crib: cribs.Crib, person: User) -> None:
+    elsewhere = factories.organization(f"other-{person.pk.hex[-8:]}")
+    factories.tool(elsewhere)
+    with reading(crib, person, "executions") as stream:
+        execution = factories.execution(factories.agent(elsewhere, groups=["*"]))
+        with reading(crib, person, execution.pk) as of_one:
+            factories.release(execution)
+            assert not stream.hears_within(NEVER_S) and not of_one.hears_within(NEVER_S)
+
+
+@pytest.mark.parametrize("end", ["logs out", "is disabled", "changes the password"])
+def test_a_stream_ends_with_what_it_was_opened_for(
+    crib: cribs.Crib, person: User, end: str
+) -> None:
+    with reading(crib, person, "executions") as stream:
+        if end == "logs out":
+            person_sessions.end(user=person, by=factories.by(person.organization))
+        elif end == "is disabled":
+            User.objects.filter(pk=person.pk).update(is_active=False)
+        else:
+            person.set_password("another horse")
+            person.save(update_fields=["password"])
+        assert stream.ends_within(A_MINUTE_S)
+
+
+def test_nobody_without_a_session_gets_a_stream(crib: cribs.Crib, person: User) -> None:
+    found = urlsplit(reads.place(crib, logged_in(person)))
+    for given in ({}, reads.cookie("x" * 32), reads.cookie("../../etc"), reads.cookie("")):
+        one = reads.Reading(found.netloc, f"{found.path}?of=executions", given)
+        assert one.status == 401
+        one.connection.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "evil.example"}, 403),
+    ],
+)
+def test_pages_of_others_get_no_stream(
+    crib: cribs.Crib, person: User, headers: dict[str, str], status: int
+) -> None:
+    with reading(crib, person, "executions", **headers) as stream:
+        assert stream.status == status
+        assert "Access-Control-Allow-Origin" not in stream.answer.headers
+
+
+def test_a_page_of_ours_may_read_with_its_cookie(crib: cribs.Crib, person: User) -> None:
+    with reading(crib, person, "executions") as stream:
+        assert stream.answer.headers["Access-Control-Allow-Origin"] == crib.url
+        assert stream.answer.headers["Access-Control-Allow-Credentials"] == "true"
+        assert stream.answer.headers["Content-Type"] == "text/event-stream"
+
+
+@pytest.mark.parametrize("topics", [(), ("everything",), ("%00",), tuple("abcdefghi"), ("1" * 40,)])
+def test_what_nobody_can_follow_is_refused(
+    crib: cribs.Crib, person: User, topics: tuple[str, ...]
+) -> None:
+    with reading(crib, person, *topics) as stream:
+        assert stream.status == 400
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("POST", "/live/", 405), ("GET", "/", 404)])
+def test_there_is_nothing_else(
+    crib: cribs.Crib, person: User, method: str, path: str, status: int
+) -> None:
+    found = urlsplit(reads.place(crib, logged_in(person)))
+    connection = http.client.HTTPConnection(found.netloc, timeout=10)
+    connection.request(method, path)
+    assert connection.getresponse().status == status
+    connection.close()
+
+
+def test_a_session_has_so_many_streams_and_a_closed_one_makes_room(
+    crib: cribs.Crib, person: User
+) -> None:
+    key = logged_in(person)
+    with ExitStack() as opened:
+        for _ in range(EACH):
+            stream = opened.enter_context(reading(crib, person, "executions", key=key))
+            assert stream.status == 200
+        with reading(crib, person, "executions", key=key) as one_more:
+            assert one_more.status == 503
+    for _ in range(40):
+        with reading(crib, person, "executions", key=key) as again:
+            if again.status == 200:
+                return
+    raise AssertionError("no place became free")

@@ -1,0 +1,93 @@
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+
+from tools.live.changes import Change
+from tools.live.readers import Reader
+from tools.live.streams import EACH, Full, Stream, Streams, Topics
+
+HERE, THERE, ME, OTHER = uuid4(), uuid4(), uuid4(), uuid4()
+CALL, PARENT = uuid4(), uuid4()
+OTHERS = Change(CALL, PARENT, HERE, frozenset({OTHER, None}), held=False)
+MINE = replace(OTHERS, people=frozenset({ME, None}))
+HELD = replace(OTHERS, held=True)
+READER = Reader(HERE, ME, everyone=False, decides=False)
+
+
+def stream(*topics: str, everyone: bool = False, decides: bool = False) -> Stream:
+    reader = replace(READER, everyone=everyone, decides=decides)
+    return Stream("key", Topics.read(topics), reader)
+
+
+@pytest.mark.parametrize(
+    ("one", "change", "wanted"),
+    [
+        (stream("executions"), MINE, True),
+        (stream("executions"), OTHERS, False),
+        (stream("executions", everyone=True), OTHERS, True),
+        (stream("executions", decides=True), HELD, False),
+        (stream("confirmations", decides=True), HELD, True),
+        (stream("confirmations", decides=True), OTHERS, False),
+        (stream("confirmations", everyone=True), HELD, False),
+        (stream(str(CALL)), MINE, True),
+        (stream(str(PARENT)), MINE, True),
+        (stream(str(CALL)), OTHERS, False),
+        (stream(str(CALL), decides=True), HELD, True),
+        (stream(str(uuid4()), everyone=True), OTHERS, False),
+        (stream("executions", everyone=True), replace(OTHERS, organization_id=THERE), False),
+    ],
+)
+def test_a_stream_is_told_of_what_its_reader_may_see(
+    one: Stream, change: Change, wanted: bool
+) -> None:
+    assert one.wants(change) is wanted
+
+
+def test_nobody_is_told_anything() -> None:
+    assert not Stream("key", Topics.read(["executions"])).wants(MINE)
+
+
+@pytest.mark.parametrize("names", [[], ["x"], ["\x00"], [str(UUID(int=n)) for n in range(9)]])
+def test_what_nobody_can_follow_is_no_topic(names: list[str]) -> None:
+    with pytest.raises(ValueError):
+        Topics.read(names)
+
+
+def test_places_are_given_back() -> None:
+    streams, topics = Streams(1), Topics.read(["executions"])
+    with streams.place("a", topics), pytest.raises(Full), streams.place("b", topics):
+        pass
+    with streams.place("b", topics):
+        assert len(streams) == 1
+
+
+def test_a_session_takes_no_more_than_its_places() -> None:
+    streams, topics = Streams(1_000), Topics.read(["executions"])
+    held = [streams.place("a", topics) for _ in range(EACH)]
+    for one in held:
+        one.__enter__()
+    with pytest.raises(Full), streams.place("a", topics):
+        pass
+    with streams.place("b", topics):
+        pass
+
+
+def test_who_is_logged_in_no_more_is_let_go_and_others_are_held_to_new_rights() -> None:
+    streams, topics = Streams(9), Topics.read(["executions"])
+    with streams.place("a", topics) as gone, streams.place("b", topics) as stays:
+        gone.reader = stays.reader = READER
+        now = replace(READER, everyone=True)
+        streams.hold_to({"b": now}, {"a", "b"})
+        assert gone.over and not stays.over and stays.reader == now
+
+
+def test_many_pages_are_spread_and_few_are_not() -> None:
+    streams, topics = Streams(9_999), Topics.read(["executions"])
+    held = [streams.place(str(n), topics) for n in range(1_000)]
+    for one in held[:50]:
+        one.__enter__()
+    assert streams.spread_ms == 0
+    for one in held[50:]:
+        one.__enter__()
+    assert streams.spread_ms == 9_500

@@ -1,0 +1,148 @@
+"""`GET /live/?of=…`: says that something changed, never what. An ASGI application of one path.
+
+A stream costs a coroutine: no thread, and no connection to any store.
+"""
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from django.http.cookie import parse_cookie
+
+from tools.live.asgi import Receive, Scope, Send, head, headers_of, refuse, send_end, send_piece
+from tools.live.asking import NO_ANSWER, Door
+from tools.live.origins import own
+from tools.live.relay import Relay
+from tools.live.streams import Full, Stream, Streams, Topics
+
+log = logging.getLogger(__name__)
+PATH = "/live/"
+GAP_S = 1.0  # between two events of a stream
+HEARTBEAT_S = 15.0
+_LONGEST = 1_000  # of what a page asks for
+_KEY_LENGTH = 64
+_BEGIN, _ALIVE = b": following\n\n", b": still here\n\n"
+
+
+class Refusal(Exception):
+    """The stream is not opened; the status says why."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Live:
+    def __init__(self) -> None:
+        self.streams = Streams(settings.LIVE_STREAMS)
+        self.door = Door()
+        self.relay = Relay(self.streams)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            asked = (await receive())["type"]
+            if asked == "lifespan.startup":
+                work = (self.relay.listen, self.relay.tell, self.relay.watch, self.door.open)
+                self._tasks = [asyncio.create_task(one()) for one in work]
+                for task in self._tasks:
+                    task.add_done_callback(_never_ends)
+            else:
+                for task in self._tasks:
+                    task.cancel()
+                self.streams.end_all()
+            await send({"type": f"{asked}.complete"})
+            if asked == "lifespan.shutdown":
+                return
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = headers_of(scope)
+        try:
+            key, topics = self._asked(scope, headers)
+            with self.streams.place(key, topics) as stream:
+                await self._enter(stream)
+                await send(head(200, headers.get("origin")))
+                await self._follow(stream, receive, send)
+        except Refusal as refusal:
+            await refuse(send, refusal.status)
+        except Full:
+            await refuse(send, 503)
+
+    def _asked(self, scope: Scope, headers: dict[str, str]) -> tuple[str, Topics]:
+        """The key of a browser's session, and what its page shows. Raises `Refusal`."""
+        if scope["path"] != PATH:
+            raise Refusal(404)
+        if scope["method"] != "GET":
+            raise Refusal(405)
+        if not own(headers):
+            raise Refusal(403)
+        key = parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME, "")
+        if not key.isascii() or not key.isalnum() or len(key) > _KEY_LENGTH:
+            raise Refusal(401)
+        query = bytes(scope["query_string"])[:_LONGEST].decode("ascii", "replace")
+        try:
+            return key, Topics.read(parse_qs(query, max_num_fields=16).get("of", []))
+        except ValueError:
+            raise Refusal(400) from None
+
+    async def _enter(self, stream: Stream) -> None:
+        if not self.relay.hears:
+            raise Refusal(503)
+        try:
+            stream.reader = await self.door.reader(stream.key)
+        except NO_ANSWER as error:
+            log.warning("nobody knows who is logged in: %s", type(error).__name__)
+            raise Refusal(503) from error
+        if stream.reader is None:
+            raise Refusal(401)
+        if not self.relay.hears:  # it may have ended meanwhile
+            raise Refusal(503)
+
+    async def _follow(self, stream: Stream, receive: Receive, send: Send) -> None:
+        """Until the reader leaves, or may not read any more."""
+        gone = asyncio.create_task(_left(receive, stream))
+        try:
+            await send_piece(send, _BEGIN)
+            while not stream.over:
+                await self._next(stream, send)
+            await send_end(send)
+        except (TimeoutError, OSError, RuntimeError):
+            pass  # it takes nothing any more
+        finally:
+            gone.cancel()
+
+    async def _next(self, stream: Stream, send: Send) -> None:
+        try:
+            async with asyncio.timeout(HEARTBEAT_S):
+                await stream.rung.wait()
+        except TimeoutError:
+            await send_piece(send, _ALIVE)
+            return
+        if stream.over:
+            return
+        stream.rung.clear()
+        await send_piece(send, f"event: changed\ndata: {self.streams.spread_ms}\n\n".encode())
+        await asyncio.sleep(GAP_S)
+
+
+def _never_ends(task: asyncio.Task[None]) -> None:
+    """Streams would be silent without it: whoever started this process starts it again."""
+    if not task.cancelled():
+        log.critical("the live process ends", exc_info=task.exception())
+        os._exit(1)
+
+
+async def _left(receive: Receive, stream: Stream) -> None:
+    with suppress(Exception):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    stream.end()

@@ -1,0 +1,65 @@
+"""The database, asked from a loop: in a thread, and no connection is kept between two questions."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from django.db import Error, connections
+from psycopg_pool import PoolTimeout
+
+from tools.live.readers import Reader, readers
+
+NO_ANSWER = (Error, PoolTimeout)
+_GATHER_S = 0.02
+_MOST = 500  # questions that are asked as one
+_THREADS = ThreadPoolExecutor(2, thread_name_prefix="live")
+
+
+async def ask[T](question: Callable[[Iterable[Any]], T], of: Iterable[Any]) -> T:
+    """Raises what the database raises."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, _asked, question, of)
+
+
+def _asked[T](question: Callable[[Iterable[Any]], T], of: Iterable[Any]) -> T:
+    try:
+        return question(of)
+    finally:
+        connections.close_all()
+
+
+class Door:
+    """Who comes in: all that come within a moment are asked for at once, for a thousand pages
+    come back together when this process was away."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Future[Reader | None]] = {}
+        self._some = asyncio.Event()
+
+    async def reader(self, key: str) -> Reader | None:
+        """None for nobody. Raises what the database raises."""
+        if key not in self._waiting:
+            self._waiting[key] = asyncio.get_running_loop().create_future()
+            self._some.set()
+        return await asyncio.shield(self._waiting[key])
+
+    async def open(self) -> None:
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(_GATHER_S)
+            await self._answer()
+
+    async def _answer(self) -> None:
+        keys = list(self._waiting)[:_MOST]
+        asked = {key: self._waiting.pop(key) for key in keys}
+        if not self._waiting:
+            self._some.clear()
+        try:
+            told = await ask(readers, keys)
+        except NO_ANSWER as problem:  # whoever waits is told, and the door stays open
+            for one in asked.values():
+                one.set_exception(problem)
+                one.exception()  # somebody may have left meanwhile
+        else:
+            for key, one in asked.items():
+                one.set_result(told.get(key))

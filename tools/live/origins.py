@@ -1,0 +1,32 @@
+"""Whose pages may read a stream: the product's own, whatever else runs on the same host."""
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+
+def own(headers: Mapping[str, str]) -> bool:
+    """A browser names the origin of a page, or says that it is the same one."""
+    host = headers.get("host", "")
+    domain, _ = split_domain_port(host)
+    if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
+        return False
+    origin = headers.get("origin")
+    if origin is None:
+        return headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
+    return origin in settings.CSRF_TRUSTED_ORIGINS or _beside(origin, host, domain)
+
+
+def _beside(origin: str, host: str, domain: str) -> bool:
+    """The same address, or that of the web process on the same host."""
+    try:
+        found = urlsplit(origin)
+        port = found.port or {"http": 80, "https": 443}.get(found.scheme)
+    except ValueError:
+        return False
+    if found.scheme not in {"http", "https"} or origin != f"{found.scheme}://{found.netloc}":
+        return False
+    at, _ = split_domain_port(found.netloc)
+    return found.netloc.lower() == host.lower() or (at == domain and port == settings.WEB_PORT)

@@ -1,0 +1,92 @@
+"""From Redis to the streams: what rang is looked up, all of a moment at once, and told."""
+
+import asyncio
+import logging
+from uuid import UUID
+
+import redis.asyncio as redis
+from django.conf import settings
+
+from tools.execution.bell import CHANNEL, NEWS
+from tools.live.asking import NO_ANSWER, ask
+from tools.live.changes import changes
+from tools.live.readers import Reader, readers
+from tools.live.streams import Streams
+
+log = logging.getLogger(__name__)
+CHECK_S = 20.0  # between two looks at who is still logged in
+_GATHER_S = 0.05
+_MOST = 1_000  # calls looked up at once; of more, every page asks
+_AGAIN_S = 1.0
+_KEYS = 500
+
+
+class Relay:
+    def __init__(self, streams: Streams) -> None:
+        self.hears = False  # else no stream is opened: it would be silent
+        self._streams = streams
+        self._rung: set[UUID] = set()
+        self._some = asyncio.Event()
+
+    async def listen(self) -> None:
+        """A page whose stream ends asks for itself until it has another one."""
+        while True:
+            try:
+                await self._follow()
+            except (redis.RedisError, OSError) as error:
+                log.warning("what changes is not heard: %s", type(error).__name__)
+            finally:
+                self.hears = False
+                self._streams.end_all()
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _follow(self) -> None:
+        async with (
+            redis.Redis.from_url(settings.REDIS_URL, health_check_interval=10) as own,
+            own.pubsub(ignore_subscribe_messages=True) as heard,
+        ):
+            await heard.subscribe(CHANNEL, NEWS)
+            self.hears = True
+            while True:
+                message = await heard.get_message(timeout=5)  # between two, it looks after Redis
+                if message is not None and self._streams:
+                    self._note(message["data"])
+
+    def _note(self, said: bytes) -> None:
+        try:
+            self._rung.add(UUID(said.decode("ascii")))
+        except ValueError:
+            return
+        self._some.set()
+
+    async def tell(self) -> None:
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            ids, self._rung = self._rung, set()
+            try:
+                if len(ids) > _MOST:
+                    self._streams.tell_all()
+                else:
+                    self._streams.tell(await ask(changes, ids))
+            except NO_ANSWER as error:
+                log.warning("nobody knows what changed: %s", type(error).__name__)
+                self._streams.tell_all()
+            await asyncio.sleep(_GATHER_S)
+
+    async def watch(self) -> None:
+        """Who logged out, was disabled or ended that browser's session reads no longer than this,
+        and nobody of whom that cannot be found out."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            keys = sorted(self._streams.keys)
+            for start in range(0, len(keys), _KEYS):
+                some = keys[start : start + _KEYS]
+                self._streams.hold_to(await self._still(some), set(some))
+
+    async def _still(self, keys: list[str]) -> dict[str, Reader]:
+        try:
+            return await ask(readers, keys)
+        except NO_ANSWER as error:
+            log.warning("nobody knows who is logged in: %s", type(error).__name__)
+            return {}

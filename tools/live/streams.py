@@ -1,0 +1,124 @@
+"""The open streams: how many there may be, and which of them a change is for."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from tools.live.changes import Change
+from tools.live.readers import Reader
+
+EXECUTIONS, CONFIRMATIONS = "executions", "confirmations"
+MOST_TOPICS = 8
+EACH = 16  # streams of one browser's session
+_AT_ONCE = 50  # pages that may ask at the same moment; more are spread
+_SPREAD_MS = 10
+
+
+class Full(Exception):
+    """There is no place for another stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What a page shows: lists by their names, calls by their ids."""
+
+    executions: bool = False
+    confirmations: bool = False
+    calls: frozenset[UUID] = frozenset()
+
+    @classmethod
+    def read(cls, names: Iterable[str]) -> "Topics":
+        """Raises ValueError for what is none, or too many."""
+        given = set(names)
+        if not 1 <= len(given) <= MOST_TOPICS:
+            raise ValueError
+        calls = frozenset(UUID(name) for name in given - {EXECUTIONS, CONFIRMATIONS})
+        return cls(EXECUTIONS in given, CONFIRMATIONS in given, calls)
+
+
+@dataclass(eq=False, slots=True)
+class Stream:
+    key: str
+    topics: Topics
+    reader: Reader | None = None  # nobody, until it is known who reads
+    over: bool = False
+    rung: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wants(self, change: Change) -> bool:
+        reader, topics = self.reader, self.topics
+        if reader is None or reader.organization_id != change.organization_id:
+            return False
+        held = change.held and reader.decides
+        if topics.confirmations and held:
+            return True
+        seen = reader.everyone or reader.user_id in change.people
+        if topics.executions and seen:
+            return True
+        return (seen or held) and not topics.calls.isdisjoint(
+            {change.execution_id, change.parent_id}
+        )
+
+    def end(self) -> None:
+        self.over = True
+        self.rung.set()
+
+
+class Streams:
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: set[Stream] = set()
+        self._of: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def place(self, key: str, topics: Topics) -> Iterator[Stream]:
+        """A stream while it lasts. Raises `Full`."""
+        if len(self._open) >= self._most or self._of[key] >= EACH:
+            raise Full
+        stream = Stream(key, topics)
+        self._open.add(stream)
+        self._of[key] += 1
+        try:
+            yield stream
+        finally:
+            self._open.discard(stream)
+            self._of[key] -= 1
+            if not self._of[key]:
+                del self._of[key]
+
+    @property
+    def keys(self) -> set[str]:
+        return {stream.key for stream in self._open if stream.reader is not None}
+
+    @property
+    def spread_ms(self) -> int:
+        """Within how long pages ask after a change, so that a thousand do not ask in one moment."""
+        return max(0, len(self._open) - _AT_ONCE) * _SPREAD_MS
+
+    def tell(self, found: Iterable[Change]) -> None:
+        for change in found:
+            for stream in self._open:
+                if not stream.rung.is_set() and stream.wants(change):
+                    stream.rung.set()
+
+    def tell_all(self) -> None:
+        for stream in self._open:
+            stream.rung.set()
+
+    def end_all(self) -> None:
+        for stream in self._open:
+            stream.end()
+
+    def hold_to(self, told: Mapping[str, Reader], asked: set[str]) -> None:
+        """End the streams of those who are logged in no more; others may have other rights now."""
+        for stream in self._open:
+            if stream.key not in asked or stream.reader is None:
+                continue
+            stream.reader = told.get(stream.key)
+            if stream.reader is None:
+                stream.end()
