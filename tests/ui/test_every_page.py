@@ -14,11 +14,12 @@ from tools.catalog import content_schemas
 from tools.catalog.actions import find_tool
 from tools.catalog.drift import note_upstream
 from tools.execution.pipeline import admit
-from tools.models import Organization
+from tools.models import Agent, Organization, Session
 
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
 RECORD = "019d0000-0000-7000-8000-000000000000"  # stands for the hostile one's
 CHANGE = "019d0000-0000-7000-8000-000000000001"  # the same
+SESSION = "019d0000-0000-7000-8000-000000000002"  # the same
 NOBODYS = "019d0000-0000-7000-8000-000000000000"
 PAGES = [
     "/",
@@ -47,6 +48,14 @@ PAGES = [
     "/tools/hostile_chain/",
     "/editor/",
     "/editor/hostile/",
+    "/agents/",
+    "/agents/?q=%22%3E%3Cscript%3E&state=%3Cscript%3E&page=x",
+    "/agents/new/",
+    "/agents/hostile/",
+    "/agents/hostile/?after=%22%3E%3Cscript%3E",
+    "/agents/hostile/edit/",
+    "/agents/hostile/bounds/",
+    f"/sessions/{SESSION}/",
     "/services/",
     "/services/new/",
     "/services/hostile/",
@@ -154,7 +163,8 @@ def hostile(organization: Organization) -> None:
 @pytest.fixture
 def record(hostile: None, organization: Organization) -> UUID:
     """Of a call of it, with what went in."""
-    agent = factories.agent(organization, groups=["*"])
+    agent = factories.agent(organization, "hostile", description=HOSTILE, groups=["*", HOSTILE])
+    factories.token(agent.service_account, label=HOSTILE)
     admit(factories.caller(agent), factories.call("hostile", {"text": HOSTILE}, group=["*"]))
     found = AuditRecord.objects.filter(organization=organization.slug, subject="hostile")
     return found.filter(code="TOOL.ACCEPT").latest("id").pk
@@ -168,7 +178,19 @@ def place(record: UUID, organization: Organization) -> Callable[[str], str]:
     seen = tool.version.definition | {"description": HOSTILE * 2}
     change = note_upstream(tool=tool, seen=seen, by=factories.by(organization))
     assert change is not None
-    return lambda address: address.replace(RECORD, str(record)).replace(CHANGE, str(change.pk))
+    agent = Agent.objects.get(organization=organization, slug="hostile")
+    session = Session.objects.create(
+        organization=organization, user=agent.service_account, agent=agent, groups=[HOSTILE],
+        state=HOSTILE,
+    )  # fmt: skip
+    there = {RECORD: record, CHANGE: change.pk, SESSION: session.pk}
+
+    def address_of(address: str) -> str:
+        for stands, pk in there.items():
+            address = address.replace(stands, str(pk))
+        return address
+
+    return address_of
 
 
 @pytest.mark.parametrize("address", PAGES)

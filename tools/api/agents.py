@@ -17,6 +17,7 @@ from tools.api.bodies import (
     AgentPage,
     ErrorAnswer,
     NewTokenAnswer,
+    SuspendBody,
     TokenBody,
     TokenPage,
 )
@@ -110,12 +111,19 @@ class AgentDetail(AgentView):
 
 class AgentSuspend(AgentView):
     @extend_schema(
-        operation_id="suspend_agent", request=None, responses={200: AgentAnswer, 404: ErrorAnswer}
+        operation_id="suspend_agent",
+        request=SuspendBody,
+        responses={200: AgentAnswer, 404: ErrorAnswer},
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Refused everywhere from the next request on; `PATCH {"active": true}` takes it back."""
+        """Refused everywhere from the next request on; `PATCH {"active": true}` takes it back.
+
+        What waits is refused when its turn comes; what runs already ends by itself, or is stopped
+        by `cancel`.
+        """
         self.require("change_agent")
-        actions.change_agent(agent=self.agent(slug), by=self.actor, active=False)
+        reason = self.body(SuspendBody)["reason"]
+        actions.change_agent(agent=self.agent(slug), by=self.actor, active=False, reason=reason)
         return Response(self.shape(self.agent(slug)))
 
 
@@ -131,14 +139,21 @@ class TokenList(AgentView):
     @extend_schema(
         operation_id="create_agent_token",
         request=TokenBody,
-        responses={201: NewTokenAnswer, 404: ErrorAnswer},
+        responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer},
     )
     def post(self, request: Request, slug: str) -> Response:
-        """A new token for the agent; it is shown in this answer and never again."""
+        """A new token for the agent; it is shown in this answer and never again.
+
+        Nobody issues a token that may more than they hold themselves: narrow it by `groups` and
+        `tools`, or ask somebody who holds as much.
+        """
         self.require("add_token")
         agent = self.agent(slug)
         token, text = actions.create_token(
-            user=agent.service_account, by=self.actor, **self.body(TokenBody)
+            user=agent.service_account,
+            by=self.actor,
+            giver=self.caller,
+            **self.body(TokenBody),
         )
         return Response(new_token_shape(token, text), status.HTTP_201_CREATED)
 

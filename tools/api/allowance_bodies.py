@@ -1,6 +1,5 @@
 """Quotas and budgets as the API takes and gives them."""
 
-import re
 from decimal import Decimal
 from typing import Any
 
@@ -8,9 +7,7 @@ from rest_framework import serializers
 
 from tools.api.fields import Strict, Text
 from tools.models.allowance import Kind, Period
-
-MOST_QUOTAS = 200
-_AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
+from tools.policy.allowances import AMOUNT
 
 
 class Amount(serializers.CharField):
@@ -18,7 +15,7 @@ class Amount(serializers.CharField):
 
     def to_internal_value(self, data: Any) -> Decimal:  # type: ignore[override]
         text = str(data) if isinstance(data, int) and not isinstance(data, bool) else data
-        if not isinstance(text, str) or not _AMOUNT.fullmatch(text):
+        if not isinstance(text, str) or not AMOUNT.fullmatch(text):
             raise serializers.ValidationError(
                 'This must be a decimal text of at most six places, such as "2.50".'
             )

@@ -5,13 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from sandbox.spec import Backend, IsolationLevel
-from tools.api.allowance_bodies import (
-    MOST_QUOTAS,
-    BudgetAnswer,
-    BudgetBody,
-    QuotaAnswer,
-    QuotaBody,
-)
+from tools.api.allowance_bodies import BudgetAnswer, BudgetBody, QuotaAnswer, QuotaBody
 from tools.api.fields import Duration, Flag, Seconds, Strict, Text, Whole, texts
 from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.catalog.hosts import MOST_RULES
@@ -19,6 +13,7 @@ from tools.definitions.callers import Scope
 from tools.definitions.licenses import LicenseState
 from tools.definitions.results import Status
 from tools.models import Resolution
+from tools.policy.allowances import MOST_QUOTAS
 
 LEVELS = [str(level) for level in IsolationLevel]
 
@@ -283,6 +278,16 @@ class AgentChange(Strict):
         required=False,
         max_length=MOST_QUOTAS,
         help_text="Replaces the list. The budget stays unless an entry is for the cost of all.",
+    )
+
+
+class SuspendBody(Strict):
+    reason = Text(
+        required=False,
+        max_length=500,
+        allow_blank=True,
+        default="",
+        help_text="Stands in the record.",
     )
 
 

@@ -50,9 +50,11 @@ class PersonalTokens(APIView):
             if not isinstance(user, User):
                 raise Unauthenticated("The name or the password is wrong.", code="login_failed")
             attempt.succeeded()
+        caller = caller_of_user(user, source_ip=ip)
         token, text = actions.create_token(
             user=user,
-            by=actor_of(caller_of_user(user, source_ip=ip)),
+            by=actor_of(caller),
+            giver=caller,
             scopes=given.get("scopes", [*Scope]),
             label=given["label"],
             days=given.get("days"),

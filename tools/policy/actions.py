@@ -24,7 +24,7 @@ from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
 from tools.catalog.tiers import require_level
 from tools.definitions import names
-from tools.definitions.callers import Caller, Scope
+from tools.definitions.callers import Caller, CallerKind, Scope
 from tools.errors import Conflict, Malformed
 from tools.models import Agent, LicenseTier, Organization, Token, User
 from tools.models.user import default_groups
@@ -32,6 +32,7 @@ from tools.policy import licenses
 from tools.policy.grant_actions import check_narrowing, grant
 from tools.policy.licenses import Change
 from tools.policy.tier_terms import check_tier
+from tools.policy.standing_in import check_may_issue
 from tools.policy.tokens import hashed, new_token
 
 AGENT_SCOPES = (Scope.READ, Scope.EXECUTE)
@@ -235,9 +236,9 @@ def create_agent(
 
 
 @transaction.atomic
-def change_agent(*, agent: Agent, by: Actor, **changes: Any) -> Agent:
+def change_agent(*, agent: Agent, by: Actor, reason: str = "", **changes: Any) -> Agent:
     """Set `description`, `strict`, `max_in_flight` or `active`. One that is suspended is refused
-    at once."""
+    at once; the `reason` stands in the record."""
     if "max_in_flight" in changes:
         read_bound("max_in_flight", changes["max_in_flight"])
     Organization.objects.next_revision(agent.organization_id)
@@ -247,7 +248,7 @@ def change_agent(*, agent: Agent, by: Actor, **changes: Any) -> Agent:
     agent.save(update_fields=list(changes))
     suspended = changes.get("active") is False
     event = Event.AGENT_SUSPEND if suspended else Event.AGENT_CHANGE
-    _record(event, by, agent.slug, before, changes)
+    _record(event, by, agent.slug, before, changes, **({"reason": reason} if reason else {}))
     return agent
 
 
@@ -261,13 +262,19 @@ def create_token(
     days: int | None = None,
     groups: list[str] | None = None,
     tools: list[str] | None = None,
+    giver: Caller | None = None,
 ) -> tuple[Token, str]:
     """A token's row and the token itself, which is not kept anywhere: show it once.
 
     `groups` and `tools` narrow it; None and "*" are all of its holder's. Raises `Malformed` for
-    what the holder does not have.
+    what the holder does not have, `Forbidden` for what the giver does not. Without a giver only
+    the system issues.
     """
     check_narrowing(user, groups=groups, tools=tools)
+    if giver is not None:
+        check_may_issue(giver, user, groups=groups, tools=tools)
+    elif by.kind != CallerKind.SYSTEM:
+        raise LookupError("who issues must be known, for nobody issues more than they hold")
     text, presented = new_token()
     token = Token.objects.create(
         user=user,

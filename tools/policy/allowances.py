@@ -1,5 +1,6 @@
 """Quotas and budgets of an agent: set by people, read with what is used of them."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,8 @@ from tools.models import Agent, Allowance, AllowanceUse, Organization, Tool
 from tools.models.allowance import Kind, Period
 from tools.policy.periods import ends_at, starts_on
 
+MOST_QUOTAS = 200
+AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
 Key = tuple[str, str, str]  # tool ("" for all), kind, period
 
 

@@ -1,4 +1,5 @@
-"""Setting somebody's password is being able to log in as them: nobody does it to who holds more."""
+"""Setting somebody's password is being able to log in as them, and a token is being able to call as
+its holder: nobody does it to who holds more."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +10,13 @@ from django.db.models import Q
 from guardian.shortcuts import get_objects_for_user
 
 from tools.definitions.callers import Caller
+from tools.definitions.names import WILDCARD
 from tools.errors import Forbidden
 from tools.models import Organization, User
 from tools.policy.callers import caller_of_account
 from tools.policy.grant_actions import check_held
 from tools.policy.grants import grants
+from tools.policy.people import may
 
 ACT = "tools.act_in_organization"
 
@@ -30,12 +33,51 @@ def check_may_stand_in(giver: Caller, account: User) -> None:
         lambda: not _tools_within(account, giver),
     )
     if any(beyond() for beyond in more):
-        raise Forbidden(
-            f"{account.username} holds more than you do. Ask somebody who holds as much.",
-            code="grant_beyond_own",
-        )
+        raise _beyond(account)
     check_held(
         giver, {"groups": account.granted_groups, "permissions": account.granted_permissions}
+    )
+
+
+def check_may_issue(
+    giver: Caller, account: User, *, groups: list[str] | None, tools: list[str] | None
+) -> None:
+    """Raises `Forbidden` where a token of the account, narrowed to `groups` and `tools`, would hold
+    anything that the giver does not: also the sight of what the account's calls have found, as for
+    whoever calls tools as an agent. One's own tokens are one's own affair."""
+    if account.pk == giver.user_id or _holds_all(giver):
+        return
+    if not may(giver, "view_execution"):
+        raise Forbidden(
+            "A token reads what its holder's calls found, and you may not read every execution.",
+            code="grant_beyond_own",
+        )
+    every_tool = tools is None or WILDCARD in tools
+    every_group = groups is None or WILDCARD in groups
+    if every_tool and not _every_tool_within(account, giver):
+        raise _beyond(account)
+    wanted = {
+        "groups": account.granted_groups if every_group else groups or [],
+        "permissions": account.granted_permissions,
+        "tools": [] if every_tool else tools or [],
+    }
+    check_held(giver, wanted)
+
+
+def _holds_all(giver: Caller) -> bool:
+    """A superuser, without a token that narrows what they may."""
+    narrowed = giver.token_tools is not None or WILDCARD not in giver.granted_groups
+    return giver.is_superuser and not narrowed
+
+
+def _every_tool_within(account: User, giver: Caller) -> bool:
+    return giver.token_tools is None and _tools_within(account, giver)
+
+
+def _beyond(account: User) -> Forbidden:
+    return Forbidden(
+        f"{account.username} holds more than you do. Ask somebody who holds as much.",
+        code="grant_beyond_own",
     )
 
 

@@ -72,7 +72,12 @@ def make_token(request: PageRequest) -> HttpResponseBase:
         context = _context(request, inputs, scopes) | {"scope_flaw": flaw}
         return render(request, PAGE, context, status=400)
     token, text = actions.create_token(
-        user=request.user, by=actor_of(request.caller), scopes=scopes, label=label, days=int(days)
+        user=request.user,
+        by=actor_of(request.caller),
+        giver=request.caller,
+        scopes=scopes,
+        label=label,
+        days=int(days),
     )
     return render(request, PAGE, _context(request, _token_inputs()) | {"made": token, "text": text})
 

@@ -1,6 +1,10 @@
 from django.urls import URLPattern, path
 
 from tools.ui import (
+    agent,
+    agent_changes,
+    agent_forms,
+    agents,
     catalog,
     catalog_change,
     chains,
@@ -31,6 +35,7 @@ from tools.ui import (
     servers,
     service_changes,
     services,
+    sessions,
     styleguide,
     tiers,
     tool,
@@ -92,6 +97,25 @@ urlpatterns: list[URLPattern] = [
     path("licenses/tier", licenses.change_tier, name="licenses-change"),
     path("licenses/tiers/<int:tier_id>/", tiers.tier_page, name="license-tier"),
     path("licenses/undo", tiers.undo, name="licenses-undo"),
+    path("agents/", agents.agent_list, name="agents"),
+    path("agents/new/", agent_forms.write_agent, name="agent-new"),
+    path("agents/<str:slug>/", agent.agent_page, name="agent"),
+    path("agents/<str:slug>/edit/", agent_forms.change_agent, name="agent-edit"),
+    path("agents/<str:slug>/bounds/", agent_forms.change_bounds, name="agent-bounds"),
+    path(
+        "agents/<str:slug>/suspend", agent_changes.switch, {"active": False}, name="agent-suspend"
+    ),
+    path("agents/<str:slug>/resume", agent_changes.switch, {"active": True}, name="agent-resume"),
+    path("agents/<str:slug>/give", agent_changes.give, name="agent-give"),
+    path("agents/<str:slug>/take", agent_changes.take, name="agent-take"),
+    path("agents/<str:slug>/tokens", agent_changes.issue, name="agent-token-new"),
+    path(
+        "agents/<str:slug>/tokens/<uuid:token_id>/revoke",
+        agent_changes.revoke,
+        name="agent-token-revoke",
+    ),
+    path("sessions/<uuid:session_id>/", sessions.session_page, name="session"),
+    path("sessions/<uuid:session_id>/end", sessions.end, name="session-end"),
     path("services/", services.service_list, name="services"),
     path("services/new/", service_changes.write_service, name="service-new"),
     path("services/<str:name>/", services.service_page, name="service"),
