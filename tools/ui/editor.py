@@ -21,6 +21,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.argument_rows import MOVES, arranged
 from tools.ui.argument_schema import NotAsTable, unfolded
 from tools.ui.argument_text import bring_in_step, put_in_step, write_as
+from tools.ui.draft_testing import Test, asked_of, run_test
 from tools.ui.drafts import Draft, definition_from, draft_from, draft_of, new_draft
 from tools.ui.inputs import json_of, plain
 from tools.ui.shown import Line, difference
@@ -77,10 +78,22 @@ def _answered(request: PageRequest, draft: Draft, tool: Tool | None) -> HttpResp
             _STEPS[what](draft, at)
         return _shown(request, draft, tool, status=400 if flawed or draft.flawed else 200)
     definition = definition_from(draft)
+    if what == "test":
+        return _tested(request, draft, definition, tool)
     if what == "compare":
         return _shown(request, draft, tool, lines=_compared(draft, definition, tool))
     saved = _canonical(draft, definition) and _saved(request, draft, definition, tool)
     return redirect("tool", name=saved.name) if saved else _shown(request, draft, tool, status=400)
+
+
+def _tested(
+    request: PageRequest, draft: Draft, definition: dict[str, Any], tool: Tool | None
+) -> HttpResponse:
+    """Run as it stands, behind the wall; nothing is saved."""
+    test = asked_of(plain(request.POST))
+    if _canonical(draft, definition):
+        run_test(request, test, definition, tool)
+    return _shown(request, draft, tool, test=test)
 
 
 def _arrange(what: str) -> Callable[[Draft, str], None]:
@@ -173,6 +186,7 @@ def _shown(
     *,
     status: int = 200,
     lines: list[Line] | None = None,
+    test: Test | None = None,
 ) -> HttpResponse:
     if request.method == "GET":
         put_in_step(draft)
@@ -182,7 +196,14 @@ def _shown(
         "types": [kind for kind in READERS if kind != ToolType.BUILTIN],
         "lines": lines,
         "compared": lines is not None,
+        "test": test or _test_of(request, draft, tool),
     }
     if request.htmx and request.method == "POST":
         return render(request, f"{TEMPLATE}#form", context)
     return render(request, TEMPLATE, context, status=status)
+
+
+def _test_of(request: PageRequest, draft: Draft, tool: Tool | None) -> Test | None:
+    if draft.kind != ToolType.CODE:
+        return None
+    return asked_of(plain(request.POST), tool.version.definition if tool and tool.version else {})
