@@ -34,6 +34,42 @@ class _Inline(HTMLParser):
         self._script = False
 
 
+class _Fields(HTMLParser):
+    """What a browser would send of every form of a page, but for its buttons."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, str] = {}
+        self._area, self._select = "", ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = {name: value or "" for name, value in attrs}
+        name, unticked = told.get("name", ""), "checked" not in told
+        if tag == "input" and name and not (told.get("type") in {"checkbox", "radio"} and unticked):
+            self.found[name] = told.get("value", "")
+        elif tag == "textarea":
+            self._area, self.found[name] = name, ""
+        elif tag == "select":
+            self._select = name
+        elif tag == "option" and ("selected" in told or self._select not in self.found):
+            self.found[self._select] = told.get("value", "")
+
+    def handle_data(self, data: str) -> None:
+        if self._area:
+            self.found[self._area] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea":
+            self.found[self._area] = self.found[self._area].removeprefix("\n")
+            self._area = ""
+
+
+def fields(page: str) -> dict[str, str]:
+    reader = _Fields()
+    reader.feed(page)
+    return reader.found
+
+
 def inline_code(response: HttpResponse | Any) -> list[str]:
     reader = _Inline()
     reader.feed(text(response))

@@ -80,7 +80,7 @@ def _result(run: Run) -> Result | Waiting:
         message = f"Every step is over, but the output cannot be made: {absence}."
         return _end(run, "OUTPUT_MISSING", message)
     found = Result(Status.SUCCESS, output=output)
-    settle(run.view.performance, found)
+    settle(run.view.performance.tool, found)
     if found.status != Status.SUCCESS:
         return _end(run, found.error_code, found.error_message, about=found.error_details)
     return found

@@ -18,6 +18,7 @@ from config import ladder
 from sandbox.client import Until
 from sandbox.errors import NEVER_RAN, ErrorCode
 from sandbox.spec import Outcome, SandboxResult
+from tools.catalog.registry import CatalogTool
 from tools.definitions import strict_json
 from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
@@ -154,7 +155,7 @@ def settle_output(performance: Performance) -> None:
     if result is None:
         return
     if result.status == Status.SUCCESS and not result.settled:
-        settle(performance, result)
+        settle(performance.tool, result)
     outside = definition.raw["delivery"] in returning.OUTSIDE and not definition.composite
     if outside and result.error_code in _NOT_ITS_OWN_WORD:
         _tell_effect(result)
@@ -165,25 +166,25 @@ def _tell_effect(result: Result) -> None:
     result.error_message = f"{result.error_message.rstrip('.')}. {returning.EFFECT}"
 
 
-def settle(performance: Performance, result: Result) -> None:
+def settle(tool: CatalogTool, result: Result) -> None:
     """What becomes of an output, once, also of a success that is not the performance's yet.
 
     Invalid output is never returned, not even next to the error (ruling 10). It is looked
     at first, for a transformation must not meet what JSON cannot hold. The schema is of what is
     selected; what is redacted may fit it no more, and is right so.
     """
-    transform, result.settled = performance.definition.transform, True
+    transform, result.settled = tool.definition.transform, True
     try:
         strict_json.check(result.output)
-        if _too_large(performance.definition, result.output):
-            most = performance.definition.max_output_bytes
+        if _too_large(tool.definition, result.output):
+            most = tool.definition.max_output_bytes
             _reject(result, f"It gave back more than {most} bytes.", ErrorCode.OUTPUT_LIMIT)
             return
         result.output = transform.select(result.output)
     except (strict_json.BadJson, CannotSelect) as error:
         _reject(result, f"The tool returned something that cannot be passed on: {error}.")
         return
-    _validate(performance, result)
+    _validate(tool, result)
     if result.status == Status.SUCCESS:
         _redact(result, transform)
 
@@ -201,8 +202,8 @@ def _redact(result: Result, transform: Transform) -> None:
         _reject(result, f"The tool returned something that cannot be redacted: {error}.")
 
 
-def _validate(performance: Performance, result: Result) -> None:
-    validator = performance.tool.output_validator
+def _validate(tool: CatalogTool, result: Result) -> None:
+    validator = tool.output_validator
     flaws = validator.flaws(result.output) if validator else []
     if flaws:
         _reject(result, "The tool returned something its output schema does not allow.")

@@ -24,6 +24,7 @@ from tools.policy.ratewindow import WINDOW_S, Window
 
 REDIS, POSTGRES = "redis", "postgres"
 window = Window()
+_DRAFTS = "a draft"  # no tool's name has a space
 # Two locks, always in this order. Rows that Redis let pass share the first, so that they do not
 # wait for each other; who counts here and writes hits holds it alone.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
@@ -109,6 +110,31 @@ def count(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> Rate | None:
     if not answer.passes:
         raise bound.refusal(answer.used, answer.leaves_in_s)
     return bound.rate(answer.used, answer.leaves_in_s, REDIS, answer.ticket)
+
+
+def count_drafts(caller: Caller, limit: int) -> None:
+    """Count one test run of something that is not saved, whatever it is called. Raises
+    `RateLimited`, uncounted. PostgreSQL alone counts: there are few."""
+    with transaction.atomic():
+        values = {"user": caller.user_id, "organization": caller.organization_id, "tool": _DRAFTS}
+        with connection.cursor() as cursor:
+            cursor.execute(_ALONE, [f"toolcrib:rate:{caller.user_id}:{_DRAFTS}"])
+            cursor.execute(_PASSED, values | {"limit": limit})
+            used, age_s = cursor.fetchone()
+        if used >= limit:
+            wait_s = max(1, math.ceil(WINDOW_S - (age_s or 0)))
+            raise RateLimited(
+                f"{caller.name} may run {limit} drafts a minute, and did. Try again in {wait_s} s.",
+                gate="rate", limit=limit, used=used, resets_in_s=wait_s,
+            )  # fmt: skip
+        insert(
+            RateHit,
+            {
+                "user_id": caller.user_id,
+                "organization_id": caller.organization_id,
+                "tool_name": _DRAFTS,
+            },
+        )
 
 
 def confirm(rate: Rate | None, *, caller: Caller, tool: CatalogTool) -> Rate | None:

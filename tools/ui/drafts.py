@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions import schemas, strict_json
 from tools.definitions.implementations import READERS
+from tools.definitions.tool import passed_on, schema_of
 from tools.definitions.vocabulary import (
     ArgumentValidation,
     Category,
     Delivery,
     Isolation,
-    ParameterType,
     ToolType,
 )
+from tools.ui.argument_rows import Row, rows_of, rows_sent
 from tools.ui.inputs import (
     DEFAULT,
     GROUPS,
@@ -26,6 +26,7 @@ from tools.ui.inputs import (
     Input,
     Widget,
     choices,
+    json_of,
     listed,
     placed,
     words,
@@ -35,7 +36,7 @@ from tools.ui.shown import pretty
 _STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
 _LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))
 _KEPT = ("metadata", "cost_per_cache_hit", "transform")
-_ROW = ("name", "type", "description", "required", "default", "enum", "schema")
+ARGUMENTS_TEXT = "arguments-text"
 
 
 @dataclass
@@ -44,34 +45,23 @@ class Section:
     inputs: list[Input]
     help: str = ""
 
-
-@dataclass
-class Row:
-    """One argument; its questions are numbered by where it stands."""
-
-    at: int
-    inputs: dict[str, Input]
-
-    @classmethod
-    def of(cls, at: int, values: Mapping[str, str]) -> "Row":
-        asked = {name: _argument(at, name) for name in _ROW}
-        for name, one in asked.items():
-            one.value = values.get(name, one.value)
-        return cls(at, asked)
-
     @property
-    def values(self) -> dict[str, str]:
-        return {name: one.value for name, one in self.inputs.items()}
+    def unfolds(self) -> bool:
+        """Whether it holds a schema that may be told as arguments."""
+        return any(one.key == "input_schema" and one.value.strip() for one in self.inputs)
 
-    @property
-    def label(self) -> str:
-        return self.inputs["name"].value or f"argument {self.at + 1}"
 
-    @property
-    def detailed(self) -> bool:
-        """Whether it says more than most do, or something of that is wrong."""
-        rare = [self.inputs[name] for name in ("default", "enum", "schema")]
-        return any(one.value or one.errors for one in rare)
+def _arguments_text() -> Input:
+    told = "A list, in YAML or JSON. It follows the table, and the table follows it."
+    return Input(ARGUMENTS_TEXT, "The same as text", Widget.CODE, told)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What the table and the text said when the two were last in step."""
+
+    table: str = ""
+    text: str = ""
 
 
 @dataclass
@@ -82,6 +72,9 @@ class Draft:
     kept: dict[str, Any] = field(default_factory=dict)  # what the form does not ask
     flaws: list[dict[str, str]] = field(default_factory=list)  # that belong to no question
     digest: str = ""  # of the version it began with
+    text: Input = field(default_factory=_arguments_text)  # the rows, as YAML or JSON
+    noted: Noted = Noted()
+    torn: bool = False  # rows and text were both changed, and nobody said which counts
 
     @property
     def inputs(self) -> list[Input]:
@@ -89,7 +82,12 @@ class Draft:
 
     @property
     def every(self) -> list[Input]:
-        return self.inputs + [one for row in self.rows for one in row.inputs.values()]
+        cells = [one for row in self.rows for one in row.inputs.values()]
+        return [*self.inputs, *cells, self.text]
+
+    @property
+    def cells_wrong(self) -> int:
+        return sum(bool(row.flaws) for row in self.rows)
 
     @property
     def flawed(self) -> bool:
@@ -97,19 +95,6 @@ class Draft:
 
     def place(self, flaws: list[dict[str, str]]) -> None:
         self.flaws += placed(flaws, self.every)
-
-    def arrange(self, what: str, at: int) -> None:
-        """Add an argument at the end, or remove one, or move one up or down."""
-        values = [row.values for row in self.rows]
-        if what == "add" and len(values) < schemas.MAX_PROPERTIES:
-            values.append({})
-        elif what == "remove" and at < len(values):
-            values.pop(at)
-        elif what == "up" and 0 < at < len(values):
-            values[at - 1], values[at] = values[at], values[at - 1]
-        elif what == "down" and at < len(values) - 1:
-            values[at + 1], values[at] = values[at], values[at + 1]
-        self.rows = [Row.of(number, one) for number, one in enumerate(values)]
 
 
 def new_draft(kind: str) -> Draft:
@@ -122,7 +107,7 @@ def draft_of(definition: dict[str, Any], digest: str) -> Draft:
     draft.digest = digest
     for one in draft.inputs:
         one.value = _shown(one, definition)
-    draft.rows = [Row.of(at, _row_of(item)) for at, item in enumerate(definition["parameters"])]
+    draft.rows = rows_of(definition["parameters"])
     return draft
 
 
@@ -133,7 +118,8 @@ def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> Dr
     draft.digest = data.get("digest", "")[:100]
     for one in draft.inputs:
         one.value = data.get(one.key, "").replace("\r\n", "\n")
-    draft.rows = [Row.of(at, _sent(data, at)) for at in range(_count(data))]
+    draft.rows = rows_sent(data)
+    draft.text.value = data.get(ARGUMENTS_TEXT, "").replace("\r\n", "\n")
     return draft
 
 
@@ -154,7 +140,7 @@ def definition_from(draft: Draft) -> dict[str, Any]:
     )
     raw["rate_limit_per_minute"] = _number(told["rate_limit_per_minute"])
     raw["cost_per_invocation"] = told["cost_per_invocation"].value.strip() or "0"
-    raw["output_schema"] = _json(told["output_schema"], {})
+    raw["output_schema"] = json_of(told["output_schema"], {})
     raw["constraints"] = _constraints(told)
     raw["implementation"] = _implementation(told)
     raw |= _interface(draft, told)
@@ -265,21 +251,6 @@ def _schemas() -> Section:
     )  # fmt: skip
 
 
-def _argument(at: int, name: str) -> Input:
-    key, place = f"argument-{at}-{name}", f"parameters[{at}].{name}"
-    kinds = choices(ParameterType)
-    made = {
-        "name": Input(key, "Name", place=place, required=True),
-        "type": Input(key, "Type", Widget.SELECT, "", place, False, kinds, ParameterType.STRING),
-        "description": Input(key, "Description", place=place, required=True),
-        "required": Input(key, "Required", Widget.CHECK, place=place),
-        "default": Input(key, "Default", help="As JSON, such as 5 or \"a\".", place=place),
-        "enum": Input(key, "One of", help="As a JSON list.", place=place),
-        "schema": Input(key, "Schema", Widget.CODE, "A JSON Schema that says more.", place),
-    }  # fmt: skip
-    return made[name]
-
-
 def _shown(one: Input, definition: dict[str, Any]) -> str:
     """The answer to a question, read off a definition."""
     key = one.key
@@ -287,13 +258,20 @@ def _shown(one: Input, definition: dict[str, Any]) -> str:
         names = definition[key.removesuffix("_kind")]
         return DEFAULT if names is None else THESE if names else NONE
     if key == "input_schema":
-        return "" if definition["parameters"] else _json_text(definition["input_schema"])
+        return _own_schema(definition)
     value = _found(one.answers, definition)
     if isinstance(value, bool):
         return "yes" if value else ""
     if one.widget == Widget.CODE and not isinstance(value, str):
         return _json_text(value)
     return ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
+
+
+def _own_schema(definition: dict[str, Any]) -> str:
+    """Empty where it only says what the list of arguments says."""
+    derived = schema_of(definition["parameters"], closed=not passed_on(definition))
+    listed_ones = definition["parameters"] or definition["input_schema"] == derived
+    return "" if listed_ones else pretty(definition["input_schema"])
 
 
 def _found(place: str, definition: dict[str, Any]) -> Any:
@@ -307,41 +285,11 @@ def _json_text(value: Any) -> str:
     return pretty(value) if value else ""
 
 
-def _row_of(parameter: dict[str, Any]) -> dict[str, str]:
-    values = {key: str(parameter[key] or "") for key in ("name", "type", "description")}
-    values["required"] = "yes" if parameter["required"] else ""
-    for key in ("default", "enum", "schema"):
-        values[key] = "" if parameter[key] is None else pretty(parameter[key])
-    return values
-
-
-def _count(data: Mapping[str, str]) -> int:
-    text = data.get("arguments", "0")
-    return min(int(text), schemas.MAX_PROPERTIES) if text.isdecimal() and len(text) < 6 else 0
-
-
-def _sent(data: Mapping[str, str], at: int) -> dict[str, str]:
-    return {name: data.get(f"argument-{at}-{name}", "").replace("\r\n", "\n") for name in _ROW}
-
-
 def _interface(draft: Draft, told: dict[str, Input]) -> dict[str, Any]:
-    parameters = [_parameter(row) for row in draft.rows]
+    parameters = [row.parameter for row in draft.rows]
     if told["input_schema"].value.strip():
-        return {"parameters": parameters, "input_schema": _json(told["input_schema"], {})}
+        return {"parameters": parameters, "input_schema": json_of(told["input_schema"], {})}
     return {"parameters": parameters}
-
-
-def _parameter(row: Row) -> dict[str, Any]:
-    told = row.inputs
-    return {
-        "name": told["name"].value.strip(),
-        "type": told["type"].value,
-        "description": told["description"].value,
-        "required": bool(told["required"].value),
-        "default": _json(told["default"], None),
-        "enum": _json(told["enum"], None),
-        "schema": _json(told["schema"], None),
-    }
 
 
 def _constraints(told: dict[str, Input]) -> dict[str, Any]:
@@ -356,7 +304,7 @@ def _constraints(told: dict[str, Input]) -> dict[str, Any]:
 
 def _implementation(told: dict[str, Input]) -> Any:
     if "implementation" in told:
-        return _json(told["implementation"], {})
+        return json_of(told["implementation"], {})
     return {key: told[key].value for key in ("language", "entry_point", "source")}
 
 
@@ -368,13 +316,3 @@ def _number(one: Input) -> int | None:
         return int(text)
     one.errors.append("Give a whole number.")
     return None
-
-
-def _json(one: Input, default: Any) -> Any:
-    if not one.value.strip():
-        return default
-    try:
-        return strict_json.parse(one.value)
-    except strict_json.BadJson as error:
-        one.errors.append(f"This is not JSON that can be used: {error}.")
-        return default

@@ -1,5 +1,6 @@
 """`/editor/`: writing a tool, and changing one; arguments are added, moved and removed here."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpResponse
@@ -17,8 +18,12 @@ from tools.models import Tool
 from tools.policy.callers import actor_of
 from tools.policy.people import require
 from tools.ui.access import PageRequest, page
+from tools.ui.argument_rows import MOVES, arranged
+from tools.ui.argument_schema import NotAsTable, unfolded
+from tools.ui.argument_text import bring_in_step, put_in_step, write_as
+from tools.ui.draft_testing import Test, asked_of, run_test
 from tools.ui.drafts import Draft, definition_from, draft_from, draft_of, new_draft
-from tools.ui.inputs import plain
+from tools.ui.inputs import json_of, plain
 from tools.ui.shown import Line, difference
 
 TEMPLATE = "ui/editor.html"
@@ -62,15 +67,76 @@ def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def _answered(request: PageRequest, draft: Draft, tool: Tool | None) -> HttpResponseBase:
-    what, _, at = request.POST.get("do", "save").partition(" ")
-    if what in {"add", "remove", "up", "down"}:
-        draft.arrange(what, int(at) if at.isdecimal() and len(at) < 5 else 0)
-        return _shown(request, draft, tool)
+    data = plain(request.POST)
+    what, _, at = data.get("do", "save").partition(" ")
+    bring_in_step(draft, data, counts=at if what == "take" else "")
+    if what == "check":
+        return _checked(request, draft, table=at == "table")
+    if draft.flawed or what in _STEPS:
+        flawed = draft.flawed
+        if not flawed:
+            _STEPS[what](draft, at)
+        return _shown(request, draft, tool, status=400 if flawed or draft.flawed else 200)
     definition = definition_from(draft)
+    if what == "test":
+        return _tested(request, draft, definition, tool)
     if what == "compare":
         return _shown(request, draft, tool, lines=_compared(draft, definition, tool))
     saved = _canonical(draft, definition) and _saved(request, draft, definition, tool)
     return redirect("tool", name=saved.name) if saved else _shown(request, draft, tool, status=400)
+
+
+def _tested(
+    request: PageRequest, draft: Draft, definition: dict[str, Any], tool: Tool | None
+) -> HttpResponse:
+    """Run as it stands, behind the wall; nothing is saved."""
+    test = asked_of(plain(request.POST))
+    if _canonical(draft, definition):
+        run_test(request, test, definition, tool)
+    return _shown(request, draft, tool, test=test)
+
+
+def _arrange(what: str) -> Callable[[Draft, str], None]:
+    def step(draft: Draft, at: str) -> None:
+        draft.rows = arranged(draft.rows, what, int(at) if at.isdecimal() and len(at) < 5 else 0)
+        put_in_step(draft)
+
+    return step
+
+
+def _unfold(draft: Draft, _: str) -> None:
+    """The input schema becomes rows; left as it is where the table cannot hold all of it."""
+    schema = next(one for one in draft.inputs if one.key == "input_schema")
+    try:
+        draft.rows = unfolded(json_of(schema, {}))
+        schema.value = ""
+    except NotAsTable as error:
+        schema.errors = schema.errors or [f"A table cannot hold this schema. {error}"]
+    put_in_step(draft)
+
+
+def _taken(draft: Draft, _: str) -> None:
+    """Which of the two counts was said, and they are in step."""
+
+
+# What changes the form, and saves nothing.
+_STEPS: dict[str, Callable[[Draft, str], None]] = {
+    **{what: _arrange(what) for what in MOVES},
+    "unfold": _unfold,
+    "write": write_as,
+    "take": _taken,
+}
+
+
+def _checked(request: PageRequest, draft: Draft, *, table: bool) -> HttpResponse:
+    """What is wrong with the arguments while they are written; the other half follows."""
+    if not draft.flawed:
+        _canonical(draft, definition_from(draft))
+        for row in draft.rows:
+            row.forgive_empty()
+    draft.flaws = [one for one in draft.flaws if draft.torn or one["field"] == "parameters"]
+    context = {"draft": draft, "from_table": table}
+    return render(request, f"{TEMPLATE}#checked", context)
 
 
 def _saved(
@@ -120,14 +186,24 @@ def _shown(
     *,
     status: int = 200,
     lines: list[Line] | None = None,
+    test: Test | None = None,
 ) -> HttpResponse:
+    if request.method == "GET":
+        put_in_step(draft)
     context = {
         "draft": draft,
         "tool": tool,
         "types": [kind for kind in READERS if kind != ToolType.BUILTIN],
         "lines": lines,
         "compared": lines is not None,
+        "test": test or _test_of(request, draft, tool),
     }
     if request.htmx and request.method == "POST":
         return render(request, f"{TEMPLATE}#form", context)
     return render(request, TEMPLATE, context, status=status)
+
+
+def _test_of(request: PageRequest, draft: Draft, tool: Tool | None) -> Test | None:
+    if draft.kind != ToolType.CODE:
+        return None
+    return asked_of(plain(request.POST), tool.version.definition if tool and tool.version else {})

@@ -3,8 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from django.http import QueryDict
+
+from tools.definitions import strict_json
 
 DEFAULT, THESE, NONE = "default", "these", "none"
 GROUPS = ((DEFAULT, "default"), (THESE, "these:"), (NONE, "none: only through *"))
@@ -55,6 +58,17 @@ def listed(kind: str, text: str) -> list[str] | None:
     if kind == NONE:
         return []
     return words(text) if kind == THESE else None
+
+
+def json_of(one: Input, default: Any) -> Any:
+    """What an answer in JSON says, and the default for none. An unreadable one has its reason."""
+    if not one.value.strip():
+        return default
+    try:
+        return strict_json.parse(one.value)
+    except strict_json.BadJson as error:
+        one.errors.append(f"This is not JSON that can be used: {error}.")
+        return default
 
 
 def plain(data: QueryDict) -> dict[str, str]:

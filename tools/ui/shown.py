@@ -36,6 +36,10 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
+def on_one_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def cut(text: str) -> str:
     """What a page can carry of a text; the API has the whole of it."""
     if len(text) <= MOST_CHARACTERS:

@@ -1,0 +1,208 @@
+"""A test run of a definition that is not saved: behind the same gates and the same wall as the tool
+that it would be, with no row of its own.
+
+A run that would need a person's consent, or that something else holds back, is refused. That it was
+a draft stands in its evidence, with all that was run.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection, transaction
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from sandbox.spec import IsolationLevel
+from tools.catalog.proposing import proposed
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions import strict_json
+from tools.definitions.callers import Caller
+from tools.definitions.names import WILDCARD
+from tools.definitions.results import Status
+from tools.definitions.tool import digest
+from tools.definitions.vocabulary import ArgumentValidation, ToolType
+from tools.errors import InvalidCall, Malformed, Refused
+from tools.execution import outcomes
+from tools.execution.context import Result
+from tools.execution.running import check_delivery, settle
+from tools.models import Organization, Tool
+from tools.policy import accountability, authorization, budgets, isolation, pressure, ratelimits
+from tools.policy.callers import actor_of
+from tools.policy.confirmations import StoredOptions, needed
+from tools.policy.decision import DEFAULT_STATE, Asked, Question
+from tools.policy.people import require
+from tools.runners.base import Run
+from tools.runners.registry import RUNNERS
+
+MOST_A_MINUTE = 10
+LONGEST_S = 20.0  # somebody waits for it at a page
+_UNTIGHTENED = StoredOptions(require_confirmation=False)
+
+
+@dataclass(frozen=True)
+class DraftRun:
+    """How a test run ended. What it wrote is for who wrote it, and is not kept."""
+
+    result: Result
+    stdout: str
+    stderr: str
+    level: IsolationLevel
+    timeout_s: float
+    duration_ms: float
+
+
+def run_draft(
+    *,
+    caller: Caller,
+    organization: Organization,
+    tool: Tool | None,
+    definition: dict[str, Any],
+    parameters: dict[str, Any],
+    snapshot: Snapshot,
+) -> DraftRun:
+    """Run a draft of a `code` tool once. Raises what saving it would raise, and `Refused`."""
+    require(caller, "change_tool" if tool else "add_tool")
+    by = actor_of(caller)
+    draft, catalog = proposed(
+        organization=organization, tool=tool, definition=definition, snapshot=snapshot, by=by
+    )
+    try:
+        with _room(caller):
+            _admit(Question(caller, draft, _asked(caller, draft), catalog), parameters)
+            return _performed(draft, parameters, catalog, by)
+    except Refused as refusal:
+        _record(draft, by, Outcome.DENIED, parameters, {}, reason=refusal.code)
+        raise
+
+
+@contextmanager
+def _room(caller: Caller) -> Iterator[None]:
+    """What turns calls away turns drafts away."""
+    arrival = pressure.HERE.enter(caller)
+    try:
+        yield
+    finally:
+        pressure.HERE.leave(arrival, written=False)
+
+
+def _asked(caller: Caller, draft: CatalogTool) -> Asked:
+    """All that the person was granted, in a state in which the tool is offered."""
+    states = draft.definition.states
+    open_at_once = WILDCARD in states or DEFAULT_STATE in states
+    state = DEFAULT_STATE if open_at_once else min(states, default=DEFAULT_STATE)
+    return Asked(frozenset(caller.granted_groups), state)
+
+
+def _admit(question: Question, parameters: dict[str, Any]) -> None:
+    """The gates of the road, in its order."""
+    caller, draft = question.caller, question.tool
+    if draft.definition.type != ToolType.CODE:
+        raise Refused("Only tools of the type code are tested before they are saved.",
+                      code="draft_not_code", gate="draft")  # fmt: skip
+    accountability.check(caller.organization)
+    authorization.check_standing(caller)
+    authorization.authorize(question)
+    check_delivery(draft.definition)
+    ratelimits.count_drafts(caller, MOST_A_MINUTE)
+    ratelimits.count(caller, draft, question.snapshot)
+    _check_arguments(draft, parameters)
+    budget = budgets.peek(question)
+    if not budget.passed:
+        raise Refused(budget.reason, code=budget.code, gate=budget.gate)
+    if needed(question, _UNTIGHTENED) is not None:
+        raise Refused(
+            "A call of this tool waits until a person agreed, and nobody is asked about a draft."
+            " Save it and call it.",
+            code="draft_needs_confirmation",
+            gate="confirmation",
+        )
+
+
+def _check_arguments(draft: CatalogTool, parameters: dict[str, Any]) -> None:
+    try:
+        strict_json.check(parameters)
+    except strict_json.BadJson as error:
+        raise Malformed(f"The parameters cannot be used: {error}.") from None
+    if draft.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
+        return
+    flaws = draft.input_validator.flaws(parameters)
+    if flaws:
+        raise InvalidCall(
+            "The parameters do not fit the draft; see details.errors.",
+            gate="validate_arguments",
+            errors=[flaw.as_dict() for flaw in flaws],
+        )
+
+
+def _performed(
+    draft: CatalogTool, parameters: dict[str, Any], snapshot: Snapshot, by: Actor
+) -> DraftRun:
+    level = isolation.effective_level(draft, snapshot)
+    timeout_s = min(draft.definition.timeout_s, LONGEST_S)
+    about = {"isolation": level, "timeout_s": timeout_s}
+    _record(draft, by, Outcome.STARTED, parameters, about)
+    run = Run(
+        organization=by.organization,
+        definition=draft.definition,
+        parameters=parameters,
+        timeout_s=timeout_s,
+        stop=threading.Event(),
+        level=level,
+        snapshot=snapshot,
+        caller=by.name,
+        caller_kind=by.kind,
+    )
+    if not connection.in_atomic_block:
+        connection.close()  # a thread that waits holds no connection
+    began = time.perf_counter()
+    outcome = RUNNERS[ToolType.CODE].run(run)
+    duration_ms = round((time.perf_counter() - began) * 1000, 3)
+    outcomes.count(outcome)
+    result = outcomes.result_of(outcome)
+    if result.status == Status.SUCCESS:
+        settle(draft, result)
+    _record_end(draft, by, result, about | {"duration_ms": duration_ms})
+    return DraftRun(result, outcome.stdout, outcome.stderr, level, timeout_s, duration_ms)
+
+
+def _record_end(draft: CatalogTool, by: Actor, result: Result, about: dict[str, Any]) -> None:
+    success = result.status == Status.SUCCESS
+    more = {"status": result.status, "resources": result.metrics, "network": result.network}
+    _record(
+        draft,
+        by,
+        Outcome.SUCCESS if success else Outcome.FAILURE,
+        None,
+        about | more,
+        reason=result.error_code,
+    )
+
+
+@transaction.atomic
+def _record(
+    draft: CatalogTool,
+    by: Actor,
+    outcome: Outcome,
+    parameters: dict[str, Any] | None,
+    about: dict[str, Any],
+    *,
+    reason: str = "",
+) -> None:
+    """No record, no run. What was run stands in it whole, for no version keeps it."""
+    definition = draft.definition.raw
+    told = {"parameters": parameters, "definition": definition}
+    record(
+        Event.TOOL_DRAFT,
+        by=by,
+        outcome=outcome,
+        subject=draft.name,
+        digest=digest(definition),
+        reason=reason,
+        payload=None if parameters is None else told,
+        sensitive=draft.definition.sensitive,
+        details={"draft": True, **about},
+    )

@@ -1,0 +1,146 @@
+"""The arguments of a tool as rows of a table, in the order in which models are told of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tools.definitions import schemas
+from tools.definitions.vocabulary import ParameterType
+from tools.ui.inputs import Input, Widget, choices, json_of
+from tools.ui.shown import on_one_line, pretty
+
+CELLS = ("name", "type", "description", "required", "default", "enum", "schema")
+MOVES = frozenset({"add", "remove", "up", "down"})
+
+
+@dataclass
+class Row:
+    """One argument; its questions are numbered by where it stands."""
+
+    at: int
+    inputs: dict[str, Input]
+    focus: str = ""  # the cell or button that the keyboard goes on at
+
+    @classmethod
+    def of(cls, at: int, values: Mapping[str, str]) -> "Row":
+        asked = {name: _cell(at, name) for name in CELLS}
+        for name, one in asked.items():
+            one.value = values.get(name, one.value)
+        return cls(at, asked)
+
+    @property
+    def values(self) -> dict[str, str]:
+        return {name: one.value for name, one in self.inputs.items()}
+
+    @property
+    def label(self) -> str:
+        return self.inputs["name"].value or f"argument {self.at + 1}"
+
+    @property
+    def flaws(self) -> list[tuple[Input, str]]:
+        return [(one, error) for one in self.inputs.values() for error in one.errors]
+
+    @property
+    def wrong(self) -> str:
+        """The cells that something is wrong with, as a script marks them."""
+        return " ".join(name for name, one in self.inputs.items() if one.errors)
+
+    @property
+    def detailed(self) -> bool:
+        """Whether it says more than the table shows, or something of that is wrong."""
+        more = self.inputs["schema"]
+        return bool(more.value or more.errors)
+
+    @property
+    def parameter(self) -> dict[str, Any]:
+        """As a definition has it. What cannot be read has its reason at its cell."""
+        told = self.inputs
+        return {
+            "name": told["name"].value.strip(),
+            "type": str(told["type"].value),
+            "description": told["description"].value,
+            "required": bool(told["required"].value),
+        } | {key: json_of(told[key], None) for key in ("default", "enum", "schema")}
+
+    def forget_flaws(self) -> None:
+        for one in self.inputs.values():
+            one.errors = []
+
+    def forgive_empty(self) -> None:
+        """While somebody writes, a cell that waits for its words is not wrong yet."""
+        for one in self.inputs.values():
+            if one.required and not one.value.strip():
+                one.errors = []
+
+
+def rows_of(parameters: list[dict[str, Any]]) -> list[Row]:
+    return [Row.of(at, _values_of(one)) for at, one in enumerate(parameters)]
+
+
+def rows_sent(data: Mapping[str, str]) -> list[Row]:
+    return [Row.of(at, _sent(data, at)) for at in range(_count(data))]
+
+
+def arranged(rows: list[Row], what: str, at: int) -> list[Row]:
+    """With one more at the end, or without one, or with one moved up or down."""
+    values = [row.values for row in rows]
+    if what == "add" and len(values) < schemas.MAX_PROPERTIES:
+        values.append({})
+    elif what == "remove" and at < len(values):
+        values.pop(at)
+    elif what == "up" and 0 < at < len(values):
+        values[at - 1], values[at] = values[at], values[at - 1]
+    elif what == "down" and at < len(values) - 1:
+        values[at + 1], values[at] = values[at], values[at + 1]
+    moved = [Row.of(number, one) for number, one in enumerate(values)]
+    _focus(moved, what, at)
+    return moved
+
+
+def _focus(rows: list[Row], what: str, at: int) -> None:
+    """The keyboard follows the row that was moved, and its buttons where they still do something"""
+    last = len(rows) - 1
+    where = {"add": last, "up": at - 1, "down": at + 1, "remove": min(at, last)}[what]
+    if not 0 <= where <= last:
+        return
+    ends = {"up": (0, "down"), "down": (last, "up")}
+    button = ends[what][1] if what in ends and where == ends[what][0] else what
+    rows[where].focus = "name" if what == "add" else button
+
+
+def _cell(at: int, name: str) -> Input:
+    key, place = f"argument-{at}-{name}", f"parameters[{at}].{name}"
+    kinds = choices(ParameterType)
+    made = {
+        "name": Input(key, "Name", place=place, required=True),
+        "type": Input(key, "Type", Widget.SELECT, "", place, False, kinds, ParameterType.STRING),
+        "description": Input(key, "Description", Widget.AREA, place=place, required=True),
+        "required": Input(key, "Required", Widget.CHECK, place=place),
+        "default": Input(key, "Default", place=place),
+        "enum": Input(key, "One of", place=place),
+        "schema": Input(key, "Schema", Widget.CODE, "A JSON Schema that says more: bounds, "
+                        "patterns, what lists and objects hold.", place),
+    }  # fmt: skip
+    return made[name]
+
+
+def _values_of(parameter: dict[str, Any]) -> dict[str, str]:
+    values = {key: str(parameter[key] or "") for key in ("name", "type", "description")}
+    values["required"] = "yes" if parameter["required"] else ""
+    for key in ("default", "enum", "schema"):
+        values[key] = "" if parameter[key] is None else _written(key, parameter[key])
+    return values
+
+
+def _written(key: str, value: Any) -> str:
+    """A cell has one line; a schema has an area of its own."""
+    return pretty(value) if key == "schema" else on_one_line(value)
+
+
+def _count(data: Mapping[str, str]) -> int:
+    text = data.get("arguments", "0")
+    return min(int(text), schemas.MAX_PROPERTIES) if text.isdecimal() and len(text) < 6 else 0
+
+
+def _sent(data: Mapping[str, str], at: int) -> dict[str, str]:
+    return {name: data.get(f"argument-{at}-{name}", "").replace("\r\n", "\n") for name in CELLS}
