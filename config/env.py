@@ -52,6 +52,14 @@ def env_list(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in env_text(name, default).split(",") if item.strip()]
 
 
+def env_choice(name: str, default: str, choices: tuple[str, ...]) -> str:
+    """One word of several."""
+    value = env_text(name).strip().lower() or default
+    if value not in choices:
+        raise BadSetting(f"{name} must be one of {', '.join(choices)}.")
+    return value
+
+
 def env_networks(name: str) -> list[str]:
     """Networks such as 10.1.0.0/16 or ::1/128, a comma between them."""
     try:

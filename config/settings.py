@@ -17,6 +17,7 @@ from config.embedded import (
 from config.env import (
     database_options,
     env_bool,
+    env_choice,
     env_int,
     env_keys,
     env_list,
@@ -29,6 +30,7 @@ from config.env import (
 )
 from config.logs import logging_config
 from config.mail import mail_options
+from config.single_sign_on import env_issuer, env_roles
 from config.stdio import env_stdio
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -76,6 +78,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "tools.ui.gate.Gate",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -148,6 +151,24 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
+# Who must have a second factor. Behind TLS those who decide and administer; on one's own machine
+# nobody, so that a first look needs no phone.
+MFA_REQUIRED = env_choice(
+    "MFA_REQUIRED", "privileged" if HTTPS else "nobody", ("nobody", "privileged", "everybody")
+)
+# Who decides, exports or changes keys proved who they are within so many seconds.
+FRESH_SECONDS = env_int("FRESH_SECONDS", 900, least=30, most=86_400)
+# An identity provider that speaks OpenID Connect, and what its groups are here.
+OIDC_ISSUER = env_issuer("OIDC_ISSUER")
+OIDC_CLIENT_ID = env_text("OIDC_CLIENT_ID")
+OIDC_CLIENT_SECRET = env_text("OIDC_CLIENT_SECRET")
+OIDC_NAME = env_text("OIDC_NAME", "single sign-on")
+OIDC_SCOPES = env_text("OIDC_SCOPES", "openid profile email")
+OIDC_GROUPS_CLAIM = env_text("OIDC_GROUPS_CLAIM", "groups")
+OIDC_ROLES = env_roles("OIDC_ROLES")
+OIDC_ORGANIZATION = env_text("OIDC_ORGANIZATION")
+# Values of `amr` or `acr` that say the provider asked for a second factor; * takes its word for it.
+OIDC_MFA = env_list("OIDC_MFA")
 
 # --- the browser --------------------------------------------------------------------------------
 SECURE_CSP = {

@@ -8,4 +8,5 @@ class ToolsConfig(AppConfig):
     verbose_name = "Tool crib"
 
     def ready(self) -> None:
-        import_module("tools.policy.person_sessions")  # it listens for logins
+        for listener in ("freshness", "person_sessions"):  # they listen for logins
+            import_module(f"tools.policy.{listener}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib import admin
@@ -15,7 +16,15 @@ from tests import factories
 from tests.admin.test_admin import place
 from tests.admin.test_changes import NEW, recorded
 from tests.ui.pages import text
-from tools.models import Agent, LicenseTier, Organization, User
+from tests.ui.second_factors import with_app
+from tools.models import (
+    Agent,
+    AuthenticatorApp,
+    LicenseTier,
+    Organization,
+    RecoveryCode,
+    User,
+)
 from tools.policy.roles import roles
 
 PASSWORD = {"usable_password": "true", "password1": NEW, "password2": NEW}
@@ -301,3 +310,46 @@ def test_no_action_of_the_administration_is_an_auditors(
 @pytest.mark.parametrize("name", ["tool-manager", "approver", "viewer"])
 def test_other_roles_do_not_open_the_administration(person_with: With, name: str) -> None:
     assert enter(person_with(name)).get("/admin/").status_code != 200
+
+
+def reset(client: Client, *people: User) -> Any:
+    data = {"action": "reset_second_factor", "_selected_action": [one.pk for one in people]}
+    return client.post(place(User, "changelist"), data, follow=True)
+
+
+def test_an_administrator_takes_the_second_factor_of_who_lost_theirs(
+    administrator: User, person_with: With
+) -> None:
+    person = person_with("approver")
+    with_app(person)
+    browser = enter(person)
+    page = text(reset(enter(administrator), person))
+    assert "has none any more, and is logged out" in page
+    assert not AuthenticatorApp.objects.filter(user=person).exists()
+    assert not RecoveryCode.objects.filter(user=person).exists()
+    assert browser.get("/profile/").status_code == 302
+    found = AuditRecord.objects.get(code="AUTH.SECOND_FACTOR_RESET")
+    assert (found.actor, found.subject) == (administrator.username, f"user:{person.username}")
+
+
+def test_nobody_takes_the_second_factor_of_who_holds_more(
+    administrator: User, organization: Organization
+) -> None:
+    chief = factories.superuser(organization)
+    with_app(chief)
+    assert "holds more than you do" in text(reset(enter(administrator), chief))
+    assert AuthenticatorApp.objects.filter(user=chief).exists()
+
+
+def test_nobody_takes_the_second_factor_of_another_organization(administrator: User) -> None:
+    foreign = factories.person(factories.organization(f"org-{uuid4().hex[:12]}"))
+    with_app(foreign)
+    reset(enter(administrator), foreign)
+    assert AuthenticatorApp.objects.filter(user=foreign).exists()
+
+
+def test_an_auditor_takes_nobodys_second_factor(person_with: With) -> None:
+    person = person_with("viewer")
+    with_app(person)
+    reset(enter(person_with("auditor")), person)
+    assert AuthenticatorApp.objects.filter(user=person).exists()

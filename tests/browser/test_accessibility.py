@@ -40,6 +40,7 @@ LOOKS = [
 NOT_SHOWN = {
     "export", "tool-export", "tool-try", "workspace-download", "knowledge-export", "oauth-callback",
     "audit-record-line", "audit-export-file", "audit-verifier", "audit-note", "audit-growth",
+    "single-sign-on", "single-sign-on-back", "second-factor",  # tests/browser/test_second_factor.py
 }  # fmt: skip
 SHOWN = [
     name

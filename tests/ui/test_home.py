@@ -164,7 +164,9 @@ def test_without_calls_the_page_says_how_to_make_the_first(admin_client: Client)
 def test_the_house_is_shown_to_whoever_may_see_its_pages(
     admin_client: Client, client_of: Grant
 ) -> None:
-    every = ["Health", "Sandbox", "Licence", "Sealing", "Changes of tools", "Confirmations"]
+    every = [
+        "Health", "Sandbox", "Licence", "People", "Sealing", "Changes of tools", "Confirmations",
+    ]  # fmt: skip
     assert list(house(text(admin_client.get("/home/")))) == every
     assert list(house(text(client_of().get("/home/")))) == ["Health"]
     auditor = client_of("audit.view_auditrecord", "tools.view_licensetier")
@@ -175,7 +177,7 @@ def test_each_line_of_the_house_leads_to_a_page(admin_client: Client) -> None:
     page = text(admin_client.get("/home/"))
     lines = page.partition('<ul class="house">')[2].partition("</ul>")[0]
     found = re.findall(r'<a href="([^"]+)"', lines)
-    assert len(found) == 6
+    assert len(found) == 7
     assert {admin_client.get(address).status_code for address in found} <= {200, 503}
 
 

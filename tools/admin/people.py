@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
@@ -28,7 +28,7 @@ from tools.models import (
     ToolGroupObjectPermission,
     User,
 )
-from tools.policy import person_sessions
+from tools.policy import person_sessions, second_factors
 from tools.policy.grant_actions import check_held
 from tools.policy.people import count_up
 from tools.policy.roles import offered, role_of, roles
@@ -119,6 +119,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
     list_display = ("username", "organization", "email", "is_active", "is_staff", "last_login")
     list_filter = ("is_active", "is_staff", "is_superuser", "last_login")
     list_select_related = ("organization",)
+    actions = ("reset_second_factor",)
     filter_horizontal = ("groups", "user_permissions")
     raw_id_fields = ("organization",)
     fieldsets = (
@@ -156,6 +157,21 @@ class PersonAdmin(OwnOrganization, UserAdmin):
             made.giver = giver(request, obj.organization)
             made.offered = _offered(request)
         return made
+
+    @admin.action(
+        description="Take away the second factor (of who lost theirs)", permissions=["change"]
+    )
+    def reset_second_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """Of each whom the giver could stand in for; who holds more keeps it."""
+        for person in queryset.select_related("organization"):
+            by, held = actor(request, person.organization), giver(request, person.organization)
+            try:
+                had = second_factors.reset(person=person, giver=held, by=by)
+            except Forbidden as refusal:
+                messages.error(request, refusal.message)
+                continue
+            said = "has none any more, and is logged out" if had else "had none"
+            messages.success(request, f"{person.username} {said}.")
 
     @admin.display(description="roles")
     def roles(self, person: User) -> str:

@@ -326,6 +326,11 @@ class TokenBody(Strict):
 class LoginBody(Strict):
     username = Text(max_length=150)
     password = Text(max_length=4096, style={"input_type": "password"})
+    code = Text(
+        required=False,
+        max_length=40,
+        help_text="Of the authenticator app, or a recovery code: for who has a second factor.",
+    )
     label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
     days = Whole(required=False, min_value=1, max_value=365)
     scopes = serializers.ListField(

@@ -16,10 +16,11 @@ from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer
 from tools.api.schema import CallerSchema
 from tools.definitions.callers import Scope
-from tools.errors import NotFound, Unauthenticated
+from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import User
-from tools.policy import actions, attempts
+from tools.policy import actions, attempts, second_factors
 from tools.policy.callers import actor_of, caller_of_user
+from tools.policy.codes import factor_of
 
 _MOST_BYTES = 16 * 1024
 
@@ -34,7 +35,7 @@ class PersonalTokens(APIView):
     @extend_schema(
         operation_id="create_personal_token",
         request=LoginBody,
-        responses={201: NewTokenAnswer, 401: ErrorAnswer, 429: ErrorAnswer},
+        responses={201: NewTokenAnswer, 401: ErrorAnswer, 403: ErrorAnswer, 429: ErrorAnswer},
         auth=[],
     )
     def post(self, request: Request) -> Response:
@@ -50,6 +51,7 @@ class PersonalTokens(APIView):
             if not isinstance(user, User):
                 raise Unauthenticated("The name or the password is wrong.", code="login_failed")
             attempt.succeeded()
+        _prove_second_factor(user, given.get("code", ""), ip)
         caller = caller_of_user(user, source_ip=ip)
         token, text = actions.create_token(
             user=user,
@@ -62,6 +64,32 @@ class PersonalTokens(APIView):
             tools=given.get("tools"),
         )
         return Response(new_token_shape(token, text), status.HTTP_201_CREATED)
+
+
+def _prove_second_factor(user: User, code: str, ip: str) -> None:
+    """As at the login page; only a security key has no place here.
+
+    Raises `Unauthenticated`, `TooManyAttempts`, and `Forbidden` for who must set one up first.
+    """
+    if not second_factors.has_factor(user):
+        if second_factors.must_have(user):
+            raise Forbidden(
+                "Log in with a browser and set up a second factor first.",
+                code="second_factor_needed",
+            )
+        return
+    if not code:
+        raise Unauthenticated(
+            "Send the code of your authenticator app, or a recovery code, as code; or make the "
+            "token on your profile.",
+            code="code_needed",
+        )
+    by = actor_of(caller_of_user(user, source_ip=ip))
+    what = attempts.SECOND_FACTOR
+    with attempts.guarded(username=user.username, source_ip=ip, what=what) as attempt:
+        if not factor_of(user=user, code=code, by=by):
+            raise Unauthenticated("The code is wrong, or was used before.", code="login_failed")
+        attempt.succeeded()
 
 
 class PersonalToken(CallerView):

@@ -19,6 +19,7 @@ _PURPOSE = b"toolcrib egress credential"
 MCP = b"toolcrib mcp credential"
 MESSAGES = b"toolcrib message channel"
 SIGNING = b"toolcrib signing key"
+AUTHENTICATOR = b"toolcrib authenticator app"
 IMPORT = b"toolcrib import that waits for a word"
 
 

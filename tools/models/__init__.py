@@ -47,6 +47,12 @@ from tools.models.person_session import PersonSession
 from tools.models.pin import Pin
 from tools.models.request_record import CatalogNames, RequestRecord, ToolFilter
 from tools.models.sandbox_profile import SandboxProfile
+from tools.models.second_factor import (
+    AuthenticatorApp,
+    RecoveryCode,
+    SecurityKey,
+    SingleSignOn,
+)
 from tools.models.session import Session
 from tools.models.signing_key import SigningKey
 from tools.models.source import (
@@ -72,6 +78,7 @@ __all__ = [
     "AgentUserObjectPermission",
     "Allowance",
     "AllowanceUse",
+    "AuthenticatorApp",
     "CacheEntry",
     "CatalogNames",
     "Confirmation",
@@ -109,14 +116,17 @@ __all__ = [
     "PersonSession",
     "Pin",
     "RateHit",
+    "RecoveryCode",
     "RequestRecord",
     "Reservation",
     "Resolution",
     "SandboxProfile",
     "SchemaKind",
+    "SecurityKey",
     "ServiceStatus",
     "Session",
     "SigningKey",
+    "SingleSignOn",
     "StateTransition",
     "StoredOutput",
     "Token",

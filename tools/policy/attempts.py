@@ -1,4 +1,5 @@
-"""Guessing passwords is slow. Failures are counted three ways, and each has a bound of its own:
+"""Guessing passwords is slow, and guessing the codes of a second factor is slower. Failures are
+counted three ways, and each has a bound of its own:
 
 - of a name from one address, strictly;
 - from one address, whatever the names: somebody tries a list of them;
@@ -8,6 +9,7 @@
 At a bound every further try is refused for a while, a right password too, and each while is twice
 as long as the last. Names that exist and names that do not are counted alike. A success forgets the
 failures of its name and address, and no others: who guesses may well have one account of their own.
+Passwords and second factors are counted apart, so that a right password forgives no wrong code.
 
 Counted in Redis, so that all processes count together, and by its clock. Where Redis does not
 answer, nobody logs in with a password for that moment: the bounds are never lifted.
@@ -52,6 +54,29 @@ STRICT = Bound(most=10, window_s=300, longest_s=3600)
 OF_ADDRESS = Bound(most=100, window_s=900, longest_s=900)
 OF_NAME = Bound(most=100, window_s=900, longest_s=900)
 BOUNDS = (STRICT, OF_ADDRESS, OF_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What is tried. Three codes of a million are good at a time, so of them fewer are looked at:
+    from everywhere together some 120 a day at most, once the last bound is reached again and
+    again."""
+
+    event: Event
+    prefix: str = ""
+    bounds: tuple[Bound, Bound, Bound] = BOUNDS
+
+    @property
+    def given(self) -> list[int]:
+        return [part for one in self.bounds for part in one.given]
+
+
+PASSWORD = Guess(Event.LOGIN_FAILED)
+SECOND_FACTOR = Guess(
+    Event.SECOND_FACTOR_FAILED,
+    "second:",
+    (Bound(5, 300, 4 * 3600), OF_ADDRESS, Bound(20, 900, 4 * 3600)),
+)
 # A try is counted before its password is checked, so that tries at once do not all pass. Answers
 # {which bound refuses, milliseconds left, whether it is the first it refuses}, or {0, the bounds
 # that this very try has reached}.
@@ -112,33 +137,33 @@ class Attempt:
 
 
 @contextmanager
-def guarded(*, username: str, source_ip: str) -> Iterator[Attempt]:
-    """Around one check of a password. Raises `TooManyAttempts` instead of checking it."""
-    keys, bounds = keys_of(username, source_ip), [part for one in BOUNDS for part in one.given]
+def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterator[Attempt]:
+    """Around one check of a password or a code. Raises `TooManyAttempts` instead of checking it."""
+    keys, bounds = keys_of(username, source_ip, what.prefix), what.given
     refused, *said = _ask(_TAKE, keys, [*bounds, FIRST_WHILE_S, REMEMBERED_S])
     if refused:
         left_ms, first = said
         if first:  # refusals of one while are on record once
-            _record_failure(username, source_ip, "too_many_attempts")
-        raise _refusal(BOUNDS[refused - 1], left_ms)
+            _record_failure(what, username, source_ip, "too_many_attempts")
+        raise _refusal(what.bounds[refused - 1], left_ms)
     attempt = Attempt()
     try:
         yield attempt
     except Unauthenticated as refusal:
-        _record_failure(username, source_ip, refusal.code)
+        _record_failure(what, username, source_ip, refusal.code)
         raise
     if attempt.good:
         _ask(_GIVE_BACK, keys, [*bounds, said[0], FAMILIAR_S])
     else:
-        _record_failure(username, source_ip, "login_failed")
+        _record_failure(what, username, source_ip, "login_failed")
 
 
-def keys_of(username: str, source_ip: str) -> list[str]:
+def keys_of(username: str, source_ip: str, prefix: str = "") -> list[str]:
     """Of the bounds, and of the mark that a name's owner is familiar at an address."""
     name = username.casefold()
     pair = _digest(f"{name}\n{source_ip}")
     parts = (f"pair:{pair}", f"address:{_digest(source_ip)}", f"name:{_digest(name)}")
-    return [f"toolcrib:attempts:{part}" for part in (*parts, f"familiar:{pair}")]
+    return [f"toolcrib:attempts:{prefix}{part}" for part in (*parts, f"familiar:{pair}")]
 
 
 def _refusal(bound: Bound, left_ms: int) -> TooManyAttempts:
@@ -172,7 +197,7 @@ def _connection() -> redis.Redis:
     return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, health_check_interval=25)
 
 
-def _record_failure(username: str, source_ip: str, reason: str) -> None:
+def _record_failure(what: Guess, username: str, source_ip: str, reason: str) -> None:
     """In the log of whoever was meant; an unknown name in the first organization's, and only by a
     mark: it may be a password that was typed into the wrong field."""
     user = User.objects.select_related("organization").filter(username=username[:150]).first()
@@ -185,4 +210,4 @@ def _record_failure(username: str, source_ip: str, reason: str) -> None:
         request_id=request_id.get(),
     )
     typed = {} if user else {"typed": redactor_of(organization.slug).mark(username)}
-    record(Event.LOGIN_FAILED, by=actor, outcome=Outcome.DENIED, reason=reason, details=typed)
+    record(what.event, by=actor, outcome=Outcome.DENIED, reason=reason, details=typed)

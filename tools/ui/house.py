@@ -4,11 +4,13 @@ that page."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.urls import reverse
 
 from audit import standing
 from config.probes import CHECKS
+from tools.policy import second_factors
 from tools.ui import licenses, sandbox
 from tools.ui.access import PageRequest
 from tools.ui.sandbox import Notice
@@ -34,6 +36,8 @@ def lines(request: PageRequest) -> Iterator[Line]:
         yield _line("Sandbox", sandbox.in_short(), "sandbox")
     if user.has_perm("tools.view_licensetier"):
         yield _line("Licence", licenses.in_short(request), "licenses")
+    if user.has_perm("tools.change_user"):
+        yield _line("People", _second_factors(), "factors")
     if user.has_perm("audit.view_auditrecord"):
         yield _line("Sealing", _sealing(user.organization.slug), "audit")
 
@@ -49,6 +53,15 @@ def _health() -> Notice:
     if not wrong:
         return Notice("good", f"{', '.join(answers).capitalize()}: all answer.")
     return Notice("bad", f"{'; '.join(wrong)}.")
+
+
+def _second_factors() -> Notice:
+    must = settings.MFA_REQUIRED
+    if must == second_factors.NOBODY:
+        said = "Nobody must have a second factor; MFA_REQUIRED=privileged asks it of who decides."
+        return Notice("warn", said)
+    who = "Everybody" if must == second_factors.EVERYBODY else "Who decides or administers"
+    return Notice("good", f"{who} must have a second factor.")
 
 
 def _sealing(organization: str) -> Notice:

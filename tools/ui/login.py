@@ -1,12 +1,12 @@
-"""In by password, out by POST. Both are evidence."""
+"""In by password, and a second factor where there is one; out by POST. Both are evidence."""
 
 from typing import Any
 
-from django.contrib.auth import authenticate, login, logout
+from django.conf import settings
+from django.contrib.auth import authenticate, logout
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render, resolve_url
-from django.utils.http import url_has_allowed_host_and_scheme
+from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -14,24 +14,51 @@ from django.views.decorators.http import require_http_methods, require_POST
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.errors import ToolcribError
-from tools.models import User
+from tools.models import AuthenticatorApp, User
+from tools.policy import identity_provider
 from tools.policy.attempts import guarded
-from tools.policy.callers import actor_of, caller_of_user
+from tools.policy.callers import actor_of
+from tools.ui import entering, proving
 from tools.ui.access import PageRequest, address_of, page
+from tools.ui.entering import Entering, admit, safe_next
 
+PAGE, SECOND = "ui/login.html", "ui/second_factor.html"
 WRONG = "That name and password do not belong together. Check both and try again."
+WRONG_CODE = "That code is not right, or was used before. Wait for the next one and try again."
+WRONG_KEY = "That key was not accepted. Try again."
 
 
 @never_cache
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
 def log_in(request: HttpRequest) -> HttpResponse:
-    onwards = _safe_next(request)
+    onwards = safe_next(request)
     if request.method == "POST":
         return _try_to_enter(request, onwards)
     if request.user.is_authenticated:
         return redirect(onwards)
-    return render(request, "ui/login.html", {"next": onwards})
+    return render(request, PAGE, _context(onwards))
+
+
+@never_cache
+@sensitive_post_parameters("code", "key")
+@require_http_methods(["GET", "HEAD", "POST"])
+def second_factor(request: HttpRequest) -> HttpResponse:
+    """The other half, for who has shown the first; anybody else begins at the login."""
+    who = entering.waiting(request)
+    if who is None:
+        return redirect("login")
+    if request.method != "POST":
+        return render(request, SECOND, _second_context(request, who))
+    code, key = (request.POST.get(name, "").replace("\x00", "") for name in ("code", "key"))
+    try:
+        factor = proving.factor_proven(request, who.user, code=code, key=key, recovers=True)
+    except ToolcribError as refusal:
+        return proving.refused(request, SECOND, _second_context(request, who), refusal)
+    if factor:
+        return entering.enter(request, who, factor)
+    context = _second_context(request, who) | {"message": WRONG_KEY if key else WRONG_CODE}
+    return render(request, SECOND, context, status=401)
 
 
 @require_POST
@@ -45,21 +72,14 @@ def log_out(request: PageRequest) -> HttpResponseBase:
 def _try_to_enter(request: HttpRequest, onwards: str) -> HttpResponse:
     username = request.POST.get("username", "")[:150].replace("\x00", "")
     password = request.POST.get("password", "").replace("\x00", "")
-    context: dict[str, Any] = {"next": onwards, "username": username}
+    context = _context(onwards) | {"username": username}
     try:
         user = _known(request, username, password)
     except ToolcribError as refusal:
-        context["message"] = refusal.message
-        page = render(request, "ui/login.html", context, status=refusal.http_status)
-        if "resets_in_s" in refusal.details:
-            page["Retry-After"] = str(refusal.details["resets_in_s"])
-        return page
+        return proving.refused(request, PAGE, context, refusal)
     if user is None:
-        return render(request, "ui/login.html", context | {"message": WRONG}, status=401)
-    login(request, user)
-    by = actor_of(caller_of_user(user, source_ip=address_of(request)))
-    record(Event.LOGIN, by=by, outcome=Outcome.SUCCESS)
-    return redirect(onwards)
+        return render(request, PAGE, context | {"message": WRONG}, status=401)
+    return admit(request, user, onwards, how="password")
 
 
 def _known(request: HttpRequest, username: str, password: str) -> User | None:
@@ -71,10 +91,14 @@ def _known(request: HttpRequest, username: str, password: str) -> User | None:
     return user
 
 
-def _safe_next(request: HttpRequest) -> str:
-    """Where to go afterwards: an address of ours, whatever was asked for."""
-    wanted = request.POST.get("next") or request.GET.get("next") or ""
-    safe = url_has_allowed_host_and_scheme(
-        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    )
-    return wanted if safe else resolve_url("home")
+def _context(onwards: str) -> dict[str, Any]:
+    provider = settings.OIDC_NAME if identity_provider.configured() else ""
+    return {"next": onwards, "provider": provider}
+
+
+def _second_context(request: HttpRequest, who: Entering) -> dict[str, Any]:
+    return {
+        "who": who.user,
+        "has_app": AuthenticatorApp.objects.filter(user=who.user).exists(),
+        "options": proving.key_options(request, who.user),
+    }

@@ -1,4 +1,4 @@
-"""`/profile/`: who I am here, what I may do, my personal tokens, my browsers, my password."""
+"""`/profile/`: who I am here, what I may do, what I prove myself by, my tokens, my browsers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +23,12 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
-from tools.models import PersonSession
-from tools.policy import actions, person_sessions
+from tools.models import PersonSession, SingleSignOn
+from tools.policy import actions, identity_provider, person_sessions
 from tools.policy.attempts import TooManyAttempts, guarded
 from tools.policy.callers import actor_of
 from tools.policy.roles import role_of
+from tools.ui import factors
 from tools.ui.access import PageRequest, page
 from tools.ui.browsers import browser
 from tools.ui.inputs import Input, Widget
@@ -179,6 +180,9 @@ def _context(
         "inputs": inputs,
         "scopes": [(one.value, SCOPES[one], one in chosen) for one in Scope],
         "sessions": _sessions(request),
+        **factors.section(request),
+        "provider": settings.OIDC_NAME if identity_provider.configured() else "",
+        "connected": SingleSignOn.objects.filter(user=user).exists(),
     }
 
 

@@ -71,8 +71,10 @@ WAYS = (
 OWN_CALLS = (
     "api-batches", "api-chain-execute", "api-chain-proposals", "api-chain-rehearse",
     "api-execute", "api-executions", "api-sessions", "tool-try",
-    "profile-password", "profile-sessions-end", "profile-token-new", "playground",
+    "profile-password", "profile-sessions-end", "profile-token-new", "playground", "login-again",
     "audit-exports",
+    "factor-app", "factor-app-remove", "factor-key", "factor-key-remove", "factor-codes",
+    "single-sign-on-connect", "single-sign-on-disconnect",
 )  # fmt: skip
 PROFILE = ("profile-token-revoke", "profile-session-end")
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
@@ -312,11 +314,24 @@ PAGES: dict[str, dict[str, Needs]] = {
     "catalog-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
     "catalog-undo": {"post": Needs(permission="tools.change_tool")},
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
+    # Who has shown no password is led to the login; nothing is told apart.
+    "second-factor": {"get": OPEN, "post": OPEN},
+    "single-sign-on": {"get": OPEN},  # tests/ui/test_single_sign_on.py
+    "single-sign-on-back": {"get": OPEN},
+    "login-again": {"get": Needs(), "post": Needs(refuses=True)},
     "logout": {"post": Needs()},
     "profile": {"get": Needs()},
     "profile-password": {"get": Needs(), "post": Needs(body={"old_password": ""})},
     "profile-token-new": {"post": Needs()},
     "profile-token-revoke": {"post": Needs(sees=NOBODY)},
+    "factors": {"get": Needs()},
+    "factor-app": {"get": Needs(), "post": Needs()},
+    "factor-app-remove": {"post": Needs(sees=NOBODY)},
+    "factor-key": {"get": Needs(), "post": Needs()},
+    "factor-key-remove": {"post": Needs(sees=NOBODY)},
+    "factor-codes": {"post": Needs()},
+    "single-sign-on-connect": {"post": Needs(sees=NOBODY)},  # where none is set up
+    "single-sign-on-disconnect": {"post": Needs()},
     "profile-sessions-end": {"post": Needs()},
     "profile-session-end": {"post": Needs(sees=NOBODY)},
     "tool": {"get": SEEN_TOOL},
@@ -667,6 +682,7 @@ class Side:
             "item_id": lambda: self.item.pk,
             "record_id": lambda: self._records().earliest("pk").pk,
             "checkpoint_id": lambda: self.checkpoint.pk,
+            "factor_id": uuid4,
             "grant": lambda: grant_id(GrantRow("agent", self.agent.slug, "permission", "p")),
         }
         wanted = ADDRESSES[name].pattern.converters

@@ -11,9 +11,11 @@ from django.utils import timezone
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
+from tests.authenticators import code_of
 from tests.tools.shapes import check_error
+from tests.ui.second_factors import with_app
 from tools.models import Token
-from tools.policy import tokens
+from tools.policy import attempts, tokens
 
 SCOPED = [
     # scopes, method, path, whether the scope is there
@@ -139,8 +141,8 @@ def test_the_last_use_is_noted_once_a_minute(api, agent):
 # --- logging in -----------------------------------------------------------------------------------
 
 
-def login(username, password="wrong", ip="10.0.0.1"):
-    body = {"username": username, "password": password}
+def login(username, password="wrong", ip="10.0.0.1", **more):
+    body = {"username": username, "password": password, **more}
     return Client().post("/api/v1/tokens", body, "application/json", REMOTE_ADDR=ip)
 
 
@@ -205,3 +207,31 @@ def test_nothing_large_is_read_from_somebody_unknown(client, db):
     body = json.dumps({"username": "x" * 20_000, "password": "y"})
     answer = client.post("/api/v1/tokens", body, content_type="application/json")
     assert answer.status_code == 413 and answer.json()["code"] == "too_large"
+
+
+def with_code(person, **more):
+    return login(person.username, "correct horse", **more)
+
+
+def test_a_password_alone_makes_no_token_for_who_has_a_second_factor(admin_user):
+    secret, codes = with_app(admin_user)
+    check_error(with_code(admin_user), 401, "code_needed")
+    check_error(with_code(admin_user, code="000001"), 401, "login_failed")
+    assert with_code(admin_user, code=code_of(secret)).status_code == 201
+    check_error(with_code(admin_user, code=code_of(secret)), 401, "login_failed")
+    assert with_code(admin_user, code=codes[0]).status_code == 201
+
+
+def test_codes_are_guessed_no_more_than_at_the_login_page(admin_user):
+    secret, _ = with_app(admin_user)
+    for _ in range(attempts.SECOND_FACTOR.bounds[0].most):
+        with_code(admin_user, code="000001")
+    check_error(with_code(admin_user, code=code_of(secret)), 429, "too_many_attempts")
+    failed = AuditRecord.objects.filter(actor=admin_user.username)
+    assert failed.filter(code="AUTH.SECOND_FACTOR_FAILED").exists()
+    assert not failed.filter(code="AUTH.LOGIN_FAILED").exists()
+
+
+def test_who_must_have_a_second_factor_sets_it_up_before_a_token(admin_user, settings):
+    settings.MFA_REQUIRED = "privileged"
+    check_error(with_code(admin_user), 403, "second_factor_needed")

@@ -5,6 +5,7 @@ from django.core.management import call_command, get_commands
 
 from audit.models import AuditRecord
 from tests.tools import database
+from tests.ui.second_factors import with_app
 from tools import bootstrap
 from tools.models import Organization, User
 
@@ -60,3 +61,21 @@ def test_the_first_administrator_is_on_record(organization):
     told = latest(Organization.objects.earliest("created_at"))
     assert (told.subject, told.actor) == ("user:admin", "bootstrap")
     assert password and password not in str(told.details)
+
+
+def test_a_second_factor_is_taken_away_on_the_command_line(admin_user, capsys):
+    with_app(admin_user)
+    call_command("reset_second_factor", admin_user.username)
+    assert "has no second factor any more" in capsys.readouterr().out
+    found = AuditRecord.objects.get(
+        code="AUTH.SECOND_FACTOR_RESET", organization=admin_user.organization.slug
+    )
+    assert found.actor.startswith("command:")
+    call_command("reset_second_factor", admin_user.username)
+    assert "had none" in capsys.readouterr().out
+
+
+def test_nobodys_second_factor_is_not_taken(db, capsys):
+    with pytest.raises(SystemExit):
+        call_command("reset_second_factor", "nobody-7391")
+    assert "There is no person" in capsys.readouterr().err

@@ -1,0 +1,150 @@
+"""A second factor in a real browser: an app's codes, and a key that Chromium itself plays."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.sessions.backends.db import SessionStore
+from playwright.sync_api import Browser, Page
+
+from tests import crib as cribs
+from tests.authenticators import code_of
+from tests.browser.test_accessibility import AXE_SCRIPT, violations
+from tests.ui.second_factors import with_app
+from tools.models import AuthenticatorApp, User
+
+WIDTHS = [1440, 390]
+
+
+@pytest.fixture
+def door(
+    request: pytest.FixtureRequest, chromium: Browser, crib: cribs.Crib, administrator: User
+) -> Iterator[Page]:
+    """A browser that nobody is logged in with, under a name: keys know no addresses."""
+    size = {"width": request.param, "height": 900}
+    address = crib.url.replace("127.0.0.1", "localhost")
+    context = chromium.new_context(base_url=address, viewport=size)  # type: ignore[arg-type]
+    context.set_default_timeout(15_000)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
+    yield page
+    context.close()
+    assert complaints == []
+
+
+def password(page: Page, user: User) -> None:
+    page.goto("/login/?next=/profile/")
+    page.get_by_label("Name").fill(user.username)
+    page.get_by_label("Password").fill("correct horse")
+    page.get_by_role("button", name="Log in").click()
+
+
+def log_out(page: Page) -> None:
+    if page.locator(".fold").is_visible():
+        page.get_by_text("Menu", exact=True).click()
+    page.get_by_role("button", name="Log out", exact=True).locator("visible=true").first.click()
+    page.get_by_role("heading", name="Log in").wait_for()
+
+
+def carries_a_key(page: Page) -> None:
+    """Chromium plays a key of its own, which has asked for a finger."""
+    browser: Any = page.context.new_cdp_session(page)
+    browser.send("WebAuthn.enable")
+    options = {
+        "protocol": "ctap2", "transport": "internal", "hasResidentKey": True,
+        "hasUserVerification": True, "isUserVerified": True, "automaticPresenceSimulation": True,
+    }  # fmt: skip
+    browser.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+
+
+def axe(page: Page) -> list[str]:
+    size = page.viewport_size
+    page.evaluate(AXE_SCRIPT)
+    found = violations(page)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(size)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize("door", WIDTHS, indirect=True)
+def test_an_app_is_set_up_and_lets_in(door: Page, administrator: User) -> None:
+    password(door, administrator)
+    door.get_by_role("link", name="Set up an app").click()
+    door.get_by_text("Type it instead").click()
+    secret = door.locator("pre").inner_text()
+    door.get_by_label("Type the six digits").fill(code_of(secret))
+    door.get_by_role("button", name="Turn it on").click()
+    door.get_by_role("heading", name="Keep these recovery codes").wait_for()
+    assert len(re.findall(r"(?:\w{4}-){3}\w{4}", door.locator("main").inner_text())) == 10
+    assert axe(door) == []
+    door.get_by_role("link", name="I have kept them").click()
+    log_out(door)
+    AuthenticatorApp.objects.filter(user=administrator).update(last_step=0)  # the next half minute
+    password(door, administrator)
+    door.get_by_role("heading", name="One more step").wait_for()
+    assert axe(door) == []
+    door.get_by_label("Code from your authenticator app").fill(code_of(secret))
+    door.get_by_role("button", name="Continue").click()
+    door.get_by_role("heading", name="Second factor").wait_for()
+
+
+@pytest.mark.parametrize("door", WIDTHS, indirect=True)
+def test_a_security_key_is_set_up_and_lets_in(door: Page, administrator: User) -> None:
+    carries_a_key(door)
+    password(door, administrator)
+    door.get_by_role("link", name="Add a key").click()
+    door.get_by_label("Name").fill("This laptop")
+    door.get_by_role("button", name="Add this key").click()
+    door.get_by_role("heading", name="Keep these recovery codes").wait_for()
+    door.get_by_role("link", name="I have kept them").click()
+    door.get_by_text("This laptop").first.wait_for()
+    log_out(door)
+    password(door, administrator)
+    door.get_by_role("button", name="Use a security key").click()
+    door.get_by_role("heading", name="Second factor").wait_for()
+
+
+@pytest.mark.parametrize("door", [1440], indirect=True)
+def test_a_key_is_proof_again_and_the_form_goes_on(door: Page, administrator: User) -> None:
+    carries_a_key(door)
+    password(door, administrator)
+    door.goto("/profile/factors/key/")
+    door.get_by_label("Name").fill("This laptop")
+    door.get_by_role("button", name="Add this key").click()
+    door.get_by_role("link", name="I have kept them").click()
+    grow_old(administrator)
+    door.get_by_label("Name").fill("for a script")
+    door.get_by_role("button", name="Make the token").click()
+    door.get_by_role("heading", name="Is it you?").wait_for()
+    assert axe(door) == []
+    door.get_by_role("button", name="Use a security key").click()
+    door.get_by_role("heading", name="for a script: the token").wait_for()
+
+
+@pytest.mark.parametrize("door", [390], indirect=True)
+def test_a_code_is_typed_without_javascript(
+    door: Page, chromium: Browser, administrator: User
+) -> None:
+    secret, _ = with_app(administrator)
+    context = chromium.new_context(java_script_enabled=False, viewport=door.viewport_size)
+    door.goto("/login/")
+    page = context.new_page()
+    page.goto(door.url)
+    page.get_by_label("Name").fill(administrator.username)
+    page.get_by_label("Password").fill("correct horse")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_label("Code from your authenticator app").fill(code_of(secret))
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("heading", name="Home").wait_for()
+    context.close()
+
+
+def grow_old(user: User) -> None:
+    """Their browsers were last asked an hour ago."""
+    for noted in user.browser_sessions.all():
+        store = SessionStore(session_key=noted.session_id)
+        store["authenticated_at"] -= 3600
+        store.save()

@@ -1,0 +1,44 @@
+"""What settings of an identity provider may say; what cannot be meant stops the start."""
+
+import pytest
+
+from config.env import BadSetting, env_choice
+from config.single_sign_on import ROLES, env_issuer, env_roles
+from tools.policy import second_factors
+from tools.policy.roles import roles
+
+
+def test_the_roles_are_those_of_the_product() -> None:
+    assert [role.name for role in roles()] == [*ROLES]
+
+
+def test_groups_are_mapped_to_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OIDC_ROLES", "a=b c=approver, staff = viewer ,staff=auditor")
+    assert env_roles("OIDC_ROLES") == {"a=b c": ["approver"], "staff": ["viewer", "auditor"]}
+
+
+@pytest.mark.parametrize("value", ["staff", "=viewer", "staff=chief", "staff=superuser"])
+def test_what_is_no_role_stops_the_start(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("OIDC_ROLES", value)
+    with pytest.raises(BadSetting, match="GROUP=ROLE"):
+        env_roles("OIDC_ROLES")
+
+
+@pytest.mark.parametrize("value", ["https://id.example/realms/x", "http://127.0.0.1:9/x", ""])
+def test_an_issuer_is_taken_as_it_is_written(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("OIDC_ISSUER", value)
+    assert env_issuer("OIDC_ISSUER") == value
+
+
+def test_an_issuer_in_the_clear_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OIDC_ISSUER", "http://id.example")
+    with pytest.raises(BadSetting, match="https"):
+        env_issuer("OIDC_ISSUER")
+
+
+def test_who_must_have_a_second_factor_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MFA_REQUIRED", "Everybody")
+    assert env_choice("MFA_REQUIRED", "nobody", second_factors.WHO) == "everybody"
+    monkeypatch.setenv("MFA_REQUIRED", "some")
+    with pytest.raises(BadSetting, match="nobody, privileged, everybody"):
+        env_choice("MFA_REQUIRED", "nobody", second_factors.WHO)

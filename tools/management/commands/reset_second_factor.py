@@ -1,0 +1,30 @@
+"""`manage.py reset_second_factor NAME`: for who lost theirs, where nobody else can help."""
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tools.errors import NotFound
+from tools.management.command import DONE, ToolcribCommand, operator
+from tools.models import User
+from tools.policy import second_factors
+
+
+class Command(ToolcribCommand):
+    help = "Take a person's second factor and recovery codes away, and log them out."
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("username")
+
+    def perform(self, options: dict[str, Any]) -> int:
+        people = User.objects.select_related("organization").filter(is_service_account=False)
+        person = people.filter(username=options["username"]).first()
+        if person is None:
+            raise NotFound(f"There is no person {options['username'][:150]!r}.")
+        by = operator(person.organization.slug)
+        had = second_factors.reset(person=person, giver=None, by=by)
+        said = "has no second factor any more, and is logged out" if had else "had none"
+        self.answer(
+            options, {"username": person.username, "had": had}, f"{person.username} {said}."
+        )
+        return DONE

@@ -1,0 +1,36 @@
+"""When somebody last proved in this browser who they are, and by what."""
+
+import time
+
+from django.conf import settings
+from django.contrib.auth.signals import user_logged_in
+from django.contrib.sessions.backends.base import SessionBase
+from django.dispatch import receiver
+from django.http import HttpRequest
+
+AT, FACTOR = "authenticated_at", "second_factor"
+
+
+@receiver(user_logged_in)
+def note_login(request: HttpRequest, **_: object) -> None:
+    note(request.session)
+
+
+def note(session: SessionBase, at: float | None = None) -> None:
+    """Now, or before that where somebody else asked: a provider may have, hours ago."""
+    session[AT] = int(time.time() if at is None else min(at, time.time()))
+
+
+def is_fresh(session: SessionBase) -> bool:
+    """A session from before this was noted is not, nor one of a clock that was set back."""
+    age = time.time() - session.get(AT, 0)
+    return -60 <= age < settings.FRESH_SECONDS
+
+
+def prove(session: SessionBase, factor: str) -> None:
+    """The second factor that the session was opened with, or its person has set up in it."""
+    session[FACTOR] = factor
+
+
+def proven(session: SessionBase) -> bool:
+    return FACTOR in session

@@ -1,0 +1,83 @@
+"""From a password, or an identity provider's word, into a session: past the second factor of who
+has one. Until then nobody is logged in; the session knows whom it waits for, and not for long."""
+
+import time
+from dataclasses import dataclass
+
+from django.contrib.auth import login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, resolve_url
+from django.utils.crypto import constant_time_compare
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from audit.actions import record
+from audit.events import Event, Outcome
+from tools.models import User
+from tools.policy import freshness, second_factors
+from tools.policy.callers import actor_of, caller_of_user
+from tools.policy.login import PeopleBackend
+from tools.ui.access import address_of
+
+_BACKEND = f"{PeopleBackend.__module__}.{PeopleBackend.__name__}"
+_WAITS = "entering"
+_LASTS_S = 600
+
+
+@dataclass(frozen=True)
+class Entering:
+    """Who has shown the first half, by what, and where they want to go."""
+
+    user: User
+    how: str
+    onwards: str
+
+
+def admit(
+    request: HttpRequest, user: User, onwards: str, *, how: str, factor: str = ""
+) -> HttpResponse:
+    """In, or to the second factor, where they have one and `factor` is not proven already."""
+    if factor or not second_factors.has_factor(user):
+        return enter(request, Entering(user, how, onwards), factor)
+    request.session.flush()  # whoever was in is out
+    request.session[_WAITS] = {
+        "user": str(user.pk),
+        "hash": user.get_session_auth_hash(),
+        "how": how,
+        "onwards": onwards,
+        "until": int(time.time()) + _LASTS_S,
+    }
+    request.session.set_expiry(_LASTS_S)
+    return redirect("second-factor")
+
+
+def waiting(request: HttpRequest) -> Entering | None:
+    """Nobody, once it took too long, the password was changed or the account closed."""
+    held = request.session.get(_WAITS)
+    if not held or held["until"] < time.time():
+        return None
+    user = PeopleBackend().get_user(held["user"])
+    if user is None or not constant_time_compare(held["hash"], user.get_session_auth_hash()):
+        return None
+    return Entering(user, held["how"], held["onwards"])
+
+
+def enter(request: HttpRequest, who: Entering, factor: str = "") -> HttpResponse:
+    request.session.pop(_WAITS, None)
+    request.session.pop(freshness.FACTOR, None)
+    login(request, who.user, backend=_BACKEND)
+    request.session.set_expiry(None)  # as long as every session
+    if factor:
+        freshness.prove(request.session, factor)
+    by = actor_of(caller_of_user(who.user, source_ip=address_of(request)))
+    details = {"by": who.how, "second_factor": factor or "none"}
+    record(Event.LOGIN, by=by, outcome=Outcome.SUCCESS, details=details)
+    return redirect(who.onwards)
+
+
+def safe_next(request: HttpRequest, otherwise: str = "home") -> str:
+    """Where to go afterwards: an address of ours, whatever was asked for."""
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    safe = url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return wanted if safe else resolve_url(otherwise)
