@@ -31,8 +31,8 @@ from tools.models.user import default_groups
 from tools.policy import licenses
 from tools.policy.grant_actions import check_narrowing, grant
 from tools.policy.licenses import Change
-from tools.policy.tier_terms import check_tier
 from tools.policy.standing_in import check_may_issue
+from tools.policy.tier_terms import check_tier
 from tools.policy.tokens import hashed, new_token
 
 AGENT_SCOPES = (Scope.READ, Scope.EXECUTE)
