@@ -69,14 +69,15 @@ class RuleForm:
 
     def fields(self) -> dict[str, Any]:
         """What a rule is written with; empty where something is wrong, which `flaws` then say."""
-        read = {
+        window_s = self._whole("window", self.window, LONGEST_WINDOW_S) * self._seconds()
+        read: dict[str, Any] = {
             "severity": self._severity(),
-            "window_s": self._whole("window", self.window, LONGEST_WINDOW_S) * self._seconds(),
+            "window_s": window_s,
             "least": self._whole("least", self.least, MOST),
             "values": self._values(),
             "enabled": self.enabled,
         }
-        if not self.flaws and read["window_s"] > LONGEST_WINDOW_S:
+        if not self.flaws and window_s > LONGEST_WINDOW_S:
             self._flaw("window", f"A rule looks back {LONGEST_WINDOW_S // 86_400} days at most.")
         return {} if self.flaws else read
 

@@ -2,55 +2,49 @@
 // opens. Every button does the same without this file.
 "use strict";
 
-const cards = [...document.querySelectorAll("article.held")];
-const together = document.querySelector(".together");
-const single = document.querySelector("form.word");
 const writing = "input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable], dialog";
 let refusing = null;
 
-for (const card of cards) card.tabIndex = -1;
-
-const current = () => cards.indexOf(document.activeElement?.closest("article.held"));
+// Asked anew each time: what follows the queue may have put other cards there.
+const cards = () => [...document.querySelectorAll("article.held")];
+const current = () => document.activeElement?.closest("article.held");
 const move = (by) => {
-  if (!cards.length) return;
-  const at = current();
-  const next = cards[Math.max(0, Math.min(cards.length - 1, at < 0 ? 0 : at + by))];
+  const all = cards();
+  if (!all.length) return;
+  const at = all.indexOf(current());
+  const next = all[Math.max(0, Math.min(all.length - 1, at < 0 ? 0 : at + by))];
+  next.tabIndex = -1;
   next.focus();
   next.scrollIntoView({ block: "nearest" });
 };
-const picked = () => document.querySelectorAll(".pick input:checked").length > 0;
 
 // Where a word would be said: of all that are picked, else of the call one is at.
 const place = () => {
-  if (single && !cards.length) return single;
-  if (picked() && together) return together;
-  if (picked()) return document.querySelector(".pick input:checked").closest("article.held");
-  return cards[current()];
+  const picked = document.querySelector(".pick input:checked");
+  if (picked) return document.querySelector(".together") ?? picked.closest("article.held");
+  return current() ?? (cards().length ? null : document.querySelector("form.word"));
 };
-const pick = () => cards[current()]?.querySelector(".pick input")?.click();
+const pick = () => current()?.querySelector(".pick input")?.click();
 const approve = () => place()?.querySelector("button.primary")?.click();
 const refuse = () => {
   refusing = place()?.querySelector("input[name^=reason]") ?? null;
   refusing?.focus();
   refusing?.scrollIntoView({ block: "nearest" });
 };
-const open = (event) => {
-  if (cards.includes(event.target)) event.target.querySelector("h2 a").click();
-};
-const keys = {
-  j: () => move(1), k: () => move(-1), x: pick, a: approve, d: refuse, Enter: open,
-};
+const open = () => current()?.querySelector("h2 a")?.click();
+const keys = { j: () => move(1), k: () => move(-1), x: pick, a: approve, d: refuse, Enter: open };
 
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
   if (!document.getElementById("shortcuts-on")?.checked) return;
   if (event.target === refusing && event.key === "Enter" && refusing.value.trim()) {
-    refusing.closest(".word, .together").querySelector("button.danger").click();
+    refusing.closest(".word").querySelector("button.danger").click();
   } else if (event.target === refusing && event.key === "Escape") {
-    (refusing.closest("article.held") ?? cards[0])?.focus();
+    refusing.blur();
+    move(0);
   } else if (!event.target.closest(writing) && keys[event.key]) {
-    if (event.key === "Enter" && !cards.includes(event.target)) return;
-    keys[event.key](event);
+    if (event.key === "Enter" && !event.target.matches("article.held")) return;
+    keys[event.key]();
   } else return;
   event.preventDefault();
 });

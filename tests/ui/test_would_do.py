@@ -12,7 +12,7 @@ from tools.ui.would_do import would_do
 def test_it_says_how_it_runs_what_its_author_says_and_what_stays(
     organization: Organization,
 ) -> None:
-    tool = factories.tool(organization, description="Turns\n words round.")
+    tool = factories.tool(organization, description="Turns\n words round.", delivery="pure")
     assert tool.version is not None
     how, author, effect = would_do(tool.version)
     assert how.startswith("Runs code behind the sandbox's wall")

@@ -144,12 +144,13 @@ MOST_COUNTED = 10_000  # what lies beyond is found by filters and words
 MOST_OFFERED = 50  # organizations to filter by; any other is named in the address
 
 
-class BoundedPaginator(Paginator):  # type: ignore[type-arg]
+class BoundedPaginator(Paginator):
     """Counts no further than anybody turns pages."""
 
     @cached_property
     def count(self) -> int:
-        return int(self.object_list[: MOST_COUNTED + 1].count())  # type: ignore[union-attr, call-arg]
+        rows: Any = self.object_list
+        return int(rows[: MOST_COUNTED + 1].count())
 
 
 class OrganizationFilter(SimpleListFilter):

@@ -9,6 +9,19 @@ from tools.models import ToolVersion
 
 _MOST_STEPS = 12
 _LONGEST = 400
+_NAMED = ("method", "url", "tool", "server", "service")  # of what an implementation says
+_HOW = {
+    ToolType.BUILTIN: "Runs a tool that comes with the product.",
+    ToolType.CODE: "Runs code behind the sandbox's wall{level}.",
+    ToolType.HTTP: "Sends {method} to {url}.",
+    ToolType.MCP: "Calls {tool} of the MCP server {server}.",
+    ToolType.SERVICE: "Asks the tool service {service}.",
+    ToolType.PROMPT: "Fills in a prompt.",
+    ToolType.TEXT_COMPLETION: "Asks a language model.",
+    ToolType.KNOWLEDGE_QUERY: "Searches knowledge.",
+    ToolType.STRUCTURED_QUERY: "Asks the graph of knowledge.",
+    ToolType.GRAPH_UPDATE: "Writes to the graph of knowledge.",
+}
 _EFFECTS = {
     Delivery.PURE: "It changes nothing.",
     Delivery.IDEMPOTENT: "Done twice, it changes no more than done once.",
@@ -26,20 +39,10 @@ def would_do(version: ToolVersion) -> list[str]:
 
 def _how(tool: ToolDefinition) -> str:
     how = dict(tool.raw.get("implementation") or {})
-    says = {
-        ToolType.BUILTIN: lambda: "Runs a tool that comes with the product.",
-        ToolType.CODE: lambda: f"Runs code behind the sandbox's wall{_level(tool.raw)}.",
-        ToolType.HTTP: lambda: f"Sends {how.get('method')} to {how.get('url')}.",
-        ToolType.MCP: lambda: f"Calls {how.get('tool')} of the MCP server {how.get('server')}.",
-        ToolType.SERVICE: lambda: f"Asks the tool service {how.get('service')}.",
-        ToolType.CHAIN: lambda: _steps(tool),
-        ToolType.PROMPT: lambda: "Fills in a prompt.",
-        ToolType.TEXT_COMPLETION: lambda: "Asks a language model.",
-        ToolType.KNOWLEDGE_QUERY: lambda: "Searches knowledge.",
-        ToolType.STRUCTURED_QUERY: lambda: "Asks the graph of knowledge.",
-        ToolType.GRAPH_UPDATE: lambda: "Writes to the graph of knowledge.",
-    }
-    return _shown(says[tool.type]())
+    if tool.type == ToolType.CHAIN:
+        return _shown(_steps(tool))
+    said = {"level": _level(tool.raw), **{name: how.get(name, "") for name in _NAMED}}
+    return _shown(_HOW[tool.type].format_map(said))
 
 
 def _steps(tool: ToolDefinition) -> str:
