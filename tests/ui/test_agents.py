@@ -152,6 +152,16 @@ def test_a_suspended_agent_is_refused_at_once(admin_client: Client, bot: Agent) 
     assert Api(key).get("/tools").status_code == 200
 
 
+def test_over_the_api_a_reason_may_be_given(organization: Organization, bot: Agent) -> None:
+    chief = factories.superuser(organization)
+    api = Api(factories.token(chief, scopes=["read", "manage"]))
+    assert api.post("/agents/bot/suspend").status_code == 200
+    assert "reason" not in record(Event.AGENT_SUSPEND).details
+    assert api.post("/agents/bot/suspend", {"reason": "It loops."}).status_code == 200
+    assert record(Event.AGENT_SUSPEND).details["reason"] == "It loops."
+    assert api.post("/agents/bot/suspend", {"else": 1}).status_code == 400
+
+
 def test_its_open_calls_are_ended_where_asked_for(
     admin_client: Client, organization: Organization, bot: Agent
 ) -> None:

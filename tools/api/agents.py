@@ -122,8 +122,8 @@ class AgentSuspend(AgentView):
         by `cancel`.
         """
         self.require("change_agent")
-        reason = self.body(SuspendBody)["reason"]
-        actions.change_agent(agent=self.agent(slug), by=self.actor, active=False, reason=reason)
+        agent, reason = self.agent(slug), self.body(SuspendBody)["reason"]
+        actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
         return Response(self.shape(self.agent(slug)))
 
 

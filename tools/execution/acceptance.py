@@ -104,6 +104,7 @@ def put_on_record(admission: Admission) -> None:
             **execution.references,
             "idempotency_key_sha256": _digest(execution.idempotency_key),
             **execution.parentage,
+            **execution.retried,
         },
     )
 

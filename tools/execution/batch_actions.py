@@ -55,30 +55,61 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
 
 def lines_of(caller: Caller, batch: Execution) -> list[Line]:
     """In the order of the inputs."""
-    try:
-        inputs = inputs_as_sent(batch.parameters, batch.asked)
-    except ValueError:  # it was refused for that
-        return []
-    row = Execution.objects.only("memory", "cancelled_places").get(pk=batch.pk)
+    inputs = given_to(batch)
     calls = _calls_of(caller, batch)
     whole = _fill(batch, calls)
+    known = _known(batch, calls, whole)
+    return [_line(number, given, known) for number, given in enumerate(inputs)]
+
+
+def lines_between(caller: Caller, batch: Execution, first: int, last: int) -> list[Line]:
+    """Those from one place to before another, without what went in and what came back."""
+    inputs = given_to(batch)[first:last]
+    places = [str(number) for number in range(first, first + len(inputs))]
+    rows = reading.readable(caller).shown().filter(parent=batch.pk, place__in=places)
+    calls = {call.place: call for call in rows.defer(*_LARGE)}
+    known = _known(batch, calls, set(calls))
+    return [_line(first + at, given, known) for at, given in enumerate(inputs)]
+
+
+def given_to(batch: Execution) -> list[Input]:
+    """None where it was refused for what they were."""
+    try:
+        return inputs_as_sent(batch.parameters, batch.asked)
+    except ValueError:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What became of the inputs, by their places. `whole` are those whose outputs are there."""
+
+    calls: dict[str, Execution]
+    absent: dict[str, Made]
+    cancelled: list[str]
+    whole: set[str]
+    over: bool
+
+
+def _known(batch: Execution, calls: dict[str, Execution], whole: set[str]) -> _Known:
+    row = Execution.objects.only("memory", "cancelled_places").get(pk=batch.pk)
     absent = absent_calls(row.memory) | _unreadable(batch, calls)
-    lines = []
-    for number, given in enumerate(inputs):
-        place = str(number)
-        if place in calls:
-            call = calls[place]
-            call.parameters_asked = given.parameters
-            cut = call.status == Status.SUCCESS and place not in whole
-            lines.append(Line(number, given, call, call.status, call.pk, cut=cut))
-        elif place in absent or batch.over or place in row.cancelled_places:
-            why = why_never(row.cancelled_places, place)
-            said = entry(absent.get(place), given, number, why=why)
-            told = (said["status"], said["execution_id"], said["error_code"], said["error_message"])
-            lines.append(Line(number, given, None, *told))
-        else:
-            lines.append(Line(number, given, None, "Pending"))
-    return lines
+    return _Known(calls, absent, row.cancelled_places, whole, batch.over)
+
+
+def _line(number: int, given: Input, known: _Known) -> Line:
+    place = str(number)
+    if place in known.calls:
+        call = known.calls[place]
+        call.parameters_asked = given.parameters
+        cut = call.status == Status.SUCCESS and place not in known.whole
+        return Line(number, given, call, call.status, call.pk, cut=cut)
+    if place in known.absent or known.over or place in known.cancelled:
+        why = why_never(known.cancelled, place)
+        said = entry(known.absent.get(place), given, number, why=why)
+        told = (said["status"], said["execution_id"], said["error_code"], said["error_message"])
+        return Line(number, given, None, *told)
+    return Line(number, given, None, "Pending")
 
 
 _LARGE = ("parameters", "parameters_asked", "output", "observation")

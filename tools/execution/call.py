@@ -33,6 +33,7 @@ class Call:
     id: UUID = field(default_factory=new_id)
     parent: Parent | None = None
     at_its_door: bool = False  # a batch that was sent to the address for batches
+    retry_of: UUID | None = None  # the call that failed, where this is that one once more
     plain: bool = False  # what looks like a reference is data: somebody else may have written it
 
     @property

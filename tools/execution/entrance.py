@@ -110,6 +110,7 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
             "granted_groups": sorted(admission.caller.granted_groups),
             "state": admission.asked.state,
             **execution.parentage,
+            **execution.retried,
             "license_tier": tier_now(admission.snapshot).name,
         },
     )

@@ -30,6 +30,7 @@ def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
         parent_id=call.parent.id if call.parent else None,
         place=call.parent.place if call.parent else "",
         depth=call.parent.depth if call.parent else 0,
+        retry_of=call.retry_of,
         composite=tool.definition.composite,
         tool_name=tool.name,
         tool_version_id=tool.version_id,

@@ -55,6 +55,7 @@ class Ending:
 
 MOST_PLACE = 200
 AT_ONCE = 32_767  # `parked_below` of what goes on however many of its calls are open
+RETRIED_ONCE = "execution_retried_once"
 UNDO = "undo:"  # begins the place of a call that undoes another one of the same parent
 EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
 # Ends that leave open whether the effect happened: a person may find out, and say so once.
@@ -330,6 +331,9 @@ class Execution(models.Model):
     place = models.CharField(
         max_length=MOST_PLACE, blank=True, help_text="By which its parent knows it."
     )
+    retry_of = models.UUIDField(
+        null=True, blank=True, help_text="The call that failed, where this is that call once more."
+    )
     depth = models.PositiveSmallIntegerField(default=0, help_text="How many parents it has.")
     tool_name = models.CharField(max_length=128)
     tool_version = models.ForeignKey(
@@ -447,6 +451,11 @@ class Execution(models.Model):
                 condition=Q(made_by__isnull=False),
             ),
             models.Index(
+                fields=["organization", "-created_at"],
+                name="execution_of_many",
+                condition=Q(composite=True, parent__isnull=True),
+            ),
+            models.Index(
                 fields=["created_at"], name="execution_open", condition=Q(status__in=sorted(OPEN))
             ),
             models.Index(
@@ -558,6 +567,11 @@ class Execution(models.Model):
                 name="execution_once_per_place",
                 condition=Q(parent__isnull=False),
             ),
+            models.UniqueConstraint(
+                "retry_of",
+                name=RETRIED_ONCE,
+                condition=Q(retry_of__isnull=False),
+            ),
             models.CheckConstraint(
                 name="execution_of_a_parent_has_a_place",
                 condition=Q(parent__isnull=True, place="", depth=0)
@@ -606,6 +620,11 @@ class Execution(models.Model):
         if self.parent_id is None:
             return {}
         return {"parent": {"execution_id": str(self.parent_id), "place": self.place}}
+
+    @property
+    def retried(self) -> dict[str, Any]:
+        """For evidence; nothing where it is no call made once more."""
+        return {"retry_of": str(self.retry_of)} if self.retry_of else {}
 
     @property
     def asked(self) -> Any:

@@ -6,6 +6,8 @@ read.
 
 import hashlib
 import hmac
+import os
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -18,6 +20,7 @@ from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from tools.definitions.callers import CallerKind
 from tools.models import Organization
+from tools.policy.described_settings import SECTIONS, Described
 
 SUBJECT = "settings"
 TOLD = (
@@ -35,6 +38,7 @@ HIDDEN = (
     "AUDIT_ANCHOR_PUT_URL", "AUDIT_ANCHOR_TOKEN", "AUDIT_ANCHOR_URL", "EMAIL_OPTIONS",
     "LICENSE_KEYS", "METRICS_TOKEN", "OIDC_CLIENT_SECRET", "REDIS_URL", "SECRET_KEY",
 )  # fmt: skip
+SHOWN = frozenset({*TOLD, "LLM_MODEL", "OUTPUT_INLINE_BYTES"})  # on a page: nothing secret
 
 
 def record_settings() -> bool:
@@ -79,3 +83,33 @@ def _written() -> dict[str, Any]:
 def _mark(name: str, value: object) -> str:
     key = keyfile.derived("settings", name)
     return hmac.new(key, repr(value).encode(), hashlib.sha256).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a setting stands. `value` is None for what is never shown: whether it is set is told."""
+
+    described: Described
+    value: Any
+    source: str  # the environment, a file, or empty: its default
+
+    @property
+    def shown(self) -> bool:
+        return self.value is not None
+
+
+def standings() -> dict[str, list[Standing]]:
+    """Every setting of an operator's, by section. Only what evidence holds already has a value."""
+    return {title: [_standing(one) for one in every] for title, every in SECTIONS.items()}
+
+
+def _standing(described: Described) -> Standing:
+    name = described.attribute or described.name
+    value = plain(getattr(settings, name)) if name in SHOWN else None
+    return Standing(described, value, _source(described.name))
+
+
+def _source(name: str) -> str:
+    if os.environ.get(f"{name}_FILE"):
+        return f"the file that {name}_FILE names"
+    return "the environment" if os.environ.get(name) else ""

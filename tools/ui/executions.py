@@ -15,16 +15,19 @@ from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import push_url, replace_url
 
+from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
-from tools.errors import Malformed
-from tools.execution import actions, session_actions
+from tools.errors import Malformed, ToolcribError
+from tools.execution import actions, retrying, session_actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
 from tools.models import Execution, Resolution
 from tools.policy.people import may
-from tools.ui.access import PageRequest, page
+from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calls_within import calls_within
 from tools.ui.chain_run import drawn_run
+from tools.ui.meters import meters_of
+from tools.ui.road import road_of
 from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty
 
 PAGE_SIZE = 50
@@ -84,17 +87,34 @@ def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     shown = shown_execution(execution)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
         return HttpResponse(status=204)  # a reader's focus and selection stay
-    return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, {"shown": shown})
+    context = {"shown": shown, **about(request, execution)}
+    return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, context)
 
 
 @require_POST
 @page
 def cancel(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     execution = actions.one_of(request.caller, execution_id)
-    execution = actions.cancel(caller=request.caller, execution=execution)
+    actions.cancel(caller=request.caller, execution=execution)
     if not request.htmx:
         return redirect("execution", execution_id=execution_id)
-    return render(request, f"{PAGE}#moving", {"shown": shown_execution(execution)})
+    execution = actions.one_of(request.caller, execution_id)
+    context = {"shown": shown_execution(execution), **about(request, execution)}
+    return render(request, f"{PAGE}#moving", context)
+
+
+@require_POST
+@page
+def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
+    """Leads to the new call, also where a gate has refused it."""
+    execution = actions.one_of(request.caller, execution_id)
+    try:
+        made = retrying.retry(person=request.caller, execution=execution).pk
+    except ToolcribError as refusal:
+        made = _identifier(str(refusal.details.get("execution_id", "")))
+        if not made.int or made == execution.pk:
+            raise
+    return redirect("execution", execution_id=made)
 
 
 @require_POST
@@ -113,6 +133,20 @@ def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     return redirect("execution", execution_id=execution_id)
 
 
+def about(request: PageRequest, execution: Execution) -> dict[str, Any]:
+    """What its own page shows beside: its road, what it used, and whether it may be made again."""
+    failed = execution.over and execution.status != Status.SUCCESS
+    before = execution.retry_of
+    return {
+        "road": road_of(execution),
+        "meters": meters_of(execution, snapshot_of(request)),
+        "retry_of": readable(request.caller).filter(pk=before).first() if before else None,
+        "retried_as": retrying.retried_as(execution) if failed else None,
+        "retries": failed and execution.parent_id is None,
+        "why_not": retrying.why_not(request.caller, execution) if failed else None,
+    }
+
+
 def shown_execution(execution: Execution) -> dict[str, Any]:
     """One execution with everything a page shows of it: many may look, so without secrets."""
     metrics, timeline, said = execution.metrics, _timeline(execution), redacted(execution)
@@ -123,6 +157,7 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
         "seen": f"{execution.status}-{len(timeline)}-{cancelling}-{calls.seen if calls else ''}",
         "calls": calls,
         "drawing": drawn_run(execution) if calls else None,
+        "batch": execution.tool_name == RUN_BATCH,
         "who": execution.agent.slug if execution.agent else execution.user.username,
         "kind": "agent" if execution.agent else "person",
         "made_by": maker_of(execution),

@@ -383,6 +383,8 @@ PAGES: dict[str, dict[str, Needs]] = {
     "schema-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_contentschema")),
     "schema-remove": dict.fromkeys(("get", "post"), Needs(permission="tools.delete_contentschema")),
     "playground": dict.fromkeys(("get", "post"), Needs()),  # tests/ui/test_playground.py
+    "settings": {"get": Needs(permission="audit.view_auditrecord")},
+    "settings-organization": dict.fromkeys(("get", "post"), Needs(superuser=True)),
     "usage": {"get": Needs()},  # of one's own calls, or of all
     "explain": {"get": Needs()},
     "what-if": {"get": Needs(permission="tools.view_agent")},
@@ -451,10 +453,19 @@ PAGES: dict[str, dict[str, Needs]] = {
     ),
     "inbox": {"get": Needs()},
     "inbox-read": {"post": Needs(sees=NOBODY)},
+    "batches": {"get": Needs()},  # one's own, or of all
+    "batch": {"get": SEEN_EXECUTION},
+    "batch-cancel": {
+        "post": Needs(permission="tools.change_execution", sees="tools.view_execution")
+    },
     "executions": {"get": Needs()},
     "execution": {"get": SEEN_EXECUTION},
     "execution-cancel": {
         "post": Needs(permission="tools.change_execution", sees="tools.view_execution")
+    },
+    "execution-output": {"get": SEEN_EXECUTION},
+    "execution-retry": {
+        "post": Needs(permission="tools.impersonate_agent", sees="tools.view_execution")
     },
     "execution-resolve": {
         "post": Needs(

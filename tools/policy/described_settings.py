@@ -1,0 +1,313 @@
+"""What an operator may set in the environment, in sections: its default, and what it does.
+
+As docs/operations.md has it, which a test holds against this.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """`attribute` is the setting that holds the value, where it has another name."""
+
+    name: str
+    default: str
+    does: str
+    attribute: str = ""
+
+
+SECTIONS: dict[str, tuple[Described, ...]] = {
+    "Where it runs": (
+        Described(
+            "TOOLCRIB_DATA",
+            "var/",
+            "the data directory",
+        ),
+        Described(
+            "PORT",
+            "8000",
+            "what up listens on",
+        ),
+        Described(
+            "ALLOWED_HOSTS",
+            "localhost,127.0.0.1,[::1]",
+            "names the server answers to, with commas",
+        ),
+        Described(
+            "HTTPS",
+            "false",
+            "behind TLS: secure cookies, HSTS, redirect",
+        ),
+        Described(
+            "CSRF_TRUSTED_ORIGINS",
+            "none",
+            "origins of forms, such as https://tools.example.org",
+        ),
+        Described(
+            "SECRET_KEY",
+            "the file secret_key in the data directory",
+            "signs sessions, keys the hashes of tokens",
+        ),
+        Described(
+            "LOG_LEVEL",
+            "INFO",
+            "of every process",
+        ),
+    ),
+    "What it stands on": (
+        Described(
+            "DATABASE_URL",
+            "our own PostgreSQL",
+            "postgresql://user:password@host/name, 15 or newer",
+        ),
+        Described(
+            "DATABASE_POOL",
+            "20",
+            "connections of each process at most",
+        ),
+        Described(
+            "DATABASE_PREPARE",
+            "3",
+            "statements are prepared from the n-th time; 0 behind a pooler",
+        ),
+        Described(
+            "REDIS_URL",
+            "our own Valkey",
+            "redis://host:6379/0",
+        ),
+        Described(
+            "SPARQL_URL",
+            "our own Oxigraph",
+            "where a SPARQL 1.1 endpoint takes queries; it must heed default-graph-uri",
+        ),
+        Described(
+            "SPARQL_UPDATE_URL",
+            "update beside SPARQL_URL",
+            "where it takes updates",
+        ),
+    ),
+    "How much at once": (
+        Described(
+            "WEB_THREADS",
+            "64",
+            "threads of each web process, 4 to 1024",
+        ),
+        Described(
+            "WORKER_THREADS",
+            "16",
+            "calls a worker runs at once, 1 to 256",
+        ),
+        Described(
+            "MAX_REQUEST_BYTES",
+            "12582912",
+            "the largest body of a request",
+            attribute="DATA_UPLOAD_MAX_MEMORY_SIZE",
+        ),
+        Described(
+            "EVENT_STREAMS",
+            "half of WEB_THREADS",
+            "open event streams of each web process, and as many outputs being "
+            "read, half of them by one organization",
+        ),
+        Described(
+            "OUTPUT_INLINE_BYTES",
+            "1048576",
+            "a larger output lies outside its execution's row and is read by its "
+            "own address; at least 1024",
+        ),
+    ),
+    "Calls": (
+        Described(
+            "EXECUTION_TIMEOUT_S",
+            "300",
+            "the longest a tool may ask for, 1 to 3600",
+        ),
+        Described(
+            "EXECUTION_LEASE_S",
+            "15",
+            "how long a silent worker keeps a call, 3 to 600",
+        ),
+        Described(
+            "EXECUTION_QUEUE_S",
+            "600",
+            "a call that no worker took for so long ends as Cancelled, EXPIRED, and"
+            " never begins; 10 to 86400",
+        ),
+        Described(
+            "QUEUE_AGE_S",
+            "30",
+            "when the first in line has waited so long, further calls are answered 503; 1 to 3600",
+        ),
+        Described(
+            "EXECUTION_GRACE_S",
+            "20",
+            "how long a worker that was told to stop lets its calls run before it "
+            "hands them back, 0 to 600",
+        ),
+        Described(
+            "CONFIRMATION_MINUTES",
+            "15",
+            "how long a call waits for a person before it is refused, 1 to 10080",
+        ),
+        Described(
+            "IDEMPOTENCY_HOURS",
+            "24",
+            "how long an idempotency key stands for the call it was first sent with, 1 to 8760",
+        ),
+        Described(
+            "SESSION_IDLE_HOURS",
+            "24",
+            "a workflow session nobody has used for so long is closed, 1 to 8760",
+        ),
+    ),
+    "Walls": (
+        Described(
+            "SANDBOX_SOCKET",
+            "in the data directory",
+            "where sandboxd listens",
+        ),
+        Described(
+            "SANDBOX_ALLOW_DEGRADED",
+            "false",
+            "where namespaces are forbidden: Standard tools with Landlock and "
+            "seccomp alone, no network",
+        ),
+        Described(
+            "EGRESS_SOCKET",
+            "in the data directory",
+            "where the egress broker listens",
+        ),
+        Described(
+            "EGRESS_ALLOW_PRIVATE",
+            "none",
+            "networks of your own that tools may reach where a rule names the host,"
+            " such as 10.1.0.0/16, with commas; credentials go there over plain "
+            "HTTP as well",
+        ),
+        Described(
+            "EGRESS_CA_FILE",
+            "none",
+            "a PEM file of authorities that the broker believes beside the system's",
+        ),
+    ),
+    "Servers and services": (
+        Described(
+            "MCP_STDIO_ALLOWED",
+            "none",
+            "MCP servers that may be started on this machine: JSON, or the path of "
+            "a file with JSON or YAML",
+        ),
+        Described(
+            "MCP_REFERENCES_ALLOWED",
+            "none",
+            "what headers of MCP servers may refer to instead of holding a value, "
+            "with commas: env:NAME, file:/path; any organization's administrators "
+            "may then send it to a server of theirs",
+        ),
+        Described(
+            "TOOL_SERVICE_BROKERS",
+            "none",
+            "tool services at another broker, by service or organization/service: "
+            'JSON, or the path of a file with JSON or YAML, such as {"acme/jokes": '
+            '"amqps://user:password@broker/vhost"}, or {"url", "options"} with the '
+            "options of kombu's transport",
+        ),
+    ),
+    "Language models": (
+        Described(
+            "LLM_BASE_URL",
+            "none: prompts and text completions fail",
+            "an OpenAI-compatible endpoint up to its version, https://host/v1; it "
+            "may be private, in http:// too",
+        ),
+        Described(
+            "LLM_API_KEY",
+            "none",
+            "sent to it as a bearer token, and written nowhere",
+        ),
+        Described(
+            "LLM_MODEL",
+            "none",
+            "the model of tools that name none",
+        ),
+        Described(
+            "LLM_PRICES",
+            "none: a call costs what its definition says",
+            'prices per million tokens: {"model": {"input": "0.15", "output": '
+            '"0.6"}}; where it is set, no other model is asked',
+        ),
+    ),
+    "Tokens, mail and licences": (
+        Described(
+            "TOKEN_DAYS",
+            "90",
+            "how long a token is good, 1 to 365",
+        ),
+        Described(
+            "EMAIL_URL",
+            "none: no e-mail is sent",
+            "where alerts are handed in: smtps://user:password@host:465, or smtp://"
+            " with STARTTLS (without on this machine alone); EMAIL_URL_FILE names a"
+            " file that holds it",
+        ),
+        Described(
+            "EMAIL_FROM",
+            "toolcrib@localhost",
+            "whom those mails are from",
+        ),
+        Described(
+            "MESSAGE_DAYS",
+            "400",
+            "messages older are deleted, from inboxes too; 0 is for ever",
+        ),
+        Described(
+            "LICENSE_KEYS",
+            "none: no licence can be installed",
+            "raw Ed25519 public keys in base64 of whoever issues licences, commas "
+            "between them; LICENSE_KEYS_FILE names a file of them",
+        ),
+    ),
+    "Evidence and figures": (
+        Described(
+            "AUDIT_RETENTION_DAYS",
+            "400",
+            "sealed records older are moved to files below audit-archive/; 0 is for ever",
+        ),
+        Described(
+            "AUDIT_PAYLOAD_DAYS",
+            "90",
+            "what went into or came out of older calls is erased; 0 is for ever",
+        ),
+        Described(
+            "AUDIT_ANCHORS_DIR",
+            "anchors/ in the data directory",
+            "what was published of the audit log; on another disk it also outlives this one",
+            attribute="ANCHORS_DIR",
+        ),
+        Described(
+            "AUDIT_ANCHOR_URL",
+            "none",
+            "every checkpoint is POSTed there: https, or this machine",
+        ),
+        Described(
+            "AUDIT_ANCHOR_PUT_URL",
+            "none",
+            "every checkpoint is PUT below it, as <log>/<size>-<time>.note",
+        ),
+        Described(
+            "AUDIT_ANCHOR_TOKEN",
+            "none",
+            "the bearer token for both",
+        ),
+        Described(
+            "METRICS_TOKEN",
+            "none",
+            "bearer token for /metrics; without one only this machine may read it",
+        ),
+        Described(
+            "PROMETHEUS_MULTIPROC_DIR",
+            "metrics/ in the data directory",
+            "where processes keep their counters",
+        ),
+    ),
+}
