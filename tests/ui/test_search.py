@@ -28,7 +28,7 @@ def found(client: Client, q: str) -> str:
 
 def test_pages_are_those_of_the_menu(browser: Callable[..., Client]) -> None:
     assert 'href="/audit/"' not in found(browser(), "")
-    seen = found(browser("audit.view_auditrecord"), "")
+    seen = found(browser("view_auditrecord"), "")
     assert 'href="/audit/"' in seen and 'href="/executions/"' in seen and 'href="/profile/"' in seen
 
 
