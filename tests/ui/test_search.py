@@ -27,9 +27,11 @@ def found(client: Client, q: str) -> str:
 
 
 def test_pages_are_those_of_the_menu(browser: Callable[..., Client]) -> None:
-    assert 'href="/audit/"' not in found(browser(), "")
-    seen = found(browser("audit.view_auditrecord"), "")
-    assert 'href="/audit/"' in seen and 'href="/executions/"' in seen and 'href="/profile/"' in seen
+    assert 'href="/workflow/"' not in found(browser(), "")
+    seen = found(browser("view_tool"), "")
+    assert (
+        'href="/workflow/"' in seen and 'href="/executions/"' in seen and 'href="/profile/"' in seen
+    )
 
 
 @pytest.mark.parametrize("q", ["exec", "EXEC", " executions ", "e"])

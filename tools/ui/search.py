@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from itertools import islice
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -49,7 +50,7 @@ def _tools(request: PageRequest, q: str) -> list[CatalogTool]:
         return []
     snapshot = snapshot_of(request)
     found = relevant(ranked(snapshot, q, visible_tools(request.caller, snapshot)))
-    return [one.tool for one in found[:MOST_TOOLS]]
+    return [one.tool for one in islice(found, MOST_TOOLS)]
 
 
 def menu(request: PageRequest) -> list[Place]:
