@@ -331,7 +331,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "factor-key-remove": {"post": Needs(sees=NOBODY)},
     "factor-codes": {"post": Needs()},
     "single-sign-on-connect": {"post": Needs(sees=NOBODY)},  # where none is set up
-    "single-sign-on-disconnect": {"post": Needs()},
+    "single-sign-on-disconnect": {"post": Needs(sees=NOBODY)},
     "profile-sessions-end": {"post": Needs()},
     "profile-session-end": {"post": Needs(sees=NOBODY)},
     "tool": {"get": SEEN_TOOL},
