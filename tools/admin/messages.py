@@ -24,9 +24,8 @@ class MessageChannelAdmin(ReadOnly):
 @admin.register(Message)
 class MessageAdmin(ReadOnly):
     list_display = ("subject", "channel_name", "kind", "state", "created_at")
-    list_filter = ("state", "kind")
+    list_filter = ("state", "kind", "created_at")
     search_fields = ("=channel_name", "=execution_id")
-    date_hierarchy = "created_at"
     show_full_result_count = False
 
 
