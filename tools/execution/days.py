@@ -24,7 +24,6 @@ SETTLED = timedelta(hours=1)  # since the end of a day: no transaction of it is 
 _AT_ONCE = 50  # of one organization in one round
 _TRIES = 3
 _BY: dict[Part, tuple[str, ...]] = {
-    Part.ALL: (),
     Part.AGENT: ("agent_id",),
     Part.TOOL: ("tool_name",),
     Part.PAIR: ("agent_id", "tool_name"),
@@ -141,32 +140,30 @@ def _add(organization: Organization, zone: ZoneInfo, day: date) -> bool:
     )
     # What was over by then stays as it is; what ends while this reads is among the unfinished.
     over = rows.exclude(pk__in=unfinished).order_by()
-    for part in Part:
-        DayFigures.objects.bulk_create(_figures(row, part, over), batch_size=2_000)
+    _of_all(row, over)
+    for part, by in _BY.items():
+        _of_each(row, part, by, over)
     return True
 
 
-def _figures(row: DayOfCalls, part: Part, over: ExecutionQuerySet) -> Iterator[DayFigures]:
-    by = _BY[part]
-    counted: Any = over.values(*by).annotate(**COUNTS) if by else [_of_all(over)]
-    for found in counted:
-        if not found["calls"]:
-            continue  # of no call at all there is no row
-        median, p95 = found.get("latencies") or (None, None)
-        yield DayFigures(
-            day=row,
-            part=part,
-            calls=found["calls"],
-            failures=found["failures"],
-            denials=found["denials"],
-            cached=found["hits"],
-            cost=found["spent"],
-            median_ms=median,
-            p95_ms=p95,
-            **{name: found[name] for name in by},
-        )
-
-
-def _of_all(over: ExecutionQuerySet) -> dict[str, Any]:
+def _of_all(row: DayOfCalls, over: ExecutionQuerySet) -> None:
     every: Any = {**COUNTS, **LATENCIES}
-    return over.aggregate(**every)
+    found = over.aggregate(**every)
+    median, p95 = found.pop("latencies") or (None, None)
+    if found["calls"]:
+        told = {"cached": found.pop("hits"), "cost": found.pop("spent"), **found}
+        DayFigures.objects.create(day=row, part=Part.ALL, median_ms=median, p95_ms=p95, **told)
+
+
+def _of_each(row: DayOfCalls, part: Part, by: tuple[str, ...], over: ExecutionQuerySet) -> None:
+    """There may be many, and no object is made of them."""
+    counted, values = over.values(*by).annotate(**COUNTS).query.sql_with_params()
+    columns = {"agent_id": "NULL::uuid", "tool_name": "''"} | {name: f"c.{name}" for name in by}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO tools_dayfigures (day_id, part, agent_id, tool_name, calls, failures,"  # noqa: S608
+            " denials, cached, cost)"
+            f" SELECT %s, %s, {columns['agent_id']}, {columns['tool_name']}, c.calls, c.failures,"
+            f" c.denials, c.hits, c.spent FROM ({counted}) c",
+            [row.pk, part, *values],
+        )

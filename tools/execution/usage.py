@@ -1,7 +1,7 @@
 """Calls and what they cost, by agent, tool, group and day of the organization."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -52,8 +52,13 @@ class Figures:
     cost: Decimal = Decimal(0)
 
     def __add__(self, other: "Figures") -> "Figures":
-        sums = map(sum, zip(astuple(self), astuple(other), strict=True))
-        return Figures(*sums)  # type: ignore[arg-type] # as many, of the same types
+        return Figures(
+            self.calls + other.calls,
+            self.failures + other.failures,
+            self.denials + other.denials,
+            self.cached + other.cached,
+            self.cost + other.cost,
+        )
 
 
 Row = tuple[dict[str, Any], Figures]  # a value per dimension asked for, and the figures
@@ -200,10 +205,12 @@ def _read(rows: ExecutionQuerySet, columns: Sequence[str], zone: ZoneInfo) -> li
 
 def _rows(rows: QuerySet[Any], named: dict[str, Any], counted: dict[str, Any]) -> list[Row]:
     """One statement. Raises `Malformed` for more rows than anybody should add up."""
-    found: list[Any] = list(rows.values(**named).annotate(**counted)[: MOST_READ + 1])
+    counts = rows.values(**named).annotate(**counted).values_list(*named, *counted)
+    found: list[Any] = list(counts[: MOST_READ + 1])
     if len(found) > MOST_READ:
         raise Malformed("That are too many figures: ask for fewer days, or for one agent or tool.")
-    return [({name[3:]: row[name] for name in named}, _figures(row)) for row in found]
+    names = [name.removeprefix("by_") for name in named]
+    return [(dict(zip(names, row, strict=False)), Figures(*row[len(names) :])) for row in found]
 
 
 def _together(rows: Iterable[Row]) -> list[Row]:
@@ -214,10 +221,6 @@ def _together(rows: Iterable[Row]) -> list[Row]:
         known = found.get(key)
         found[key] = (values, known[1] + figures if known else figures)
     return list(found.values())
-
-
-def _figures(row: dict[str, Any]) -> Figures:
-    return Figures(row["calls"], row["failures"], row["denials"], row["hits"], row["spent"])
 
 
 def _by_group(rows: Iterable[Row], by: Sequence[str], groups: _Groups) -> list[Row]:
