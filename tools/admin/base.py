@@ -140,17 +140,28 @@ class ActionForm(ModelForm):
             self.add_error(self.flawed_field, f"{flaw['field']}: {flaw['message']}")
 
 
-MOST_COUNTED = 10_000  # what lies beyond is found by filters and words
+MOST_COUNTED = 5_000  # what lies beyond is found by filters and words
 MOST_OFFERED = 50  # organizations to filter by; any other is named in the address
 
 
-class BoundedPaginator(Paginator):
-    """Counts no further than anybody turns pages."""
+class Bounded(Paginator):
+    """Counts no more rows than anybody pages through; who wants others searches or filters."""
+
+    most = MOST_COUNTED
 
     @cached_property
     def count(self) -> int:
+        return min(self._counted, self.most)
+
+    @property
+    def told(self) -> str:
+        return f"{self.most:,}+" if self._counted > self.most else f"{self._counted:,}"
+
+    @cached_property
+    def _counted(self) -> int:
+        """In the order of the list, which an index has: whole tables are never counted."""
         rows: Any = self.object_list
-        return int(rows[: MOST_COUNTED + 1].count())
+        return int(rows[: self.most + 1].count())
 
 
 class OrganizationFilter(SimpleListFilter):
@@ -181,7 +192,7 @@ class OwnOrganization(ModelAdmin):
 
     place = "organization"
     by_slug = False
-    paginator = BoundedPaginator
+    paginator = Bounded
     show_full_result_count = False
     list_per_page = 50
     list_max_show_all = 200

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
 from tools.admin.base import ReadOnly, each, giver
@@ -18,7 +18,10 @@ from tools.models import (
     StateTransition,
     StoredOutput,
     ToolFilter,
+    User,
 )
+
+_MOST_NAMED = 100
 
 
 @admin.register(Execution)
@@ -28,10 +31,21 @@ class ExecutionAdmin(ReadOnly):
     list_display = ("tool_name", "status", "user", "agent", "created_at", "duration_ms")
     list_filter = ("status", "created_at")
     list_select_related = ("user", "agent")
-    search_fields = ("tool_name__exact", "agent__slug__exact", "user__username__exact")
-    search_help_text = "The whole name of a tool, an agent or a person."
-    ordering = ("-created_at",)
+    search_fields = ("tool_name", "user__username")
+    search_help_text = "A whole name: of a tool, an agent or a person."
+    ordering = ("-id",)  # as they were made
     actions = ("cancel",)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """By whole names, which indexes have."""
+        name = search_term.strip()
+        if not name:
+            return queryset, False
+        named = User.objects.filter(Q(username=name) | Q(agent__slug=name))
+        users = list(named.values_list("pk", flat=True)[:_MOST_NAMED])
+        return queryset.filter(Q(tool_name=name) | Q(user__in=users)), False
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("tools.change_execution"))
@@ -74,6 +88,7 @@ class SessionAdmin(ReadOnly):
     list_filter = (("closed_at", admin.EmptyFieldListFilter), "created_at")
     list_select_related = ("user", "agent")
     search_fields = ("=id", "=state", "agent__slug", "user__username")
+    ordering = ("-id",)
     actions = ("close",)
 
     def has_close_permission(self, request: HttpRequest) -> bool:

@@ -19,7 +19,7 @@ class MessageChannelAdmin(ReadOnly):
 class MessageAdmin(ReadOnly):
     list_display = ("subject", "channel_name", "kind", "state", "created_at")
     list_filter = ("state", "kind", "created_at")
-    search_fields = ("channel_name__exact", "=execution_id")
+    search_fields = ("=channel_name", "=execution_id")
     ordering = ("-created_at",)
 
 

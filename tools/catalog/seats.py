@@ -7,11 +7,12 @@ out. Those are marked where people read why a tool is not in use: in `status_rea
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter
+from functools import reduce
+from operator import attrgetter, or_
 from typing import Protocol
 from uuid import UUID
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from audit.actions import Actor, record
 from audit.changes import difference
@@ -76,6 +77,12 @@ def _with_seat() -> QuerySet[Tool]:
     for mark in _MARKS:
         rows = rows.exclude(status_reason__startswith=mark)
     return rows
+
+
+def anybody_out(organization_id: UUID) -> bool:
+    rows = Tool.objects.custom().filter(organization_id=organization_id)
+    marked = (Q(status_reason__startswith=mark) for mark in _MARKS)
+    return rows.filter(reduce(or_, marked)).exists()
 
 
 def disabled(organization_id: UUID) -> QuerySet[Tool]:

@@ -4,21 +4,22 @@ Each reads a part of the table that an index bounds: what is open, what failed, 
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.contrib.postgres.fields import ArrayField
-from django.db.models import Aggregate, Count, DateTimeField, F, FloatField, Func, Q, Sum
+from django.db.models import DateTimeField, F, Func, Q, QuerySet
 from django.db.models.functions import TruncDate
 from django.utils import timezone
 
 from tools.definitions.callers import Caller
-from tools.definitions.results import FAILURES, OPEN, REFUSED, Status
-from tools.execution.reading import readable
-from tools.execution.usage import PAID
+from tools.definitions.results import OPEN, Status
+from tools.execution.days import Span, told
+from tools.execution.figures import COUNTS, LATENCIES
+from tools.execution.reading import readable, reads_all
+from tools.models import DayFigures, Part
 from tools.models.execution import ExecutionQuerySet
 from tools.policy.people import may
 from tools.policy.periods import midnight
@@ -28,7 +29,6 @@ HOURS, DAYS = 24, 14
 KEPT_S = 600.0
 _MOST_KEPT = 2_000  # readers
 _HOUR = timedelta(hours=1)
-_RAN = Q(duration_ms__isnull=False) & ~Q(status__in=sorted(REFUSED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,18 @@ class Figures:
     median_ms: float | None = None
     p95_ms: float | None = None
 
+    def and_late(self, late: "Figures") -> "Figures":
+        """With calls that ended after the day was added up; its latencies follow within a round."""
+        return replace(
+            self,
+            calls=self.calls + late.calls,
+            failures=self.failures + late.failures,
+            denials=self.denials + late.denials,
+            cost=self.cost + late.cost,
+        )
+
 
 type Series = list[tuple[datetime | date, Figures]]  # each hour or day from its beginning
-
-
-class _Latencies(Aggregate):
-    """The median and the 95th percentile, exactly."""
-
-    function = "percentile_cont"
-    template = "%(function)s(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY %(expressions)s)%(filter)s"
-    output_field = ArrayField(FloatField())
 
 
 def now_of(caller: Caller) -> Now:
@@ -90,7 +92,7 @@ def by_hour(caller: Caller, zone: ZoneInfo) -> Series:
     local = timezone.now().astimezone(zone).replace(minute=0, second=0, microsecond=0)
     first = local.astimezone(UTC) - (HOURS - 1) * _HOUR
     bins = Func(_HOUR, F("created_at"), first, function="date_bin", output_field=DateTimeField())
-    found = _read(caller, first, bins)
+    found = dict(_read(caller, Q(created_at__gte=first), bins))
     hours = [first + at * _HOUR for at in range(HOURS)]
     return [(hour.astimezone(zone), found.get(hour, Figures())) for hour in hours]
 
@@ -105,12 +107,12 @@ def by_day(caller: Caller, zone: ZoneInfo) -> Series:
     who = (caller.organization_id, caller.user_id, caller.token_id)
     whose = (*who, may(caller, "view_execution"), zone.key, today)
     found = _over.get(whose)
-    part = TruncDate("created_at", tzinfo=zone)
     if found is None:
-        found = _read(caller, midnight(days[0], zone), part)
+        found = _days(caller, Span(caller.organization_id, zone, days[0], today))
         _over.keep(whose, {day: figures for day, figures in found.items() if day != today})
     else:
-        found = found | _read(caller, midnight(today, zone), part)
+        part = TruncDate("created_at", tzinfo=zone)
+        found = found | dict(_read(caller, Q(created_at__gte=midnight(today, zone)), part))
     return [(day, found.get(day, Figures())) for day in days]
 
 
@@ -137,24 +139,31 @@ def _some(rows: ExecutionQuerySet) -> int:
     return rows[: MOST_COUNTED + 1].count()
 
 
-def _read(caller: Caller, since: datetime, part: Any) -> dict[Any, Figures]:
+def _days(caller: Caller, span: Span) -> dict[Any, Figures]:
+    def live(moments: Q) -> list[tuple[Any, Figures]]:
+        return _read(caller, moments, TruncDate("created_at", tzinfo=span.zone))
+
+    if not reads_all(caller):
+        return dict(live(span.moments))
+    found: dict[Any, Figures] = {}
+    for day, figures in told(span, Part.ALL, _kept, live):
+        found[day] = found[day].and_late(figures) if day in found else figures
+    return found
+
+
+def _kept(rows: QuerySet[DayFigures]) -> list[tuple[Any, Figures]]:
+    columns = ("calls", "failures", "denials", "cost", "median_ms", "p95_ms")
+    return [(day, Figures(*figures)) for day, *figures in rows.values_list("day__day", *columns)]
+
+
+def _read(caller: Caller, moments: Q, part: Any) -> list[tuple[Any, Figures]]:
     """One statement."""
-    rows = readable(caller).filter(created_at__gte=since).order_by().values(part=part)
-    found: Any = rows.annotate(
-        calls=Count("pk"),
-        failures=Count("pk", filter=Q(status__in=sorted(FAILURES))),
-        denials=Count("pk", filter=Q(status__in=sorted(REFUSED))),
-        spent=Sum("cost", filter=PAID),
-        latencies=_Latencies("duration_ms", filter=_RAN),
-    )
-    return {row["part"]: _figures(row) for row in found}
+    rows = readable(caller).filter(moments).order_by().values(part=part)
+    found: Any = rows.annotate(**COUNTS, **LATENCIES)
+    return [(row["part"], _figures(row)) for row in found]
 
 
 def _figures(row: dict[str, Any]) -> Figures:
     return Figures(
-        row["calls"],
-        row["failures"],
-        row["denials"],
-        row["spent"] or Decimal(0),
-        *(row["latencies"] or ()),
+        row["calls"], row["failures"], row["denials"], row["spent"], *(row["latencies"] or ())
     )

@@ -19,3 +19,8 @@ def readable(caller: Caller) -> ExecutionQuerySet:
         made_here = Q(options__at_its_door=True, token_id=caller.token_id)
         here = here.filter(Q(tool_name__in=caller.token_tools) | made_here)
     return here if may(caller, "view_execution") else here.filter(user_id=caller.user_id)
+
+
+def reads_all(caller: Caller) -> bool:
+    """Whether `readable` is all that its organization has."""
+    return caller.token_tools is None and may(caller, "view_execution")

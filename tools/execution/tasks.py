@@ -12,6 +12,7 @@ from tools.catalog import questions
 from tools.execution import (
     cache,
     capacity,
+    days,
     expiry,
     isolation,
     reaper,
@@ -77,6 +78,11 @@ def forget_idempotency_keys() -> None:
 @shared_task(name="tools.execution.tasks.expire_outputs")
 def expire_outputs() -> None:
     retention.keep()
+
+
+@shared_task(name="tools.execution.tasks.add_up_days")
+def add_up_days() -> None:
+    days.add_up()
 
 
 @shared_task(name="tools.execution.tasks.learn_questions")

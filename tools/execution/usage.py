@@ -1,33 +1,32 @@
 """Calls and what they cost, by agent, tool, group and day of the organization."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from django.db.models import Aggregate, Count, F, FloatField, Q, Sum
+from django.db.models import Aggregate, F, FloatField, Q, QuerySet
 from django.db.models.functions import TruncDate
 from django.utils import timezone
 
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
-from tools.definitions.results import FAILURES, FINAL, REFUSED, Status
 from tools.errors import Malformed
-from tools.execution.reading import readable
+from tools.execution.days import MOST_DAYS, Span, told
+from tools.execution.figures import COUNTS, SUMS
+from tools.execution.reading import readable, reads_all
+from tools.models import DayFigures, Part
 from tools.models.execution import ExecutionQuerySet
 from tools.policy.people import may
-from tools.policy.periods import midnight
 
 DIMENSIONS = ("day", "agent", "tool", "group")
-MOST_DAYS = 400
 USUAL_DAYS = 30
 MOST_ROWS = 5_000
 MOST_READ = 100_000
-_NEVER_BEGAN = Q(status=Status.CANCELLED, started_at__isnull=True)
-PAID = Q(status__in=sorted(FINAL - REFUSED)) & ~_NEVER_BEGAN
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,13 @@ class Figures:
     cost: Decimal = Decimal(0)
 
     def __add__(self, other: "Figures") -> "Figures":
-        sums = map(sum, zip(astuple(self), astuple(other), strict=True))
-        return Figures(*sums)  # type: ignore[arg-type] # as many, of the same types
+        return Figures(
+            self.calls + other.calls,
+            self.failures + other.failures,
+            self.denials + other.denials,
+            self.cached + other.cached,
+            self.cost + other.cost,
+        )
 
 
 Row = tuple[dict[str, Any], Figures]  # a value per dimension asked for, and the figures
@@ -77,7 +81,8 @@ def usage(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Usage:
     groups = _Groups(caller, snapshot, wanted.group)
     by = [name for name in DIMENSIONS if name in wanted.by]
     columns = sorted({"tool" if name == "group" else name for name in by})
-    rows = _read(_within(caller, wanted, since, until, groups), columns, snapshot)
+    span = Span(snapshot.organization_id, snapshot.time_zone, since, until)
+    rows = _counted(caller, wanted, span, columns, groups)
     if "group" in by:
         rows = _by_group(rows, by, groups)
     rows.sort(key=lambda row: [_order(row[0][name]) for name in by])
@@ -95,7 +100,8 @@ def durations(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> dict[date |
     under None. Of the executions the caller may read; two statements."""
     since, until = _range(wanted, snapshot)
     groups = _Groups(caller, snapshot, wanted.group)
-    rows = _within(caller, wanted, since, until, groups).order_by()
+    span = Span(snapshot.organization_id, snapshot.time_zone, since, until)
+    rows = _within(caller, wanted, groups).filter(span.moments).order_by()
     ran = rows.filter(started_at__isnull=False, completed_at__isnull=False, cached=False)
     days = ran.annotate(day=TruncDate("created_at", tzinfo=snapshot.time_zone)).values("day")
     found = dict(days.annotate(p95=_Percentile95("duration_ms")).values_list("day", "p95"))
@@ -136,14 +142,8 @@ def _range(wanted: Wanted, snapshot: Snapshot) -> tuple[date, date]:
     return since, until
 
 
-def _within(
-    caller: Caller, wanted: Wanted, since: date, until: date, groups: _Groups
-) -> ExecutionQuerySet:
-    zone = groups.snapshot.time_zone
-    rows = readable(caller).filter(
-        created_at__gte=midnight(since, zone),
-        created_at__lt=midnight(until + timedelta(days=1), zone),
-    )
+def _within(caller: Caller, wanted: Wanted, groups: _Groups) -> ExecutionQuerySet:
+    rows = readable(caller)
     if wanted.agent is not None:
         rows = rows.filter(agent__slug=wanted.agent)
     if wanted.tool is not None:
@@ -153,35 +153,74 @@ def _within(
     return rows
 
 
-def _read(rows: ExecutionQuerySet, columns: Sequence[str], snapshot: Snapshot) -> list[Row]:
-    """One statement. Raises `Malformed` for more rows than anybody should add up."""
+def _counted(
+    caller: Caller, wanted: Wanted, span: Span, columns: Sequence[str], groups: _Groups
+) -> list[Row]:
+    """From days that were added up where they tell what is asked, else from executions alone."""
+    rows = _within(caller, wanted, groups)
+
+    def live(moments: Q) -> list[Row]:
+        return _read(rows.filter(moments), columns, span.zone)
+
+    if not reads_all(caller):
+        return live(span.moments)
+
+    def kept(figures: QuerySet[DayFigures]) -> list[Row]:
+        return _summed(figures, wanted, columns, groups)
+
+    return _together(told(span, _part(wanted, columns), kept, live))
+
+
+def _part(wanted: Wanted, columns: Sequence[str]) -> Part:
+    """The part of a day's figures that tells the least of what still tells what is asked."""
+    by_agent = "agent" in columns or wanted.agent is not None
+    by_tool = "tool" in columns or wanted.tool is not None or wanted.group is not None
+    if by_agent:
+        return Part.PAIR if by_tool else Part.AGENT
+    return Part.TOOL if by_tool else Part.ALL
+
+
+def _summed(
+    rows: QuerySet[DayFigures], wanted: Wanted, columns: Sequence[str], groups: _Groups
+) -> list[Row]:
+    """One statement, as `_read`."""
+    if wanted.agent is not None:
+        rows = rows.filter(agent__slug=wanted.agent)
+    if wanted.tool is not None:
+        rows = rows.filter(tool_name=wanted.tool)
+    if wanted.group is not None:
+        rows = rows.filter(tool_name__in=groups.tools)
+    parts = {"agent": F("agent__slug"), "tool": F("tool_name"), "day": F("day__day")}
+    return _rows(rows.order_by(), {f"by_{name}": parts[name] for name in columns}, SUMS)
+
+
+def _read(rows: ExecutionQuerySet, columns: Sequence[str], zone: ZoneInfo) -> list[Row]:
     parts = {
         "agent": F("agent__slug"),
         "tool": F("tool_name"),
-        "day": TruncDate("created_at", tzinfo=snapshot.time_zone),
+        "day": TruncDate("created_at", tzinfo=zone),
     }
-    named = {f"by_{name}": parts[name] for name in columns}
-    found: list[Any] = list(
-        rows.order_by()
-        .values(**named)
-        .annotate(
-            calls=Count("pk"),
-            failures=Count("pk", filter=Q(status__in=sorted(FAILURES))),
-            denials=Count("pk", filter=Q(status__in=sorted(REFUSED))),
-            hits=Count("pk", filter=Q(cached=True)),
-            spent=Sum("cost", filter=PAID),
-        )
-        .order_by(*named)[: MOST_READ + 1]
-    )
+    return _rows(rows.order_by(), {f"by_{name}": parts[name] for name in columns}, COUNTS)
+
+
+def _rows(rows: QuerySet[Any], named: dict[str, Any], counted: dict[str, Any]) -> list[Row]:
+    """One statement. Raises `Malformed` for more rows than anybody should add up."""
+    counts = rows.values(**named).annotate(**counted).values_list(*named, *counted)
+    found: list[Any] = list(counts[: MOST_READ + 1])
     if len(found) > MOST_READ:
         raise Malformed("That are too many figures: ask for fewer days, or for one agent or tool.")
-    return [({name: row[f"by_{name}"] for name in columns}, _figures(row)) for row in found]
+    names = [name.removeprefix("by_") for name in named]
+    return [(dict(zip(names, row, strict=False)), Figures(*row[len(names) :])) for row in found]
 
 
-def _figures(row: dict[str, Any]) -> Figures:
-    return Figures(
-        row["calls"], row["failures"], row["denials"], row["hits"], row["spent"] or Decimal(0)
-    )
+def _together(rows: Iterable[Row]) -> list[Row]:
+    """Those of the same day, agent and tool as one."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for values, figures in rows:
+        key = tuple(values.values())
+        known = found.get(key)
+        found[key] = (values, known[1] + figures if known else figures)
+    return list(found.values())
 
 
 def _by_group(rows: Iterable[Row], by: Sequence[str], groups: _Groups) -> list[Row]:

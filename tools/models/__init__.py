@@ -10,6 +10,7 @@ from tools.models.confirmation import (
     ConfirmationStatus,
 )
 from tools.models.content_schema import ContentSchema, ContentSchemaVersion, SchemaKind
+from tools.models.day_of_calls import DayFigures, DayOfCalls, Part
 from tools.models.egress_credential import EgressCredential
 from tools.models.execution import Execution, ExecutionEvent, Resolution
 from tools.models.group import ToolGroup
@@ -88,6 +89,8 @@ __all__ = [
     "ContentSchema",
     "ContentSchemaVersion",
     "CredentialScope",
+    "DayFigures",
+    "DayOfCalls",
     "Decision",
     "EgressCredential",
     "Execution",
@@ -113,6 +116,7 @@ __all__ = [
     "OrganizationGroupObjectPermission",
     "OrganizationUserObjectPermission",
     "Origin",
+    "Part",
     "PersonSession",
     "Pin",
     "RateHit",

@@ -298,10 +298,17 @@ class Execution(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
-        Organization, on_delete=models.PROTECT, related_name="executions"
+        Organization,
+        on_delete=models.PROTECT,
+        related_name="executions",
+        db_index=False,  # the index of what is recent serves
     )
     user = models.ForeignKey(
-        User, on_delete=models.PROTECT, related_name="executions", help_text="Who called."
+        User,
+        on_delete=models.PROTECT,
+        related_name="executions",
+        db_index=False,  # the index of a caller's serves
+        help_text="Who called.",
     )
     agent = models.ForeignKey(
         Agent, on_delete=models.PROTECT, null=True, blank=True, related_name="executions"
@@ -467,6 +474,14 @@ class Execution(models.Model):
                 fields=["organization", "-created_at"],
                 name="execution_failed",
                 condition=Q(status__in=sorted(FAILURES)),
+            ),
+            models.Index(
+                fields=["organization", "tool_name", "-created_at"], name="execution_of_tool"
+            ),
+            models.Index(
+                fields=["organization", "status", "-created_at"],
+                name="execution_not_well",
+                condition=Q(status__in=sorted(FINAL - {Status.SUCCESS})),
             ),
             models.Index(
                 fields=["organization", "queued_at"],

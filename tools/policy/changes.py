@@ -91,7 +91,10 @@ class Tier(Change):
         tier = LicenseTier.objects.filter(name=self.tier).first()
         if tier is None:
             raise NotFound(f"There is no tier {self.tier[:60]!r}.", code="tier_not_found")
-        rows = Tool.objects.custom().filter(organization_id=snapshot.organization_id)
+        place = snapshot.organization_id
+        if not seats.anybody_out(place):
+            return snapshot.changed(tier=tier)
+        rows = Tool.objects.custom().filter(organization_id=place)
         tools = dict(snapshot.tools)
         for row in seats.moves(rows, tier).back:
             if row.name in tools:

@@ -18,6 +18,7 @@ from tools.policy.callers import caller_of_agent
 from tools.policy.changes import Grant, Tier
 from tools.policy.decision import Asked, Question, Verdict
 from tools.policy.people import may, require
+from tools.policy.reach import reach_of
 from tools.policy.remedies import Case, Reader, closings, remedy
 
 CONFIRMATION = "confirmation"
@@ -101,13 +102,16 @@ class Explanation:
         """Those the reader may know, in the order of their names."""
         return [tool for tool in self.snapshot.sorted_tools if self.reader.may_know(tool)]
 
+    @cached_property
+    def _reached(self) -> set[str]:
+        return reach_of(self.snapshot).of(self.caller, self.asked) if self.allowed else set()
+
     def question(self, tool: CatalogTool) -> Question:
         return Question(self.caller, tool, self.asked, self.snapshot)
 
     def available(self, tool: CatalogTool) -> bool:
         """Whether the tool exists for the request: what a listing would say."""
-        verdicts = authorization.explain(self.question(tool))
-        return self.allowed and all(verdict.passed for verdict in verdicts)
+        return tool.name in self._reached
 
     def gates_of(self, tool: CatalogTool) -> list[Row]:
         """What decides whether the tool exists for the request."""

@@ -1,18 +1,24 @@
 """Which tools an agent reaches with all it was granted, in some state."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.callers import Caller
+from tools.definitions.callers import Caller, CallerKind
 from tools.models import Agent
 from tools.policy.authorization import GATES
-from tools.policy.availability import in_state
+from tools.policy.availability import group_open, in_group, in_service, in_state, source_open
 from tools.policy.callers import callers_of_agents
-from tools.policy.decision import DEFAULT_STATE, Asked, Question
+from tools.policy.decision import DEFAULT_STATE, Asked, Gate, Question
 from tools.policy.grants import grants
+from tools.policy.licensing import LICENSE, tier_now
+from tools.policy.permissions import object_permission, required_permissions
 
+OF_THE_TOOL: tuple[Gate, ...] = (in_service, source_open, *LICENSE)
+OF_ITS_KIND: tuple[Gate, ...] = (in_group, group_open, required_permissions)
+NOBODY = Caller(CallerKind.SYSTEM, "", UUID(int=0), "", 0, UUID(int=0))
 _IN_SOME_STATE = tuple(gate for gate in GATES if gate is not in_state)
 MOST_AGENTS = 50
 _MOST_QUESTIONS = 10_000
@@ -27,6 +33,54 @@ class Losers:
     looked_at: int
     cut: bool
     agents: int = 0
+
+
+class Reach:
+    """Which of some tools callers reach, for many of both. Gates that look at the tool alone are
+    asked once of each tool; those that look at its groups, states and required permissions, once
+    of each kind of tool. The answers are those of the gates."""
+
+    def __init__(self, tools: Iterable[CatalogTool], snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._kinds: dict[Hashable, list[CatalogTool]] = defaultdict(list)
+        nothing = Asked(frozenset(), DEFAULT_STATE)
+        for tool in tools:
+            if _pass(OF_THE_TOOL, Question(NOBODY, tool, nothing, snapshot)):
+                required = tuple(tool.definition.raw["required_permissions"])
+                kind = (snapshot.own_groups(tool), tool.definition.states, required)
+                self._kinds[kind].append(tool)
+
+    def of(self, caller: Caller, asked: Asked | None = None) -> set[str]:
+        """In that request; without one, with all the caller was granted in some state."""
+        if not caller.active:
+            return set()
+        gates = OF_ITS_KIND if asked is None else (*OF_ITS_KIND, in_state)
+        asked = asked or Asked(caller.granted_groups, DEFAULT_STATE)
+        found: set[str] = set()
+        for tools in self._kinds.values():
+            if _pass(gates, Question(caller, tools[0], asked, self._snapshot)):
+                found.update(tool.name for tool in self._granted(caller, asked, tools))
+        return found
+
+    def _granted(self, caller: Caller, asked: Asked, tools: list[CatalogTool]) -> list[CatalogTool]:
+        held = grants.of(caller, self._snapshot.revision)
+        if held.every and caller.token_tools is None:
+            return tools
+        return [
+            tool
+            for tool in tools
+            if _pass((object_permission,), Question(caller, tool, asked, self._snapshot))
+        ]
+
+
+def reach_of(snapshot: Snapshot) -> Reach:
+    """Of all its tools; sorted once while nothing of it changes and its tier is the same."""
+    key = ("reach", tier_now(snapshot).pk)
+    return snapshot.remember(key, lambda: Reach(snapshot.tools.values(), snapshot))
+
+
+def _pass(gates: tuple[Gate, ...], question: Question) -> bool:
+    return all(gate(question).passed for gate in gates)
 
 
 def reaches(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:

@@ -153,7 +153,8 @@ def _named(app: str, verbs: Iterable[str], rows: Iterable[str]) -> frozenset[str
 def _views() -> Iterator[str]:
     for app in APPS:
         for model in apps.get_app_config(app).get_models():
-            yield f"{app}.view_{model._meta.model_name}"
+            if "view" in model._meta.default_permissions:
+                yield f"{app}.view_{model._meta.model_name}"
 
 
 def _written(permission: Permission) -> str:

@@ -10,22 +10,20 @@ from uuid import UUID
 from django.utils import timezone
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.callers import Caller, CallerKind
+from tools.definitions.callers import Caller
 from tools.errors import Malformed, NotFound
 from tools.models import Agent
-from tools.policy.callers import caller_of_agent
 from tools.policy.changes import Change, Grant
 from tools.policy.decision import DEFAULT_STATE, Asked, Question
 from tools.policy.licensing import LICENSE
 from tools.policy.people import may, require
-from tools.policy.reach import reaches
+from tools.policy.reach import NOBODY, Reach, known_callers
 from tools.policy.replay import Replay, World, combinations_of, hours_count, replay
 
 LAST_DAY = timedelta(days=1)
 LONGEST = timedelta(days=7)
 MOST_AGENTS = 200
 _MOST_QUESTIONS = 500_000
-_NOBODY = Caller(CallerKind.SYSTEM, "", UUID(int=0), "", 0, UUID(int=0))
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,8 @@ def what_if(
     after = change.catalog(snapshot)
     touched = _touched(change, snapshot, after)
     agents, cut = _agents(change, snapshot, len(touched))
-    before = World(snapshot, {agent.pk: caller_of_agent(agent) for agent in agents})
+    callers = {caller.name: caller for caller in known_callers(agents, snapshot.revision)}
+    before = World(snapshot, {agent.pk: callers[agent.slug] for agent in agents})
     changed = {pk: change.caller(one, snapshot) for pk, one in before.callers.items()}
     then = World(after, changed)
     return Difference(
@@ -96,15 +95,14 @@ def _agents(change: Change, snapshot: Snapshot, tools: int) -> tuple[list[Agent]
 
 
 def _seen(touched: list[str], before: World, after: World) -> Iterator[Seen]:
+    reached, would_be = (
+        Reach([world.snapshot.tools[name] for name in touched], world.snapshot)
+        for world in (before, after)
+    )
     for pk, caller in before.callers.items():
-        now = _reached(touched, caller, before.snapshot)
-        then = _reached(touched, after.callers[pk], after.snapshot)
+        now, then = reached.of(caller), would_be.of(after.callers[pk])
         if now != then:
             yield Seen(caller.name, sorted(then - now), sorted(now - then))
-
-
-def _reached(names: list[str], caller: Caller, snapshot: Snapshot) -> set[str]:
-    return {name for name in names if reaches(caller, snapshot.tools[name], snapshot)}
 
 
 def _touched(change: Change, before: Snapshot, after: Snapshot) -> list[str]:
@@ -123,7 +121,7 @@ def _touched(change: Change, before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def _licensed(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    question = Question(_NOBODY, tool, Asked(frozenset(), DEFAULT_STATE), snapshot)
+    question = Question(NOBODY, tool, Asked(frozenset(), DEFAULT_STATE), snapshot)
     return all(gate(question).passed for gate in LICENSE)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -21,7 +21,7 @@ from tools.errors import Malformed, ToolcribError
 from tools.execution import actions, retrying, session_actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
-from tools.models import Execution, Resolution
+from tools.models import Agent, Execution, Resolution
 from tools.policy.people import may
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calls_within import calls_within
@@ -51,7 +51,7 @@ BULKY = (
 def execution_list(request: PageRequest) -> HttpResponse:
     search = _search(request.GET)
     found = _found(request, search)
-    rows, older = _page_of(found, request.GET.get("before"))
+    rows, older = _page_of(request, found)
     newest = not request.GET.get("before")
     seen = _fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
@@ -207,8 +207,9 @@ def _search(query: QueryDict) -> dict[str, str]:
 
 
 def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Execution]:
-    columns = {"tool": "tool_name", "agent": "agent__slug"}
-    wanted: dict[str, Any] = {columns[name]: search[name] for name in columns if search[name]}
+    wanted: dict[str, Any] = {"tool_name": search["tool"]} if search["tool"] else {}
+    if search["agent"]:
+        wanted |= _of_agent(request, search["agent"])
     if search["within"]:
         wanted["parent"] = _identifier(search["within"])
     rows = readable(request.caller).filter(**wanted)
@@ -216,7 +217,18 @@ def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Execution]:
         rows = rows.filter(created_at__gte=since)
     if search["status"]:
         rows = rows.failed() if search["status"] == FAILED else rows.at_stage(search["status"])
-    return rows.select_related("agent", "user", "parent").defer(*BULKY).order_by("-pk")
+    return (
+        rows.select_related("agent", "user", "parent").defer(*BULKY).order_by("-created_at", "-pk")
+    )
+
+
+def _of_agent(request: PageRequest, slug: str) -> dict[str, Any]:
+    """Its account calls in its name, and has the index."""
+    rows = Agent.objects.filter(organization_id=request.caller.organization_id, slug=slug)
+    agent = rows.only("service_account_id").first()
+    if agent is None:
+        return {"agent": None, "user": None}  # nobody's: an empty page
+    return {"agent": agent, "user": agent.service_account_id}
 
 
 def _since(search: dict[str, str]) -> datetime | None:
@@ -239,21 +251,31 @@ def _within(request: PageRequest, text: str) -> Execution | None:
     return readable(request.caller).filter(pk=_identifier(text)).only("tool_name").first()
 
 
-def _page_of(found: QuerySet[Execution], before: str | None) -> tuple[list[Execution], bool]:
-    """One page, and whether more follows. Identifiers sort by time."""
-    if before:
-        found = found.filter(pk__lt=_identifier(before))
+def _page_of(request: PageRequest, found: QuerySet[Execution]) -> tuple[list[Execution], bool]:
+    """One page, and whether more follows."""
+    if before := request.GET.get("before"):
+        found = _older(request, found, _identifier(before))
     rows = list(found[: PAGE_SIZE + 1])
     for row in rows:
         row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
 
+def _older(request: PageRequest, found: QuerySet[Execution], before: UUID) -> QuerySet[Execution]:
+    """Than that one, which may have changed since; none where there is no such one."""
+    of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
+    moment = of_it.first()
+    if moment is None:
+        return found.none()
+    same = Q(created_at=moment, pk__lt=before)
+    return found.filter(Q(created_at__lt=moment) | same, created_at__lte=moment)
+
+
 def _identifier(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        return UUID(int=0)  # before everything: an empty page, which says so
+        return UUID(int=0)  # nobody's: an empty page, which says so
 
 
 def _fingerprint(rows: list[Execution]) -> str:

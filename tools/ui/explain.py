@@ -78,6 +78,8 @@ class Search:
         return listed(self.groups) or sorted(caller.granted_groups)
 
     def matches(self, tool: CatalogTool) -> bool:
+        if not self.q:
+            return True
         raw = tool.definition.raw
         text = f"{tool.name} {raw['title'] or ''} {raw['description']}".lower()
         return all(word in text for word in self.q.lower().split())

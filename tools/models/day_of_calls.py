@@ -1,0 +1,77 @@
+"""What the calls of a day that is over came to, so that nobody adds them up again.
+
+What is over never changes, and what was not over yet is named; so a day's figures and what became
+of the rest are exactly what its executions say. A trigger forgets a day that gets or loses one.
+"""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Now
+
+from tools.models.agent import Agent
+from tools.models.organization import Organization
+
+
+class DayOfCalls(models.Model):
+    """A day of a time zone whose calls were added up, but for the `unfinished` ones."""
+
+    id = models.BigAutoField(primary_key=True)
+    organization = models.ForeignKey(
+        Organization,
+        on_delete=models.CASCADE,
+        related_name="days_of_calls",
+        db_index=False,  # the constraint's serves
+    )
+    zone = models.CharField(max_length=64)
+    day = models.DateField()
+    unfinished = ArrayField(models.UUIDField(), help_text="Executions that were not over yet.")
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["-day"]
+        default_permissions = ()  # nobody is shown a row
+        constraints = [
+            models.UniqueConstraint("organization", "zone", "day", name="day_of_calls_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.day}"
+
+
+class Part(models.TextChoices):
+    """Of which calls a row tells."""
+
+    ALL = "all"
+    AGENT = "agent"
+    TOOL = "tool"
+    PAIR = "pair"
+
+
+class DayFigures(models.Model):
+    """Of all calls of a day, of each agent's, of each tool's, or of each agent's of each tool."""
+
+    id = models.BigAutoField(primary_key=True)
+    day = models.ForeignKey(
+        DayOfCalls, on_delete=models.CASCADE, related_name="figures", db_index=False
+    )
+    part = models.CharField(max_length=5, choices=Part.choices)
+    agent = models.ForeignKey(
+        Agent, on_delete=models.CASCADE, null=True, related_name="+", db_index=False
+    )
+    tool_name = models.CharField(max_length=128, blank=True)
+    calls = models.PositiveIntegerField()
+    failures = models.PositiveIntegerField()
+    denials = models.PositiveIntegerField()
+    cached = models.PositiveIntegerField()
+    cost = models.DecimalField(max_digits=24, decimal_places=6)
+    median_ms = models.FloatField(null=True)
+    p95_ms = models.FloatField(null=True)
+
+    class Meta:
+        default_permissions = ()
+        indexes = [
+            models.Index(fields=["day", "part", "agent", "tool_name"], name="figures_of_a_day")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.part} {self.calls}"
