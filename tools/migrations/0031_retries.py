@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tools", "0029_person_sessions"),
+        ("tools", "0030_second_factors"),
     ]
 
     operations = [

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from django_htmx.http import push_url, replace_url
 
 from tools.errors import NotFound
-from tools.execution.usage import PAID
+from tools.execution.figures import PAID
 from tools.models import Agent, Execution, Token
 from tools.policy.licensing import tier_now
 from tools.policy.people import may, require

@@ -52,7 +52,7 @@ DROP FUNCTION tools_forget_day(uuid, timestamptz);
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tools", "0029_person_sessions"),
+        ("tools", "0031_retries"),
     ]
 
     operations = [
