@@ -29,7 +29,7 @@ PAGE, DONE = "ui/again.html", "ui/again_done.html"
 ANSWERS = ("again.password", "again.code", "again.key")
 OURS = (*ANSWERS, "again.username", "csrfmiddlewaretoken")
 DOWNLOADS = frozenset({"export", "tool-export", "knowledge-export", "api-export",
-                       "api-audit-export"})  # fmt: skip
+                       "api-audit-export", "audit-export-file"})  # fmt: skip
 WRONG = "That is not right. Try again."
 _MOST_CARRIED = 256 * 1024
 

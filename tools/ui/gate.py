@@ -27,11 +27,12 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 # By the name of the address: what is asked for freshly, if only looked at too.
 FRESH_ALWAYS = frozenset({
     "export", "tool-export", "knowledge-export", "key-distrust", "api-export", "api-audit-export",
-    "factor-app", "factor-key",
+    "audit-export-file", "factor-app", "factor-key",
 })  # fmt: skip
 # What is asked for freshly where it changes something.
 FRESH_CHANGES = frozenset({
-    "confirmations-decide", "licenses-change", "keys", "profile-token-new", "factor-codes",
+    "confirmations-decide", "licenses-change", "licenses-undo", "license-tier", "agent-token-new", "agent-give",
+    "audit-exports", "settings-organization", "keys", "profile-token-new", "factor-codes",
     "factor-app-remove", "factor-key-remove", "single-sign-on-connect",
     "single-sign-on-disconnect", "channel-key", "server-credentials", "server-client",
     "api-confirmation-approve", "api-confirmation-reject", "api-confirmations-decide",
