@@ -11,9 +11,10 @@ from playwright.sync_api import Locator, Page, expect
 from tests import factories
 from tests.browser.test_pages import BARE, PHONE
 from tests.stubs.mcp import mcp_serving
+from tests.tools.held import held
 from tests.tools.waiting import until
 from tools.execution.actions import execute
-from tools.models import Organization, Tool
+from tools.models import Confirmation, Organization, Tool
 
 EVERYWHERE = pytest.mark.parametrize(
     "page",
@@ -109,3 +110,62 @@ def test_a_record_is_found_and_its_proof_holds(page: Page, place: Organization) 
     followed(page, page.get_by_role("link", name="Verify"))
     page.get_by_role("link", name="Verify").click()
     expect(page.get_by_text("Proved", exact=True).first).to_be_visible()
+
+
+@EVERYWHERE
+def test_a_smaller_tier_closes_tools_and_undo_opens_them(page: Page, place: Organization) -> None:
+    factories.tool(place, "weigh")
+    go(page, "Licences")
+    page.get_by_label("Tier", exact=True).select_option("Core")
+    page.get_by_role("button", name="Show what would change").click()
+    change = page.locator("#change")
+    expect(change.get_by_text("weigh").first).to_be_visible()
+    assert Tool.objects.get(organization=place, name="weigh").status == "active"
+    page.get_by_role("button", name="Change the tier to Core").click()
+    expect(page.get_by_role("heading", name="Not in the licence")).to_be_visible()
+    page.get_by_role("main").get_by_role("link", name="weigh").first.click()
+    expect(page.get_by_text("Disabled by the licence").first).to_be_visible()
+    page.go_back()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("heading", name="Not in the licence")).to_have_count(0)
+    assert Tool.objects.get(organization=place, name="weigh").status == "active"
+
+
+@EVERYWHERE
+def test_a_batch_of_held_calls_is_approved_by_keyboard(page: Page, place: Organization) -> None:
+    factories.tool(place, requires_confirmation=True)
+    clerk = factories.agent(place, "clerk")
+    waiting = [held(clerk, text=text) for text in ("one", "two", "three")]
+    go(page, "Confirmations")
+    expect(page.locator("article.held")).to_have_count(3)
+    if page.locator("html.scripted").count():
+        for key in ("j", "x", "j", "x", "a"):
+            page.keyboard.press(key)
+    else:
+        for box in page.get_by_role("checkbox").all()[:2]:
+            box.press("Space")
+        page.get_by_role("button", name="Approve picked").press("Enter")
+    expect(page.locator(".banner[data-tone=good]")).to_have_count(2)
+    now = [Confirmation.objects.get(pk=one.pk).status for one in waiting]
+    assert now == ["approved", "approved", "pending"]
+
+
+@EVERYWHERE
+def test_why_an_agent_cannot_see_a_tool_is_found_and_mended(
+    page: Page, place: Organization
+) -> None:
+    factories.tool(place, "weigh", group=["scales"])
+    factories.agent(place, "clerk", groups=["default"], tools=["*"])
+    page.get_by_role("link", name="weigh", exact=True).click()
+    page.get_by_role("link", name="Who can use it", exact=True).click()
+    expect(page.get_by_role("row", name="clerk")).to_contain_text("Group")
+    page.get_by_role("link", name="Explain weigh for clerk").click()
+    page.locator("summary", has_text="weigh").click()
+    expect(page.locator(".remedy").first).to_contain_text("scales")
+    page.get_by_role("link", name="What clerk holds").click()
+    page.get_by_label("Give", exact=True).select_option("group")
+    page.get_by_label("Names").fill("scales")
+    page.get_by_role("button", name="Give").click()
+    expect(page.get_by_text("clerk holds scales.")).to_be_visible()
+    page.get_by_role("link", name="Every tool, and the gate that says no").click()
+    expect(page.locator("li", has_text="weigh").locator(".gates-end").last).to_have_text("passes")

@@ -31,15 +31,15 @@ FRESH_ALWAYS = frozenset({
 })  # fmt: skip
 # What is asked for freshly where it changes something.
 FRESH_CHANGES = frozenset({
-    "confirmations-decide", "licenses-change", "licenses-undo", "license-tier", "agent-token-new", "agent-give",
-    "audit-exports", "settings-organization", "keys", "profile-token-new", "factor-codes",
-    "factor-app-remove", "factor-key-remove", "single-sign-on-connect",
-    "single-sign-on-disconnect", "channel-key", "server-credentials", "server-client",
-    "api-confirmation-approve", "api-confirmation-reject", "api-confirmations-decide",
-    "api-signing-keys", "api-signing-key-distrust", "api-agent-tokens", "api-grants", "api-grant",
-    "api-organizations", "api-organization", "api-tier", "api-egress-credentials",
-    "api-egress-credential", "api-channel-key", "api-mcp-credential", "api-mcp-oauth-client",
-    "api-audit-erasures",
+    "confirmations-decide", "licenses-change", "licenses-undo", "license-tier",
+    "agent-token-new", "agent-give", "audit-exports", "settings-organization", "keys",
+    "profile-token-new", "factor-codes", "factor-app-remove", "factor-key-remove",
+    "single-sign-on-connect", "single-sign-on-disconnect", "channel-key", "server-credentials",
+    "server-client", "api-confirmation-approve", "api-confirmation-reject",
+    "api-confirmations-decide", "api-signing-keys", "api-signing-key-distrust",
+    "api-agent-tokens", "api-grants", "api-grant", "api-organizations", "api-organization",
+    "api-tier", "api-egress-credentials", "api-egress-credential", "api-channel-key",
+    "api-mcp-credential", "api-mcp-oauth-client", "api-audit-erasures",
 })  # fmt: skip
 ADMINISTRATION = "admin"  # every change there: people, permissions, keys
 
