@@ -200,6 +200,7 @@ def _tell_calls(title: str, client: HTTPConnection, count: int) -> None:
     body = dumps({"parameters": {"path": "note.txt"}, "group": ["read-only"]})
     headers = client.default_headers  # type: ignore[attr-defined]
     times: list[float] = []
+    client.close()  # an idle connection may have been ended; the next request makes a new one
     for _ in range(count):
         began = time.perf_counter()
         client.request("POST", "/api/v1/tools/read_file/execute", body, headers)
