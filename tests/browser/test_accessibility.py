@@ -55,6 +55,8 @@ ASKED = {
     "knowledge": "?q=oxygen",
     "knowledge-entity": f"?iri={OXYGEN}",
     "explain": "?agent=bot-axe&tool=tool-axe",
+    "groups": "?group=desk-axe",
+    "walk": "?agent=bot-axe&step=tool-axe",
     "what-if": "?kind=tier&tier=Core",
     "playground": "?tool=tool-axe",
 }
