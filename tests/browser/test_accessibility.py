@@ -56,6 +56,8 @@ ASKED = {
     "knowledge": "?q=oxygen",
     "knowledge-entity": f"?iri={OXYGEN}",
     "explain": "?agent=bot-axe&tool=tool-axe",
+    "groups": "?group=desk-axe",
+    "walk": "?agent=bot-axe&step=tool-axe",
     "what-if": "?kind=tier&tier=Core",
     "licenses": "?tier=Core",
     "license-tier": "?show=yes&builtin=these&limited=these&most=0&levels=every",

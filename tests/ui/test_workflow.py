@@ -130,3 +130,16 @@ def test_nothing_is_drawn_over_anything_else_or_outside(
     assert all(box.y >= 0 and box.y + box.height <= drawing.height for box in boxes)
     assert len(drawing.things) == len(shown.nodes)
     assert len(drawing.lines) == len({(edge.start, edge.end) for edge in shown.edges})
+
+
+def test_what_is_odd_stands_on_the_picture_with_its_number(
+    admin_client: Client, organization: Organization
+) -> None:
+    factories.tool(organization, "begin", state="lost", available_in_states=["undefined"])
+    factories.tool(organization, "late", available_in_states=["never"], group=["late"])
+    response = admin_client.get("/workflow/?group=late&group=default")
+    found = [one for kind in response.context["kinds"] for one in kind]
+    number = min(one["number"] for one in found if one["finding"].state == "never")
+    marks = {box.hint: box.mark for box in response.context["drawing"].things}
+    assert marks["never"] == str(number) and marks["undefined"] == ""
+    assert f'id="at-{number}"' in text(response) and f'href="#at-{number}"' in text(response)

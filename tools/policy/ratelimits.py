@@ -116,10 +116,15 @@ def count_drafts(caller: Caller, limit: int) -> None:
     """Count one test run of something that is not saved, whatever it is called. Raises
     `RateLimited`, uncounted. PostgreSQL alone counts: there are few."""
     with transaction.atomic():
-        values = {"user": caller.user_id, "organization": caller.organization_id, "tool": _DRAFTS}
+        values: dict[str, Any] = {
+            "user": caller.user_id,
+            "organization": caller.organization_id,
+            "tool": _DRAFTS,
+            "limit": limit,
+        }
         with connection.cursor() as cursor:
             cursor.execute(_ALONE, [f"toolcrib:rate:{caller.user_id}:{_DRAFTS}"])
-            cursor.execute(_PASSED, values | {"limit": limit})
+            cursor.execute(_PASSED, values)
             used, age_s = cursor.fetchone()
         if used >= limit:
             wait_s = max(1, math.ceil(WINDOW_S - (age_s or 0)))

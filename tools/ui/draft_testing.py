@@ -58,7 +58,7 @@ class Test:
             ("Memory at most", "–" if memory is None else f"{memory / 1024 / 1024:.1f} MiB"),
             ("Requests", str(told.get("network_requests") or 0)),
             ("Isolation", str(self.ran.level)),
-            ("Stopped after", f"{self.ran.timeout_s:g} s"),
+            ("Would be stopped after", f"{self.ran.timeout_s:g} s"),
         ]
 
 

@@ -1,9 +1,11 @@
 """A state graph as a picture: states stand in columns by how far they are from the start."""
 
 from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tools.catalog.workflow import START, Graph, StateNode
-from tools.ui.layout import Box, Drawing, chain, cut, drawn, label
+from tools.ui.layout import LABEL, Box, Drawing, chain, cut, drawn, label
 
 MOST_STATES = 40
 MOST_WAYS = 120
@@ -12,15 +14,56 @@ Ways = dict[tuple[str | None, str], list[str]]
 CAPTIONS = {"no_tool": "dead end: no tool", "no_way_on": "end: no way on"}
 
 
-def draw(graph: Graph) -> Drawing | None:
-    """None for a graph that is too large to be looked at."""
+@dataclass(frozen=True)
+class Mark:
+    """What a finding puts on the picture: its number in the list, and how grave it is."""
+
+    number: int
+    tone: str
+
+
+@dataclass(frozen=True)
+class Marks:
+    """By state, and by tool: a tool is marked where it leads from one state to another."""
+
+    states: Mapping[str, Mark] = field(default_factory=dict)
+    tools: Mapping[str, Mark] = field(default_factory=dict)
+
+
+_UNMARKED = Marks()
+
+
+def draw(graph: Graph, marks: Marks = _UNMARKED, here: str | None = None) -> Drawing | None:
+    """None for a graph that is too large to be looked at. `here` is where a walk stands."""
     ways = _ways(graph)
     if len(graph.nodes) > MOST_STATES or len(ways) > MOST_WAYS or graph.left_off:
         return None
     columns = _columns(graph, ways)
     states = {node.name: _state(node, columns[node.name]) for node in graph.nodes}
     chains = [_chain(way, tools, states) for way, tools in ways.items()]
+    _mark(states, marks, here)
+    for (_, tools), boxes in zip(ways.items(), chains, strict=True):
+        _mark_way(next(box for box in boxes if box.kind == LABEL), tools, marks)
     return drawn([*states.values()], chains)
+
+
+def _mark(states: dict[str, Box], marks: Marks, here: str | None) -> None:
+    """A link leads to the first of the states that a number stands at."""
+    led_to: set[int] = set()
+    for name, box in states.items():
+        box.here = name == here
+        if (mark := marks.states.get(name)) is not None:
+            box.mark, box.tone = str(mark.number), mark.tone
+            box.ident = "" if mark.number in led_to else f"at-{mark.number}"
+            led_to.add(mark.number)
+
+
+def _mark_way(box: Box, tools: list[str], marks: Marks) -> None:
+    """With the gravest of what is odd with its tools, which has the lowest number."""
+    found = [marks.tools[name] for name in tools if name in marks.tools]
+    if found:
+        mark = min(found, key=lambda one: one.number)
+        box.mark, box.tone = str(mark.number), mark.tone
 
 
 def _ways(graph: Graph) -> Ways:

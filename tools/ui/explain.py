@@ -111,7 +111,7 @@ def explain_page(request: PageRequest) -> HttpResponse:
         "groups": ", ".join(sorted(asked.groups)),
         "about": about,
         "himself": about is request.caller,
-        "agents": _agents(request),
+        "agents": agents_for_explaining(request),
         "may_ask_what_if": _may_ask_what_if(request),
         "request_rows": _labelled(explanation.request),
         "allowed": explanation.allowed,
@@ -137,7 +137,7 @@ def what_if_page(request: PageRequest) -> HttpResponse:
     snapshot, query = snapshot_of(request), request.GET
     context: dict[str, Any] = {
         "query": query,
-        "agents": _agents(request),
+        "agents": agents_for_explaining(request),
         "tools": snapshot.sorted_tools[:MOST_LISTED],
         "tiers": LicenseTier.objects.all(),
         "tier": snapshot.tier,
@@ -202,7 +202,7 @@ def _links(search: Search, shown: Page[CatalogTool]) -> dict[str, str]:
     }
 
 
-def _agents(request: PageRequest) -> list[str]:
+def agents_for_explaining(request: PageRequest) -> list[str]:
     """Whom the person may ask about."""
     if not (may(request.caller, "view_agent") and may(request.caller, "view_tool")):
         return []

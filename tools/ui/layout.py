@@ -30,6 +30,10 @@ class Box:
     kind: str = LABEL  # how it is marked
     hint: str = ""
     url: str = ""  # of a page about it
+    ident: str = ""  # by which a link leads to it
+    mark: str = ""  # what stands at its corner
+    tone: str = ""  # of the mark
+    here: bool = False  # whoever walks stands here
     x: float = 0.0
     y: float = 0.0
     width: float = 0.0
@@ -52,6 +56,14 @@ class Box:
     @property
     def center(self) -> float:
         return self.x + self.width / 2
+
+    @property
+    def corner(self) -> float:
+        return self.x + self.width - 4
+
+    @property
+    def mark_y(self) -> float:
+        return self.y + 4
 
     @property
     def inner(self) -> tuple[float, float, float, float]:

@@ -1,5 +1,6 @@
 """`/workflow/`: the states for some groups as a picture and as a table, and what is odd there."""
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,10 +13,11 @@ from tools.catalog.workflow import EVERY_GROUP, Edge, Graph, graph
 from tools.policy.findings import findings
 from tools.policy.people import require
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.drawing import draw
+from tools.ui.drawing import Mark, Marks, draw
 
 TEMPLATE = "ui/workflow.html"
 MOST_FINDINGS = 100
+_TONES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFORMATION: "calm"}
 _CHIPS = {
     Severity.ERROR: ("denied", "error"),
     Severity.WARNING: ("pending", "warning"),
@@ -32,11 +34,13 @@ def workflow_page(request: PageRequest) -> HttpResponse:
     chosen = frozenset(name[:200] for name in request.GET.getlist("group") if name)
     groups = chosen or EVERY_GROUP
     shown, found = graph(snapshot, groups), findings(snapshot, groups)
+    marks = marks_of(found[:MOST_FINDINGS])
+    drawing = draw(shown, marks)
     context = {
         "graph": shown,
-        "drawing": draw(shown),
+        "drawing": drawing,
         "rows": _rows(shown),
-        "kinds": _kinds(found[:MOST_FINDINGS]),
+        "kinds": _kinds(found[:MOST_FINDINGS], marks if drawing else Marks()),
         "more_findings": max(0, len(found) - MOST_FINDINGS),
         "groups": sorted({*snapshot.groups, *chosen}),
         "chosen": sorted(chosen),
@@ -50,10 +54,34 @@ def shown_finding(finding: Finding) -> dict[str, Any]:
     return {"finding": finding, "chip": chip, "word": word}
 
 
-def _kinds(found: tuple[Finding, ...]) -> list[list[dict[str, Any]]]:
-    """The findings of one kind together, in the order of their gravity."""
-    kinds = groupby(found, key=lambda finding: (finding.severity, finding.code))
-    return [[shown_finding(finding) for finding in kind] for _, kind in kinds]
+def marks_of(found: Sequence[Finding]) -> Marks:
+    """Each state and tool with the gravest of what is odd with it. A finding about one state or one
+    tool marks that; one about states that lead into one another marks all of them."""
+    states: dict[str, Mark] = {}
+    tools: dict[str, Mark] = {}
+    for number, finding in enumerate(found, start=1):
+        mark = Mark(number, _TONES[finding.severity])
+        about_one = finding.state or finding.tool
+        for state in () if about_one else finding.states:
+            states.setdefault(state, mark)
+        for tool in () if about_one else finding.tools:
+            tools.setdefault(tool, mark)
+        if finding.state:
+            states.setdefault(finding.state, mark)
+        if finding.tool:
+            tools.setdefault(finding.tool, mark)
+    return Marks(states, tools)
+
+
+def _kinds(found: tuple[Finding, ...], marks: Marks) -> list[list[dict[str, Any]]]:
+    """The findings of one kind together, in the order of their gravity, with their numbers and
+    where the picture has them: a state has the number of the gravest."""
+    shown = [
+        shown_finding(finding) | {"number": number, "at": marks.states.get(finding.state or "")}
+        for number, finding in enumerate(found, start=1)
+    ]
+    kinds = groupby(shown, key=lambda one: (one["finding"].severity, one["finding"].code))
+    return [list(kind) for _, kind in kinds]
 
 
 def _rows(shown: Graph) -> list[dict[str, Any]]:

@@ -365,6 +365,10 @@ PAGES: dict[str, dict[str, Needs]] = {
     "chain-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_tool")),
     "chain-check": {"post": Needs(permission="tools.add_tool")},
     "chain-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
+    "groups": {"get": Needs(permission="tools.view_toolgroup")},
+    "group-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_toolgroup")),
+    "group-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_toolgroup")),
+    "walk": {"get": Needs()},  # one's own, or an agent's as Explain: tests/ui/test_walking.py
     "workflow": {"get": Needs(permission="tools.view_tool")},
     # Or with grants of the group that read_file is in: tests/ui/test_workspace.py.
     "workspace": {"get": Needs(superuser=True)},
@@ -658,7 +662,7 @@ class Side:
         """What stands in the places of the address `name`."""
         of_organization = name in {"api-organization", "api-tier-preview"}
         names = {
-            "api-group": f"desk-{self.label}",
+            **dict.fromkeys(("api-group", "group-change"), f"desk-{self.label}"),
             "api-sandbox-profile": f"wall-{self.label}",
             **dict.fromkeys(SCHEMA_PLACES, f"schema-{self.label}"),
             "api-egress-credential": f"key-{self.label}",

@@ -1,0 +1,123 @@
+"""A group as a form; windows are written one a line, such as `mon-fri 09:00-17:00`."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tools.catalog.registry import CatalogGroup
+from tools.definitions.schedules import DAYS
+from tools.errors import Malformed, ToolcribError
+from tools.ui.inputs import Input, Widget, placed, words
+
+_WINDOW = re.compile(
+    r"(?:(?P<days>[a-z][a-z ,-]*?)\s+)?(?P<begin>\d\d:\d\d)\s*(?:-|–|to)\s*(?P<end>\d\d:\d\d)"
+)
+LONGEST = 1000
+_PLACE = re.compile(r"\[(\d+)\]")
+_TIMES = "One window a line, such as mon-fri 09:00-17:00; without days it is every day. Empty: "
+
+
+def inputs_of(group: CatalogGroup | None, names: Iterable[str]) -> list[Input]:
+    """With what the group says now; `names` may be its parent."""
+    parents = [("", "none"), *((name, name) for name in names if not group or name != group.name)]
+    asked = [
+        Input("description", "What it is for", Widget.AREA),
+        Input("parent", "Within", Widget.SELECT, options=tuple(parents),
+              help="A tool in this group is also in the one it is within."),
+        Input("permissions", "Permissions", help="Held by whoever holds the group. With commas."),
+        Input("schedule", "When it is open", Widget.CODE, f"{_TIMES}always."),
+        Input("max_queue_age_s", "Closed while a call waits longer than, seconds",
+              help="Empty: however long."),
+        Input("max_cpu_percent", "Closed while processors are busier than, %",
+              help="Empty: however busy."),
+    ]  # fmt: skip
+    if group is None:
+        return [Input("name", "Name", required=True), *asked]
+    for one in asked:
+        one.value = _written(getattr(group, one.key))
+    return asked
+
+
+def fill(inputs: list[Input], data: Mapping[str, str]) -> None:
+    for one in inputs:
+        one.value = data.get(one.key, "").replace("\r\n", "\n")
+
+
+def change_from(inputs: list[Input]) -> dict[str, Any]:
+    """What the answers say. An unreadable one has its reason."""
+    told = {one.key: one for one in inputs}
+    return {
+        "description": _description(told["description"]),
+        "parent": told["parent"].value or None,
+        "permissions": words(told["permissions"].value),
+        "schedule": _windows(told["schedule"]),
+        "max_queue_age_s": _number(told["max_queue_age_s"]),
+        "max_cpu_percent": _number(told["max_cpu_percent"]),
+    }
+
+
+def tell(inputs: list[Input], error: ToolcribError) -> list[dict[str, str]]:
+    """Each flaw at its question; those that belong to none come back."""
+    flaws = error.details.get("errors") if isinstance(error, Malformed) else None
+    if not flaws:
+        return [{"field": "", "message": error.message}]
+    read = [{**one, "field": _PLACE.sub(r".\1", one["field"])} for one in flaws]
+    return placed(read, inputs)
+
+
+def as_line(window: Any) -> str:
+    days = ",".join(window["days"]) + " " if "days" in window else ""
+    return f"{days}{window['from']}-{window['to']}"
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return "\n".join(map(as_line, value))
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _description(one: Input) -> str:
+    text = one.value.strip()
+    if len(text) > LONGEST:
+        one.errors.append(f"Give at most {LONGEST} characters.")
+    return text
+
+
+def _windows(one: Input) -> list[dict[str, Any]]:
+    windows = []
+    for number, line in enumerate(one.value.splitlines(), start=1):
+        if not line.strip():
+            continue
+        found = _WINDOW.fullmatch(line.strip().lower())
+        if found is None:
+            one.errors.append(f"Line {number} is no window such as mon-fri 09:00-17:00.")
+            continue
+        days = {"days": _days(found["days"])} if found["days"] else {}
+        windows.append({**days, "from": found["begin"], "to": found["end"]})
+    return windows
+
+
+def _days(text: str) -> list[str]:
+    """`mon-fri` is five days; what is no day stays, for the rules of windows to refuse."""
+    days: list[str] = []
+    for part in re.split(r"[ ,]+", text.strip(" ,")):
+        first, dash, last = part.partition("-")
+        if dash and first in DAYS and last in DAYS and DAYS.index(first) <= DAYS.index(last):
+            days += DAYS[DAYS.index(first) : DAYS.index(last) + 1]
+        else:
+            days.append(part[:20])
+    return days
+
+
+def _number(one: Input) -> float | None:
+    text = one.value.strip()
+    if not text:
+        return None
+    if re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text):
+        return float(text)
+    one.errors.append("Give a number such as 30.")
+    return None
