@@ -184,6 +184,8 @@ def _summed(
     rows: QuerySet[DayFigures], wanted: Wanted, columns: Sequence[str], groups: _Groups
 ) -> list[Row]:
     """One statement, as `_read`."""
+    if _part(wanted, columns) == Part.TOOL:
+        rows = rows.filter(agent=None)  # as all of that part: the index has it before the tool
     if wanted.agent is not None:
         rows = rows.filter(agent__slug=wanted.agent)
     if wanted.tool is not None:
