@@ -13,6 +13,7 @@ from tools.admin import (
     organizations,
     people,
     sandboxing,
+    second_factors,
     sources,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "organizations",
     "people",
     "sandboxing",
+    "second_factors",
     "sources",
 ]

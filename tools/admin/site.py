@@ -20,7 +20,8 @@ SECTIONS = (
                                     "MessageChannel", "Message", "InboxItem")),
     ("Evidence", ("Alert", "AlertRule", "AlertChannel", "AlertDelivery", "AuditExport", "AuditLog",
                   "Checkpoint", "CheckpointKey", "AuditSegment")),
-    ("People and places", ("User", "Group", "PersonSession", "Organization", "LicenseTier")),
+    ("People and places", ("User", "Group", "PersonSession", "AuthenticatorApp", "SecurityKey",
+                           "SingleSignOn", "Organization", "LicenseTier")),
     ("Walls", ("SandboxProfile", "EgressCredential")),
 )  # fmt: skip
 

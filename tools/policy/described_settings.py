@@ -110,6 +110,23 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
             "read, half of them by one organization",
         ),
         Described(
+            "LIVE_PORT",
+            "the one after PORT, or a free one",
+            "where the live process listens",
+        ),
+        Described(
+            "LIVE_URL",
+            "the host of the page at LIVE_PORT; with HTTPS the path /live/",
+            "where browsers reach it: an address that ends in /live/, the path that"
+            " your proxy leads to it, or off",
+        ),
+        Described(
+            "LIVE_STREAMS",
+            "2000",
+            "pages that it tells of changes at once, 16 of one browser's session at"
+            " most; more ask for themselves",
+        ),
+        Described(
             "OUTPUT_INLINE_BYTES",
             "1048576",
             "a larger output lies outside its execution's row and is read by its "
@@ -235,6 +252,66 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
             "none: a call costs what its definition says",
             'prices per million tokens: {"model": {"input": "0.15", "output": '
             '"0.6"}}; where it is set, no other model is asked',
+        ),
+    ),
+    "People": (
+        Described(
+            "MFA_REQUIRED",
+            "privileged with HTTPS=true, else nobody",
+            "who must have a second factor: nobody, privileged (who decides or "
+            "administers), everybody",
+        ),
+        Described(
+            "FRESH_SECONDS",
+            "900",
+            "how old the proof of who somebody is may be for decisions, exports and"
+            " keys, 30 to 86400",
+        ),
+        Described(
+            "OIDC_ISSUER",
+            "none: no single sign-on",
+            "the identity provider, exactly as it calls itself; https://, or this machine",
+        ),
+        Described(
+            "OIDC_CLIENT_ID",
+            "none",
+            "what we are called there",
+        ),
+        Described(
+            "OIDC_CLIENT_SECRET",
+            "none: a public client",
+            "its secret",
+        ),
+        Described(
+            "OIDC_NAME",
+            "single sign-on",
+            "what its button says: Log in with …",
+        ),
+        Described(
+            "OIDC_SCOPES",
+            "openid profile email",
+            "what is asked for",
+        ),
+        Described(
+            "OIDC_GROUPS_CLAIM",
+            "groups",
+            "where its groups stand",
+        ),
+        Described(
+            "OIDC_ROLES",
+            "none: nobody gets an account",
+            "GROUP=ROLE with commas; roles are administrator, tool-manager, "
+            "approver, auditor, viewer",
+        ),
+        Described(
+            "OIDC_ORGANIZATION",
+            "the first one",
+            "the slug of the organization where accounts are made",
+        ),
+        Described(
+            "OIDC_MFA",
+            "none: our second factor is asked",
+            "values of amr or acr that count as one, with commas; * is all",
         ),
     ),
     "Tokens, mail and licences": (
