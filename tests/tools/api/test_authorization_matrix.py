@@ -73,8 +73,7 @@ OWN_CALLS = (
     "api-execute", "api-executions", "api-sessions", "tool-try",
     "profile-password", "profile-sessions-end", "profile-token-new", "playground", "login-again",
     "audit-exports",
-    "factor-app", "factor-app-remove", "factor-key", "factor-key-remove", "factor-codes",
-    "single-sign-on-connect", "single-sign-on-disconnect",
+    "factor-app", "factor-key", "factor-codes",
 )  # fmt: skip
 PROFILE = ("profile-token-revoke", "profile-session-end")
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
