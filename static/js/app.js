@@ -42,10 +42,11 @@ document.addEventListener("htmx:afterRequest", (event) => {
   lost = false;
 });
 
-// A form that comes back with errors leads to the first of them.
+// A form that comes back leads to the first of its errors, else to what it was asked for.
 document.addEventListener("htmx:afterSettle", (event) => {
   const flawed = event.target.querySelector("form [aria-invalid]");
   if (flawed) flawed.focus();
+  else event.target.querySelector("[data-led-to]")?.scrollIntoView();
 });
 
 // What is said aloud is also shown for a while.

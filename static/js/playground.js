@@ -138,9 +138,3 @@ document.addEventListener("click", async (event) => {
     tell("Selected. Press the keys that copy.");
   }
 });
-
-// The form is long: what a call comes back with is led to.
-document.addEventListener("htmx:afterSettle", (event) => {
-  const told = event.target.querySelector("#outcome > .banner, #answer");
-  if (told) told.scrollIntoView();
-});
