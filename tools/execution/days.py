@@ -52,15 +52,17 @@ class Span:
 
 def told[Found](
     span: Span,
-    part: Part,
-    kept: Callable[[QuerySet[DayFigures]], Iterable[Found]],
+    kept: Callable[[tuple[int, ...]], Iterable[Found]],
     live: Callable[[Q], Iterable[Found]],
 ) -> list[Found]:
-    """What `kept` makes of the figures of days that were added up, and `live` of the executions
-    that are not among them. Where a day was added up anew meanwhile, all is read again."""
+    """What `kept` makes of the rows of days that were added up, and `live` of the executions that
+    are not among them. Where a day was added up anew meanwhile, all is read again.
+
+    The figures of a row never change, and no other row gets its key: they may be remembered.
+    """
     for _ in range(_TRIES):
         days = {row.pk: row for row in _rows(span)}
-        found = list(kept(DayFigures.objects.filter(day__in=days, part=part))) if days else []
+        found = list(kept(tuple(sorted(days)))) if days else []
         if others := _others(span, {row.day for row in days.values()}):
             found += live(others)
         if unfinished := [pk for row in days.values() for pk in row.unfinished]:

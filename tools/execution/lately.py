@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import DateTimeField, F, Func, Q, QuerySet
+from django.db.models import DateTimeField, F, Func, Q
 from django.db.models.functions import TruncDate
 from django.utils import timezone
 
@@ -146,12 +146,13 @@ def _days(caller: Caller, span: Span) -> dict[Any, Figures]:
     if not reads_all(caller):
         return dict(live(span.moments))
     found: dict[Any, Figures] = {}
-    for day, figures in told(span, Part.ALL, _kept, live):
+    for day, figures in told(span, _kept, live):
         found[day] = found[day].and_late(figures) if day in found else figures
     return found
 
 
-def _kept(rows: QuerySet[DayFigures]) -> list[tuple[Any, Figures]]:
+def _kept(days: tuple[int, ...]) -> list[tuple[Any, Figures]]:
+    rows = DayFigures.objects.filter(day__in=days, part=Part.ALL)
     columns = ("calls", "failures", "denials", "cost", "median_ms", "p95_ms")
     return [(day, Figures(*figures)) for day, *figures in rows.values_list("day__day", *columns)]
 

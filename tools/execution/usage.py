@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -165,35 +165,55 @@ def _counted(
     if not reads_all(caller):
         return live(span.moments)
 
-    def kept(figures: QuerySet[DayFigures]) -> list[Row]:
-        return _summed(figures, wanted, columns, groups)
-
-    return _together(told(span, _part(wanted, columns), kept, live))
+    asked = _Summed.of(wanted, columns, groups)
+    return _together(told(span, asked.read, live))
 
 
-def _part(wanted: Wanted, columns: Sequence[str]) -> Part:
-    """The part of a day's figures that tells the least of what still tells what is asked."""
-    by_agent = "agent" in columns or wanted.agent is not None
-    by_tool = "tool" in columns or wanted.tool is not None or wanted.group is not None
-    if by_agent:
-        return Part.PAIR if by_tool else Part.AGENT
-    return Part.TOOL if by_tool else Part.ALL
+@dataclass(frozen=True)
+class _Summed:
+    """What is asked of days that were added up; `tools` are those of the group that is wanted."""
+
+    columns: tuple[str, ...]
+    agent: str | None
+    tool: str | None
+    tools: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, wanted: Wanted, columns: Sequence[str], groups: _Groups) -> "_Summed":
+        tools = None if wanted.group is None else tuple(groups.tools)
+        return cls(tuple(columns), wanted.agent, wanted.tool, tools)
+
+    @property
+    def part(self) -> Part:
+        """That of a day's figures which tells the least of what still tells what is asked."""
+        by_tool = "tool" in self.columns or (self.tool, self.tools) != (None, None)
+        if "agent" in self.columns or self.agent is not None:
+            return Part.PAIR if by_tool else Part.AGENT
+        return Part.TOOL if by_tool else Part.ALL
+
+    def read(self, days: tuple[int, ...]) -> Iterable[Row]:
+        """One statement, as `_read`; none where it was asked lately and has few rows."""
+        one = self.part != Part.PAIR or (self.agent, self.tool) != (None, None)
+        few = one and "day" not in self.columns
+        return _remembered(self, days) if few else self.added(days)
+
+    def added(self, days: tuple[int, ...]) -> list[Row]:
+        rows = DayFigures.objects.filter(day__in=days, part=self.part).order_by()
+        if self.part == Part.TOOL:
+            rows = rows.filter(agent=None)  # as all of that part: the index has it before the tool
+        if self.agent is not None:
+            rows = rows.filter(agent__slug=self.agent)
+        if self.tool is not None:
+            rows = rows.filter(tool_name=self.tool)
+        if self.tools is not None:
+            rows = rows.filter(tool_name__in=self.tools)
+        parts = {"agent": F("agent__slug"), "tool": F("tool_name"), "day": F("day__day")}
+        return _rows(rows, {f"by_{name}": parts[name] for name in self.columns}, SUMS)
 
 
-def _summed(
-    rows: QuerySet[DayFigures], wanted: Wanted, columns: Sequence[str], groups: _Groups
-) -> list[Row]:
-    """One statement, as `_read`."""
-    if _part(wanted, columns) == Part.TOOL:
-        rows = rows.filter(agent=None)  # as all of that part: the index has it before the tool
-    if wanted.agent is not None:
-        rows = rows.filter(agent__slug=wanted.agent)
-    if wanted.tool is not None:
-        rows = rows.filter(tool_name=wanted.tool)
-    if wanted.group is not None:
-        rows = rows.filter(tool_name__in=groups.tools)
-    parts = {"agent": F("agent__slug"), "tool": F("tool_name"), "day": F("day__day")}
-    return _rows(rows.order_by(), {f"by_{name}": parts[name] for name in columns}, SUMS)
+@lru_cache(maxsize=16)  # of as many rows as there are agents, or tools
+def _remembered(asked: _Summed, days: tuple[int, ...]) -> list[Row]:
+    return asked.added(days)
 
 
 def _read(rows: ExecutionQuerySet, columns: Sequence[str], zone: ZoneInfo) -> list[Row]:
@@ -221,7 +241,7 @@ def _together(rows: Iterable[Row]) -> list[Row]:
     for values, figures in rows:
         key = tuple(values.values())
         known = found.get(key)
-        found[key] = (values, known[1] + figures if known else figures)
+        found[key] = (dict(values), known[1] + figures if known else figures)
     return list(found.values())
 
 

@@ -7,7 +7,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.db import connection
 from django.db.models import QuerySet
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests import factories
@@ -142,6 +144,24 @@ def test_a_call_that_comes_late_makes_its_day_be_read_again(reader: Caller, call
     days.add_up()
     Execution.objects.filter(pk=late.pk).delete()
     assert told(reader)[0][0][1].calls == 1
+
+
+def by_tool(reader: Caller) -> tuple[list[int], int]:
+    """The calls of each tool, and how many statements asked days that were added up."""
+    snapshot = registry.snapshot(reader.organization_id, reader.revision)
+    with CaptureQueriesContext(connection) as caught:
+        rows = usage(reader, snapshot, Wanted(by=("tool",))).rows
+    asked = sum("tools_dayfigures" in query["sql"] for query in caught.captured_queries)
+    return [figures.calls for _, figures in rows], asked
+
+
+def test_sums_of_days_are_remembered_until_one_of_them_changes(reader: Caller, call: Call) -> None:
+    call(3, "Success"), call(2, "Success", tool="other")
+    days.add_up()
+    assert by_tool(reader) == ([1, 1], 1)
+    assert by_tool(reader) == ([1, 1], 0)
+    call(3, "Success")
+    assert by_tool(reader) == ([2, 1], 1)
 
 
 def test_the_days_are_those_of_the_time_zone_that_is_told_in(
