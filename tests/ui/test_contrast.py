@@ -41,5 +41,5 @@ def test_every_pair_that_a_rule_names_is_measured() -> None:
 
 
 def test_only_the_tokens_name_a_colour() -> None:
-    for name in ("base", "parts", "pages"):
+    for name in ("base", "parts", "pages", "live", "operations"):
         assert not re.findall(r"#[0-9a-f]{3,8}\b(?=[;,)\s])", part_of_product(f"css/{name}.css"))
