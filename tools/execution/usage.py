@@ -1,6 +1,7 @@
 """Calls and what they cost, by agent, tool, group and day of the organization."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -8,7 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import TruncDate
 from django.utils import timezone
@@ -73,6 +74,16 @@ class Usage:
     truncated: bool
 
 
+@contextmanager
+def _plans_of_its_own() -> Iterator[None]:
+    """Statements are planned for what they ask. One plan for every tool, which PostgreSQL makes of
+    a statement that comes often, is the wrong one for a tool that has half of the calls."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+        yield
+
+
+@_plans_of_its_own()
 def usage(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Usage:
     """Of the executions the caller may read. Raises `Malformed` for a range that is none.
 
@@ -90,6 +101,7 @@ def usage(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Usage:
     return Usage(since, until, rows[:MOST_ROWS], truncated=len(rows) > MOST_ROWS)
 
 
+@_plans_of_its_own()
 def durations(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> dict[date | None, float]:
     """How long the runs took, in ms, that were longer than 95 of 100: by day, and of all days
     under None. Of the executions the caller may read; one statement."""
