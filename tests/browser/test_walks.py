@@ -104,7 +104,7 @@ def test_a_failed_call_is_found_mended_and_made_again(page: Page, place: Organiz
 @EVERYWHERE
 def test_a_record_is_found_and_its_proof_holds(page: Page, place: Organization) -> None:
     go(page, "Audit")
-    mine = page.locator("details", has_text="AUTH.LOGIN").first
+    mine = page.locator(".records details", has_text="AUTH.LOGIN").first
     mine.locator("summary").click()
     mine.get_by_role("link").last.click()
     followed(page, page.get_by_role("link", name="Verify"))
