@@ -157,7 +157,7 @@ def test_no_call_of_another_organization_is_counted_or_named(
 def test_without_calls_the_page_says_how_to_make_the_first(admin_client: Client) -> None:
     page = text(admin_client.get("/home/"))
     assert "No calls yet" in page and 'class="bars"' not in page and "data-live" not in page
-    assert "create_agent" in page and "docs/getting-started.md" in page
+    assert 'href="/agents/new/"' in page and "docs/getting-started.md" in page
     assert (settings.BASE_DIR / "docs" / "getting-started.md").exists()
 
 

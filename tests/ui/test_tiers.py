@@ -22,7 +22,9 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture
 def place(organization: Organization) -> Iterator[Organization]:
-    """Of the tier WriterPro, with ten tools of its own."""
+    """The one of the tier WriterPro, with ten tools of its own."""
+    elsewhere = Organization.objects.filter(tier=row())
+    elsewhere.update(tier=row("Enterprise"))
     move(organization, "WriterPro")
     tools(organization, 10)
     organization.refresh_from_db()

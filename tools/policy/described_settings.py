@@ -115,6 +115,11 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
             "where the live process listens",
         ),
         Described(
+            "WEB_PORT",
+            "set by up",
+            "where the web process listens on the same host, as the live process is told",
+        ),
+        Described(
             "LIVE_URL",
             "the host of the page at LIVE_PORT; with HTTPS the path /live/",
             "where browsers reach it: an address that ends in /live/, the path that"
