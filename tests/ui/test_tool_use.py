@@ -152,5 +152,5 @@ def test_usage_asks_as_much_however_many_calls_there_are(
     for age in range(8):
         call(agent, age=age, ms=100)
     admin_client.get("/tools/echo/usage/")
-    with django_assert_max_num_queries(14):  # who it is, the menu, by day, how long, their plans
+    with django_assert_max_num_queries(9):  # who it is, the menu, by day, and how long
         assert text(admin_client.get("/tools/echo/usage/")).count('data-label="Calls"') == 8

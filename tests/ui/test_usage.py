@@ -118,5 +118,5 @@ def test_no_line_of_the_page_needs_a_query_of_its_own(admin_client: Client) -> N
     ) as queries:
         response = admin_client.get("/usage/?by=tool")
     assert len([one for one in queries if "GROUP BY" in one["sql"]]) == 2
-    assert len(queries) <= 15  # of which six make plans of its own
+    assert len(queries) <= 9
     assert inline_code(response) == []

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import TruncDate
 from django.utils import timezone
@@ -77,10 +77,14 @@ class Usage:
 @contextmanager
 def _plans_of_its_own() -> Iterator[None]:
     """Statements are planned for what they ask. One plan for every tool, which PostgreSQL makes of
-    a statement that comes often, is the wrong one for a tool that has half of the calls."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+    a statement that is prepared, is the wrong one for a tool that has half of the calls."""
+    connection.ensure_connection()
+    driver = connection.connection
+    usual, driver.prepare_threshold = driver.prepare_threshold, None
+    try:
         yield
+    finally:
+        driver.prepare_threshold = usual
 
 
 @_plans_of_its_own()

@@ -142,7 +142,9 @@ def _never_ends(task: asyncio.Task[None]) -> None:
 
 
 async def _left(receive: Receive, stream: Stream) -> None:
-    with suppress(Exception):
-        while (await receive())["type"] != "http.disconnect":
-            pass
-    stream.end()
+    try:
+        with suppress(OSError, RuntimeError):  # what a server says of a reader who is gone
+            while (await receive())["type"] != "http.disconnect":
+                pass
+    finally:
+        stream.end()

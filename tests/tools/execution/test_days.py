@@ -200,5 +200,5 @@ def test_days_are_read_in_as_many_statements_as_there_are_kinds_of_them(
 ) -> None:
     days.add_up()
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(5):
         usage(reader, snapshot, Wanted())
