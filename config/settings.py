@@ -313,6 +313,7 @@ ALERT_POST = "config.outbound.post"
 LLM_BASE_URL = env_url("LLM_BASE_URL")
 LLM_API_KEY = env_text("LLM_API_KEY")
 LLM_MODEL = env_text("LLM_MODEL")
+LLM_TOOL_CALLS = env_bool("LLM_TOOL_CALLS", True)
 # Per million tokens, in the unit of every other cost.
 LLM_PRICES = env_prices("LLM_PRICES")
 # Any SPARQL 1.1 endpoint; without one, our own.

@@ -10,3 +10,4 @@ class ToolsConfig(AppConfig):
     def ready(self) -> None:
         for listener in ("freshness", "person_sessions"):  # they listen for logins
             import_module(f"tools.policy.{listener}")
+        import_module("tools.agents.turns")  # the road takes turns of agents, and knows none

@@ -824,6 +824,137 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "metadata": {"riskLevel": "low"},
     },
     {
+        "name": "run_agent",
+        "type": "builtin",
+        "title": "Let an agent work on a question",
+        "description": (
+            "An agent answers a question with the tools that its caller may use in the groups and"
+            " the state of the call. Each thing it does meets every gate by itself."
+        ),
+        "category": "System",
+        "parameters": [
+            {
+                "name": "question",
+                "type": "String",
+                "description": "What is to be answered or done.",
+                "required": True,
+                "schema": {"minLength": 1, "maxLength": 20000},
+            },
+            {
+                "name": "pattern",
+                "type": "String",
+                "description": "Step by step, or by a plan with a confidence for each step.",
+                "default": "react",
+                "enum": ["react", "plan"],
+            },
+            {
+                "name": "history",
+                "type": "Array",
+                "description": "Steps that were taken before.",
+                "default": [],
+                "schema": {
+                    "maxItems": 50,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "thought": {"type": "string", "maxLength": 20000},
+                            "action": {"type": "string", "maxLength": 128},
+                            "arguments": {"type": "object"},
+                            "observation": {"type": "string", "maxLength": 100000},
+                        },
+                        "additionalProperties": False,
+                    },
+                },
+            },
+            {
+                "name": "model",
+                "type": "String",
+                "description": "Another model than the installation's; one that has a price.",
+                "default": "",
+                "schema": {"maxLength": 200},
+            },
+            {
+                "name": "max_iterations",
+                "type": "Integer",
+                "description": "After so many turns it gives the best answer it has.",
+                "default": 10,
+                "schema": {"minimum": 1, "maximum": 50},
+            },
+            {
+                "name": "max_tokens",
+                "type": "Integer",
+                "description": "Of all its questions to the model and their answers together.",
+                "default": 100000,
+                "schema": {"minimum": 1, "maximum": 2000000},
+            },
+            {
+                "name": "max_cost",
+                "type": "String",
+                "description": "What all its calls may cost together; empty: what its caller may.",
+                "default": "",
+                "schema": {"pattern": r"^(\d{1,9}(\.\d{1,6})?)?$"},
+            },
+            {
+                "name": "confidence",
+                "type": "Number",
+                "description": "Of a plan: a person is asked about a step that is less sure.",
+                "default": 0.7,
+                "schema": {"minimum": 0, "maximum": 1},
+            },
+            {
+                "name": "thresholds",
+                "type": "Object",
+                "description": "The same by the name of a tool.",
+                "default": {},
+                "schema": {
+                    "additionalProperties": {"type": "number", "minimum": 0, "maximum": 1},
+                    "maxProperties": 100,
+                },
+            },
+            {
+                "name": "continues",
+                "type": "String",
+                "description": "A request of an agent that this one goes on from.",
+                "default": "",
+                "schema": {"maxLength": 36},
+            },
+            {
+                "name": "replays",
+                "type": "String",
+                "description": "One whose recorded results stand for calls: no tool is called.",
+                "default": "",
+                "schema": {"maxLength": 36},
+            },
+        ],
+        "output_schema": {
+            "type": "object",
+            "properties": {
+                "answer": {"type": "string"},
+                "session": {"type": ["string", "null"]},
+                "state": {"type": "string"},
+                "iterations": {"type": "integer"},
+                "tokens": {
+                    "type": "object",
+                    "properties": {
+                        "input": {"type": "integer"},
+                        "output": {"type": "integer"},
+                    },
+                    "required": ["input", "output"],
+                    "additionalProperties": False,
+                },
+                "cost": {"type": "string"},
+                "plan": {"type": ["object", "null"]},
+            },
+            "required": ["answer", "session", "state", "iterations", "tokens", "cost"],
+            "additionalProperties": False,
+        },
+        "constraints": {"max_execution_time": "PT24H", "allow_side_effects": True},
+        "group": ["agents"],
+        "delivery": "idempotent",
+        "capabilities": ["agent", "reason", "plan"],
+        "metadata": {"riskLevel": "medium"},
+    },
+    {
         "name": "call_tool",
         "type": "builtin",
         "title": "Call a tool by its name",
@@ -985,4 +1116,5 @@ GROUPS: tuple[tuple[str, str, list[str]], ...] = (
     ("knowledge/write", "Tools that add to the graph.", ["tool.knowledge.write"]),
     ("messages", "Tools that send messages to people.", ["tool.message.send"]),
     ("composition", "Tools that make calls of other tools.", []),
+    ("agents", "Tools that think with a model.", []),
 )

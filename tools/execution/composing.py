@@ -180,12 +180,17 @@ class Composition:
         *,
         timeout_s: float | None = None,
         references: bool = False,
+        session: str | None = None,
+        at_its_door: bool = False,
+        require_confirmation: bool = False,
     ) -> Made:
         """The call of a place: accepted, over or refused; the one that was made before, if any.
 
         `references` says that the parameters are as whoever made this call wrote them: only there
         `$result` points at an output. In what tools gave back it is data like any other, also where
         that was passed on to this call as its parameters. What undoes another is always made.
+        `session` is one of its caller's, where it is not the one that this call is in; a call
+        `at_its_door` lends nothing (`authorization.LENT`) and is in none.
         Raises `NotNow`, `Stopped` and `CannotGoOn`, which a turn passes on.
         """
         if place in self.made:
@@ -194,8 +199,10 @@ class Composition:
         call = Call(
             tool_name=tool_name,
             parameters=parameters,
-            **self._asked_in(),
+            **self._asked_in(session, outside=at_its_door),
             timeout_s=timeout_s,
+            require_confirmation=require_confirmation,
+            at_its_door=at_its_door,
             plain=not references or self.execution.options.get("plain") is True,
             id=new_id(),
             parent=Parent(self.execution.pk, place, self.execution.depth + 1),
@@ -256,11 +263,13 @@ class Composition:
         if not 0 < len(place) <= MOST_PLACE:
             raise ValueError(f"a place has 1 to {MOST_PLACE} characters")
 
-    def _asked_in(self) -> dict[str, Any]:
+    def _asked_in(self, session: str | None, *, outside: bool) -> dict[str, Any]:
         """In its session, or in the groups and the state that it was asked in itself."""
         execution = self.execution
         if execution.session_id is not None:
-            return {"session": str(execution.session_id)}
+            session = session or str(execution.session_id)
+        if session is not None and not outside:
+            return {"session": session}
         return {"group": execution.requested_groups, "state": execution.state}
 
     def _begun(self, call: Call) -> Made:

@@ -15,6 +15,11 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def add(name: str, kind: Kind) -> None:
+    """One that lives above the road: its room says so when the product starts."""
+    KINDS[name] = kind
+
+
 def kind_of(definition: ToolDefinition) -> Kind:
     """How a composite call of this definition takes its turns."""
     return KINDS[definition.entry_point or definition.type]

@@ -253,6 +253,12 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
             "the model of tools that name none",
         ),
         Described(
+            "LLM_TOOL_CALLS",
+            "true",
+            "whether models are asked for tool calls of their own form; where not, and where the "
+            "endpoint refuses them, agents use a text form",
+        ),
+        Described(
             "LLM_PRICES",
             "none: a call costs what its definition says",
             'prices per million tokens: {"model": {"input": "0.15", "output": '

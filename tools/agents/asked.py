@@ -1,0 +1,97 @@
+"""What a run of an agent was asked, and what it may spend on it."""
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+REACT, PLAN = "react", "plan"
+PATTERNS = (REACT, PLAN)
+MOST_QUESTION = 20_000  # characters
+MOST_HISTORY = 50  # steps
+ITERATIONS, MOST_ITERATIONS = 10, 50
+TOKENS, MOST_TOKENS = 100_000, 2_000_000
+THRESHOLD = 0.7
+
+
+class Unusable(Exception):
+    """What was asked cannot be; the message is for who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastStep:
+    """A step of a history that the request brought along (specification S1, 2.2)."""
+
+    thought: str
+    action: str
+    arguments: dict[str, Any]
+    observation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`cost` is None where the caller's own budget is the only bound; `thresholds` are by tool."""
+
+    question: str
+    pattern: str
+    history: tuple[PastStep, ...]
+    model: str
+    iterations: int
+    tokens: int
+    cost: Decimal | None
+    threshold: float
+    thresholds: dict[str, float]
+    continues: UUID | None
+    replays: UUID | None
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> "Asked":
+        """From a call's parameters, whose schema may have been switched off. Raises `Unusable`."""
+        try:
+            return cls(
+                question=_text(given["question"]),
+                pattern=given["pattern"] if given["pattern"] in PATTERNS else REACT,
+                history=tuple(map(_past, given["history"][:MOST_HISTORY])),
+                model=str(given["model"]),
+                iterations=_bounded(given["max_iterations"], MOST_ITERATIONS),
+                tokens=_bounded(given["max_tokens"], MOST_TOKENS),
+                cost=_amount(given["max_cost"]),
+                threshold=float(given["confidence"]),
+                thresholds={str(name): float(one) for name, one in given["thresholds"].items()},
+                continues=_identifier(given["continues"]),
+                replays=_identifier(given["replays"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidOperation):
+            raise Unusable("The request of an agent is not as its parameters say.") from None
+
+    def threshold_of(self, tool_name: str) -> float:
+        """Below it a person is asked."""
+        return self.thresholds.get(tool_name, self.threshold)
+
+
+def _text(question: Any) -> str:
+    if not isinstance(question, str) or not 0 < len(question) <= MOST_QUESTION:
+        raise ValueError
+    return question
+
+
+def _bounded(number: Any, most: int) -> int:
+    return max(1, min(most, int(number)))
+
+
+def _amount(text: Any) -> Decimal | None:
+    return None if text in (None, "") else Decimal(str(text))
+
+
+def _identifier(text: Any) -> UUID | None:
+    return UUID(str(text)) if text else None
+
+
+def _past(step: dict[str, Any]) -> PastStep:
+    arguments = step.get("arguments")
+    return PastStep(
+        str(step.get("thought") or ""),
+        str(step.get("action") or ""),
+        arguments if isinstance(arguments, dict) else {},
+        str(step.get("observation") or ""),
+    )

@@ -1,0 +1,33 @@
+"""ReAct: think, act, observe, until there is an answer (specification S1, 4.3).
+
+A refusal, an unknown tool, a failure and a reply that cannot be used are observations, and the loop
+goes on. The last turn asks for the best answer that can be given.
+"""
+
+from functools import partial
+from itertools import count
+
+from tools.agents.prompts import Form, Prompt, TooLong, prompt_of
+from tools.agents.runs import Over, Run
+
+
+def turn(run: Run) -> str:
+    """The answer. Raises `NotYet` and `Over`."""
+    for number in count(1):
+        last = run.is_last(number)
+        move = run.think(number, partial(_prompt, run, number, last=last))
+        if move.answer is not None:
+            return move.answer
+        if last:
+            raise Over("NO_ANSWER", "It gave no answer when it was asked for the best it has.")
+        if move.action is not None:
+            run.act(number, move.action)
+    raise AssertionError("a run ends with an answer, or with `Over`")
+
+
+def _prompt(run: Run, number: int, *, last: bool) -> Prompt:
+    form = Form(run.toolbox(), run.fence, run.native, last)
+    try:
+        return prompt_of(run.asked.question, run.past, run.rows.steps()[: number - 1], form)
+    except TooLong as limit:
+        raise Over("PROMPT_TOO_LONG", str(limit)) from None

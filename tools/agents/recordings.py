@@ -1,0 +1,109 @@
+"""Runs that were: read to go on from them, or to replay them against another model.
+
+Whoever goes on from another's run has the same rights: it may read the run, and every tool whose
+result stands in it is one that it may call itself, in the groups of the run.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from audit.canonical import commitment
+from tools.agents.asked import PastStep
+from tools.agents.steps import MOST_OBSERVATION, Action, Rows, Step
+from tools.definitions.callers import Caller
+from tools.definitions.implementations.builtin import RUN_AGENT
+from tools.definitions.names import WILDCARD
+from tools.errors import Forbidden, NotFound
+from tools.execution.reading import readable
+from tools.models import Execution
+from tools.models.execution import ExecutionQuerySet
+from tools.policy import authorization
+from tools.policy.decision import Asked, Question
+from tools.policy.pins import snapshot_for
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """`calls` are the places of what was done, with what it was; in their order."""
+
+    calls: tuple[tuple[str, str], ...]
+
+    def place_of(self, action: Action, used: set[str]) -> str | None:
+        """Of the first call like it that has not been replayed yet."""
+        wanted = _print_of(action)
+        return next((at for at, one in self.calls if one == wanted and at not in used), None)
+
+
+def runs(caller: Caller) -> ExecutionQuerySet:
+    """Of agents, that the caller may read."""
+    entry_point = {"tool_version__definition__implementation__entry_point": RUN_AGENT}
+    return readable(caller).shown().filter(**entry_point)
+
+
+def one_of(caller: Caller, identifier: UUID) -> Execution:
+    """Raises `NotFound` also for an execution of another tool."""
+    found = runs(caller).filter(pk=identifier).first()
+    if found is None:
+        raise NotFound("There is no such request of an agent among yours.", code="run_not_found")
+    return found
+
+
+def past_of(caller: Caller, continues: UUID | None) -> list[PastStep]:
+    """The steps of a run that is gone on from. Raises `NotFound`, `Forbidden`."""
+    if continues is None:
+        return []
+    return [_past(step) for step in _steps_for(caller, continues) if step.move.action]
+
+
+def recording_of(caller: Caller, replays: UUID) -> Recording:
+    """Raises `NotFound`, `Forbidden`."""
+    steps = _steps_for(caller, replays)
+    return Recording(
+        tuple((f"act/{one.number}", _print_of(one.move.action)) for one in steps if one.move.action)
+    )
+
+
+def check_rights(caller: Caller, run: Execution, steps: list[Step]) -> None:
+    """Raises `Forbidden` for whoever could not have made the run."""
+    asked = Asked.of(run.requested_groups, run.state)
+    granted = caller.granted_groups
+    beyond = frozenset() if WILDCARD in granted else asked.groups - granted
+    closed = [name for name in _used(steps) if not _may_call(caller, asked, name)]
+    if beyond or closed:
+        raise Forbidden(
+            "Only a caller with the same rights goes on from this run; yours lack: "
+            f"{', '.join(sorted([*beyond, *closed]))}.",
+            code="not_the_same_rights",
+        )
+
+
+def _steps_for(caller: Caller, identifier: UUID) -> list[Step]:
+    run = one_of(caller, identifier)
+    rows = Execution.objects.filter(pk=run.pk).only("memory", "parameters").get()
+    steps = Rows(rows, readable(caller)).steps()
+    check_rights(caller, run, steps)
+    return steps
+
+
+def _used(steps: list[Step]) -> set[str]:
+    return {one.move.action.name for one in steps if one.move.action and one.execution_id}
+
+
+def _may_call(caller: Caller, asked: Asked, name: str) -> bool:
+    """In the groups of the run, whatever the state it was in: that has moved on."""
+    snapshot = snapshot_for(caller)
+    tool = snapshot.tool(name)
+    if tool is None:
+        return False
+    verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
+    return all(one.passed for one in verdicts if one.gate != "in_state")
+
+
+def _past(step: Step) -> PastStep:
+    assert step.move.action is not None
+    seen = (step.observation or "It was not over when the run ended.")[:MOST_OBSERVATION]
+    return PastStep(step.move.thought, step.move.action.name, step.move.action.arguments, seen)
+
+
+def _print_of(action: Action | None) -> str:
+    return commitment([action.name, action.arguments]) if action else ""

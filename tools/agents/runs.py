@@ -1,0 +1,256 @@
+"""An agent's run in the middle of its life: what all patterns share."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from tools.agents import recordings
+from tools.agents.asked import Asked, PastStep, Unusable
+from tools.agents.prompts import Fence, Prompt
+from tools.agents.recordings import Recording
+from tools.agents.steps import ACT, THINK, Action, Move, Rows, Spent
+from tools.agents.toolbox import Toolbox, toolbox_of
+from tools.definitions.implementations.builtin import ASK_MODEL
+from tools.definitions.results import Status
+from tools.errors import ToolcribError
+from tools.execution import session_actions
+from tools.execution.chain_boundary import last_attempt
+from tools.execution.composing import CannotGoOn, Composition, Made
+from tools.execution.composition import Waiting
+from tools.execution.context import Result
+from tools.models import Execution, Session
+from tools.policy import pins
+from tools.policy.callers import actor_of
+from tools.policy.decision import Asked as Filter
+
+MOST_SAID = 4_096  # tokens of one reply
+NO_NATIVE = "MODEL_NO_TOOLS"
+_ATTEMPTS = 4
+_AGAIN = frozenset(
+    {"MODEL_BUSY", "MODEL_UNAVAILABLE", "MODEL_CUT", "TIMEOUT", "rate_limited", "INTERNAL_ERROR"}
+)
+_NEARLY = 0.8  # of what may be spent: then comes the last turn
+
+
+class Over(Exception):
+    """The run ends here. Code and message are for its caller."""
+
+    def __init__(self, code: str, message: str, status: Status = Status.FAILED) -> None:
+        super().__init__(message)
+        self.code, self.status = code, status
+
+
+class NotYet(Exception):
+    """Something must come first: a call's end, or a moment."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        super().__init__("the run waits")
+        self.waiting = waiting
+
+
+class Run:
+    """`view` is the composite call that it is."""
+
+    def __init__(self, view: Composition) -> None:
+        self.view = view
+        try:
+            self.asked = Asked.of(view.parameters)
+        except Unusable as flaw:
+            raise CannotGoOn("PARAMETERS_WRONG", str(flaw)) from None
+        self.rows = self._read()
+
+    # --- its workflow ---
+    def enter(self) -> None:
+        """Into the session that it is in, or one of its own, in which its calls move the state."""
+        execution = self.view.execution
+        has_one = execution.session_id is not None or "session" in self.view.memory
+        if has_one or self.asked.replays is not None:  # a replay moves nothing
+            return
+        try:
+            session, _ = session_actions.open_session(
+                caller=self.view.performance.caller,
+                group=execution.requested_groups,
+                state=execution.state,
+            )
+        except ToolcribError as refusal:
+            raise CannotGoOn(refusal.code, refusal.message) from None
+        self.view.memory["session"] = str(session.pk)
+        self.view.remember()
+
+    def leave(self) -> None:
+        """A session of its own goes with it."""
+        if (own := self.view.memory.get("session")) is not None:
+            by = actor_of(self.view.performance.caller)
+            session_actions.end(Session.objects.filter(pk=own), by, reason="agent_run_over")
+
+    @property
+    def session(self) -> str:
+        return str(self.view.execution.session_id or self.view.memory["session"])
+
+    @property
+    def state(self) -> str:
+        """As it is now; in a replay as it was then."""
+        if self.asked.replays is not None:
+            return self.rows.state_after(self.view.execution.state)
+        return str(Session.objects.values_list("state", flat=True).get(pk=self.session))
+
+    def toolbox(self) -> Toolbox:
+        caller = self.view.performance.caller
+        asked = Filter.of(self.view.execution.requested_groups, self.state)
+        session = None if self.asked.replays is not None else self.session
+        return toolbox_of(caller, asked, pins.snapshot_for(caller, session), self.asked.question)
+
+    @cached_property
+    def fence(self) -> Fence:
+        secret = salted_hmac("tools.agents.fence", str(self.view.execution.pk)).hexdigest()
+        return Fence(secret[:16])
+
+    @cached_property
+    def recording(self) -> Recording:
+        assert self.asked.replays is not None
+        return recordings.recording_of(self.view.performance.caller, self.asked.replays)
+
+    @cached_property
+    def past(self) -> list[PastStep]:
+        """What was done before this run: by who asks, or in the run that it goes on from."""
+        earlier = recordings.past_of(self.view.performance.caller, self.asked.continues)
+        return [*earlier, *self.asked.history]
+
+    # --- what it may spend ---
+    @property
+    def spent(self) -> Spent:
+        return self.rows.spent
+
+    def is_last(self, number: int) -> bool:
+        """Whether this turn is the last: decided once, for a turn that was lost decides again."""
+        decided = self.view.memory.get("last")
+        new = f"{THINK}{number}" not in self.view.made
+        if decided is None and new and (number >= self.asked.iterations or self._nearly_spent()):
+            self.view.memory["last"] = decided = number
+            self.view.remember()
+        return decided is not None and number >= decided
+
+    def _nearly_spent(self) -> bool:
+        spent, asked = self.spent, self.asked
+        left_s = (self.view.deadline - timezone.now()).total_seconds()
+        return (
+            spent.tokens >= _NEARLY * asked.tokens
+            or (asked.cost is not None and float(spent.cost) >= _NEARLY * float(asked.cost))
+            or left_s <= (1 - _NEARLY) * self.view.timeout_s
+        )
+
+    def _check_spending(self) -> None:
+        """Raises `Over`: not one question more is asked beyond what may be spent."""
+        spent, asked = self.spent, self.asked
+        if spent.tokens >= asked.tokens:
+            raise Over("TOKENS_SPENT", f"It used its {asked.tokens} tokens without an answer.")
+        if asked.cost is not None and spent.cost >= asked.cost:
+            raise Over("MONEY_SPENT", f"It used its {asked.cost} without an answer.")
+
+    # --- what it does ---
+    def think(self, number: int, prompt: Callable[[], Prompt]) -> Move:
+        """What the model said at this step. Raises `NotYet` and `Over`.
+
+        An endpoint that is busy is asked again after a while; one that knows no native calls is
+        asked in the text form from then on.
+        """
+        place = f"{THINK}{number}"
+        attempt, made = last_attempt(self.view.made, place)
+        if made is None:
+            self._ask(place, prompt())
+        elif made.succeeded:
+            return self.rows.move(number) or Move(flaw="What was said cannot be read any more.")
+        elif not made.open:
+            self._check_worth_asking(made, attempt)
+            self._ask(f"{place}#{attempt + 1}", prompt())
+        else:
+            raise NotYet(Waiting())
+        return self.think(number, prompt)
+
+    def act(self, number: int, action: Action) -> None:
+        """The call that a step leads to. Raises `NotYet` until it is over, however it ends."""
+        if self.asked.replays is not None:
+            self._replay(number, action)
+            return
+        place = f"{ACT}{number}"
+        new = place not in self.view.made
+        made = self.view.begin(place, action.name, action.arguments, session=self.session)
+        if made.open:
+            raise NotYet(Waiting())
+        if new:  # refused, or known already
+            self.rows = self._read()
+
+    @property
+    def native(self) -> bool:
+        return bool(self.view.memory.get("native", settings.LLM_TOOL_CALLS))
+
+    def _read(self) -> Rows:
+        return Rows(self.view.execution, Execution.objects.all())
+
+    def _replay(self, number: int, action: Action) -> None:
+        """Raises `Over` where the recording knows no such call."""
+        replayed = self.view.memory.setdefault("replayed", {})
+        place = f"{ACT}{number}"
+        if place in replayed:
+            return
+        there = self.recording.place_of(action, set(replayed.values()))
+        if there is None:
+            raise Over(
+                "DIVERGED",
+                f"At step {number} it calls {action.name}, which the recorded run did not with"
+                " these arguments. A replay calls no tool, so it ends here.",
+            )
+        replayed[place] = there
+        self.view.remember()
+        self.rows = self._read()
+
+    def _check_worth_asking(self, made: Made, attempt: int) -> None:
+        """Raises `Over`, or `NotYet` until the moment has come."""
+        if made.error_code == NO_NATIVE and self.native:
+            self.view.memory["native"] = False
+            self.view.remember()
+            return
+        if made.error_code not in _AGAIN or attempt >= _ATTEMPTS:
+            raise Over(made.error_code, made.error_message, made.status)
+        due = (made.completed_at or timezone.now()) + timedelta(seconds=2**attempt)
+        if timezone.now() < due:
+            raise NotYet(Waiting(below=0, until=due))
+
+    def _ask(self, place: str, prompt: Prompt) -> None:
+        self._check_spending()
+        question = {
+            "messages": prompt.messages,
+            "tools": prompt.tools,
+            "format": prompt.format,
+            "model": self.asked.model,
+            "max_tokens": MOST_SAID,
+        }
+        self.view.begin(place, ASK_MODEL, question, at_its_door=True)
+
+    # --- how it ends ---
+    def answered(self, answer: str) -> Result:
+        return Result(Status.SUCCESS, output=self.summary() | {"answer": answer})
+
+    def ended(self, end: Over) -> Result:
+        """Without an answer; what it did stands in the details."""
+        return Result(
+            end.status,
+            error_code=end.code,
+            error_message=str(end),
+            error_details=self.summary(),
+        )
+
+    def summary(self) -> dict[str, Any]:
+        spent = self.spent
+        return {
+            "session": None if self.asked.replays else self.session,
+            "state": self.state,
+            "iterations": len(self.rows.steps()),
+            "tokens": {"input": spent.input_tokens, "output": spent.output_tokens},
+            "cost": str(spent.cost),
+        }

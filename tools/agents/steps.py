@@ -1,0 +1,200 @@
+"""The steps of a run, told from the rows of its calls: nothing of them is stored twice.
+
+The place of a question to the model is `think/3`, or `think/3#2` where it was asked once more; of
+the call that its answer led to, `act/3`.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Self
+from uuid import UUID
+
+from django.db.models.functions import Left
+
+from tools.definitions.results import OPEN, Status
+from tools.execution import outputs
+from tools.execution.composing import Made, absent_calls
+from tools.models import Execution
+from tools.models.execution import ExecutionQuerySet
+
+THINK, ACT = "think/", "act/"
+MOST_OBSERVATION = 8_000  # characters that a model is shown
+_BYTES_PER_TOKEN = 3  # where an endpoint counts none: rather too many than too few
+_COLUMNS = (
+    "pk", "place", "tool_name", "status", "error_code", "error_message", "parameters", "cost",
+    "metrics", "created_at", "completed_at", "state", "state_after",
+)  # fmt: skip
+_OUTPUT = (
+    "organization_id", "output", "output_bytes", "output_digest", "output_type",
+    "output_expired_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What the model said in one turn: an action, or an answer, or what is wrong with it."""
+
+    text: str = ""
+    thought: str = ""
+    action: Action | None = None
+    answer: str | None = None
+    flaw: str | None = None
+
+    @classmethod
+    def of(cls, output: Any) -> Self:
+        """From what `ask_model` gave back; what has expired says so."""
+        if not isinstance(output, dict):
+            return cls(flaw="What was said has expired.")
+        action = output.get("action")
+        return cls(
+            str(output.get("text") or ""),
+            str(output.get("thought") or ""),
+            Action(action["name"], action["arguments"]) if action else None,
+            output.get("answer"),
+            output.get("flaw"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """By one call, or by several."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Decimal = Decimal(0)
+    duration_ms: float = 0.0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost + other.cost,
+            self.duration_ms + other.duration_ms,
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`execution_id` is the action's; None where there is no row of it. `observation` is None as
+    long as the action is open, or where there was none."""
+
+    number: int
+    move: Move
+    observation: str | None
+    status: str
+    execution_id: UUID | None
+    spent: Spent
+
+
+def observation_of(row: Any, made: Made | None = None) -> str:
+    """What became of a call, in words: its observation, or why there is none."""
+    if made is not None:
+        return f"{made.error_code}: {made.error_message}"
+    if row.status == Status.SUCCESS:
+        return str(row.seen)
+    return f"{row.error_code or row.status}: {row.error_message}"
+
+
+class Rows:
+    """The calls of one run, of those that a reader may see. Three queries at most.
+
+    Of a replay the calls are those of the run that it replays.
+    """
+
+    def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:
+        thinks = readable.filter(parent=run.pk, place__startswith=THINK)
+        self.thinks = {row.place: row for row in thinks.only(*_COLUMNS, *_OUTPUT)}
+        self.acts = _acts(run.pk, readable)
+        self.absent = absent_calls(run.memory)
+        self._replayed: dict[str, str] = run.memory.get("replayed", {})
+        if self._replayed:
+            self._take_from(run.parameters["replays"], readable)
+
+    def _take_from(self, recorded: str, readable: ExecutionQuerySet) -> None:
+        there = _acts(UUID(recorded), readable)
+        gone = absent_calls(Execution.objects.values_list("memory", flat=True).get(pk=recorded))
+        for place, source in self._replayed.items():
+            if source in there:
+                self.acts[place] = there[source]
+            elif source in gone:
+                self.absent[place] = gone[source]
+
+    def state_after(self, state: str) -> str:
+        """Where the replayed calls have led, from a state on."""
+        for number in range(1, len(self._replayed) + 1):
+            row = self.acts.get(f"{ACT}{number}")
+            state = row.state_after or state if row is not None else state
+        return state
+
+    def move(self, number: int) -> Move | None:
+        """Of a step, once the model has said something."""
+        row = self._last_thought(number)
+        if row is None or row.status != Status.SUCCESS:
+            return None
+        return Move.of(outputs.whole(row) if row.output_expired_at is None else None)
+
+    def steps(self) -> list[Step]:
+        """Those whose thought is over, in their order."""
+        found = []
+        number = 1
+        while (move := self.move(number)) is not None:
+            found.append(self._step(number, move))
+            number += 1
+        return found
+
+    @property
+    def spent(self) -> Spent:
+        own = [] if self._replayed else self.acts.values()  # what was replayed cost nothing
+        every = [*self.thinks.values(), *own]
+        return sum(map(spent_by, every), start=Spent())
+
+    def _last_thought(self, number: int) -> Execution | None:
+        place, last, attempt = f"{THINK}{number}", None, 2
+        row = self.thinks.get(place)
+        while row is not None:
+            last, row = row, self.thinks.get(f"{place}#{attempt}")
+            attempt += 1
+        return last
+
+    def _step(self, number: int, move: Move) -> Step:
+        thought, place = self._last_thought(number), f"{ACT}{number}"
+        row, spent = self.acts.get(place), spent_by(thought)
+        if row is not None:
+            seen = None if row.status in OPEN else observation_of(row)
+            return Step(number, move, seen, row.status, row.pk, spent + spent_by(row))
+        made = self.absent.get(place)
+        if made is not None:
+            return Step(number, move, observation_of(None, made), made.status, None, spent)
+        status = "" if move.action else Status.SUCCESS
+        return Step(number, move, move.flaw, status, None, spent)
+
+
+def _acts(run: UUID, readable: ExecutionQuerySet) -> dict[str, Any]:
+    rows = readable.filter(parent=run, place__startswith=ACT)
+    seen = rows.annotate(seen=Left("observation", MOST_OBSERVATION + 1))
+    return {row.place: row for row in seen.only(*_COLUMNS)}
+
+
+def spent_by(row: Any) -> Spent:
+    """Where the endpoint counted no tokens, they are estimated by the bytes that went and came."""
+    came, ended = row.metrics or {}, row.completed_at
+    took = (ended - row.created_at).total_seconds() * 1000 if ended else 0.0
+    if not row.place.startswith(THINK) or row.status in OPEN:
+        return Spent(cost=row.cost or Decimal(0), duration_ms=took)
+    went = came.get("input_tokens")
+    if went is None:
+        went = len(str(row.parameters)) // _BYTES_PER_TOKEN
+    said = came.get("output_tokens")
+    if said is None:
+        said = (row.output_bytes or 0) // _BYTES_PER_TOKEN
+    return Spent(int(went), int(said), row.cost or Decimal(0), took)

@@ -1,0 +1,52 @@
+"""`run_agent` as the road takes it: a turn looks where the run is, and begins what comes next."""
+
+from collections.abc import Callable
+
+from tools.agents import react
+from tools.agents.asked import PLAN, REACT
+from tools.agents.runs import NotYet, Over, Run
+from tools.definitions.implementations.builtin import RUN_AGENT
+from tools.definitions.results import Status
+from tools.errors import ToolcribError
+from tools.execution import composites
+from tools.execution.composing import Composition
+from tools.execution.composition import Kind, Waiting
+from tools.execution.context import Result
+
+PATTERNS: dict[str, Callable[[Run], str]] = {REACT: react.turn, PLAN: react.turn}
+
+
+def turn(view: Composition) -> Result | Waiting:
+    """It sees its end: a session of its own is closed then."""
+    run = Run(view)
+    run.enter()
+    try:
+        result = _result(run)
+    except NotYet as wait:
+        return wait.waiting
+    run.leave()
+    return result
+
+
+def _result(run: Run) -> Result:
+    """Raises `NotYet`."""
+    try:
+        _check_wanted(run.view)
+        return run.answered(PATTERNS[run.asked.pattern](run))
+    except Over as end:
+        return run.ended(end)
+    except ToolcribError as refusal:  # of what it goes on from, which may have changed meanwhile
+        return run.ended(Over(refusal.code, refusal.message))
+
+
+def _check_wanted(view: Composition) -> None:
+    """Raises `Over` where nobody waits for it any more, or its time has come."""
+    if view.cancelled:
+        message = "Cancelled while it ran. What was open of its calls is cancelled too."
+        raise Over("CANCELLED", message, Status.CANCELLED)
+    if view.out_of_time:
+        message = f"It had no answer within {view.timeout_s:g} s."
+        raise Over("TIMEOUT", message, Status.TIMEOUT)
+
+
+composites.add(RUN_AGENT, Kind(turn, sees_its_end=True))
