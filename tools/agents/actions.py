@@ -102,7 +102,7 @@ def report_of(caller: Caller, run: Execution) -> Report:
 
 def lately(caller: Caller) -> ExecutionQuerySet:
     """The caller's runs of agents that no other call made, the newest first."""
-    return runs(caller).filter(parent__isnull=True).order_by("-created_at", "-pk")
+    return runs(caller).filter(composite=True, parent__isnull=True).order_by("-created_at", "-pk")
 
 
 def _check_model(given: dict[str, Any]) -> None:

@@ -225,6 +225,10 @@ class Run:
 
     def _ask(self, place: str, prompt: Prompt) -> None:
         self._check_spending()
+        tool = self.view.performance.snapshot.tool(ASK_MODEL)
+        if tool is not None and tool.definition.entry_point != ASK_MODEL:
+            message = f"{ASK_MODEL} is another tool here; an administrator renames it."
+            raise Over("MODEL_TOOL_TAKEN", message)
         question = {
             "messages": prompt.messages,
             "tools": prompt.tools,
