@@ -11,9 +11,12 @@ RUN_BATCH = "run_batch"
 CALL_TOOL = "call_tool"
 FIND_TOOLS = "find_tools"
 RUN_PROGRAM = "run_program"
+RUN_AGENT = "run_agent"
 COMPOSITES = frozenset({RUN_BATCH, CALL_TOOL, FIND_TOOLS, RUN_PROGRAM})
+# One question of an agent to a model.
+ASK_MODEL = "ask_model"
 # About tools, and part of every licence: what they call is licensed by itself.
-IN_EVERY_LICENCE = frozenset({RUN_BATCH, CALL_TOOL, FIND_TOOLS, RUN_PROGRAM})
+IN_EVERY_LICENCE = frozenset({RUN_BATCH, CALL_TOOL, FIND_TOOLS, RUN_PROGRAM, ASK_MODEL})
 
 
 def read(fields: Fields, definition: Fields) -> dict[str, Any]:
