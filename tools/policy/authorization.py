@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.builtin import ASK_MODEL, RUN_BATCH
 from tools.definitions.names import WILDCARD
 from tools.errors import Malformed, Refused
 from tools.policy.availability import (
@@ -29,12 +29,14 @@ from tools.policy.permissions import PERMISSION, object_permission, permissions_
 GATES: tuple[Gate, ...] = AVAILABILITY + PERMISSION + LICENSE
 
 # A batch at its own address needs no grant of the tool that runs it: it lends nothing, for each of
-# its calls meets every gate by itself. It can be disabled, licensed and limited like any other.
+# its calls meets every gate by itself. Nor does an agent's question to the model, whose answer is
+# words. They can be disabled, licensed and limited like any other.
+_LENDING_NOTHING = frozenset({RUN_BATCH, ASK_MODEL})
 LENT: tuple[Gate, ...] = (in_group, group_open, in_state, object_permission)
 
 
 def _lends_nothing(tool: CatalogTool) -> bool:
-    return tool.definition.entry_point == RUN_BATCH
+    return tool.definition.entry_point in _LENDING_NOTHING
 
 
 def explain(question: Question) -> list[Verdict]:
