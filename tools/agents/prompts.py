@@ -14,13 +14,19 @@ from typing import Any
 
 from tools.agents.asked import PastStep
 from tools.agents.steps import MOST_OBSERVATION, Step
-from tools.agents.toolbox import Toolbox, function_name
+from tools.agents.toolbox import MOST_DESCRIPTION, Toolbox, function_name
 
 NATIVE, TEXT, PLAIN = "native", "text", "plain"
 MOST_BYTES = 200_000  # of a prompt with its tools
 _SHORT = 400  # characters that are left of an old observation where there is no room
 _KEPT_WHOLE = 2  # of the latest observations, whatever room there is
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# What no person sees, but a model reads: controls, directions, invisible letters and tags. The two
+# joiners of letters stay: scripts need them.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+_WORDS = ("description", "title", "$comment")  # an author's own, in a schema
 
 _RULES = """\
 You answer the user's question, step by step. You have tools; nothing else acts for you.
@@ -67,10 +73,25 @@ class Fence:
         return f"</data {self.secret}>"
 
     def around(self, text: str, most: int = MOST_OBSERVATION) -> str:
-        clean = _CONTROL.sub("\ufffd", text).replace(self.secret, "[mark]")
+        clean = self.clean(text)
         if len(clean) > most:
             clean = f"{clean[:most]}\n[cut: {len(clean) - most} or more characters are left out]"
         return f"{self.begin}\n{clean}\n{self.end}"
+
+    def clean(self, text: str) -> str:
+        """Without the marks that it may have copied, and with nothing in it that is not seen."""
+        seen = _UNSEEN.sub("\ufffd", text)
+        return re.sub(re.escape(self.secret), "[mark]", seen, flags=re.IGNORECASE)
+
+    def unmarked(self, value: Any) -> Any:
+        """The same, of any JSON: what a model passes on never carries the marks out of the run."""
+        if isinstance(value, str):
+            return re.sub(re.escape(self.secret), "[mark]", value, flags=re.IGNORECASE)
+        if isinstance(value, list):
+            return [self.unmarked(one) for one in value]
+        if isinstance(value, dict):
+            return {self.unmarked(name): self.unmarked(one) for name, one in value.items()}
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +188,34 @@ def _system(form: Form) -> str:
 
 def _fenced(functions: list[dict[str, Any]], fence: Fence) -> list[dict[str, Any]]:
     """Descriptions are their authors' words, in the native form as well."""
-    return [one | {"description": fence.around(one["description"])} for one in functions]
+    return [
+        one
+        | {"description": fence.around(one["description"])}
+        | {"parameters": _told_schema(one["parameters"], fence)}
+        for one in functions
+    ]
+
+
+def _told_schema(schema: Any, fence: Fence) -> Any:
+    """With its authors' words cleaned and cut."""
+    if isinstance(schema, list):
+        return [_told_schema(one, fence) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {name: _told_schema(one, fence) for name, one in schema.items()}
+    words = {name: one for name, one in told.items() if name in _WORDS and isinstance(one, str)}
+    return told | {name: fence.clean(one)[:MOST_DESCRIPTION] for name, one in words.items()}
 
 
 def _native(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
     name = f"step-{number}"
-    action = {"id": name, "name": function_name(told.action), "arguments": told.arguments}
+    action = {
+        "id": name,
+        "name": function_name(told.action),
+        "arguments": fence.unmarked(told.arguments),
+    }
     return [
-        {"role": "assistant", "content": told.thought, "action": action},
+        {"role": "assistant", "content": fence.clean(told.thought), "action": action},
         {
             "role": "tool",
             "content": fence.around(told.observation, told.most),
@@ -186,6 +227,7 @@ def _native(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
 def _as_text(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
     arguments = json.dumps(told.arguments, ensure_ascii=False)
     said = f"Thought: {told.thought}\nAction: {told.action}\nArguments: {arguments}"
+    said = fence.clean(said)
     observed = fence.around(told.observation, told.most)
     return [
         {"role": "assistant", "content": said},
@@ -195,7 +237,8 @@ def _as_text(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
 
 def _flawed(told: _Told, fence: Fence) -> list[dict[str, Any]]:
     """What could not be used is told back within marks: it may have copied anything."""
+    flaw = told.observation[:_SHORT]
     return [
         {"role": "assistant", "content": fence.around(told.said or "(nothing)", _SHORT)},
-        {"role": "user", "content": f"Your reply could not be used: {told.observation}"},
+        {"role": "user", "content": f"Your reply could not be used: {fence.clean(flaw)}"},
     ]
