@@ -90,7 +90,10 @@ def refused_by(row: Execution) -> list[str]:
     asked = Asked.of(row.requested_groups, row.state)
     verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
     lent = _LENT if row.options.get("at_its_door") else frozenset()
-    return [one.gate for one in verdicts if not one.passed and one.gate not in lent]
+    granted = ["granted_groups"] if asked.groups - caller.granted_groups else []
+    standing = [] if caller.active else ["standing"]
+    refused = [one.gate for one in verdicts if not one.passed and one.gate not in lent]
+    return [*standing, *granted, *refused]
 
 
 def check_fences(model: llm.Endpoint) -> None:
