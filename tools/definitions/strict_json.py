@@ -44,6 +44,8 @@ def parse(raw: bytes | str) -> Any:
 
 def leading(text: str) -> Any:
     """The object or list that a text begins with, whatever stands behind it. Raises `BadJson`."""
+    if text[:1] not in ("{", "["):
+        raise BadJson("not JSON: no object begins here")
     depth = 0
     for count, found in enumerate(_STRUCTURE.finditer(text)):
         depth = _depth_behind(found.group(), depth, count)
