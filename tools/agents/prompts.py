@@ -7,26 +7,22 @@ honest model honest. A model that obeys it all the same meets the gates.
 """
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tools.agents.asked import PastStep
+from tools.agents.fences import Fence
 from tools.agents.steps import MOST_OBSERVATION, Step
 from tools.agents.toolbox import Toolbox
+from tools.definitions.names import TOOL_NAME
 from tools.definitions.told import MOST_DESCRIPTION, function_name
 
 NATIVE, TEXT, PLAIN = "native", "text", "plain"
 MOST_BYTES = 200_000  # of a prompt with its tools
+_MOST_THOUGHT = 2_000  # characters of another's
 _SHORT = 400  # characters that are left of an old observation where there is no room
 _KEPT_WHOLE = 2  # of the latest observations, whatever room there is
-# What no person sees, but a model reads: controls, directions, invisible letters and tags. The two
-# joiners of letters stay: scripts need them.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
 _WORDS = ("description", "title", "$comment")  # an author's own, in a schema
 
 _RULES = """\
@@ -60,42 +56,6 @@ class TooLong(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """The marks of one run."""
-
-    secret: str
-
-    @property
-    def begin(self) -> str:
-        return f"<data {self.secret}>"
-
-    @property
-    def end(self) -> str:
-        return f"</data {self.secret}>"
-
-    def around(self, text: str, most: int = MOST_OBSERVATION) -> str:
-        clean = self.clean(text)
-        if len(clean) > most:
-            clean = f"{clean[:most]}\n[cut: {len(clean) - most} or more characters are left out]"
-        return f"{self.begin}\n{clean}\n{self.end}"
-
-    def clean(self, text: str) -> str:
-        """Without the marks that it may have copied, and with nothing in it that is not seen."""
-        seen = _UNSEEN.sub("\ufffd", text)
-        return re.sub(re.escape(self.secret), "[mark]", seen, flags=re.IGNORECASE)
-
-    def unmarked(self, value: Any) -> Any:
-        """The same, of any JSON: what a model passes on never carries the marks out of the run."""
-        if isinstance(value, str):
-            return re.sub(re.escape(self.secret), "[mark]", value, flags=re.IGNORECASE)
-        if isinstance(value, list):
-            return [self.unmarked(one) for one in value]
-        if isinstance(value, dict):
-            return {self.unmarked(name): self.unmarked(one) for name, one in value.items()}
-        return value
-
-
-@dataclass(frozen=True, slots=True)
 class Prompt:
     """As `ask_model` takes it."""
 
@@ -120,7 +80,8 @@ class Form:
 
 def prompt_of(question: str, past: Sequence[PastStep], steps: Sequence[Step], form: Form) -> Prompt:
     """For the next turn of a run. Raises `TooLong`."""
-    told = [*map(_of_past, past), *map(_of_step, steps)]
+    fence = form.fence
+    told = [*(_of_past(one, fence) for one in past), *(_of_step(one, fence) for one in steps)]
     for shortened in range(max(1, len(told) - _KEPT_WHOLE + 1)):
         found = _prompt(question, _shortened(told, shortened), form)
         if found.bytes <= MOST_BYTES:
@@ -140,15 +101,19 @@ class _Told:
     most: int = MOST_OBSERVATION
 
 
-def _of_past(step: PastStep) -> _Told:
-    return _Told(step.thought, step.action, step.arguments, step.observation)
+def _of_past(step: PastStep, fence: Fence) -> _Told:
+    """Another's words, in all its parts."""
+    name = step.action if TOOL_NAME.fullmatch(step.action) else function_name(step.action or "none")
+    thought = fence.around(step.thought, _MOST_THOUGHT) if step.thought else ""
+    return _Told(thought, name, fence.unmarked(step.arguments), step.observation)
 
 
-def _of_step(step: Step) -> _Told:
+def _of_step(step: Step, fence: Fence) -> _Told:
     move, seen = step.move, step.observation or ""
     if move.action is None:
         return _Told("", "", {}, seen, said=move.text)
-    return _Told(move.thought, move.action.name, move.action.arguments, seen)
+    arguments = fence.unmarked(move.action.arguments)
+    return _Told(fence.clean(move.thought), move.action.name, arguments, seen)
 
 
 def _shortened(told: list[_Told], count: int) -> list[_Told]:
@@ -216,7 +181,7 @@ def _native(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
         "arguments": fence.unmarked(told.arguments),
     }
     return [
-        {"role": "assistant", "content": fence.clean(told.thought), "action": action},
+        {"role": "assistant", "content": told.thought, "action": action},
         {
             "role": "tool",
             "content": fence.around(told.observation, told.most),
@@ -228,7 +193,6 @@ def _native(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
 def _as_text(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
     arguments = json.dumps(told.arguments, ensure_ascii=False)
     said = f"Thought: {told.thought}\nAction: {told.action}\nArguments: {arguments}"
-    said = fence.clean(said)
     observed = fence.around(told.observation, told.most)
     return [
         {"role": "assistant", "content": said},

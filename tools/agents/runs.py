@@ -11,7 +11,8 @@ from django.utils.crypto import salted_hmac
 
 from tools.agents import recordings
 from tools.agents.asked import Asked, PastStep, Unusable
-from tools.agents.prompts import Fence, Prompt
+from tools.agents.fences import Fence
+from tools.agents.prompts import Prompt
 from tools.agents.recordings import Recording
 from tools.agents.steps import ACT, THINK, Action, Move, Rows, Spent
 from tools.agents.toolbox import Toolbox, toolbox_of

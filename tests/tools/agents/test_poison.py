@@ -22,7 +22,7 @@ from tests.tools.agents.poison import (
 )
 from tests.tools.execution.working import work_off
 from tests.tools.held import approver, at_the_browser, word
-from tools.agents.prompts import Fence
+from tools.agents.fences import Fence
 from tools.errors import ToolcribError
 from tools.execution import decisions
 from tools.execution.session_actions import open_session
