@@ -11,7 +11,8 @@ from django.utils.crypto import salted_hmac
 
 from tools.agents import recordings
 from tools.agents.asked import Asked, PastStep, Unusable
-from tools.agents.prompts import Fence, Prompt
+from tools.agents.fences import Fence
+from tools.agents.prompts import Prompt
 from tools.agents.recordings import Recording
 from tools.agents.steps import ACT, THINK, Action, Move, Rows, Spent
 from tools.agents.toolbox import Toolbox, toolbox_of
@@ -179,7 +180,9 @@ class Run:
             return
         place = f"{ACT}{number}"
         new = place not in self.view.made
-        made = self.view.begin(place, action.name, action.arguments, session=self.session)
+        name = self.toolbox().named(action.name) if new else action.name
+        arguments = self.fence.unmarked(action.arguments)
+        made = self.view.begin(place, name, arguments, session=self.session)
         if new:
             bell.ring(self.view.execution.pk)
         if made.open:
@@ -200,7 +203,8 @@ class Run:
         place = f"{ACT}{number}"
         if place in replayed:
             return
-        there = self.recording.place_of(action, set(replayed.values()))
+        called = Action(self.toolbox().named(action.name), self.fence.unmarked(action.arguments))
+        there = self.recording.place_of(called, set(replayed.values()))
         if there is None:
             raise Over(
                 "DIVERGED",
