@@ -30,6 +30,7 @@ from tools.policy.callers import actor_of
 from tools.policy.decision import Asked as Filter
 
 MOST_SAID = 4_096  # tokens of one reply
+clock = timezone.now
 NO_NATIVE = "MODEL_NO_TOOLS"
 _ATTEMPTS = 4
 _AGAIN = frozenset(
@@ -108,7 +109,8 @@ class Run:
 
     @cached_property
     def fence(self) -> Fence:
-        secret = salted_hmac("tools.agents.fence", str(self.view.execution.pk)).hexdigest()
+        about = str(self.view.execution.pk)
+        secret = salted_hmac("tools.agents.fence", about, algorithm="sha256").hexdigest()
         return Fence(secret[:16])
 
     @cached_property
@@ -138,7 +140,7 @@ class Run:
 
     def _nearly_spent(self) -> bool:
         spent, asked = self.spent, self.asked
-        left_s = (self.view.deadline - timezone.now()).total_seconds()
+        left_s = (self.view.deadline - clock()).total_seconds()
         return (
             spent.tokens >= _NEARLY * asked.tokens
             or (asked.cost is not None and float(spent.cost) >= _NEARLY * float(asked.cost))
@@ -227,8 +229,8 @@ class Run:
             return
         if made.error_code not in _AGAIN or attempt >= _ATTEMPTS:
             raise Over(made.error_code, made.error_message, made.status)
-        due = (made.completed_at or timezone.now()) + timedelta(seconds=2**attempt)
-        if timezone.now() < due:
+        due = (made.completed_at or clock()) + timedelta(seconds=2**attempt)
+        if clock() < due:
             raise NotYet(Waiting(below=0, until=due))
 
     def _ask(self, place: str, prompt: Prompt) -> None:

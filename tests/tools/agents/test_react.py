@@ -4,13 +4,17 @@ import json
 from decimal import Decimal
 
 import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
 from tests.stubs.llm import calls
+from tests.stubs.web import Reply
 from tests.tools.agents.conftest import begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
+from tools.agents import runs
 from tools.errors import Refused
 from tools.execution import actions, decisions
 from tools.execution.session_actions import open_session
@@ -180,25 +184,25 @@ def test_beyond_the_tokens_nothing_is_asked(asked, model):
 def test_money_is_a_bound(asked, model, settings):
     settings.LLM_PRICES = {"small": (Decimal(1), Decimal(1))}
     model.plays(calls(*SAY), "Too late.", tokens=(900_000, 100_000))
-    report = asked(max_cost="0.9")
+    report = asked(max_cost="0.9", max_tokens=2_000_000)
     assert report.run.error_code == "MONEY_SPENT" and report.spent.cost >= 1
 
 
 def test_an_endpoint_without_tool_calls_is_asked_in_the_text_form(asked, model):
-    model.answers_by(lambda question: 400 if question.get("tools") else "Answer: in words.")
+    model.answers_by(lambda question: Reply(400) if question.get("tools") else "Answer: in words.")
     report = asked()
     assert report.answer == "in words." and len(report.steps) == 1
 
 
-def test_a_busy_endpoint_is_asked_again_after_a_while(agent, organization, model):
-    said = iter([503, 503, 503])
+def test_a_busy_endpoint_is_asked_again_after_a_while(agent, organization, model, monkeypatch):
+    said = iter([Reply(503)] * 3)  # one question asks so often by itself
     model.answers_by(lambda _: next(said, "There."))
     run = begun(agent)
     work_off(organization)
     row = Execution.objects.get(pk=run.pk)
-    assert row.status == "Pending" and row.wake_at is not None
-    Execution.objects.filter(pk=run.pk).update(wake_at=row.created_at)
-    calls_of(run).update(completed_at=row.created_at)
+    assert row.status == "Pending" and row.wake_at > timezone.now()
+    monkeypatch.setattr(runs, "clock", lambda: row.wake_at)
+    Execution.objects.filter(pk=run.pk).update(wake_at=Now())
     work_off(organization)
     assert reported(agent, run).answer == "There."
 
