@@ -182,15 +182,20 @@ class Run:
             return
         place = f"{ACT}{number}"
         new = place not in self.view.made
-        name = self.toolbox().named(action.name) if new else action.name
-        arguments = self.fence.unmarked(action.arguments)
-        made = self.view.begin(place, name, arguments, session=self.session)
+        called = self._called(action) if new else action
+        made = self.view.begin(place, called.name, called.arguments, session=self.session)
         if new:
             bell.ring(self.view.execution.pk)
         if made.open:
             raise NotYet(Waiting())
         if new:  # refused, or known already
             self.rows = self._read()
+
+    def _called(self, action: Action) -> Action:
+        """By the tool's own name, and without the marks of this run."""
+        known = self.view.performance.snapshot.tool(action.name) is not None
+        name = action.name if known else self.toolbox().named(action.name)
+        return Action(name, self.fence.unmarked(action.arguments))
 
     @property
     def native(self) -> bool:
@@ -205,8 +210,7 @@ class Run:
         place = f"{ACT}{number}"
         if place in replayed:
             return
-        called = Action(self.toolbox().named(action.name), self.fence.unmarked(action.arguments))
-        there = self.recording.place_of(called, set(replayed.values()))
+        there = self.recording.place_of(self._called(action), set(replayed.values()))
         if there is None:
             raise Over(
                 "DIVERGED",
