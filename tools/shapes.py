@@ -16,6 +16,7 @@ from tools.catalog.membership import Member
 from tools.catalog.profiles import written
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.names import WILDCARD
+from tools.definitions.offers import Form, offer
 from tools.definitions.tool import as_stored
 from tools.errors import ToolcribError
 from tools.execution.usage import Figures, Usage
@@ -69,6 +70,13 @@ def tool_shape(tool: CatalogTool) -> dict[str, Any]:
         "origin": tool.origin,
         "token_estimate": tool.definition.token_price,
     }
+
+
+def tool_offered(tool: CatalogTool, form: Form) -> dict[str, Any]:
+    """A tool in a list: its definition, or what a model's endpoint takes of it."""
+    if form == Form.DEFINITION:
+        return tool_shape(tool)
+    return offer(tool.definition.raw, form)
 
 
 def tool_here(tool: CatalogTool, snapshot: Snapshot) -> dict[str, Any]:

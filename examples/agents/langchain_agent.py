@@ -18,7 +18,7 @@ from langchain.tools.tool_node import ToolCallRequest
 from langchain_openai import ChatOpenAI
 from langsmith import tracing_context
 
-from toolbox import INSTRUCTIONS, MOST_STEPS, Toolbox, as_functions
+from toolbox import INSTRUCTIONS, MOST_STEPS, Toolbox
 
 
 class Toolcrib(AgentMiddleware):
@@ -34,7 +34,7 @@ class Toolcrib(AgentMiddleware):
     def wrap_model_call(
         self, request: ModelRequest, handler: Callable[[ModelRequest], ModelResponse]
     ) -> ModelResponse:
-        tools = as_functions(self.toolbox.tools())
+        tools = self.toolbox.tools("openai")
         settings = {"parallel_tool_calls": False} if tools else {}
         return handler(request.override(tools=tools, model_settings=settings))
 

@@ -6,7 +6,7 @@ import sys
 import urllib.request
 from typing import Any
 
-from toolbox import INSTRUCTIONS, MOST_STEPS, Toolbox, as_functions
+from toolbox import INSTRUCTIONS, MOST_STEPS, Toolbox
 
 
 def main(question: str) -> None:
@@ -17,7 +17,7 @@ def main(question: str) -> None:
 def answer(question: str, toolbox: Toolbox) -> str:
     said = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": question}]
     for _ in range(MOST_STEPS):
-        message = ask(said, as_functions(toolbox.tools()))
+        message = ask(said, toolbox.tools("openai"))
         said.append(message)
         if not message.get("tool_calls"):
             return message.get("content") or ""

@@ -1,7 +1,7 @@
 """Toolcrib as the only toolbox of an agent: one session over REST, standard library only.
 
 with Toolbox.of_environment() as toolbox:
-    toolbox.tools()  # what may be called now: name, description, input_schema and more
+    toolbox.tools()  # what may be called now; tools("openai"): as such endpoints take it
     toolbox.call("csv_summary", {"csv": "a\n1"})  # what came of it, in words for the model
 """
 
@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -50,9 +51,10 @@ class Toolbox:
     def __exit__(self, *_: object) -> None:
         self._ask("DELETE", f"/sessions/{self.session}")
 
-    def tools(self, page_size: int = 200) -> list[dict[str, Any]]:
+    def tools(self, form: str = "definition", page_size: int = 200) -> list[dict[str, Any]]:
         """What may be called now. Ask anew before each step: a call may have moved the state."""
-        query, found = {"session": self.session, "page_size": str(page_size)}, []
+        query = {"session": self.session, "format": form, "page_size": str(page_size)}
+        found: list[dict[str, Any]] = []
         while True:
             page = self._ask("GET", f"/tools?{urllib.parse.urlencode(query)}")
             found += page["results"]
@@ -64,14 +66,15 @@ class Toolbox:
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         """Call a tool, wait until it is over, and say what came of it, also of a refusal."""
         wanted = {"tool_name": name, "parameters": arguments, "session": self.session}
-        try:
-            with self._one_at_a_time:
-                return _said(self._over(self._ask("POST", "/executions", wanted)))
-        except urllib.error.HTTPError as refusal:
-            if refusal.code not in REFUSED:
-                raise
-            error = json.load(refusal)
-            return f"Refused ({error['code']}): {error['message']}"
+        with self._one_at_a_time:
+            try:
+                begun = self._ask("POST", "/executions", wanted)
+            except urllib.error.HTTPError as refusal:
+                if refusal.code not in REFUSED:
+                    raise
+                error = json.load(refusal)
+                return f"Refused ({error['code']}): {error['message']}"
+            return _said(self._over(begun))
 
     def _over(self, execution: dict[str, Any]) -> dict[str, Any]:
         """The execution at its end; a person who must agree may take a while."""
@@ -79,6 +82,7 @@ class Toolbox:
             name = execution["input"]["tool_name"]
             print(f"{name} waits for a yes: {self._url}/confirmations/", file=sys.stderr)
         while execution["status"] in NOT_OVER:
+            time.sleep(0.2)  # where too many wait already, the answer comes at once
             execution = self._ask("GET", f"/executions/{execution['execution_id']}?wait_s=60")
         return execution
 
@@ -104,18 +108,3 @@ def _said(execution: dict[str, Any]) -> str:
     if execution["status"] == "Success":
         return str(execution["observation"])
     return f"{execution['status']} ({execution['error_code']}): {execution['error_message']}"
-
-
-def as_functions(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As OpenAI-compatible endpoints take them."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool["name"],
-                "description": tool["description"],
-                "parameters": tool["input_schema"],
-            },
-        }
-        for tool in tools
-    ]

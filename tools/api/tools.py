@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,6 +15,7 @@ from tools.api.base import CallerView
 from tools.api.bodies import (
     DefinitionBody,
     ErrorAnswer,
+    OfferPage,
     ToolPage,
     VersionAnswer,
 )
@@ -25,13 +26,14 @@ from tools.catalog.questions import note_search
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
 from tools.catalog.verified import check_current
+from tools.definitions.offers import Form
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import Category
 from tools.errors import Malformed
 from tools.policy import authorization, requests
 from tools.policy.findings import findings_about
 from tools.policy.visibility import visible_tool
-from tools.shapes import tool_here, tool_shape, version_shape
+from tools.shapes import tool_here, tool_offered, version_shape
 
 REQUEST = [
     OpenApiParameter("group", OpenApiTypes.STR, many=True, description="Requested groups."),
@@ -52,6 +54,14 @@ LISTING = [
     ),
     *PAGING,
 ]
+FORM = OpenApiParameter(
+    "format",
+    OpenApiTypes.STR,
+    enum=[*Form],
+    description="Each as the endpoint of a model takes it, and no more of it. The default is the "
+    "whole definition.",
+)
+TOOL_LIST = PolymorphicProxySerializer("ToolList", [ToolPage, OfferPage], None)
 
 
 class Listing(CallerView):
@@ -88,15 +98,24 @@ class Listing(CallerView):
         ) <= set(raw["capabilities"])
 
 
+def _form(raw: str) -> Form:
+    if raw not in set(Form):
+        raise Malformed(f"format must be one of {', '.join(Form)}.")
+    return Form(raw)
+
+
 class ToolList(Listing):
     @extend_schema(
-        operation_id="list_tools", parameters=LISTING, responses={200: ToolPage, 403: ErrorAnswer}
+        operation_id="list_tools",
+        parameters=[*LISTING, FORM],
+        responses={200: TOOL_LIST, 403: ErrorAnswer},
     )
     def get(self, request: Request) -> Response:
         """The tools that exist for this request and caller."""
+        form = _form(request.query_params.get("format", Form.DEFINITION))
         tools, warnings = self.usable()
         page = self.page(tools)
-        page["results"] = [tool_shape(tool) for tool in page["results"]]
+        page["results"] = [tool_offered(tool, form) for tool in page["results"]]
         return Response(page | {"warnings": warnings})
 
     @extend_schema(

@@ -6,6 +6,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.tools import catalogs
+from tests.tools.shapes import check_error
 from tools import metrics
 from tools.models import Execution, ToolGroup
 
@@ -173,6 +174,23 @@ def test_a_tool_of_another_organization_is_not_there(api):
     factories.tool(other, "theirs")
     assert api.get("/tools/theirs").status_code == 404
     assert names(api.get("/tools")) == []
+
+
+def test_the_list_comes_in_the_forms_of_models_endpoints(api, organization):
+    schema = factories.tool(organization).version.definition["input_schema"]
+    said = {"name": "echo", "description": "Returns what it was given."}
+    openai = {"type": "function", "function": {**said, "parameters": schema}}
+    assert api.get("/tools?format=openai").json()["results"] == [openai]
+    assert api.get("/tools?format=anthropic").json()["results"] == [
+        {**said, "input_schema": schema}
+    ]
+    assert api.get("/tools?format=definition").json() == api.get("/tools").json()
+
+
+@pytest.mark.parametrize("form", ["", "OpenAI", "json", "%00", "events"])
+def test_another_form_is_400_and_says_which_there_are(api, form):
+    error = check_error(api.get(f"/tools?format={form}"), 400)
+    assert error["message"] == "format must be one of definition, openai, anthropic."
 
 
 def test_filters_narrow_the_list(api, organization):
