@@ -13,12 +13,14 @@ from tools.policy.availability import group_open, in_group, in_service, in_state
 from tools.policy.callers import callers_of_agents
 from tools.policy.decision import DEFAULT_STATE, Asked, Gate, Question
 from tools.policy.grants import grants
+from tools.policy.licensed import kinds_of, passing
 from tools.policy.licensing import LICENSE, tier_now
 from tools.policy.permissions import object_permission, required_permissions
 
-OF_THE_TOOL: tuple[Gate, ...] = (in_service, source_open, *LICENSE)
+OF_THE_TOOL: tuple[Gate, ...] = (in_service, source_open)
 OF_ITS_KIND: tuple[Gate, ...] = (in_group, group_open, required_permissions)
 NOBODY = Caller(CallerKind.SYSTEM, "", UUID(int=0), "", 0, UUID(int=0))
+_NOTHING = Asked(frozenset(), DEFAULT_STATE)
 _IN_SOME_STATE = tuple(gate for gate in GATES if gate is not in_state)
 MOST_AGENTS = 50
 _MOST_QUESTIONS = 10_000
@@ -43,9 +45,8 @@ class Reach:
     def __init__(self, tools: Iterable[CatalogTool], snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._kinds: dict[Hashable, list[CatalogTool]] = defaultdict(list)
-        nothing = Asked(frozenset(), DEFAULT_STATE)
-        for tool in tools:
-            if _pass(OF_THE_TOOL, Question(NOBODY, tool, nothing, snapshot)):
+        for tool in licensed_among(tools, snapshot):
+            if _pass(OF_THE_TOOL, _of_nobody(tool, snapshot)):
                 required = tuple(tool.definition.raw["required_permissions"])
                 kind = (snapshot.own_groups(tool), tool.definition.states, required)
                 self._kinds[kind].append(tool)
@@ -79,6 +80,19 @@ def reach_of(snapshot: Snapshot) -> Reach:
     return snapshot.remember(key, lambda: Reach(snapshot.tools.values(), snapshot))
 
 
+def licensed_among(tools: Iterable[CatalogTool], snapshot: Snapshot) -> list[CatalogTool]:
+    return passing(kinds_of(tools), snapshot, is_licensed)
+
+
+def is_licensed(tool: CatalogTool, snapshot: Snapshot) -> bool:
+    """Whether every gate of the licence lets it through, whoever asks."""
+    return _pass(LICENSE, _of_nobody(tool, snapshot))
+
+
+def _of_nobody(tool: CatalogTool, snapshot: Snapshot) -> Question:
+    return Question(NOBODY, tool, _NOTHING, snapshot)
+
+
 def _pass(gates: tuple[Gate, ...], question: Question) -> bool:
     return all(gate(question).passed for gate in gates)
 
@@ -96,18 +110,17 @@ def agents_that_reach(tool: CatalogTool, snapshot: Snapshot) -> tuple[list[str],
 
 
 def losers(names: Sequence[str], before: Snapshot, after: Snapshot) -> Losers:
-    """Of the tools that another catalog would narrow: who reaches them before and not after."""
+    """Of the tools that another catalog would narrow: who reaches them before and not after. One
+    that is not there any more is reached by nobody."""
     most = min(MOST_AGENTS, max(1, _MOST_QUESTIONS // max(1, len(names))))
     callers, cut = _first_agents(before, most)
-    lost = [[name for name in names if _loses(caller, name, before, after)] for caller in callers]
+    reached, would_be = (
+        Reach([world.tools[name] for name in names if name in world.tools], world)
+        for world in (before, after)
+    )
+    lost = [reached.of(caller) - would_be.of(caller) for caller in callers]
     counts = Counter(name for of_one in lost for name in of_one)
     return Losers(counts, len(callers), cut, sum(map(bool, lost)))
-
-
-def _loses(caller: Caller, name: str, before: Snapshot, after: Snapshot) -> bool:
-    return reaches(caller, before.tools[name], before) and not reaches(
-        caller, after.tools[name], after
-    )
 
 
 def known_callers(agents: Iterable[Agent], revision: int) -> list[Caller]:

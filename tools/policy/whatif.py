@@ -9,15 +9,14 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, NotFound
 from tools.models import Agent
 from tools.policy.changes import Change, Grant
-from tools.policy.decision import DEFAULT_STATE, Asked, Question
-from tools.policy.licensing import LICENSE
+from tools.policy.licensed import kinds_in, passing
 from tools.policy.people import may, require
-from tools.policy.reach import NOBODY, Reach, known_callers
+from tools.policy.reach import Reach, is_licensed, known_callers
 from tools.policy.replay import Replay, World, combinations_of, hours_count, replay
 
 LAST_DAY = timedelta(days=1)
@@ -99,10 +98,16 @@ def _seen(touched: list[str], before: World, after: World) -> Iterator[Seen]:
         Reach([world.snapshot.tools[name] for name in touched], world.snapshot)
         for world in (before, after)
     )
+    names = sorted(touched)
     for pk, caller in before.callers.items():
         now, then = reached.of(caller), would_be.of(after.callers[pk])
         if now != then:
-            yield Seen(caller.name, sorted(then - now), sorted(now - then))
+            more, less = then - now, now - then
+            yield Seen(
+                caller.name,
+                [name for name in names if name in more] if more else [],
+                [name for name in names if name in less] if less else [],
+            )
 
 
 def _touched(change: Change, before: Snapshot, after: Snapshot) -> list[str]:
@@ -110,19 +115,24 @@ def _touched(change: Change, before: Snapshot, after: Snapshot) -> list[str]:
     if isinstance(change, Grant):
         return list(before.tools)
     groups = {name for name, group in after.groups.items() if before.groups.get(name) is not group}
+    licensed = _licensed_otherwise(before, after)
     return [
         name
         for name, tool in after.tools.items()
         if before.tools[name] is not tool
-        or not groups.isdisjoint(before.groups_of(tool) | after.groups_of(tool))
+        or (groups and not groups.isdisjoint(before.groups_of(tool) | after.groups_of(tool)))
         or (groups and tool.definition.raw["required_permissions"])
-        or (before.tier is not after.tier and _licensed(tool, before) != _licensed(tool, after))
+        or name in licensed
     ]
 
 
-def _licensed(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    question = Question(NOBODY, tool, Asked(frozenset(), DEFAULT_STATE), snapshot)
-    return all(gate(question).passed for gate in LICENSE)
+def _licensed_otherwise(before: Snapshot, after: Snapshot) -> set[str]:
+    """The tools that one tier includes and the other does not."""
+    if before.tier is after.tier:
+        return set()
+    kinds = kinds_in(before)
+    one, other = ({t.name for t in passing(kinds, of, is_licensed)} for of in (before, after))
+    return one ^ other
 
 
 def _calls(before: World, after: World, since: datetime, until: datetime) -> Replay:
