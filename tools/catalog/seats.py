@@ -54,7 +54,8 @@ class Moves[AnyTool: Movable]:
 
 
 def put_out(tool: Seated) -> bool:
-    return tool.status_reason.startswith(_MARKS)
+    reason = tool.status_reason  # nearly always empty
+    return bool(reason) and reason.startswith(_MARKS)
 
 
 def by_age[AnySeated: Seated](tools: Iterable[AnySeated]) -> list[AnySeated]:
@@ -126,9 +127,15 @@ def check_room(organization_id: UUID, *, beside: Tool | None = None) -> None:
 
 def moves[AnyTool: Movable](tools: Iterable[AnyTool], tier: LicenseTier) -> Moves[AnyTool]:
     """What a tier's limit does to an organization's present custom tools."""
-    ordered = by_age(tools)
-    inside = [tool for tool in ordered if not put_out(tool)]
-    outside = [tool for tool in ordered if put_out(tool)]
+    return moves_of(by_age(tools), tier)
+
+
+def moves_of[AnyTool: Movable](ordered: Iterable[AnyTool], tier: LicenseTier) -> Moves[AnyTool]:
+    """The same of tools in the order of their age."""
+    inside: list[AnyTool] = []
+    outside: list[AnyTool] = []
+    for tool in ordered:
+        (outside if put_out(tool) else inside).append(tool)
     limit = tier.max_custom_tools
     if limit is None:
         return Moves(back=tuple(outside))

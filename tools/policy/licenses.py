@@ -8,7 +8,6 @@ first, and those the licence had disabled come back, the oldest first, as far as
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from itertools import chain
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -30,7 +29,7 @@ from tools.definitions.callers import CallerKind
 from tools.definitions.licenses import License, LicenseState, read_license, state_of
 from tools.errors import Conflict, NotFound
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
-from tools.policy.licensed import Kinds, kinds_in, kinds_of, passing
+from tools.policy.kinds import Kinds, kinds_in, kinds_of, left_of, names_of, passing
 from tools.policy.licensing import includes
 
 _MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
@@ -85,17 +84,19 @@ class Tools:
     catalog: Snapshot
 
     def moves(self, tier: LicenseTier) -> seats.Moves[CatalogTool]:
-        return seats.moves(seats.custom_by_age(self.catalog), tier)
+        return seats.moves_of(seats.custom_by_age(self.catalog), tier)
 
     def refused(self, tier: LicenseTier, moved: seats.Moves[Any] = _NOBODY) -> frozenset[str]:
         """The tools that stay in use, or come back to it, and that the tier's licence refuses."""
-        stay, back = self._stay(moved), self._back(moved)
-        left = {tool.name: tool for tool in chain(*stay, back)}
+        kinds = (*self._stay(moved), *kinds_of(self._back(moved), self.catalog))
+        left = {tool.name: tool for kind in kinds for tool in kind}
         under = self.catalog.changed(
             tier=tier, tools=MappingProxyType(left), license=CatalogLicense()
         )
-        passed = {tool.name for tool in passing((*stay, *kinds_of(back)), under, includes)}
-        return frozenset(name for name, tool in left.items() if tool.enabled and name not in passed)
+        included = names_of(passing(kinds, under, includes))
+        return frozenset(
+            name for name, tool in left.items() if name not in included and tool.enabled
+        )
 
     def profiles(self) -> tuple[str, ...]:
         names = self.organization.sandbox_profiles.order_by("name").values_list("name", flat=True)
@@ -103,12 +104,10 @@ class Tools:
 
     def _stay(self, moved: seats.Moves[Any]) -> Kinds:
         """Those that do not move."""
-        away = {tool.id for tool in moved.out}
-        away.update(tool.id for tool in moved.back if seats.returns_to_use(tool))
+        away = {tool.name for tool in moved.out}
+        away.update(tool.name for tool in moved.back if seats.returns_to_use(tool))
         kinds = kinds_in(self.catalog)
-        if not away:
-            return kinds
-        return tuple(tuple(tool for tool in kind if tool.id not in away) for kind in kinds)
+        return left_of(kinds, lambda tool: tool.name not in away) if away else kinds
 
     def _back(self, moved: seats.Moves[Any]) -> list[CatalogTool]:
         """Those that come back to use, as they will be."""

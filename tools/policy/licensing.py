@@ -56,7 +56,7 @@ def isolation_licensed(question: Question) -> Verdict:
 
 
 def includes(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """Whether the licence lets the tool be used, whoever asks. Of many `licensed.passing` asks."""
+    """Whether the licence lets the tool be used, whoever asks. Of many tools, see `kinds`."""
     return (
         _included(tool, snapshot).passed
         and _profile_included(tool, snapshot).passed

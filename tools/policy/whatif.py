@@ -14,7 +14,7 @@ from tools.definitions.callers import Caller
 from tools.errors import Malformed, NotFound
 from tools.models import Agent
 from tools.policy.changes import Change, Grant
-from tools.policy.licensed import kinds_in, passing
+from tools.policy.kinds import Kinds, kinds_among, kinds_in, names_of, passing
 from tools.policy.people import may, require
 from tools.policy.reach import Reach, is_licensed, known_callers
 from tools.policy.replay import Replay, World, combinations_of, hours_count, replay
@@ -94,20 +94,24 @@ def _agents(change: Change, snapshot: Snapshot, tools: int) -> tuple[list[Agent]
 
 
 def _seen(touched: list[str], before: World, after: World) -> Iterator[Seen]:
-    reached, would_be = (
-        Reach([world.snapshot.tools[name] for name in touched], world.snapshot)
-        for world in (before, after)
-    )
+    reached, would_be = (Reach(kinds, of) for kinds, of in _worlds(touched, before, after))
     names = sorted(touched)
     for pk, caller in before.callers.items():
         now, then = reached.of(caller), would_be.of(after.callers[pk])
         if now != then:
-            more, less = then - now, now - then
-            yield Seen(
-                caller.name,
-                [name for name in names if name in more] if more else [],
-                [name for name in names if name in less] if less else [],
-            )
+            yield Seen(caller.name, _some(names, then - now), _some(names, now - then))
+
+
+def _some(names: list[str], wanted: set[str]) -> list[str]:
+    return [name for name in names if name in wanted] if wanted else []
+
+
+def _worlds(touched: list[str], before: World, after: World) -> Iterator[tuple[Kinds, Snapshot]]:
+    """Another tier makes no tool another one, so the kinds of the tools stay what they are."""
+    now, then = before.snapshot, after.snapshot
+    kinds = kinds_among(touched, now)
+    yield kinds, now
+    yield kinds if then.tools is now.tools else kinds_among(touched, then), then
 
 
 def _touched(change: Change, before: Snapshot, after: Snapshot) -> list[str]:
@@ -131,7 +135,7 @@ def _licensed_otherwise(before: Snapshot, after: Snapshot) -> set[str]:
     if before.tier is after.tier:
         return set()
     kinds = kinds_in(before)
-    one, other = ({t.name for t in passing(kinds, of, is_licensed)} for of in (before, after))
+    one, other = (names_of(passing(kinds, of, is_licensed)) for of in (before, after))
     return one ^ other
 
 

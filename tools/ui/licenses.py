@@ -24,7 +24,7 @@ from tools.definitions.names import SLUG
 from tools.errors import Conflict, NotFound
 from tools.models import LicenseTier, Organization, User
 from tools.policy.callers import actor_of
-from tools.policy.licensed import kinds_in, passing
+from tools.policy.kinds import kinds_in, names_of, passing
 from tools.policy.licenses import Change
 from tools.policy.licensing import includes, standing_of
 from tools.policy.people import require
@@ -168,7 +168,7 @@ def _use(snapshot: Snapshot, standing: Standing) -> Use:
     custom = seats.custom_by_age(snapshot)
     builtin = [tool for tool in snapshot.sorted_tools if not tool.custom]
     put_out = [tool.name for tool in custom if seats.put_out(tool)]
-    included = {tool.name for tool in passing(kinds_in(snapshot), snapshot, includes)}
+    included = names_of(passing(kinds_in(snapshot), snapshot, includes))
     in_use = [tool.name for tool in snapshot.sorted_tools if tool.enabled]
     return Use(
         custom=len(custom) - len(put_out),
