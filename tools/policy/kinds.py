@@ -28,6 +28,15 @@ def kinds_among(names: Collection[str], snapshot: Snapshot) -> Kinds:
     return left_of(kinds_in(snapshot), lambda tool: tool.name in wanted)
 
 
+def kinds_after(before: Snapshot, after: Snapshot) -> Kinds:
+    """Of the tools of a catalog that was made of another, which mostly are the other's."""
+    if after.tools is before.tools:
+        return kinds_in(before)
+    same = left_of(kinds_in(before), lambda tool: after.tools.get(tool.name) is tool)
+    others = (tool for name, tool in after.tools.items() if before.tools.get(name) is not tool)
+    return same + kinds_of(others, after)
+
+
 def kinds_of(tools: Iterable[CatalogTool], snapshot: Snapshot) -> Kinds:
     found: defaultdict[Hashable, list[CatalogTool]] = defaultdict(list)
     for tool in tools:

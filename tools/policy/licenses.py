@@ -34,6 +34,7 @@ from tools.policy.licensing import includes
 
 _MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
 _NOBODY = seats.Moves[Any]()
+_STATE, _IN_USE = ("status", "status_reason"), [ToolStatus.ACTIVE, ""]
 BEAT = "licence clock"
 _COLUMNS = (
     "tier", "license_id", "license_document", "license_expires_at", "license_grace_days"
@@ -78,10 +79,25 @@ class Change:
 @dataclass(frozen=True)
 class Tools:
     """An organization's tools, and what the gates of a licence say of them. Their definitions were
-    read and their signatures checked when the catalog was."""
+    read and their signatures checked when the catalog was; in which state they are, their rows say.
+    """
 
     organization: Organization
     catalog: Snapshot
+
+    @classmethod
+    def of(cls, organization: Organization, catalog: Snapshot) -> "Tools":
+        rows = Tool.objects.present().filter(organization=organization)
+        told = rows.exclude(status=ToolStatus.ACTIVE, status_reason="")
+        states = {name: state for name, *state in told.values_list("name", *_STATE)}
+        other = {
+            name: replace(tool, **dict(zip(_STATE, state, strict=True)))
+            for name, tool in catalog.tools.items()
+            if (state := states.get(name, _IN_USE)) != [tool.status, tool.status_reason]
+        }
+        if other:
+            catalog = catalog.changed(tools=MappingProxyType({**catalog.tools, **other}))
+        return cls(organization, catalog)
 
     def moves(self, tier: LicenseTier) -> seats.Moves[CatalogTool]:
         return seats.moves_of(seats.custom_by_age(self.catalog), tier)
@@ -113,7 +129,7 @@ class Tools:
         """Those that come back to use, as they will be."""
         names = [tool.name for tool in moved.back if seats.returns_to_use(tool)]
         known = (self.catalog.tool(name) for name in names)
-        in_use = {"status": ToolStatus.ACTIVE, "status_reason": ""}
+        in_use = dict(zip(_STATE, _IN_USE, strict=True))
         return [replace(tool, **in_use) for tool in known if tool is not None]
 
 
@@ -165,7 +181,7 @@ def hold(held: Held, by: Actor, *, before: LicenseTier | None = None) -> Change:
     What follows for its tools is evidence of the organization's, whoever changed what for all.
     """
     place = Organization.objects.select_related("tier").get(pk=held.place.pk)
-    tools, tier = Tools(place, registry.as_it_stands(place.pk)), effective_tier(place)
+    tools, tier = Tools.of(place, registry.as_it_stands(place.pk)), effective_tier(place)
     moved = seats.moves(Tool.objects.custom().filter(organization=place), tier)
     change = _difference(tools, before or held.before, tier, moved)
     seats.carry_out(moved, tier, held.revision, replace(by, organization=place.slug))
@@ -178,7 +194,7 @@ def preview(
     """What `set_tier` would do, as the row and the catalog stand; who has locked the row brings the
     catalog as it stands then. Nothing is saved."""
     catalog = catalog or registry.snapshot(organization.pk, organization.revision)
-    tools = Tools(organization, catalog)
+    tools = Tools.of(organization, catalog)
     return _difference(tools, effective_tier(organization), tier, tools.moves(tier))
 
 

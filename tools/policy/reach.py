@@ -19,6 +19,7 @@ from tools.policy.permissions import object_permission, required_permissions
 
 OF_THE_TOOL: tuple[Gate, ...] = (in_service, source_open, *LICENSE)
 OF_ITS_KIND: tuple[Gate, ...] = (in_group, group_open, required_permissions)
+OF_THE_REQUEST: tuple[Gate, ...] = tuple(gate for gate in GATES if gate not in OF_THE_TOOL)
 NOBODY = Caller(CallerKind.SYSTEM, "", UUID(int=0), "", 0, UUID(int=0))
 _NOTHING = Asked(frozenset(), DEFAULT_STATE)
 _IN_SOME_STATE = tuple(gate for gate in GATES if gate is not in_state)

@@ -14,9 +14,9 @@ from tools.definitions.callers import Caller
 from tools.errors import Malformed, NotFound
 from tools.models import Agent
 from tools.policy.changes import Change, Grant
-from tools.policy.kinds import Kinds, kinds_among, kinds_in, names_of, passing
+from tools.policy.kinds import Kinds, kinds_after, kinds_in, left_of, names_of, passing
 from tools.policy.people import may, require
-from tools.policy.reach import Reach, is_licensed, known_callers
+from tools.policy.reach import Reach, is_licensed, known_callers, there_for_somebody
 from tools.policy.replay import Replay, World, combinations_of, hours_count, replay
 
 LAST_DAY = timedelta(days=1)
@@ -55,18 +55,20 @@ def what_if(
     until = timezone.now()
     since = _checked(since, until) if since else until - LAST_DAY
     after = change.catalog(snapshot)
-    touched = _touched(change, snapshot, after)
+    kinds = kinds_in(snapshot), kinds_after(snapshot, after)
+    touched = _touched(change, snapshot, after, kinds)
     agents, cut = _agents(change, snapshot, len(touched))
     callers = {caller.name: caller for caller in known_callers(agents, snapshot.revision)}
-    before = World(snapshot, {agent.pk: callers[agent.slug] for agent in agents})
-    changed = {pk: change.caller(one, snapshot) for pk, one in before.callers.items()}
-    then = World(after, changed)
+    known = {agent.pk: callers[agent.slug] for agent in agents}
+    changed = {pk: change.caller(one, snapshot) for pk, one in known.items()}
+    before = World(snapshot, known, _there(snapshot, kinds[0]))
+    then = World(after, changed, _there(after, kinds[1]))
     return Difference(
         since=since,
         until=until,
         agents={agent.pk: agent.slug for agent in agents},
         cut=cut,
-        seen=list(_seen(touched, before, then)),
+        seen=list(_seen(touched, before, then, kinds)),
         calls=_calls(before, then, since, until) if may(viewer, "view_execution") else None,
     )
 
@@ -93,33 +95,38 @@ def _agents(change: Change, snapshot: Snapshot, tools: int) -> tuple[list[Agent]
     return found[:most], len(found) > most
 
 
-def _seen(touched: list[str], before: World, after: World) -> Iterator[Seen]:
-    reached, would_be = (Reach(kinds, of) for kinds, of in _worlds(touched, before, after))
-    names = sorted(touched)
+def _there(snapshot: Snapshot, kinds: Kinds) -> set[str]:
+    return names_of(passing(kinds, snapshot, there_for_somebody))
+
+
+def _seen(
+    touched: list[str], before: World, after: World, kinds: tuple[Kinds, Kinds]
+) -> Iterator[Seen]:
+    names, some = sorted(touched), frozenset(touched)
+    reached, would_be = (
+        Reach(left_of(of, lambda tool: tool.name in some), world.snapshot)
+        for of, world in zip(kinds, (before, after), strict=True)
+    )
     for pk, caller in before.callers.items():
         now, then = reached.of(caller), would_be.of(after.callers[pk])
         if now != then:
-            yield Seen(caller.name, _some(names, then - now), _some(names, now - then))
+            yield Seen(caller.name, _in_order(then - now, names), _in_order(now - then, names))
 
 
-def _some(names: list[str], wanted: set[str]) -> list[str]:
-    return [name for name in names if name in wanted] if wanted else []
+def _in_order(some: set[str], names: list[str]) -> list[str]:
+    return [name for name in names if name in some] if some else []
 
 
-def _worlds(touched: list[str], before: World, after: World) -> Iterator[tuple[Kinds, Snapshot]]:
-    """Another tier makes no tool another one, so the kinds of the tools stay what they are."""
-    now, then = before.snapshot, after.snapshot
-    kinds = kinds_among(touched, now)
-    yield kinds, now
-    yield kinds if then.tools is now.tools else kinds_among(touched, then), then
-
-
-def _touched(change: Change, before: Snapshot, after: Snapshot) -> list[str]:
+def _touched(
+    change: Change, before: Snapshot, after: Snapshot, kinds: tuple[Kinds, Kinds]
+) -> list[str]:
     """The tools about which the change may alter an answer."""
     if isinstance(change, Grant):
         return list(before.tools)
     groups = {name for name, group in after.groups.items() if before.groups.get(name) is not group}
-    licensed = _licensed_otherwise(before, after)
+    licensed: set[str] = set()
+    if before.tier is not after.tier:
+        licensed = _licensed(before, kinds[0]) ^ _licensed(after, kinds[1])
     return [
         name
         for name, tool in after.tools.items()
@@ -130,13 +137,8 @@ def _touched(change: Change, before: Snapshot, after: Snapshot) -> list[str]:
     ]
 
 
-def _licensed_otherwise(before: Snapshot, after: Snapshot) -> set[str]:
-    """The tools that one tier includes and the other does not."""
-    if before.tier is after.tier:
-        return set()
-    kinds = kinds_in(before)
-    one, other = (names_of(passing(kinds, of, is_licensed)) for of in (before, after))
-    return one ^ other
+def _licensed(snapshot: Snapshot, kinds: Kinds) -> set[str]:
+    return names_of(passing(kinds, snapshot, is_licensed))
 
 
 def _calls(before: World, after: World, since: datetime, until: datetime) -> Replay:
