@@ -35,18 +35,15 @@ class Seated(Protocol):
     @property
     def created_at(self) -> datetime: ...
     @property
-    def status_reason(self) -> str: ...
-
-
-class Movable(Seated, Protocol):
-    @property
     def name(self) -> str: ...
     @property
     def status(self) -> str: ...
+    @property
+    def status_reason(self) -> str: ...
 
 
 @dataclass(frozen=True)
-class Moves[AnyTool: Movable]:
+class Moves[AnyTool]:
     """Who leaves, the newest first, and who comes back, the oldest first."""
 
     out: tuple[AnyTool, ...] = ()
@@ -125,12 +122,12 @@ def check_room(organization_id: UUID, *, beside: Tool | None = None) -> None:
         )
 
 
-def moves[AnyTool: Movable](tools: Iterable[AnyTool], tier: LicenseTier) -> Moves[AnyTool]:
+def moves[AnyTool: Seated](tools: Iterable[AnyTool], tier: LicenseTier) -> Moves[AnyTool]:
     """What a tier's limit does to an organization's present custom tools."""
     return moves_of(by_age(tools), tier)
 
 
-def moves_of[AnyTool: Movable](ordered: Iterable[AnyTool], tier: LicenseTier) -> Moves[AnyTool]:
+def moves_of[AnyTool: Seated](ordered: Iterable[AnyTool], tier: LicenseTier) -> Moves[AnyTool]:
     """The same of tools in the order of their age."""
     inside: list[AnyTool] = []
     outside: list[AnyTool] = []
@@ -157,7 +154,7 @@ def carry_out(wanted: Moves[Tool], tier: LicenseTier, revision: int, by: Actor) 
             _record(Event.TOOL_ENABLE, tool, by, tier, ToolStatus.DISABLED)
 
 
-def returns_to_use(tool: Movable) -> bool:
+def returns_to_use(tool: Seated) -> bool:
     """Whether the licence alone keeps it from use: never one that somebody must approve first."""
     return tool.status_reason.startswith(DISABLED) and tool.status == ToolStatus.DISABLED
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 from django.db import connection
 from django.utils import timezone
@@ -71,7 +71,7 @@ class Usage:
     truncated: bool
 
 
-class Ranked:
+class Ranked(Sequence[Row]):
     """Lines with what was called most first. Only what is looked at is put in order, and made."""
 
     def __init__(self, lines: list[Line], by: str) -> None:
@@ -80,14 +80,23 @@ class Ranked:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def __getitem__(self, part: slice) -> list[Row]:
-        first, end, _ = part.indices(len(self._lines))
-        if first >= end:
+    @overload
+    def __getitem__(self, part: int) -> Row: ...
+    @overload
+    def __getitem__(self, part: slice) -> list[Row]: ...
+    def __getitem__(self, part: int | slice) -> Row | list[Row]:
+        if isinstance(part, int):
+            return _row(self._first(len(self))[part], [self._by])
+        first, end, step = part.indices(len(self))
+        return [_row(line, [self._by]) for line in self._first(end)[first:end:step]]
+
+    def _first(self, most: int) -> list[Line]:
+        """In their order."""
+        if most < 1:
             return []
-        least = sorted((line[1] for line in self._lines), reverse=True)[end - 1]
+        least = sorted((line[1] for line in self._lines), reverse=True)[most - 1]
         top = [line for line in self._lines if line[1] >= least]
-        top.sort(key=lambda line: (-line[1], _order(line[0])))
-        return [_row(line, [self._by]) for line in top[first:end]]
+        return sorted(top, key=lambda line: (-line[1], _order(line[0])))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from tools.policy.licensing import includes
 
 _MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
 _NOBODY = seats.Moves[Any]()
-_STATE, _IN_USE = ("status", "status_reason"), [ToolStatus.ACTIVE, ""]
+_IN_USE: tuple[str, str] = (ToolStatus.ACTIVE, "")
 BEAT = "licence clock"
 _COLUMNS = (
     "tier", "license_id", "license_document", "license_expires_at", "license_grace_days"
@@ -89,11 +89,12 @@ class Tools:
     def of(cls, organization: Organization, catalog: Snapshot) -> "Tools":
         rows = Tool.objects.present().filter(organization=organization)
         told = rows.exclude(status=ToolStatus.ACTIVE, status_reason="")
-        states = {name: state for name, *state in told.values_list("name", *_STATE)}
+        found = told.values_list("name", "status", "status_reason")
+        states = {name: (status, reason) for name, status, reason in found}
         other = {
-            name: replace(tool, **dict(zip(_STATE, state, strict=True)))
+            name: replace(tool, status=state[0], status_reason=state[1])
             for name, tool in catalog.tools.items()
-            if (state := states.get(name, _IN_USE)) != [tool.status, tool.status_reason]
+            if (state := states.get(name, _IN_USE)) != (tool.status, tool.status_reason)
         }
         if other:
             catalog = catalog.changed(tools=MappingProxyType({**catalog.tools, **other}))
@@ -129,8 +130,9 @@ class Tools:
         """Those that come back to use, as they will be."""
         names = [tool.name for tool in moved.back if seats.returns_to_use(tool)]
         known = (self.catalog.tool(name) for name in names)
-        in_use = dict(zip(_STATE, _IN_USE, strict=True))
-        return [replace(tool, **in_use) for tool in known if tool is not None]
+        status, reason = _IN_USE
+        there = (tool for tool in known if tool is not None)
+        return [replace(tool, status=status, status_reason=reason) for tool in there]
 
 
 @dataclass(frozen=True)
@@ -308,7 +310,7 @@ def _difference(
     )
 
 
-def _names[AnyTool: seats.Movable](
+def _names[AnyTool: seats.Seated](
     tools: Iterable[AnyTool], wanted: Callable[[AnyTool], bool]
 ) -> tuple[str, ...]:
     return tuple(tool.name for tool in tools if wanted(tool))
