@@ -52,7 +52,7 @@ from tools.policy.explain import Explained, Explanation
 from tools.policy.isolation import effective_level
 from tools.policy.licensing import standing_of
 from tools.policy.openings import Closing
-from tools.policy.replay import Turned
+from tools.policy.replay import MOST_TURNED, Turned
 from tools.policy.whatif import Difference
 
 
@@ -595,7 +595,7 @@ def request_shape(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-MOST_NAMED, MOST_TURNED = 50, 200
+MOST_NAMED = 50
 
 
 def difference_shape(found: Difference) -> dict[str, Any]:
@@ -623,15 +623,15 @@ def difference_shape(found: Difference) -> dict[str, Any]:
             "looked_at": calls.calls,
             "combinations": calls.combinations,
             "cut": calls.cut,
-            "would_be_refused": _turned(calls.would_be_refused, found.agents),
-            "would_pass": _turned(calls.would_pass, found.agents),
+            "would_be_refused": _turned(calls.calls_refused, calls.would_be_refused, found.agents),
+            "would_pass": _turned(calls.calls_passed, calls.would_pass, found.agents),
         },
     }
 
 
-def _turned(turned: list[Turned], agents: dict[UUID, str]) -> dict[str, Any]:
+def _turned(calls: int, turned: list[Turned], agents: dict[UUID, str]) -> dict[str, Any]:
     return {
-        "calls": sum(one.combination.calls for one in turned),
+        "calls": calls,
         "results": [
             {
                 "agent": agents[one.combination.agent_id],

@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from decimal import Decimal
+from html import unescape
 
 import pytest
 from django.db import connection
@@ -14,6 +15,7 @@ from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import inline_code, text
 from tools.models import Agent, Execution, Organization
+from tools.ui import usage as page_of_usage
 
 pytestmark = pytest.mark.django_db
 
@@ -83,6 +85,29 @@ def test_other_days_are_asked_for_and_kept_in_the_address(admin_client: Client) 
     )
     assert [row[0] for row in rows(page)] == ["echo"] and page.count('class="place"') == 6
     assert f"by=tool&amp;since={today - timedelta(days=6)}&amp;until={today}" in page
+
+
+@pytest.mark.usefixtures("calls")
+def test_lines_are_paged_with_what_was_called_most_first(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_of_usage, "PAGE_SIZE", 1)
+    first = text(admin_client.get("/usage/?by=tool"))
+    assert [row[0] for row in rows(first)] == ["echo"] and "1 to 1 of 2" in first
+    assert meters(first)[0] == "3"
+    (link,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    last = text(admin_client.get(f"/usage/{unescape(link)}"))
+    assert [row[0] for row in rows(last)] == ["other"] and "2 to 2 of 2" in last
+    assert 'rel="next"' not in last and "page=1#lines" in last
+
+
+@pytest.mark.usefixtures("calls")
+@pytest.mark.parametrize("number", ["99999", "none", "0", "%00", "9" * 5000])
+@pytest.mark.parametrize("by", ["day", "group"])
+def test_a_page_that_is_not_there_is_the_nearest(
+    admin_client: Client, by: str, number: str
+) -> None:
+    assert len(rows(text(admin_client.get(f"/usage/?by={by}&page={number}")))) == 2
 
 
 @pytest.mark.parametrize(

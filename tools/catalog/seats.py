@@ -17,7 +17,7 @@ from django.db.models import Count, Q, QuerySet
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.catalog.registry import Snapshot
+from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_of
 from tools.errors import Forbidden
 from tools.models import LicenseTier, Tool, ToolStatus
@@ -35,19 +35,24 @@ class Seated(Protocol):
     @property
     def created_at(self) -> datetime: ...
     @property
+    def name(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
     def status_reason(self) -> str: ...
 
 
 @dataclass(frozen=True)
-class Moves:
+class Moves[AnyTool]:
     """Who leaves, the newest first, and who comes back, the oldest first."""
 
-    out: tuple[Tool, ...] = ()
-    back: tuple[Tool, ...] = ()
+    out: tuple[AnyTool, ...] = ()
+    back: tuple[AnyTool, ...] = ()
 
 
 def put_out(tool: Seated) -> bool:
-    return tool.status_reason.startswith(_MARKS)
+    reason = tool.status_reason  # nearly always empty
+    return bool(reason) and reason.startswith(_MARKS)
 
 
 def by_age[AnySeated: Seated](tools: Iterable[AnySeated]) -> list[AnySeated]:
@@ -60,6 +65,12 @@ def beyond(snapshot: Snapshot, limit: int) -> frozenset[UUID]:
     if len(custom) <= limit:
         return frozenset()
     return frozenset(tool.id for tool in by_age(custom)[limit:])
+
+
+def custom_by_age(snapshot: Snapshot) -> tuple[CatalogTool, ...]:
+    """All of them; sorted once while nothing of them changes."""
+    custom = (tool for tool in snapshot.tools.values() if tool.custom)
+    return snapshot.settle("custom by age", lambda: tuple(by_age(custom)))
 
 
 def seated(organization_id: UUID) -> QuerySet[Tool]:
@@ -111,18 +122,24 @@ def check_room(organization_id: UUID, *, beside: Tool | None = None) -> None:
         )
 
 
-def moves(tools: Iterable[Tool], tier: LicenseTier) -> Moves:
+def moves[AnyTool: Seated](tools: Iterable[AnyTool], tier: LicenseTier) -> Moves[AnyTool]:
     """What a tier's limit does to an organization's present custom tools."""
-    ordered = by_age(tools)
-    inside = [tool for tool in ordered if not put_out(tool)]
-    outside = [tool for tool in ordered if put_out(tool)]
+    return moves_of(by_age(tools), tier)
+
+
+def moves_of[AnyTool: Seated](ordered: Iterable[AnyTool], tier: LicenseTier) -> Moves[AnyTool]:
+    """The same of tools in the order of their age."""
+    inside: list[AnyTool] = []
+    outside: list[AnyTool] = []
+    for tool in ordered:
+        (outside if put_out(tool) else inside).append(tool)
     limit = tier.max_custom_tools
     if limit is None:
         return Moves(back=tuple(outside))
     return Moves(tuple(reversed(inside[limit:])), tuple(outside[: max(0, limit - len(inside))]))
 
 
-def carry_out(wanted: Moves, tier: LicenseTier, revision: int, by: Actor) -> None:
+def carry_out(wanted: Moves[Tool], tier: LicenseTier, revision: int, by: Actor) -> None:
     """Writes the moves down, an audit record for each tool that changes its state."""
     for tool in wanted.out:
         in_use = tool.status == ToolStatus.ACTIVE
@@ -137,7 +154,7 @@ def carry_out(wanted: Moves, tier: LicenseTier, revision: int, by: Actor) -> Non
             _record(Event.TOOL_ENABLE, tool, by, tier, ToolStatus.DISABLED)
 
 
-def returns_to_use(tool: Tool) -> bool:
+def returns_to_use(tool: Seated) -> bool:
     """Whether the licence alone keeps it from use: never one that somebody must approve first."""
     return tool.status_reason.startswith(DISABLED) and tool.status == ToolStatus.DISABLED
 

@@ -21,6 +21,7 @@ from tools.policy.periods import midnight
 MOST_DAYS = 400
 MOST_UNFINISHED = 5_000  # of a day; one with more is read as it is
 SETTLED = timedelta(hours=1)  # since the end of a day: no transaction of it is open any more
+_FEW = 3  # today, and yesterday until it is settled
 _AT_ONCE = 50  # of one organization in one round
 _TRIES = 3
 _BY: dict[Part, tuple[str, ...]] = {
@@ -54,17 +55,23 @@ def told[Found](
     span: Span,
     kept: Callable[[tuple[int, ...]], Iterable[Found]],
     live: Callable[[Q], Iterable[Found]],
+    live_day: Callable[[date, Q], Iterable[Found]] | None = None,
 ) -> list[Found]:
     """What `kept` makes of the rows of days that were added up, and `live` of the executions that
-    are not among them. Where a day was added up anew meanwhile, all is read again.
+    are not among them. Where a day was added up anew meanwhile, all is read again. Where a few days
+    were not added up, `live_day` reads each by itself, and need not ask of which day a call is.
 
     The figures of a row never change, and no other row gets its key: they may be remembered.
     """
     for _ in range(_TRIES):
         days = {row.pk: row for row in _rows(span)}
         found = list(kept(tuple(sorted(days)))) if days else []
-        if others := _others(span, {row.day for row in days.values()}):
-            found += live(others)
+        left = sorted({*span.days} - {row.day for row in days.values()})
+        if live_day is not None and len(left) <= _FEW:
+            for day in left:
+                found += live_day(day, _moments(day, day + _DAY, span.zone))
+        elif left:
+            found += live(moments_of(left, span.zone))
         if unfinished := [pk for row in days.values() for pk in row.unfinished]:
             found += live(Q(pk__in=unfinished))
         if not days or DayOfCalls.objects.filter(pk__in=days).count() == len(days):
@@ -88,17 +95,14 @@ def _rows(span: Span) -> QuerySet[DayOfCalls]:
     )
 
 
-def _others(span: Span, known: set[date]) -> Q:
-    """The moments of the days that were not added up; false where there are none."""
+def moments_of(days: list[date], zone: ZoneInfo) -> Q:
+    """Of days in their order; those that follow each other are asked for as one time."""
     found = Q()
-    begins: date | None = None
-    for day in [*span.days, None]:
-        if begins is None and day is not None and day not in known:
-            begins = day
-        elif begins is not None and (day is None or day in known):
-            end = day or span.until + _DAY
-            found |= _moments(begins, end, span.zone)
-            begins = None
+    begins = days[0]
+    for day, following in zip(days, [*days[1:], None], strict=True):
+        if following != day + _DAY:
+            found |= _moments(begins, day + _DAY, zone)
+            begins = following or day
     return found
 
 

@@ -5,30 +5,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
-from functools import cached_property, lru_cache
-from typing import Any
-from zoneinfo import ZoneInfo
+from functools import cached_property
+from typing import Any, overload
 
 from django.db import connection
-from django.db.models import F, Q, QuerySet
-from django.db.models.functions import TruncDate
 from django.utils import timezone
 
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
 from tools.errors import Malformed
-from tools.execution.days import MOST_DAYS, Span, told
-from tools.execution.figures import COUNTS, SUMS
+from tools.execution import lengths, sums
+from tools.execution.days import MOST_DAYS, Span
+from tools.execution.lengths import Durations
 from tools.execution.reading import readable, reads_all
-from tools.models import DayFigures, Part
+from tools.execution.sums import Asked, Line
 from tools.models.execution import ExecutionQuerySet
 from tools.policy.people import may
 
 DIMENSIONS = ("day", "agent", "tool", "group")
 USUAL_DAYS = 30
 MOST_ROWS = 5_000
-MOST_READ = 100_000
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,40 @@ class Usage:
     truncated: bool
 
 
+class Ranked(Sequence[Row]):
+    """Lines with what was called most first. Only what is looked at is put in order, and made."""
+
+    def __init__(self, lines: list[Line], by: str) -> None:
+        self._lines, self._by = lines, by
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, part: int) -> Row: ...
+    @overload
+    def __getitem__(self, part: slice) -> list[Row]: ...
+    def __getitem__(self, part: int | slice) -> Row | list[Row]:
+        if isinstance(part, int):
+            return _row(self._first(len(self))[part], [self._by])
+        first, end, step = part.indices(len(self))
+        return [_row(line, [self._by]) for line in self._first(end)[first:end:step]]
+
+    def _first(self, most: int) -> list[Line]:
+        """In their order."""
+        if most < 1:
+            return []
+        least = sorted((line[1] for line in self._lines), reverse=True)[most - 1]
+        top = [line for line in self._lines if line[1] >= least]
+        return sorted(top, key=lambda line: (-line[1], _order(line[0])))
+
+
+@dataclass(frozen=True)
+class Ranking:
+    days: Usage
+    lines: Ranked
+
+
 @contextmanager
 def _plans_of_its_own() -> Iterator[None]:
     """Statements are planned for what they ask. One plan for every tool, which PostgreSQL makes of
@@ -93,36 +124,42 @@ def usage(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Usage:
 
     Groups are those the tools are in now: a call counts in each of its tool's.
     """
-    since, until = _range(wanted, snapshot)
-    groups = _Groups(caller, snapshot, wanted.group)
+    span, groups = _span(wanted, snapshot), _Groups(caller, snapshot, wanted.group)
     by = [name for name in DIMENSIONS if name in wanted.by]
     columns = sorted({"tool" if name == "group" else name for name in by})
-    span = Span(snapshot.organization_id, snapshot.time_zone, since, until)
-    rows = _counted(caller, wanted, span, columns, groups)
+    rows, asked = _within(caller, wanted, groups), _asked(wanted, columns, groups)
+    lines = sums.sums(rows, asked, span, every=reads_all(caller))
     if "group" in by:
-        rows = _by_group(rows, by, groups)
-    rows.sort(key=lambda row: [_order(row[0][name]) for name in by])
-    return Usage(since, until, rows[:MOST_ROWS], truncated=len(rows) > MOST_ROWS)
+        lines, columns = _by_group(lines, columns, by, groups), by
+    places = [columns.index(name) for name in by]
+    lines.sort(key=lambda line: [_order(line[at]) for at in places])
+    found = [_row(line, columns) for line in lines[:MOST_ROWS]]
+    return Usage(span.since, span.until, found, truncated=len(lines) > MOST_ROWS)
 
 
 @_plans_of_its_own()
-def durations(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> dict[date | None, float]:
+def ranking(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Ranking:
+    """The same by day, and by the one other dimension that is asked for: calls are read once."""
+    span, groups = _span(wanted, snapshot), _Groups(caller, snapshot, wanted.group)
+    (by,) = wanted.by
+    columns = ["tool" if by == "group" else by]
+    rows, asked = _within(caller, wanted, groups), _asked(wanted, columns, groups)
+    days, lines = sums.days_and(rows, asked, span, every=reads_all(caller))
+    if by == "group":
+        lines = _by_group(lines, columns, [by], groups)
+    of_days = [_row(line, ["day"]) for line in sorted(days)]
+    return Ranking(Usage(span.since, span.until, of_days, truncated=False), Ranked(lines, by))
+
+
+@_plans_of_its_own()
+def durations(caller: Caller, snapshot: Snapshot, wanted: Wanted, calls: int) -> Durations:
     """How long the runs took, in ms, that were longer than 95 of 100: by day, and of all days
-    under None. Of the executions the caller may read; one statement."""
-    since, until = _range(wanted, snapshot)
-    groups = _Groups(caller, snapshot, wanted.group)
-    span = Span(snapshot.organization_id, snapshot.time_zone, since, until)
-    rows = _within(caller, wanted, groups).filter(span.moments).order_by()
-    ran = rows.filter(started_at__isnull=False, completed_at__isnull=False, cached=False)
-    days = ran.annotate(day=TruncDate("created_at", tzinfo=snapshot.time_zone))
-    read, values = days.values("day", "duration_ms").query.sql_with_params()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT r.day, percentile_cont(0.95) WITHIN GROUP (ORDER BY r.duration_ms)"  # noqa: S608
-            f" FROM ({read}) r GROUP BY GROUPING SETS ((r.day), ())",
-            values,
-        )
-        return {day: p95 for day, p95 in cursor.fetchall() if p95 is not None}
+    under None. Of the executions the caller may read, of which `usage` says that many `calls`."""
+    span, groups = _span(wanted, snapshot), _Groups(caller, snapshot, wanted.group)
+    alone = (wanted.agent, wanted.group) == (None, None) and reads_all(caller)
+    if wanted.tool is not None and alone and calls <= lengths.MOST_KEPT:
+        return lengths.of_tool(wanted.tool, span)
+    return lengths.of_rows(_within(caller, wanted, groups), span)
 
 
 @dataclass(frozen=True)
@@ -137,25 +174,39 @@ class _Groups:
     def _all(self) -> bool:
         return WILDCARD in self.caller.granted_groups or may(self.caller, "view_toolgroup")
 
-    def of(self, tool_name: str) -> frozenset[str]:
-        tool = self.snapshot.tool(tool_name)
-        held = self.snapshot.groups_of(tool) if tool else frozenset()
+    @cached_property
+    def _of_tools(self) -> dict[str, frozenset[str]]:
+        tools = self.snapshot.tools
+        return self.snapshot.settle(
+            "groups of tools",
+            lambda: {name: self.snapshot.groups_of(tool) for name, tool in tools.items()},
+        )
+
+    @cached_property
+    def _counted(self) -> dict[frozenset[str], frozenset[str]]:
+        """Of the groups that tools are in together."""
+        return {held: self._known(held) for held in {*self._of_tools.values(), frozenset[str]()}}
+
+    def _known(self, held: frozenset[str]) -> frozenset[str]:
         known = held if self._all else held & self.caller.granted_groups
         return known if self.only is None else known & {self.only}
 
-    @property
-    def tools(self) -> list[str]:
-        return [name for name in self.snapshot.tools if self.of(name)]
+    def of(self, tool_name: str) -> frozenset[str]:
+        return self._counted[self._of_tools.get(tool_name, frozenset())]
+
+    @cached_property
+    def tools(self) -> tuple[str, ...]:
+        return tuple(name for name, held in self._of_tools.items() if self._counted[held])
 
 
-def _range(wanted: Wanted, snapshot: Snapshot) -> tuple[date, date]:
+def _span(wanted: Wanted, snapshot: Snapshot) -> Span:
     until = wanted.until or timezone.now().astimezone(snapshot.time_zone).date()
     if not date(2000, 1, 1) <= until <= date(2999, 12, 31):
         raise Malformed("until is no day of this millennium.")
     since = wanted.since or until - timedelta(days=USUAL_DAYS - 1)
     if not since <= until < since + timedelta(days=MOST_DAYS):
         raise Malformed(f"since must be at most {MOST_DAYS - 1} days before until, and not after.")
-    return since, until
+    return Span(snapshot.organization_id, snapshot.time_zone, since, until)
 
 
 def _within(caller: Caller, wanted: Wanted, groups: _Groups) -> ExecutionQuerySet:
@@ -169,106 +220,29 @@ def _within(caller: Caller, wanted: Wanted, groups: _Groups) -> ExecutionQuerySe
     return rows
 
 
-def _counted(
-    caller: Caller, wanted: Wanted, span: Span, columns: Sequence[str], groups: _Groups
-) -> list[Row]:
-    """From days that were added up where they tell what is asked, else from executions alone."""
-    rows = _within(caller, wanted, groups)
-
-    def live(moments: Q) -> list[Row]:
-        return _read(rows.filter(moments), columns, span.zone)
-
-    if not reads_all(caller):
-        return live(span.moments)
-
-    asked = _Summed.of(wanted, columns, groups)
-    return _together(told(span, asked.read, live))
+def _asked(wanted: Wanted, columns: Sequence[str], groups: _Groups) -> Asked:
+    tools = None if wanted.group is None else groups.tools
+    return Asked(tuple(columns), wanted.agent, wanted.tool, tools)
 
 
-@dataclass(frozen=True)
-class _Summed:
-    """What is asked of days that were added up; `tools` are those of the group that is wanted."""
-
-    columns: tuple[str, ...]
-    agent: str | None
-    tool: str | None
-    tools: tuple[str, ...] | None
-
-    @classmethod
-    def of(cls, wanted: Wanted, columns: Sequence[str], groups: _Groups) -> "_Summed":
-        tools = None if wanted.group is None else tuple(groups.tools)
-        return cls(tuple(columns), wanted.agent, wanted.tool, tools)
-
-    @property
-    def part(self) -> Part:
-        """That of a day's figures which tells the least of what still tells what is asked."""
-        by_tool = "tool" in self.columns or (self.tool, self.tools) != (None, None)
-        if "agent" in self.columns or self.agent is not None:
-            return Part.PAIR if by_tool else Part.AGENT
-        return Part.TOOL if by_tool else Part.ALL
-
-    def read(self, days: tuple[int, ...]) -> Iterable[Row]:
-        """One statement, as `_read`; none where it was asked lately and has few rows."""
-        one = self.part != Part.PAIR or (self.agent, self.tool) != (None, None)
-        few = one and "day" not in self.columns
-        return _remembered(self, days) if few else self.added(days)
-
-    def added(self, days: tuple[int, ...]) -> list[Row]:
-        rows = DayFigures.objects.filter(day__in=days, part=self.part).order_by()
-        if self.part == Part.TOOL:
-            rows = rows.filter(agent=None)  # as all of that part: the index has it before the tool
-        if self.agent is not None:
-            rows = rows.filter(agent__slug=self.agent)
-        if self.tool is not None:
-            rows = rows.filter(tool_name=self.tool)
-        if self.tools is not None:
-            rows = rows.filter(tool_name__in=self.tools)
-        parts = {"agent": F("agent__slug"), "tool": F("tool_name"), "day": F("day__day")}
-        return _rows(rows, {f"by_{name}": parts[name] for name in self.columns}, SUMS)
-
-
-@lru_cache(maxsize=16)  # of as many rows as there are agents, or tools
-def _remembered(asked: _Summed, days: tuple[int, ...]) -> list[Row]:
-    return asked.added(days)
-
-
-def _read(rows: ExecutionQuerySet, columns: Sequence[str], zone: ZoneInfo) -> list[Row]:
-    parts = {
-        "agent": F("agent__slug"),
-        "tool": F("tool_name"),
-        "day": TruncDate("created_at", tzinfo=zone),
-    }
-    return _rows(rows.order_by(), {f"by_{name}": parts[name] for name in columns}, COUNTS)
-
-
-def _rows(rows: QuerySet[Any], named: dict[str, Any], counted: dict[str, Any]) -> list[Row]:
-    """One statement. Raises `Malformed` for more rows than anybody should add up."""
-    counts = rows.values(**named).annotate(**counted).values_list(*named, *counted)
-    found: list[Any] = list(counts[: MOST_READ + 1])
-    if len(found) > MOST_READ:
-        raise Malformed("That are too many figures: ask for fewer days, or for one agent or tool.")
-    names = [name.removeprefix("by_") for name in named]
-    return [(dict(zip(names, row, strict=False)), Figures(*row[len(names) :])) for row in found]
-
-
-def _together(rows: Iterable[Row]) -> list[Row]:
-    """Those of the same day, agent and tool as one."""
-    found: dict[tuple[Any, ...], Row] = {}
-    for values, figures in rows:
-        key = tuple(values.values())
-        known = found.get(key)
-        found[key] = (dict(values), known[1] + figures if known else figures)
-    return list(found.values())
-
-
-def _by_group(rows: Iterable[Row], by: Sequence[str], groups: _Groups) -> list[Row]:
+def _by_group(
+    lines: Iterable[Line], columns: Sequence[str], by: Sequence[str], groups: _Groups
+) -> list[Line]:
     """A tool that is gone, or in no group, is counted under None."""
-    sums: dict[tuple[Any, ...], Figures] = {}
-    for values, figures in rows:
-        for group in groups.of(values["tool"]) or (None,):
-            key = tuple((values | {"group": group})[name] for name in by)
-            sums[key] = sums.get(key, Figures()) + figures
-    return [(dict(zip(by, key, strict=True)), figures) for key, figures in sums.items()]
+    at, group = columns.index("tool"), by.index("group")
+    places = [columns.index("tool" if name == "group" else name) for name in by]
+    found: dict[tuple[Any, ...], Line] = {}
+    for line in lines:
+        values, figures = [line[place] for place in places], line[-5:]
+        for values[group] in groups.of(line[at]) or (None,):
+            key = tuple(values)
+            known = found.get(key)
+            found[key] = figures if known is None else sums.plus(known, figures)
+    return [(*key, *figures) for key, figures in found.items()]
+
+
+def _row(line: Line, names: Sequence[str]) -> Row:
+    return dict(zip(names, line, strict=False)), Figures(*line[-5:])
 
 
 def _order(value: Any) -> tuple[bool, Any]:

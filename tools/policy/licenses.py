@@ -21,19 +21,20 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
-from sandbox.spec import IsolationLevel
 from tools import metrics
 from tools.catalog import seats
-from tools.catalog.keys import keys_of
-from tools.catalog.registry import CatalogLicense, Snapshot, catalog_profile, catalog_tool
+from tools.catalog.registry import CatalogLicense, CatalogTool, Snapshot, registry
 from tools.catalog.tiers import lowest_tier, standing_of
 from tools.definitions.callers import CallerKind
 from tools.definitions.licenses import License, LicenseState, read_license, state_of
 from tools.errors import Conflict, NotFound
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
+from tools.policy.kinds import Kinds, kinds_in, kinds_of, left_of, names_of, passing
 from tools.policy.licensing import includes
 
 _MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
+_NOBODY = seats.Moves[Any]()
+_IN_USE: tuple[str, str] = (ToolStatus.ACTIVE, "")
 BEAT = "licence clock"
 _COLUMNS = (
     "tier", "license_id", "license_document", "license_expires_at", "license_grace_days"
@@ -77,59 +78,61 @@ class Change:
 
 @dataclass(frozen=True)
 class Tools:
-    """An organization's present tools as the rows are, with what the gates of a licence look at."""
+    """An organization's tools, and what the gates of a licence say of them. Their definitions were
+    read and their signatures checked when the catalog was; in which state they are, their rows say.
+    """
 
     organization: Organization
-    rows: tuple[Tool, ...]
+    catalog: Snapshot
 
     @classmethod
-    def of(cls, organization: Organization) -> "Tools":
-        rows = Tool.objects.present().select_related("version")
-        return cls(
-            organization, tuple(rows.filter(organization=organization, version__isnull=False))
-        )
+    def of(cls, organization: Organization, catalog: Snapshot) -> "Tools":
+        rows = Tool.objects.present().filter(organization=organization)
+        told = rows.exclude(status=ToolStatus.ACTIVE, status_reason="")
+        found = told.values_list("name", "status", "status_reason")
+        states = {name: (status, reason) for name, status, reason in found}
+        other = {
+            name: replace(tool, status=state[0], status_reason=state[1])
+            for name, tool in catalog.tools.items()
+            if (state := states.get(name, _IN_USE)) != (tool.status, tool.status_reason)
+        }
+        if other:
+            catalog = catalog.changed(tools=MappingProxyType({**catalog.tools, **other}))
+        return cls(organization, catalog)
 
-    def moves(self, tier: LicenseTier) -> seats.Moves:
-        custom = Tool.objects.custom().filter(organization=self.organization)
-        return seats.moves(custom, tier)
+    def moves(self, tier: LicenseTier) -> seats.Moves[CatalogTool]:
+        return seats.moves_of(seats.custom_by_age(self.catalog), tier)
 
-    def refused(self, tier: LicenseTier, moved: seats.Moves) -> frozenset[str]:
+    def refused(self, tier: LicenseTier, moved: seats.Moves[Any] = _NOBODY) -> frozenset[str]:
         """The tools that stay in use, or come back to it, and that the tier's licence refuses."""
-        snapshot = self._snapshot(tier, moved)
-        in_use = (tool for tool in snapshot.tools.values() if tool.enabled)
-        return frozenset(tool.name for tool in in_use if not includes(tool, snapshot))
+        kinds = (*self._stay(moved), *kinds_of(self._back(moved), self.catalog))
+        left = {tool.name: tool for kind in kinds for tool in kind}
+        under = self.catalog.changed(
+            tier=tier, tools=MappingProxyType(left), license=CatalogLicense()
+        )
+        included = names_of(passing(kinds, under, includes))
+        return frozenset(
+            name for name, tool in left.items() if name not in included and tool.enabled
+        )
 
     def profiles(self) -> tuple[str, ...]:
         names = self.organization.sandbox_profiles.order_by("name").values_list("name", flat=True)
         return tuple(names)
 
-    def _snapshot(self, tier: LicenseTier, moved: seats.Moves) -> Snapshot:
-        """The catalog under the tier, never kept: this transaction may yet be undone."""
-        out = {tool.pk for tool in moved.out}
-        back = {tool.pk for tool in moved.back if seats.returns_to_use(tool)}
-        tools, keys = {}, keys_of(self.organization.pk)
-        for row in self.rows:
-            assert row.version is not None
-            tool = catalog_tool(row, row.version, self.organization.slug, keys)
-            if tool.id in out:
-                tool = replace(tool, status=ToolStatus.DISABLED, status_reason=seats.DISABLED)
-            elif tool.id in back:
-                tool = replace(tool, status=ToolStatus.ACTIVE, status_reason="")
-            tools[tool.name] = tool
-        place = self.organization
-        return Snapshot(
-            organization_id=place.pk,
-            organization=place.slug,
-            revision=place.revision,
-            tier=tier,
-            tools=MappingProxyType(tools),
-            groups=MappingProxyType({}),
-            minimum_isolation=IsolationLevel(place.minimum_isolation),
-            profiles=MappingProxyType(
-                {row.name: catalog_profile(row) for row in place.sandbox_profiles.all()}
-            ),
-            license=CatalogLicense(),
-        )
+    def _stay(self, moved: seats.Moves[Any]) -> Kinds:
+        """Those that do not move."""
+        away = {tool.name for tool in moved.out}
+        away.update(tool.name for tool in moved.back if seats.returns_to_use(tool))
+        kinds = kinds_in(self.catalog)
+        return left_of(kinds, lambda tool: tool.name not in away) if away else kinds
+
+    def _back(self, moved: seats.Moves[Any]) -> list[CatalogTool]:
+        """Those that come back to use, as they will be."""
+        names = [tool.name for tool in moved.back if seats.returns_to_use(tool)]
+        known = (self.catalog.tool(name) for name in names)
+        status, reason = _IN_USE
+        there = (tool for tool in known if tool is not None)
+        return [replace(tool, status=status, status_reason=reason) for tool in there]
 
 
 @dataclass(frozen=True)
@@ -180,16 +183,20 @@ def hold(held: Held, by: Actor, *, before: LicenseTier | None = None) -> Change:
     What follows for its tools is evidence of the organization's, whoever changed what for all.
     """
     place = Organization.objects.select_related("tier").get(pk=held.place.pk)
-    tools, tier = Tools.of(place), effective_tier(place)
-    moved = tools.moves(tier)
+    tools, tier = Tools.of(place, registry.as_it_stands(place.pk)), effective_tier(place)
+    moved = seats.moves(Tool.objects.custom().filter(organization=place), tier)
     change = _difference(tools, before or held.before, tier, moved)
     seats.carry_out(moved, tier, held.revision, replace(by, organization=place.slug))
     return change
 
 
-def preview(organization: Organization, tier: LicenseTier) -> Change:
-    """What `set_tier` would do. Nothing is saved."""
-    tools = Tools.of(organization)
+def preview(
+    organization: Organization, tier: LicenseTier, *, catalog: Snapshot | None = None
+) -> Change:
+    """What `set_tier` would do, as the row and the catalog stand; who has locked the row brings the
+    catalog as it stands then. Nothing is saved."""
+    catalog = catalog or registry.snapshot(organization.pk, organization.revision)
+    tools = Tools.of(organization, catalog)
     return _difference(tools, effective_tier(organization), tier, tools.moves(tier))
 
 
@@ -288,9 +295,9 @@ def _expired_subject(place: Organization) -> str:
 
 
 def _difference(
-    tools: Tools, before: LicenseTier, after: LicenseTier, moved: seats.Moves
+    tools: Tools, before: LicenseTier, after: LicenseTier, moved: seats.Moves[Any]
 ) -> Change:
-    refused = tools.refused(before, seats.Moves()), tools.refused(after, moved)
+    refused = tools.refused(before), tools.refused(after, moved)
     lost = before.custom_sandbox_profiles and not after.custom_sandbox_profiles
     return Change(
         tier_before=before.name,
@@ -303,7 +310,9 @@ def _difference(
     )
 
 
-def _names(tools: Iterable[Tool], wanted: Callable[[Tool], bool]) -> tuple[str, ...]:
+def _names[AnyTool: seats.Seated](
+    tools: Iterable[AnyTool], wanted: Callable[[AnyTool], bool]
+) -> tuple[str, ...]:
     return tuple(tool.name for tool in tools if wanted(tool))
 
 

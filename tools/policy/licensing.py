@@ -56,7 +56,7 @@ def isolation_licensed(question: Question) -> Verdict:
 
 
 def includes(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """Whether the licence lets the tool be used, whoever asks."""
+    """Whether the licence lets the tool be used, whoever asks. Of many tools, see `kinds`."""
     return (
         _included(tool, snapshot).passed
         and _profile_included(tool, snapshot).passed
@@ -175,6 +175,12 @@ def _seated(tool: CatalogTool, snapshot: Snapshot, tier: LicenseTier) -> Verdict
         f"Delete others, or move to a higher tier.{_ended(snapshot)}"
     )
     return Verdict("license", False, "license_tool_limit", reason)
+
+
+def beyond_limit(snapshot: Snapshot) -> frozenset[UUID]:
+    """The custom tools that the tier has no seat for, where it has any."""
+    limit = tier_now(snapshot).max_custom_tools
+    return _beyond(snapshot, limit) if limit else frozenset()
 
 
 def _beyond(snapshot: Snapshot, limit: int) -> frozenset[UUID]:

@@ -13,12 +13,15 @@ from tools.policy.availability import group_open, in_group, in_service, in_state
 from tools.policy.callers import callers_of_agents
 from tools.policy.decision import DEFAULT_STATE, Asked, Gate, Question
 from tools.policy.grants import grants
+from tools.policy.kinds import Kinds, kinds_among, kinds_in, passing
 from tools.policy.licensing import LICENSE, tier_now
 from tools.policy.permissions import object_permission, required_permissions
 
 OF_THE_TOOL: tuple[Gate, ...] = (in_service, source_open, *LICENSE)
 OF_ITS_KIND: tuple[Gate, ...] = (in_group, group_open, required_permissions)
+OF_THE_REQUEST: tuple[Gate, ...] = tuple(gate for gate in GATES if gate not in OF_THE_TOOL)
 NOBODY = Caller(CallerKind.SYSTEM, "", UUID(int=0), "", 0, UUID(int=0))
+_NOTHING = Asked(frozenset(), DEFAULT_STATE)
 _IN_SOME_STATE = tuple(gate for gate in GATES if gate is not in_state)
 MOST_AGENTS = 50
 _MOST_QUESTIONS = 10_000
@@ -37,18 +40,17 @@ class Losers:
 
 class Reach:
     """Which of some tools callers reach, for many of both. Gates that look at the tool alone are
-    asked once of each tool; those that look at its groups, states and required permissions, once
-    of each kind of tool. The answers are those of the gates."""
+    asked once of each kind of tool; those that look at its groups, states and required permissions,
+    once of all kinds that are alike in them. The answers are those of the gates."""
 
-    def __init__(self, tools: Iterable[CatalogTool], snapshot: Snapshot) -> None:
+    def __init__(self, kinds: Kinds, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._kinds: dict[Hashable, list[CatalogTool]] = defaultdict(list)
-        nothing = Asked(frozenset(), DEFAULT_STATE)
-        for tool in tools:
-            if _pass(OF_THE_TOOL, Question(NOBODY, tool, nothing, snapshot)):
-                required = tuple(tool.definition.raw["required_permissions"])
-                kind = (snapshot.own_groups(tool), tool.definition.states, required)
-                self._kinds[kind].append(tool)
+        found: defaultdict[Hashable, list[CatalogTool]] = defaultdict(list)
+        for kind in passing(kinds, snapshot, there_for_somebody):
+            definition = kind[0].definition
+            required = tuple(definition.raw["required_permissions"])
+            found[snapshot.own_groups(kind[0]), definition.states, required] += kind
+        self._alike = [(tools, frozenset(tool.name for tool in tools)) for tools in found.values()]
 
     def of(self, caller: Caller, asked: Asked | None = None) -> set[str]:
         """In that request; without one, with all the caller was granted in some state."""
@@ -56,27 +58,34 @@ class Reach:
             return set()
         gates = OF_ITS_KIND if asked is None else (*OF_ITS_KIND, in_state)
         asked = asked or Asked(caller.granted_groups, DEFAULT_STATE)
+        every = grants.of(caller, self._snapshot.revision).every and caller.token_tools is None
         found: set[str] = set()
-        for tools in self._kinds.values():
+        for tools, names in self._alike:
             if _pass(gates, Question(caller, tools[0], asked, self._snapshot)):
-                found.update(tool.name for tool in self._granted(caller, asked, tools))
+                found |= names if every else self._granted(caller, asked, tools)
         return found
 
-    def _granted(self, caller: Caller, asked: Asked, tools: list[CatalogTool]) -> list[CatalogTool]:
-        held = grants.of(caller, self._snapshot.revision)
-        if held.every and caller.token_tools is None:
-            return tools
-        return [
-            tool
+    def _granted(self, caller: Caller, asked: Asked, tools: list[CatalogTool]) -> set[str]:
+        return {
+            tool.name
             for tool in tools
             if _pass((object_permission,), Question(caller, tool, asked, self._snapshot))
-        ]
+        }
 
 
 def reach_of(snapshot: Snapshot) -> Reach:
     """Of all its tools; sorted once while nothing of it changes and its tier is the same."""
     key = ("reach", tier_now(snapshot).pk)
-    return snapshot.remember(key, lambda: Reach(snapshot.tools.values(), snapshot))
+    return snapshot.remember(key, lambda: Reach(kinds_in(snapshot), snapshot))
+
+
+def there_for_somebody(tool: CatalogTool, snapshot: Snapshot) -> bool:
+    """Whether the tool is in service and the licence lets it through, whoever asks."""
+    return _pass(OF_THE_TOOL, Question(NOBODY, tool, _NOTHING, snapshot))
+
+
+def is_licensed(tool: CatalogTool, snapshot: Snapshot) -> bool:
+    return _pass(LICENSE, Question(NOBODY, tool, _NOTHING, snapshot))
 
 
 def _pass(gates: tuple[Gate, ...], question: Question) -> bool:
@@ -96,18 +105,14 @@ def agents_that_reach(tool: CatalogTool, snapshot: Snapshot) -> tuple[list[str],
 
 
 def losers(names: Sequence[str], before: Snapshot, after: Snapshot) -> Losers:
-    """Of the tools that another catalog would narrow: who reaches them before and not after."""
+    """Of the tools that another catalog would narrow: who reaches them before and not after. One
+    that is not there any more is reached by nobody."""
     most = min(MOST_AGENTS, max(1, _MOST_QUESTIONS // max(1, len(names))))
     callers, cut = _first_agents(before, most)
-    lost = [[name for name in names if _loses(caller, name, before, after)] for caller in callers]
+    reached, would_be = (Reach(kinds_among(names, world), world) for world in (before, after))
+    lost = [reached.of(caller) - would_be.of(caller) for caller in callers]
     counts = Counter(name for of_one in lost for name in of_one)
     return Losers(counts, len(callers), cut, sum(map(bool, lost)))
-
-
-def _loses(caller: Caller, name: str, before: Snapshot, after: Snapshot) -> bool:
-    return reaches(caller, before.tools[name], before) and not reaches(
-        caller, after.tools[name], after
-    )
 
 
 def known_callers(agents: Iterable[Agent], revision: int) -> list[Caller]:

@@ -4,9 +4,10 @@ Where a group has windows, each call is judged by the hour at which it was made.
 asked about once; nothing is written, counted or spent.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -19,8 +20,10 @@ from tools.errors import ToolcribError
 from tools.models import Execution
 from tools.policy import authorization, openings
 from tools.policy.decision import Asked, Question, Verdict
+from tools.policy.reach import OF_THE_REQUEST
 
 MOST_COMBINATIONS = 10_000
+MOST_TURNED = 200
 STEP = timedelta(minutes=15)  # windows rarely begin at other minutes
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -49,11 +52,15 @@ class Turned:
 
 @dataclass
 class Replay:
-    """How the calls of a time would have ended. `cut` where there were too many combinations."""
+    """How the calls of a time would have ended. `cut` where there were too many combinations. All
+    calls that would end otherwise are counted; the first `MOST_TURNED` combinations of them told.
+    """
 
     calls: int = 0
     combinations: int = 0
     cut: bool = False
+    calls_refused: int = 0
+    calls_passed: int = 0
     would_be_refused: list[Turned] = field(default_factory=list)
     would_pass: list[Turned] = field(default_factory=list)
 
@@ -89,25 +96,50 @@ class Then(Snapshot):
 
 @dataclass(frozen=True)
 class World:
-    """A catalog, and the agents as they are in it."""
+    """A catalog, the agents as they are in it, and the names of the tools that are there for
+    somebody: in service, and in the licence."""
 
     snapshot: Snapshot
     callers: dict[UUID, Caller]
+    there: Collection[str]
+
+    @cached_property
+    def _granted(self) -> dict[tuple[UUID, tuple[str, ...] | None], bool]:
+        return {}
+
+    def passes(self, combination: Combination) -> bool:
+        """Whether no gate would refuse the call. Raises `LookupError` for what is gone."""
+        tool = self.snapshot.tools[combination.tool]
+        key = (combination.agent_id, combination.groups)
+        granted = self._granted.get(key)
+        if granted is None:
+            granted = self._granted[key] = self._beforehand(combination) is None
+        if not granted or combination.tool not in self.there:
+            return False
+        question = Question(
+            self.callers[combination.agent_id], tool, _asked(combination), self.snapshot
+        )
+        return all(gate(question).passed for gate in OF_THE_REQUEST)
 
     def refusal(self, combination: Combination) -> Verdict | None:
         """The first gate's that would refuse the call. Raises `LookupError` for what is gone."""
-        tool = self.snapshot.tools[combination.tool]
-        caller, groups = self.callers[combination.agent_id], combination.groups
-        asked = Asked.of(None if groups is None else list(groups), combination.state)
+        tool, caller = self.snapshot.tools[combination.tool], self.callers[combination.agent_id]
+        if verdict := self._beforehand(combination):
+            return verdict
+        question = Question(caller, tool, _asked(combination), self.snapshot)
+        verdicts = (gate(question) for gate in authorization.GATES)
+        return next((verdict for verdict in verdicts if not verdict.passed), None)
+
+    def _beforehand(self, combination: Combination) -> Verdict | None:
+        """What is refused before a tool is looked at."""
+        caller = self.callers[combination.agent_id]
         try:
             authorization.check_standing(caller)
-            authorization.groups_granted(caller, asked, self.snapshot)
+            authorization.groups_granted(caller, _asked(combination), self.snapshot)
         except ToolcribError as refusal:
             gate = str(refusal.details.get("gate", "granted_groups"))
             return Verdict(gate, False, refusal.code, refusal.message)
-        question = Question(caller, tool, asked, self.snapshot)
-        verdicts = (gate(question) for gate in authorization.GATES)
-        return next((verdict for verdict in verdicts if not verdict.passed), None)
+        return None
 
 
 def hours_count(*snapshots: Snapshot) -> bool:
@@ -141,28 +173,35 @@ def combinations_of(
 def replay(combinations: list[Combination], before: World, after: World) -> Replay:
     """What ends otherwise because of the change alone: what the gates would say now as they stand
     is not the change's doing."""
+    now, then = (replace(world, snapshot=Then.of(world.snapshot)) for world in (before, after))
     found = Replay(sum(one.calls for one in combinations), len(combinations))
-    for one, old, new in _judged(combinations, before, after):
-        if old is None and new is not None and not one.refused:
-            found.would_be_refused.append(Turned(one, new))
-        elif old is not None and new is None and one.refused:
-            found.would_pass.append(Turned(one, old))
-    return found
-
-
-def _judged(
-    combinations: list[Combination], before: World, after: World
-) -> Iterator[tuple[Combination, Verdict | None, Verdict | None]]:
-    worlds = [World(Then.of(world.snapshot), world.callers) for world in (before, after)]
     for one in sorted(combinations, key=lambda one: one.at or _EPOCH):
-        for world in worlds:
+        for world in (now, then):
             assert isinstance(world.snapshot, Then) and world.snapshot.clock is not None
             world.snapshot.clock.set(one.at)
         try:
-            old, new = (world.refusal(one) for world in worlds)
+            if then.passes(one) != one.refused or now.passes(one) == one.refused:
+                continue  # as it ended, or no doing of the change
         except LookupError:  # the tool was deleted since
             continue
-        yield one, old, new
+        if one.refused:
+            found.calls_passed += one.calls
+            _tell(found.would_pass, one, now)
+        else:
+            found.calls_refused += one.calls
+            _tell(found.would_be_refused, one, then)
+    return found
+
+
+def _tell(turned: list[Turned], one: Combination, refusing: World) -> None:
+    verdict = refusing.refusal(one) if len(turned) < MOST_TURNED else None
+    if verdict is not None:
+        turned.append(Turned(one, verdict))
+
+
+def _asked(combination: Combination) -> Asked:
+    groups = combination.groups
+    return Asked.of(None if groups is None else list(groups), combination.state)
 
 
 def _combination(row: dict[str, Any]) -> Combination:

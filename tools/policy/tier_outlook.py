@@ -3,7 +3,7 @@ doing it, where that is then still what was shown."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from audit.actions import Actor
 from tools.catalog.registry import CatalogLicense, Snapshot, registry
 from tools.definitions.results import Status
 from tools.errors import Conflict
-from tools.models import Execution, LicenseTier, Organization, ToolStatus
+from tools.models import Execution, LicenseTier, Organization
 from tools.policy.actions import change_tier, set_tier
 from tools.policy.licenses import (
     Change,
@@ -30,6 +30,7 @@ from tools.policy.reach import Losers, losers
 from tools.policy.tier_terms import TERMS, check_tier, same_terms, terms_of
 
 MOST_PLACES = 20  # organizations whose tools are looked through for one preview
+type CatalogOf = Callable[[Organization], Snapshot]
 _WAITING = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
 
 
@@ -79,13 +80,13 @@ def with_terms(tier: LicenseTier, terms: Mapping[str, Any]) -> LicenseTier:
 
 def outlook_of_terms(tier: LicenseTier, terms: Mapping[str, Any]) -> Outlook:
     """Other terms of a tier: for every organization for which it counts."""
-    outlook, wanted = _terms_alone(tier, terms), with_terms(tier, terms)
+    outlook, wanted = _terms_alone(tier, terms, _known), with_terms(tier, terms)
     return replace(outlook, effects=tuple(_looked(one, wanted) for one in outlook.effects))
 
 
 def outlook_of_move(place: Organization, tier: LicenseTier) -> Outlook:
     """Another tier for one organization. Raises `Conflict` where its licence says which it has."""
-    outlook = _move_alone(place, tier)
+    outlook = _move_alone(place, tier, _known)
     return replace(outlook, effects=tuple(_looked(one, tier) for one in outlook.effects))
 
 
@@ -96,7 +97,7 @@ def apply_terms(
     """What followed, by organization. Raises `Conflict` where it is no longer what was shown."""
     tier = locked_tier(tier)
     locked_places(tier)
-    if _terms_alone(tier, terms).mark != mark:
+    if _terms_alone(tier, terms, _held).mark != mark:
         raise _changed_meanwhile()
     return change_tier(tier=tier, by=by, **terms)
 
@@ -105,7 +106,7 @@ def apply_terms(
 def apply_move(*, organization: Organization, tier: LicenseTier, mark: str, by: Actor) -> Change:
     tier = locked_tier(tier)
     place = locked(organization.pk).place
-    if _move_alone(place, tier).mark != mark:
+    if _move_alone(place, tier, _held).mark != mark:
         raise _changed_meanwhile()
     return set_tier(organization=place, tier=tier, by=by)
 
@@ -140,21 +141,31 @@ def _changed_meanwhile() -> Conflict:
     )
 
 
-def _terms_alone(tier: LicenseTier, terms: Mapping[str, Any]) -> Outlook:
+def _known(place: Organization) -> Snapshot:
+    return registry.snapshot(place.pk, place.revision)
+
+
+def _held(place: Organization) -> Snapshot:
+    """Of a row that is locked, in a revision that may never be."""
+    return registry.as_it_stands(place.pk)
+
+
+def _terms_alone(tier: LicenseTier, terms: Mapping[str, Any], catalog: CatalogOf) -> Outlook:
     wanted, places = with_terms(tier, terms), held_to(tier)
-    effects = tuple(Effect(place, preview(place, wanted)) for place in places[:MOST_PLACES])
+    looked_at = places[:MOST_PLACES]
+    effects = tuple(Effect(one, preview(one, wanted, catalog=catalog(one))) for one in looked_at)
     said = (_terms_text(terms_of(tier)), _terms_text(terms), [str(place.pk) for place in places])
     return Outlook(effects, _mark(tier, effects, said), max(0, len(places) - MOST_PLACES))
 
 
-def _move_alone(place: Organization, tier: LicenseTier) -> Outlook:
+def _move_alone(place: Organization, tier: LicenseTier, catalog: CatalogOf) -> Outlook:
     if place.license_id and tier != place.tier:
         raise Conflict(
             f"The tier of {place.slug} is set by the licence {place.license_id}. Install another "
             "one, or remove it first.",
             code="tier_is_licensed",
         )
-    effects = (Effect(place, preview(place, tier)),)
+    effects = (Effect(place, preview(place, tier, catalog=catalog(place))),)
     said = (str(place.pk), place.tier.name, _terms_text(terms_of(tier)))
     return Outlook(effects, _mark(tier, effects, said))
 
@@ -185,18 +196,16 @@ def _looked(effect: Effect, tier: LicenseTier) -> Effect:
 
 
 def _after(before: Snapshot, change: Change, tier: LicenseTier) -> Snapshot:
-    out = {
-        name: replace(before.tools[name], status=ToolStatus.DISABLED)
-        for name in change.disabled
-        if name in before.tools
-    }
-    tools = MappingProxyType({**before.tools, **out})
+    """Without the tools that would be disabled: nobody would reach them."""
+    out = frozenset(change.disabled)
+    left = {name: tool for name, tool in before.tools.items() if name not in out}
+    tools = MappingProxyType(left)
     return before.changed(tier=tier, tools=tools, license=CatalogLicense())
 
 
 def _calls_waiting(place: Organization, names: tuple[str, ...]) -> Counter[str]:
-    rows = Execution.objects.filter(
-        organization=place, status__in=_WAITING, tool_name__in=names
-    ).order_by()
+    """Of all that waits, for there may be as many names as tools."""
+    wanted = frozenset(names)
+    rows = Execution.objects.filter(organization=place, status__in=_WAITING).order_by()
     counted = rows.values_list("tool_name").annotate(count=Count("pk"))
-    return Counter(dict(counted))
+    return Counter({name: count for name, count in counted if name in wanted})

@@ -9,15 +9,14 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, NotFound
 from tools.models import Agent
 from tools.policy.changes import Change, Grant
-from tools.policy.decision import DEFAULT_STATE, Asked, Question
-from tools.policy.licensing import LICENSE
+from tools.policy.kinds import Kinds, kinds_after, kinds_in, left_of, names_of, passing
 from tools.policy.people import may, require
-from tools.policy.reach import NOBODY, Reach, known_callers
+from tools.policy.reach import Reach, is_licensed, known_callers, there_for_somebody
 from tools.policy.replay import Replay, World, combinations_of, hours_count, replay
 
 LAST_DAY = timedelta(days=1)
@@ -56,18 +55,20 @@ def what_if(
     until = timezone.now()
     since = _checked(since, until) if since else until - LAST_DAY
     after = change.catalog(snapshot)
-    touched = _touched(change, snapshot, after)
+    kinds = kinds_in(snapshot), kinds_after(snapshot, after)
+    touched = _touched(change, snapshot, after, kinds)
     agents, cut = _agents(change, snapshot, len(touched))
     callers = {caller.name: caller for caller in known_callers(agents, snapshot.revision)}
-    before = World(snapshot, {agent.pk: callers[agent.slug] for agent in agents})
-    changed = {pk: change.caller(one, snapshot) for pk, one in before.callers.items()}
-    then = World(after, changed)
+    known = {agent.pk: callers[agent.slug] for agent in agents}
+    changed = {pk: change.caller(one, snapshot) for pk, one in known.items()}
+    before = World(snapshot, known, _there(snapshot, kinds[0]))
+    then = World(after, changed, _there(after, kinds[1]))
     return Difference(
         since=since,
         until=until,
         agents={agent.pk: agent.slug for agent in agents},
         cut=cut,
-        seen=list(_seen(touched, before, then)),
+        seen=list(_seen(touched, before, then, kinds)),
         calls=_calls(before, then, since, until) if may(viewer, "view_execution") else None,
     )
 
@@ -94,35 +95,50 @@ def _agents(change: Change, snapshot: Snapshot, tools: int) -> tuple[list[Agent]
     return found[:most], len(found) > most
 
 
-def _seen(touched: list[str], before: World, after: World) -> Iterator[Seen]:
+def _there(snapshot: Snapshot, kinds: Kinds) -> set[str]:
+    return names_of(passing(kinds, snapshot, there_for_somebody))
+
+
+def _seen(
+    touched: list[str], before: World, after: World, kinds: tuple[Kinds, Kinds]
+) -> Iterator[Seen]:
+    names, some = sorted(touched), frozenset(touched)
     reached, would_be = (
-        Reach([world.snapshot.tools[name] for name in touched], world.snapshot)
-        for world in (before, after)
+        Reach(left_of(of, lambda tool: tool.name in some), world.snapshot)
+        for of, world in zip(kinds, (before, after), strict=True)
     )
     for pk, caller in before.callers.items():
         now, then = reached.of(caller), would_be.of(after.callers[pk])
         if now != then:
-            yield Seen(caller.name, sorted(then - now), sorted(now - then))
+            yield Seen(caller.name, _in_order(then - now, names), _in_order(now - then, names))
 
 
-def _touched(change: Change, before: Snapshot, after: Snapshot) -> list[str]:
+def _in_order(some: set[str], names: list[str]) -> list[str]:
+    return [name for name in names if name in some] if some else []
+
+
+def _touched(
+    change: Change, before: Snapshot, after: Snapshot, kinds: tuple[Kinds, Kinds]
+) -> list[str]:
     """The tools about which the change may alter an answer."""
     if isinstance(change, Grant):
         return list(before.tools)
     groups = {name for name, group in after.groups.items() if before.groups.get(name) is not group}
+    licensed: set[str] = set()
+    if before.tier is not after.tier:
+        licensed = _licensed(before, kinds[0]) ^ _licensed(after, kinds[1])
     return [
         name
         for name, tool in after.tools.items()
         if before.tools[name] is not tool
-        or not groups.isdisjoint(before.groups_of(tool) | after.groups_of(tool))
+        or (groups and not groups.isdisjoint(before.groups_of(tool) | after.groups_of(tool)))
         or (groups and tool.definition.raw["required_permissions"])
-        or (before.tier is not after.tier and _licensed(tool, before) != _licensed(tool, after))
+        or name in licensed
     ]
 
 
-def _licensed(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    question = Question(NOBODY, tool, Asked(frozenset(), DEFAULT_STATE), snapshot)
-    return all(gate(question).passed for gate in LICENSE)
+def _licensed(snapshot: Snapshot, kinds: Kinds) -> set[str]:
+    return names_of(passing(kinds, snapshot, is_licensed))
 
 
 def _calls(before: World, after: World, since: datetime, until: datetime) -> Replay:

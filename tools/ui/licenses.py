@@ -24,6 +24,7 @@ from tools.definitions.names import SLUG
 from tools.errors import Conflict, NotFound
 from tools.models import LicenseTier, Organization, User
 from tools.policy.callers import actor_of
+from tools.policy.kinds import kinds_in, names_of, passing
 from tools.policy.licenses import Change
 from tools.policy.licensing import includes, standing_of
 from tools.policy.people import require
@@ -164,17 +165,18 @@ def _used(request: PageRequest) -> dict[str, Any]:
 
 
 def _use(snapshot: Snapshot, standing: Standing) -> Use:
-    custom = [tool for tool in snapshot.sorted_tools if tool.custom]
+    custom = seats.custom_by_age(snapshot)
     builtin = [tool for tool in snapshot.sorted_tools if not tool.custom]
-    put_out = [tool.name for tool in seats.by_age(custom) if seats.put_out(tool)]
-    in_use = [tool for tool in snapshot.sorted_tools if tool.enabled]
+    put_out = [tool.name for tool in custom if seats.put_out(tool)]
+    included = names_of(passing(kinds_in(snapshot), snapshot, includes))
+    in_use = [tool.name for tool in snapshot.sorted_tools if tool.enabled]
     return Use(
         custom=len(custom) - len(put_out),
         limit=standing.tier.max_custom_tools,
-        builtins=sum(includes(tool, snapshot) for tool in builtin),
+        builtins=sum(tool.name in included for tool in builtin),
         builtins_there=len(builtin),
         put_out=put_out,
-        refused=[tool.name for tool in in_use if not includes(tool, snapshot)],
+        refused=[name for name in in_use if name not in included],
     )
 
 

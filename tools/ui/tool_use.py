@@ -85,8 +85,8 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
     since = until - timedelta(days=DAYS - 1)
     wanted = Wanted(since=since, until=until, tool=tool.name)
     found = usage(request.caller, snapshot, wanted)
-    took = durations(request.caller, snapshot, wanted)
     total = sum((figures for _, figures in found.rows), Figures())
+    took = durations(request.caller, snapshot, wanted, total.calls)
     context = {
         "tool": tool,
         "found": found,

@@ -5,6 +5,7 @@ from datetime import date, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from django.core.paginator import Page, Paginator
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
@@ -12,14 +13,14 @@ from django.utils.formats import date_format
 from django.views.decorators.http import require_safe
 
 from tools.errors import Malformed
-from tools.execution.usage import DIMENSIONS, Figures, Row, Usage, Wanted, usage
+from tools.execution.usage import DIMENSIONS, Figures, Ranked, Row, Usage, Wanted, ranking, usage
 from tools.policy.people import may
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, stacked
 
 PAGE = "ui/usage.html"
-MOST_SHOWN = 200
+PAGE_SIZE = 100
 PERIODS = (7, 30, 90, 365)
 FILTERS = ("agent", "tool", "group")
 _NOT_NAMED = {"agent": "people", "group": "no group", "tool": "none", "day": "never"}
@@ -39,25 +40,23 @@ class Line:
 @page
 def usage_page(request: PageRequest) -> HttpResponse:
     given = _given(request.GET)
-    by, flaw = given["by"], ""
+    by, flaw, kept = given["by"], "", given
     try:
-        wanted = _wanted(given)
-        days = _asked(request, wanted)
+        days, rows = _asked(request, replace(_wanted(given), by=(by,)))
     except Malformed as wrong:
-        flaw, wanted = wrong.message, Wanted()
-        days = _asked(request, wanted)
-    # The same days, also where midnight has come meanwhile.
-    wanted = replace(wanted, by=(by,), since=days.since, until=days.until)
-    found = days if by == "day" else _asked(request, wanted)
+        flaw, kept = wrong.message, {"by": by}
+        days, rows = _asked(request, Wanted(by=(by,)))
+    shown = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     total = sum((figures for _, figures in days.rows), Figures())
     context = {
         "flaw": flaw,
         "given": given,
         "by": by,
         "dimensions": DIMENSIONS,
-        "found": found,
-        "lines": _lines(found.rows, by),
-        "most_shown": MOST_SHOWN,
+        "found": days,
+        "shown": shown,
+        "lines": _lines(shown, by),
+        "links": _links(kept, days, shown),
         "total": total,
         "cost": money(total.cost),
         "most_calls": max((figures.calls for _, figures in days.rows), default=0),
@@ -70,8 +69,13 @@ def usage_page(request: PageRequest) -> HttpResponse:
     return render(request, PAGE, context, status=400 if flaw else 200)
 
 
-def _asked(request: PageRequest, wanted: Wanted) -> Usage:
-    return usage(request.caller, snapshot_of(request), wanted)
+def _asked(request: PageRequest, wanted: Wanted) -> tuple[Usage, Ranked | list[Row]]:
+    """Each day, and the lines of the table: days the latest first, else what was called most."""
+    if wanted.by == ("day",):
+        days = usage(request.caller, snapshot_of(request), wanted)
+        return days, days.rows[::-1]
+    found = ranking(request.caller, snapshot_of(request), wanted)
+    return found.days, found.lines
 
 
 def _given(query: QueryDict) -> dict[str, str]:
@@ -105,12 +109,24 @@ def _period(given: dict[str, str], length: int, until: date) -> str:
     return f"?{urlencode(kept | {'since': since.isoformat(), 'until': until.isoformat()})}"
 
 
-def _lines(rows: list[Row], by: str) -> list[Line]:
-    """Days the latest first, all else what was called most."""
-    ordered = rows[::-1] if by == "day" else sorted(rows, key=lambda row: -row[1].calls)
+def _links(given: dict[str, str], days: Usage, shown: Page[Row]) -> dict[str, str]:
+    """Of the same days, also where midnight has come meanwhile."""
+    kept = {name: value for name, value in given.items() if value}
+    kept |= {"since": days.since.isoformat(), "until": days.until.isoformat()}
+
+    def address(number: int) -> str:
+        return f"?{urlencode(kept | {'page': number})}#lines"
+
+    return {
+        "previous": address(shown.number - 1) if shown.has_previous() else "",
+        "next": address(shown.number + 1) if shown.has_next() else "",
+    }
+
+
+def _lines(rows: Page[Row], by: str) -> list[Line]:
     return [
         Line(_name(values[by], by), _url(values[by], by), figures, money(figures.cost))
-        for values, figures in ordered[:MOST_SHOWN]
+        for values, figures in rows
     ]
 
 

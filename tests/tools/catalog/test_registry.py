@@ -1,10 +1,11 @@
 """What a process knows of the catalog: nothing is asked twice, nothing is missed."""
 
+import gc
 import threading
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from tests import factories
@@ -92,6 +93,26 @@ def test_a_snapshot_is_kept_until_the_revision_moves(organization):
     with queries() as asked:
         assert registry.snapshot(organization.pk, known.revision) is known
     assert not asked.captured_queries
+
+
+def test_a_large_catalog_is_not_looked_through_for_garbage(organization, monkeypatch):
+    many_tools(organization, 3)
+    monkeypatch.setattr("tools.catalog.registry._MANY", 3)
+    try:
+        registry.snapshot(organization.pk, revision(organization))
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+
+
+def test_a_catalog_as_it_stands_is_kept_nowhere(organization):
+    many_tools(organization, 1)
+    before = registry.snapshot(organization.pk, revision(organization))
+    with transaction.atomic():
+        factories.tool(organization, "later")
+        assert "later" in registry.as_it_stands(organization.pk).tools
+        transaction.set_rollback(True)
+    assert registry.snapshot(organization.pk, revision(organization)) is before
 
 
 def test_two_organizations_share_nothing(organization):

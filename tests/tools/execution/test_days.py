@@ -1,7 +1,8 @@
 """Days that are over are added up once; what is asked of them stays what their executions say."""
 
 from collections.abc import Callable
-from datetime import datetime, time, timedelta
+from dataclasses import replace
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,8 +16,8 @@ from django.utils import timezone
 from tests import factories
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
-from tools.execution import days, lately
-from tools.execution.usage import Row, Wanted, usage
+from tools.execution import days, lately, lengths
+from tools.execution.usage import Row, Wanted, durations, ranking, usage
 from tools.models import Agent, DayFigures, DayOfCalls, Execution, Organization
 from tools.policy.callers import caller_of_user
 
@@ -162,6 +163,91 @@ def test_sums_of_days_are_remembered_until_one_of_them_changes(reader: Caller, c
     assert by_tool(reader) == ([1, 1], 0)
     call(3, "Success")
     assert by_tool(reader) == ([2, 1], 1)
+
+
+def ranked(reader: Caller, wanted: Wanted) -> tuple[list[Row], list[Row]]:
+    """By day, and by what is asked for."""
+    found = ranking(reader, registry.snapshot(reader.organization_id, reader.revision), wanted)
+    return found.days.rows, found.lines[:100]
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("added_up", [False, True])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Wanted(by=("agent",)), Wanted(by=("tool",)), Wanted(by=("group",)),
+        Wanted(by=("tool",), agent="busy"), Wanted(by=("group",), group="desk"),
+        Wanted(by=("agent",), tool="echo"), Wanted(by=("tool",), group="nowhere"),
+    ],
+)  # fmt: skip
+def test_a_ranking_has_the_days_and_the_lines_that_usage_tells(
+    reader: Caller, wanted: Wanted, added_up: bool
+) -> None:
+    if added_up:
+        days.add_up()
+    snapshot = registry.snapshot(reader.organization_id, reader.revision)
+    lines = usage(reader, snapshot, wanted).rows
+    of_days = usage(reader, snapshot, replace(wanted, by=("day",))).rows
+    assert ranked(reader, wanted) == (of_days, sorted(lines, key=lambda row: -row[1].calls))
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_part_of_a_ranking_is_that_part_of_all_of_it(reader: Caller) -> None:
+    snapshot = registry.snapshot(reader.organization_id, reader.revision)
+    lines = ranking(reader, snapshot, Wanted(by=("group",))).lines
+    assert len(lines) == 2 and lines[0:1] + lines[1:2] == lines[:9]
+    assert lines[2:5] == [] and lines[:1][0][1].calls > lines[1:][0][1].calls
+
+
+@pytest.mark.usefixtures("busy")
+def test_calls_of_today_are_read_once_for_its_day_and_the_lines(reader: Caller) -> None:
+    days.add_up()
+    wanted = Wanted(by=("tool",), since=noon(5).date())
+    ranked(reader, wanted)
+    with CaptureQueriesContext(connection) as caught:
+        ranked(reader, wanted)
+    asked = [query["sql"] for query in caught if "GROUP BY" in query["sql"]]
+    assert sum('"created_at" >=' in sql for sql in asked) == 1
+    assert len(caught) <= 6  # the days, their sums, today, twice what was open then, and the days
+
+
+def lasted(reader: Caller, tool: str) -> tuple[dict[date | None, float], ...]:
+    """As it is remembered, and as PostgreSQL says it."""
+    snapshot = registry.snapshot(reader.organization_id, reader.revision)
+    wanted = Wanted(tool=tool)
+    return tuple(durations(reader, snapshot, wanted, calls) for calls in (1, lengths.MOST_KEPT + 1))
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("added_up", [False, True])
+def test_how_long_runs_took_is_what_postgresql_says(
+    reader: Caller, call: Call, added_up: bool
+) -> None:
+    for at in range(7):
+        call(2, "Success", took_ms=3.7 * at), call(0, "Failed", took_ms=at / 3)
+    late = call(2)
+    if added_up:
+        days.add_up()
+    end(late, "Success", took_ms=77.0)
+    kept, said = lasted(reader, "echo")
+    assert kept == pytest.approx(said) and len(kept) == 5
+    assert lasted(reader, "nothing") == ({}, {})
+
+
+@pytest.mark.usefixtures("busy")
+def test_lengths_of_days_are_read_once(reader: Caller, call: Call) -> None:
+    days.add_up()
+    lasted(reader, "echo")
+    lengths._kept.cache_clear()
+    with CaptureQueriesContext(connection) as first:
+        lasted(reader, "echo")
+    with CaptureQueriesContext(connection) as again:
+        kept, said = lasted(reader, "echo")
+    assert kept == pytest.approx(said) and len(again) == len(first) - 2
+    call(2, "Success", took_ms=9_000.0)
+    kept, said = lasted(reader, "echo")
+    assert kept == pytest.approx(said)
 
 
 def test_the_days_are_those_of_the_time_zone_that_is_told_in(

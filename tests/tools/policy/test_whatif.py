@@ -12,6 +12,7 @@ from tools.catalog.registry import registry
 from tools.errors import Forbidden, Malformed, NotFound, Refused
 from tools.execution.pipeline import admit
 from tools.models import Execution, LicenseTier, Organization, ToolGroup
+from tools.policy import replay
 from tools.policy.actions import set_tier
 from tools.policy.callers import caller_of_user
 from tools.policy.changes import Grant, Group, Tier, ToolGroups
@@ -250,3 +251,15 @@ def test_too_many_combinations_or_agents_are_cut_and_said(
     assert (found.cut, [*found.agents.values()]) == (True, ["scout"])
     assert (found.calls.cut, found.calls.combinations) == (True, 1)
     assert turned(found.calls.would_be_refused) == [("two", 2, "license_excludes_custom_tools")]
+
+
+def test_all_calls_that_turn_are_counted_and_the_first_of_them_told(
+    difference, organization, scout, monkeypatch
+):
+    monkeypatch.setattr(replay, "MOST_TURNED", 1)
+    for name, times in (("press", 3), ("print", 2)):
+        factories.tool(organization, name, group=["read"])
+        called(scout, name, times=times, group=["read"])
+    found = difference(Grant("scout", groups=("default",))).calls
+    assert turned(found.would_be_refused) == [("press", 3, "group_not_granted")]
+    assert (found.calls_refused, found.calls_passed) == (5, 0)
