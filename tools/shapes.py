@@ -9,6 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from config.errors import body as error_body
+from tools.agents.actions import Report
+from tools.agents.asked import REACT
+from tools.agents.steps import Spent, Step
 from tools.catalog.channels import written as channel_written
 from tools.catalog.credentials import MASK
 from tools.catalog.mcp_servers import written as mcp_written
@@ -127,6 +130,62 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
         "resolution": resolution_shape(execution),
         "warnings": execution.warnings,
         **({"rate": execution.rate.as_dict()} if execution.rate else {}),
+    }
+
+
+def agent_request_shape(report: Report) -> dict[str, Any]:
+    """A request of an agent as far as it has come."""
+    run, spent = report.run, report.spent
+    shown = execution_shape(run) | {"output": None}
+    return {
+        "request_id": str(run.pk),
+        "status": run.stage,
+        "pattern": report.pattern,
+        "question": report.question,
+        "answer": report.answer,
+        "steps": [agent_step_shape(step) for step in report.steps],
+        "plan": report.plan,
+        "session": report.session,
+        "state": report.state,
+        **_spent(spent),
+        "error_code": run.error_code or None,
+        "error_message": run.error_message or None,
+        # What stands above is not told twice.
+        "execution": shown | {"input": {"tool_name": run.tool_name, "parameters": {}}},
+    }
+
+
+def agent_step_shape(step: Step) -> dict[str, Any]:
+    action = step.move.action
+    spent = step.thinking + step.acting
+    return {
+        "step": step.number,
+        "thought": step.move.thought,
+        "action": action.name if action else None,
+        "arguments": action.arguments if action else None,
+        "observation": step.observation,
+        "status": step.status,
+        "execution_id": str(step.execution_id) if step.execution_id else None,
+        **_spent(spent),
+        "duration_ms": round(spent.duration_ms, 1),
+    }
+
+
+def agent_request_line(run: Execution) -> dict[str, Any]:
+    return {
+        "request_id": str(run.pk),
+        "status": run.stage,
+        "pattern": run.parameters.get("pattern", REACT),
+        "question": str(run.parameters.get("question", ""))[:200],
+        "created_at": moment(run.created_at),
+        "completed_at": moment(run.completed_at),
+    }
+
+
+def _spent(spent: Spent) -> dict[str, Any]:
+    return {
+        "tokens": {"input": spent.input_tokens, "output": spent.output_tokens},
+        "cost": money(spent.cost),
     }
 
 

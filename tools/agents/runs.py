@@ -18,7 +18,7 @@ from tools.agents.toolbox import Toolbox, toolbox_of
 from tools.definitions.implementations.builtin import ASK_MODEL
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
-from tools.execution import session_actions
+from tools.execution import bell, session_actions
 from tools.execution.chain_boundary import last_attempt
 from tools.execution.composing import CannotGoOn, Composition, Made
 from tools.execution.composition import Waiting
@@ -180,6 +180,8 @@ class Run:
         place = f"{ACT}{number}"
         new = place not in self.view.made
         made = self.view.begin(place, action.name, action.arguments, session=self.session)
+        if new:
+            bell.ring(self.view.execution.pk)
         if made.open:
             raise NotYet(Waiting())
         if new:  # refused, or known already
@@ -223,6 +225,10 @@ class Run:
 
     def _ask(self, place: str, prompt: Prompt) -> None:
         self._check_spending()
+        tool = self.view.performance.snapshot.tool(ASK_MODEL)
+        if tool is not None and tool.definition.entry_point != ASK_MODEL:
+            message = f"{ASK_MODEL} is another tool here; an administrator renames it."
+            raise Over("MODEL_TOOL_TAKEN", message)
         question = {
             "messages": prompt.messages,
             "tools": prompt.tools,
@@ -231,6 +237,7 @@ class Run:
             "max_tokens": MOST_SAID,
         }
         self.view.begin(place, ASK_MODEL, question, at_its_door=True)
+        bell.ring(self.view.execution.pk)  # who follows the run looks at its rows
 
     # --- how it ends ---
     def answered(self, answer: str) -> Result:

@@ -86,14 +86,15 @@ class Spent:
 @dataclass(frozen=True, slots=True)
 class Step:
     """`execution_id` is the action's; None where there is no row of it. `observation` is None as
-    long as the action is open, or where there was none."""
+    long as the action is open, or where there was none; `status` is empty before it begins."""
 
     number: int
     move: Move
     observation: str | None
     status: str
     execution_id: UUID | None
-    spent: Spent
+    thinking: Spent
+    acting: Spent = Spent()
 
 
 def observation_of(row: Any, made: Made | None = None) -> str:
@@ -167,16 +168,22 @@ class Rows:
         return last
 
     def _step(self, number: int, move: Move) -> Step:
-        thought, place = self._last_thought(number), f"{ACT}{number}"
-        row, spent = self.acts.get(place), spent_by(thought)
+        thinking, place = self._thinking(number), f"{ACT}{number}"
+        row = self.acts.get(place)
         if row is not None:
             seen = None if row.status in OPEN else observation_of(row)
-            return Step(number, move, seen, row.status, row.pk, spent + spent_by(row))
+            return Step(number, move, seen, row.status, row.pk, thinking, spent_by(row))
         made = self.absent.get(place)
         if made is not None:
-            return Step(number, move, observation_of(None, made), made.status, None, spent)
+            return Step(number, move, observation_of(None, made), made.status, None, thinking)
         status = "" if move.action else Status.SUCCESS
-        return Step(number, move, move.flaw, status, None, spent)
+        return Step(number, move, move.flaw, status, None, thinking)
+
+    def _thinking(self, number: int) -> Spent:
+        """With the attempts that came to nothing."""
+        place = f"{THINK}{number}"
+        own = [row for at, row in self.thinks.items() if at.partition("#")[0] == place]
+        return sum(map(spent_by, own), start=Spent())
 
 
 def _acts(run: UUID, readable: ExecutionQuerySet) -> dict[str, Any]:

@@ -1,19 +1,15 @@
 """`/api/v1/executions`: ask for a call, read it, follow it, cancel it."""
 
-import json
-import threading
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
-from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tools.api import streams
 from tools.api.base import CallerView
 from tools.api.bodies import (
     CallBody,
@@ -28,7 +24,7 @@ from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.schema import CALL, CALL_OF_TOOL, PAGING, REFUSAL, RESULT
 from tools.definitions.callers import Scope
 from tools.definitions.results import Status
-from tools.errors import Malformed, Unavailable
+from tools.errors import Malformed
 from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
 from tools.execution.reading import readable
@@ -51,8 +47,6 @@ MOST_WAIT_S = 60
 WAIT = OpenApiParameter(
     "wait_s", OpenApiTypes.INT, description="Answer when it is over, after 60 seconds at most."
 )
-# Whoever follows or waits for a call keeps a thread; without a place, a wait is answered at once.
-_streams = threading.BoundedSemaphore(settings.EVENT_STREAMS)
 
 
 class ToolExecute(CallerView):
@@ -168,27 +162,13 @@ class ExecutionEvents(CallerView):
     @extend_schema(
         operation_id="follow_execution",
         responses={(200, "text/event-stream"): OpenApiTypes.STR, 404: ErrorAnswer},
-        parameters=[
-            OpenApiParameter(
-                "Last-Event-ID",
-                OpenApiTypes.INT,
-                OpenApiParameter.HEADER,
-                description="Replay after it.",
-            )
-        ],
+        parameters=[streams.LAST_EVENT],
     )
     def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
         """Server-Sent Events: what happened, then what happens, until it is over."""
         execution = actions.one_of(self.caller, execution_id)
-        after = _event_id(request.headers.get("Last-Event-ID"))
-        if not _streams.acquire(blocking=False):
-            raise Unavailable("Too many event streams are open. Poll the execution instead.")
-        response = StreamingHttpResponse(
-            _Stream(execution.pk, after), content_type="text/event-stream; charset=utf-8"
-        )
-        response["Cache-Control"] = "no-store"
-        response["X-Accel-Buffering"] = "no"
-        return response
+        after = streams.last_event(request)
+        return streams.streamed(events.follow(execution.pk, after), _sent)
 
 
 def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool = False) -> Call:
@@ -222,11 +202,9 @@ def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
 def waited_for(request: Request, execution: Execution) -> Execution:
     """With `wait_s` in the address: as it is at its end, should that come in time."""
     wait_s = _wait_s(request.query_params.get("wait_s"))
-    if wait_s and not execution.over and _streams.acquire(blocking=False):
-        try:
-            execution = actions.wait_for(execution, wait_s)
-        finally:
-            _streams.release()
+    if wait_s and not execution.over:
+        with streams.place() as free:
+            return actions.wait_for(execution, wait_s) if free else execution
     return execution
 
 
@@ -267,35 +245,6 @@ def _wait_s(raw: str | None) -> float:
     return int(raw)
 
 
-def _event_id(raw: str | None) -> int:
-    return int(raw) if raw and raw.isascii() and raw.isdigit() and len(raw) < 10 else 0
-
-
-class _Stream:
-    """The bytes of one event stream. Gives its place back however it ends, also unread."""
-
-    def __init__(self, execution_id: UUID, after: int) -> None:
-        self._events = events.follow(execution_id, after)
-        self._begun = False
-        self._open = True
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        if not self._begun:
-            self._begun = True
-            return b": following\n\n"
-        event = next(self._events)
-        return b": still here\n\n" if event is None else _sent(event)
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._events.close()
-            _streams.release()
-
-
 def _sent(event: ExecutionEvent) -> bytes:
     body = {
         "execution_id": str(event.execution_id),
@@ -303,4 +252,4 @@ def _sent(event: ExecutionEvent) -> bytes:
         "message": event.message,
         "timestamp": event.created_at.isoformat().replace("+00:00", "Z"),
     }
-    return f"id: {event.sequence}\nevent: {event.type}\ndata: {json.dumps(body)}\n\n".encode()
+    return streams.event(event.sequence, event.type, body)

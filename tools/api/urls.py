@@ -10,6 +10,7 @@ from audit.api import (
 )
 from audit.log_api import CheckpointList, RecordProof
 from tools.api import (
+    agent_requests,
     agents,
     batches,
     cache,
@@ -46,6 +47,7 @@ TOOL = "tools/<str:name>"
 CHANGE = "tools/changes/<uuid:change_id>"
 CHAIN = "chains/<str:name>"
 BATCH = "batches/<uuid:batch_id>"
+AGENT_REQUEST = "agent/requests/<uuid:request_id>"
 EXECUTION = "executions/<uuid:execution_id>"
 AGENT = "agents/<str:slug>"
 CONFIRMATION = "confirmations/<uuid:confirmation_id>"
@@ -82,6 +84,21 @@ urlpatterns: list[URLPattern] = [
     path(f"{CHAIN}/execute", chains.ChainExecute.as_view(), name="api-chain-execute"),
     path(f"{CHAIN}/rehearse", chains.ChainRehearsal.as_view(), name="api-chain-rehearse"),
     path("chain-runs/<uuid:run_id>", chains.ChainRun.as_view(), name="api-chain-run"),
+    path(
+        "agent/requests",
+        agent_requests.AgentRequestList.as_view(),
+        name="api-agent-requests",
+    ),
+    path(
+        AGENT_REQUEST,
+        agent_requests.AgentRequestDetail.as_view(),
+        name="api-agent-request",
+    ),
+    path(
+        f"{AGENT_REQUEST}/events",
+        agent_requests.AgentRequestEvents.as_view(),
+        name="api-agent-request-events",
+    ),
     path("batches", batches.BatchList.as_view(), name="api-batches"),
     path(BATCH, batches.BatchDetail.as_view(), name="api-batch"),
     path(f"{BATCH}/cancel", batches.BatchCancel.as_view(), name="api-batch-cancel"),

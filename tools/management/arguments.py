@@ -34,12 +34,17 @@ def duration(text: str) -> float:
     return length_s
 
 
-def parameters(text: str) -> dict[str, Any]:
-    """A JSON object; `-` reads it from standard input."""
+def json_value(text: str) -> Any:
+    """`-` reads it from standard input."""
     try:
-        value = strict_json.parse(sys.stdin.buffer.read() if text == "-" else text)
+        return strict_json.parse(sys.stdin.buffer.read() if text == "-" else text)
     except strict_json.BadJson as error:
         raise ArgumentTypeError(f"the parameters cannot be used: {error}") from None
+
+
+def parameters(text: str) -> dict[str, Any]:
+    """A JSON object; `-` reads it from standard input."""
+    value = json_value(text)
     if not isinstance(value, dict):
         raise ArgumentTypeError('the parameters must be a JSON object such as {"path": "a.txt"}')
     return value

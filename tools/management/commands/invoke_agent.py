@@ -1,0 +1,100 @@
+"""`manage.py invoke_agent`: a question for an agent, and what it does, line by line."""
+
+import json
+from argparse import ArgumentTypeError
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandParser
+
+from tools.agents import actions as agent_actions
+from tools.agents import following
+from tools.agents.actions import Report, Wanted
+from tools.agents.asked import ITERATIONS, PATTERNS, REACT, TOKENS
+from tools.agents.following import Kind, StepEvent
+from tools.definitions.results import Status
+from tools.execution import actions
+from tools.management import agents, arguments, text
+from tools.management.command import DONE, FAILED, ToolcribCommand
+from tools.shapes import agent_request_shape
+
+_LONGEST = 300  # characters of a line about a step
+
+
+class Command(ToolcribCommand):
+    help = "Asks an agent as its caller would, and shows its steps as they come."
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("question", metavar="QUESTION", nargs="?", default="")
+        arguments.add_agent(parser, required=True)
+        arguments.add_request(parser)
+        parser.add_argument("--session", metavar="ID", help="else the request has one of its own")
+        parser.add_argument("--pattern", choices=PATTERNS, default=REACT)
+        words = "steps taken before; - reads them from standard input"
+        parser.add_argument("--history", type=history, default=[], metavar="JSON", help=words)
+        parser.add_argument("--model", default="", help="another than the installation's")
+        parser.add_argument("--max-iterations", type=int, default=ITERATIONS, metavar="N")
+        parser.add_argument("--max-tokens", type=int, default=TOKENS, metavar="N")
+        parser.add_argument("--max-cost", metavar="AMOUNT")
+        parser.add_argument("--continues", type=UUID, metavar="ID", help="goes on from that one")
+        parser.add_argument("--replays", type=UUID, metavar="ID", help="calls no tool")
+        parser.add_argument("--timeout", type=arguments.duration, metavar="PT5M")
+
+    def perform(self, options: dict[str, Any]) -> int:
+        caller = agents.acting_as(options["organization"], options["agent"])
+        call = agent_actions.call_of(caller, _wanted(options))
+        run = actions.execute(caller=caller, call=call, wait_s=0)
+        for event in following.follow(caller, run.pk, 0):
+            if event is not None and not options["json"]:
+                text.show(self.stdout, _line(event))
+        report = agent_actions.report_of(caller, agent_actions.one_of(caller, run.pk))
+        self.answer(options, agent_request_shape(report), _shown(report))
+        if report.run.status == Status.SUCCESS:
+            return DONE
+        text.show(self.stderr, f"{report.run.error_code}: {report.run.error_message}")
+        return FAILED
+
+
+def history(given: str) -> list[Any]:
+    """A JSON list of steps."""
+    found = arguments.json_value(given)
+    if not isinstance(found, list) or not all(isinstance(step, dict) for step in found):
+        raise ArgumentTypeError("a history is a JSON list of steps")
+    return found
+
+
+def _wanted(options: dict[str, Any]) -> Wanted:
+    given = ("question", "pattern", "history", "model", "max_iterations", "max_tokens", "max_cost")
+    runs = {name: str(options[name]) for name in ("continues", "replays") if options[name]}
+    return Wanted(
+        {name: options[name] for name in given} | runs,
+        group=arguments.groups_of(options),
+        state=options["state"],
+        session=options["session"],
+        timeout_s=options["timeout"],
+    )
+
+
+def _line(event: StepEvent) -> str:
+    data = event.data
+    match event.kind:
+        case Kind.ACTION:
+            words = f"{data['action']} {json.dumps(data['arguments'], ensure_ascii=False)}"
+        case Kind.END | Kind.ANSWER:
+            return ""
+        case _:
+            words = " ".join(data["text"].split())
+    return f"{data['step']:>3} {event.kind:<12} {words[:_LONGEST]}" if words else ""
+
+
+def _shown(report: Report) -> str:
+    spent = report.spent
+    lines = [
+        ("Status", str(report.run.status)),
+        ("Request", str(report.run.pk)),
+        ("State", report.state),
+        ("Tokens", f"{spent.input_tokens} in, {spent.output_tokens} out"),
+        ("Cost", f"{spent.cost.normalize():f}"),
+    ]
+    shown = text.fields(lines)
+    return shown if report.answer is None else f"{shown}\n\n{report.answer}"
