@@ -22,6 +22,7 @@ from tools.policy.decision import Asked
 
 MOST_TOOLS = 64  # that a model is told of; more are found by find_tools
 MOST_DESCRIPTION = 1_000  # characters
+MOST_STATES = 32  # that a workflow is looked through for
 _ITS_OWN = frozenset({ASK_MODEL, RUN_AGENT})
 _FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_FUNCTION_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -51,6 +52,11 @@ class Toolbox:
         """A paragraph for each, with every argument (checklist S5, 2)."""
         return "\n".join(map(_paragraph, self.tools))
 
+    @cached_property
+    def workflow_text(self) -> str:
+        """The same, with the states that each is available in and leads to, and what it gives."""
+        return "\n".join(f"{_paragraph(tool)}\n{_workflow(tool)}" for tool in self.tools)
+
     def named(self, name: str) -> str:
         """The tool's own name for what a model called it; unchanged where nothing is known."""
         return self._by_function.get(name, name)
@@ -63,11 +69,32 @@ class Toolbox:
 def toolbox_of(caller: Caller, asked: Asked, snapshot: Snapshot, question: str) -> Toolbox:
     """What the caller may use in these groups and this state, the best for the question first where
     there are more than a model can be told of."""
-    usable = [
+    return _toolbox(usable_by(caller, asked, snapshot), snapshot, question)
+
+
+def workflow_toolbox(caller: Caller, asked: Asked, snapshot: Snapshot, question: str) -> Toolbox:
+    """The same in this state and in each that these tools can lead to, as far as the caller may."""
+    found: dict[str, CatalogTool] = {}
+    states = [asked.state]
+    for state in states:  # it grows on the way
+        for tool in usable_by(caller, Asked(asked.groups, state), snapshot):
+            found.setdefault(tool.name, tool)
+            after = tool.definition.raw["state"]
+            if after is not None and after not in states and len(states) < MOST_STATES:
+                states.append(after)
+    return _toolbox(list(found.values()), snapshot, question)
+
+
+def usable_by(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
+    """Without what agents are made of."""
+    return [
         tool
         for tool in authorization.usable_tools(caller, asked, snapshot)
         if tool.definition.entry_point not in _ITS_OWN
     ]
+
+
+def _toolbox(usable: list[CatalogTool], snapshot: Snapshot, question: str) -> Toolbox:
     chosen = usable if len(usable) <= MOST_TOOLS else list(_chosen(usable, snapshot, question))
     return Toolbox(tuple(tool.definition for tool in chosen), len(usable) - len(chosen))
 
@@ -107,6 +134,26 @@ def _arguments(schema: dict[str, Any]) -> Iterable[str]:
         return ["    (no arguments)"]
     required = schema.get("required") or ()
     return [_argument(name, one, name in required) for name, one in properties.items()]
+
+
+def _workflow(tool: ToolDefinition) -> str:
+    raw = tool.raw
+    states = ", ".join(sorted(tool.states)) or "none"
+    facts = [f"available in states: {states.replace('*', 'all')}"]
+    if raw["state"] is not None:
+        facts.append(f"leads to state: {raw['state']}")
+    if gives := _members(raw["output_schema"]):
+        facts.append(f"gives: {gives}"[:MOST_DESCRIPTION])
+    return f"    [{'; '.join(facts)}]"
+
+
+def _members(schema: Any) -> str:
+    """Of an output, for whoever refers to one of them."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return ""
+    of = {name: one if isinstance(one, dict) else {} for name, one in properties.items()}
+    return ", ".join(f"{name} ({_type(one)})" for name, one in of.items())
 
 
 def _argument(name: str, schema: Any, required: bool) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tools.agents import react
+from tools.agents import flow, react
 from tools.agents.asked import PLAN, REACT
 from tools.agents.runs import NotYet, Over, Run
 from tools.definitions.implementations.builtin import RUN_AGENT
@@ -13,7 +13,7 @@ from tools.execution.composing import Composition
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
 
-PATTERNS: dict[str, Callable[[Run], str]] = {REACT: react.turn, PLAN: react.turn}
+PATTERNS: dict[str, Callable[[Run], str]] = {REACT: react.turn, PLAN: flow.turn}
 
 
 def turn(view: Composition) -> Result | Waiting:
@@ -34,9 +34,14 @@ def _result(run: Run) -> Result:
         _check_wanted(run.view)
         return run.answered(PATTERNS[run.asked.pattern](run))
     except Over as end:
-        return run.ended(end)
+        return _ended(run, end)
     except ToolcribError as refusal:  # of what it goes on from, which may have changed meanwhile
-        return run.ended(Over(refusal.code, refusal.message))
+        return _ended(run, Over(refusal.code, refusal.message))
+
+
+def _ended(run: Run, end: Over) -> Result:
+    flow.close(run)
+    return run.ended(end)
 
 
 def _check_wanted(view: Composition) -> None:
