@@ -1,0 +1,77 @@
+"""Agents performed in the test, and a model that says what the test wants."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests import factories
+from tests.stubs import llm
+from tests.tools.execution.workers import stopped
+from tests.tools.execution.working import work_off
+from tools.agents import actions as agent_actions
+from tools.agents.actions import Report, Wanted
+from tools.execution import actions
+from tools.models import Agent, Execution
+
+SAYS = "def main(p):\n    return {'said': p['text']}\n"
+FAILS = (
+    "from toolcrib import ToolError\n"
+    "def main(p):\n    raise ToolError('NOT_THERE', 'there is none')\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def alone(committed: None, crib: Any) -> Iterator[None]:
+    with stopped(crib):
+        yield
+
+
+@pytest.fixture
+def model(settings: Any) -> Iterator[llm.Endpoint]:
+    with llm.serving() as endpoint:
+        settings.LLM_BASE_URL, settings.LLM_MODEL = endpoint.url, "small"
+        yield endpoint
+
+
+@pytest.fixture
+def agent(organization: Any) -> Agent:
+    """With the tools `say` and `fail`, `hidden` beyond its groups, and a workflow of two states."""
+    factories.install(organization)
+    factories.tool(organization, "say", implementation={"source": SAYS})
+    factories.tool(organization, "fail", implementation={"source": FAILS})
+    factories.tool(organization, "hidden", group=["secret"])
+    factories.tool(
+        organization, "open", implementation={"source": SAYS}, state="inside",
+        available_in_states=["undefined"],
+    )  # fmt: skip
+    factories.tool(
+        organization, "inner", implementation={"source": SAYS}, available_in_states=["inside"]
+    )
+    return factories.agent(organization, groups=["default"])
+
+
+def begun(agent: Agent, question: str = "Why?", **wanted: Any) -> Execution:
+    """`wanted` holds parameters of `run_agent`, and what `Wanted` has."""
+    of_call = {name: wanted.pop(name) for name in Wanted.__annotations__ if name in wanted}
+    caller = factories.caller(agent)
+    given = Wanted({"question": question} | wanted, **of_call)
+    call = agent_actions.call_of(caller, given)
+    return actions.execute(caller=caller, call=call, wait_s=0)
+
+
+def reported(agent: Agent, run: Execution) -> Report:
+    caller = factories.caller(agent)
+    return agent_actions.report_of(caller, agent_actions.one_of(caller, run.pk))
+
+
+@pytest.fixture
+def asked(agent: Agent, model: llm.Endpoint) -> Callable[..., Report]:
+    """The report of a request, performed until nothing of it can go on."""
+
+    def ask(question: str = "Why?", **wanted: Any) -> Report:
+        run = begun(agent, question, **wanted)
+        work_off(agent.organization)
+        return reported(agent, run)
+
+    return ask

@@ -1,0 +1,232 @@
+"""ReAct: think, act, observe; whatever a model says, the gates decide (specification S1, 4.3)."""
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.stubs.llm import calls
+from tests.tools.agents.conftest import begun, reported
+from tests.tools.execution.working import calls_of, work_off
+from tests.tools.held import approve, approver, reject
+from tools.errors import Refused
+from tools.execution import actions
+from tools.execution.session_actions import open_session
+from tools.models import Confirmation, Execution, Session
+from tools.policy import actions as policy_actions
+
+SAY = ("say", '{"text": "hello"}')
+
+
+def test_it_acts_observes_and_answers(asked, model):
+    model.plays(calls(*SAY, thought="I say it."), "It was said.")
+    report = asked()
+    assert (report.run.status, report.answer) == ("Success", "It was said.")
+    act, answer = report.steps
+    assert (act.move.thought, act.move.action.name) == ("I say it.", "say")
+    assert (act.observation, act.status) == ('{"said": "hello"}', "Success")
+    assert answer.move.action is None and report.run.output["iterations"] == 2
+
+
+def test_what_was_observed_is_told_to_the_model(asked, model):
+    model.plays(calls(*SAY), "Done.")
+    asked()
+    tool = model.questions[1]["messages"][-1]
+    assert tool["role"] == "tool" and '{"said": "hello"}' in tool["content"]
+
+
+def test_only_tools_that_the_filter_leaves_are_told(asked, model):
+    model.plays("Nothing to do.")
+    asked()
+    names = {tool["function"]["name"] for tool in model.questions[0]["tools"]}
+    assert {"say", "fail", "open"} <= names
+    assert not names & {"hidden", "inner", "ask_model", "run_agent"}
+
+
+def test_a_state_counts_from_the_next_step(asked, model):
+    model.plays(calls("open", '{"text": "o"}'), calls("inner", '{"text": "i"}'), "Inside.")
+    report = asked()
+    first, second = ({t["function"]["name"] for t in q["tools"]} for q in model.questions[:2])
+    assert "inner" not in first and "inner" in second and "open" not in second
+    assert report.state == "inside" and report.steps[1].status == "Success"
+
+
+@pytest.mark.parametrize(
+    ("call", "observed", "status"),
+    [
+        (("hidden", "{}"), "tool_not_in_group", "PermissionDenied"),
+        (("inner", '{"text": "x"}'), "tool_not_in_state", "PermissionDenied"),
+        (("fail", '{"text": "x"}'), "NOT_THERE: there is none", "Failed"),
+        (("say", "{}"), "invalid_parameters", "ValidationError"),
+        (("no_such", "{}"), "tool_not_found", "ValidationError"),
+        (("say", "not json"), "were not taken", "Success"),
+    ],
+)
+def test_what_goes_wrong_is_an_observation_and_the_loop_goes_on(
+    asked, model, call, observed, status
+):
+    model.plays(calls(*call), "I could not.")
+    report = asked()
+    assert report.answer == "I could not."
+    assert observed in report.steps[0].observation and report.steps[0].status == status
+    assert observed in json.dumps(model.questions[1]["messages"])
+
+
+def test_a_group_beyond_the_grants_refuses_the_request(agent, model):
+    with pytest.raises(Refused) as refusal:
+        begun(agent, group=["secret"])
+    assert refusal.value.code == "group_not_granted" and model.questions == []
+
+
+def test_no_groups_are_no_tools(asked, model):
+    model.plays(calls(*SAY), "By myself.")
+    report = asked(group=[])
+    assert "tools" not in model.questions[0] or model.questions[0]["tools"] == []
+    assert report.steps[0].status == "PermissionDenied" and report.answer == "By myself."
+
+
+def test_the_last_iteration_asks_for_the_best_answer(asked, model):
+    model.plays(calls(*SAY), calls(*SAY), "As far as I know.")
+    report = asked(max_iterations=3)
+    assert report.answer == "As far as I know."
+    assert not model.questions[2].get("tools")
+    assert "last turn" in model.questions[2]["messages"][-1]["content"]
+
+
+def test_whoever_acts_in_the_last_iteration_has_no_answer(asked, model):
+    model.plays(calls(*SAY))
+    report = asked(max_iterations=2)
+    assert (report.run.status, report.run.error_code) == ("Failed", "NO_ANSWER")
+    assert len(calls_of(report.run).filter(tool_name="say")) == 1
+
+
+def test_a_session_of_its_own_is_closed_at_its_end(asked, model):
+    model.plays("Yes.")
+    session = Session.objects.get(pk=asked().session)
+    assert session.closed_at is not None and session.groups == ["default"]
+
+
+def test_a_session_of_its_callers_moves_and_stays_open(agent, asked, model):
+    mine, _ = open_session(caller=factories.caller(agent), group=["default"], state=None)
+    model.plays(calls("open", '{"text": "o"}'), "Inside.")
+    report = asked(session=str(mine.pk))
+    mine.refresh_from_db()
+    assert (mine.state, mine.closed_at, report.state) == ("inside", None, "inside")
+
+
+def test_a_call_that_needs_consent_suspends_the_run_and_resumes_it(agent, organization, model):
+    factories.tool(
+        organization, "risky", implementation={"source": "def main(p):\n    return 1\n"},
+        requires_confirmation=True,
+    )  # fmt: skip
+    model.plays(calls("risky", '{"text": "x"}'), "It was done.")
+    run = begun(agent)
+    work_off(organization)
+    waiting = reported(agent, run)
+    assert waiting.run.status == "Pending" and waiting.steps[0].status == "RequiresConfirmation"
+    approve(Confirmation.objects.get(execution__parent=run.pk), approver(organization))
+    work_off(organization)
+    report = reported(agent, run)
+    assert (report.answer, report.steps[0].observation) == ("It was done.", "1")
+
+
+def test_a_no_is_an_observation(agent, organization, model):
+    factories.tool(
+        organization, "risky", implementation={"source": "def main(p):\n    return 1\n"},
+        requires_confirmation=True,
+    )  # fmt: skip
+    model.plays(calls("risky", '{"text": "x"}'), "It was refused.")
+    run = begun(agent)
+    work_off(organization)
+    reject(Confirmation.objects.get(execution__parent=run.pk), approver(organization))
+    work_off(organization)
+    report = reported(agent, run)
+    assert report.answer == "It was refused." and report.steps[0].status == "PermissionDenied"
+
+
+def test_a_cancelled_run_ends_with_its_calls(agent, organization, model):
+    factories.tool(
+        organization, "risky", implementation={"source": "def main(p):\n    return 1\n"},
+        requires_confirmation=True,
+    )  # fmt: skip
+    model.plays(calls("risky", '{"text": "x"}'))
+    run = begun(agent)
+    work_off(organization)
+    actions.cancel(caller=factories.caller(agent), execution=Execution.objects.get(pk=run.pk))
+    work_off(organization)
+    report = reported(agent, run)
+    assert (report.run.status, report.steps[0].status) == ("Cancelled", "Cancelled")
+    assert Session.objects.get(pk=report.session).closed_at is not None
+
+
+def test_tokens_are_a_bound(asked, model):
+    model.plays(calls(*SAY), "Nearly.", tokens=(900, 100))
+    report = asked(max_tokens=1_100)
+    assert report.answer == "Nearly." and not model.questions[1].get("tools")
+    assert (report.spent.input_tokens, report.spent.output_tokens) == (1_800, 200)
+
+
+def test_beyond_the_tokens_nothing_is_asked(asked, model):
+    model.plays(calls(*SAY), "Too late.", tokens=(900, 100))
+    report = asked(max_tokens=1_000)
+    assert (report.run.status, report.run.error_code) == ("Failed", "TOKENS_SPENT")
+    assert len(model.questions) == 1
+
+
+def test_money_is_a_bound(asked, model, settings):
+    settings.LLM_PRICES = {"small": (Decimal(1), Decimal(1))}
+    model.plays(calls(*SAY), "Too late.", tokens=(900_000, 100_000))
+    report = asked(max_cost="0.9")
+    assert report.run.error_code == "MONEY_SPENT" and report.spent.cost >= 1
+
+
+def test_an_endpoint_without_tool_calls_is_asked_in_the_text_form(asked, model):
+    model.answers_by(lambda question: 400 if question.get("tools") else "Answer: in words.")
+    report = asked()
+    assert report.answer == "in words." and len(report.steps) == 1
+
+
+def test_a_busy_endpoint_is_asked_again_after_a_while(agent, organization, model):
+    said = iter([503, 503, 503])
+    model.answers_by(lambda _: next(said, "There."))
+    run = begun(agent)
+    work_off(organization)
+    row = Execution.objects.get(pk=run.pk)
+    assert row.status == "Pending" and row.wake_at is not None
+    Execution.objects.filter(pk=run.pk).update(wake_at=row.created_at)
+    calls_of(run).update(completed_at=row.created_at)
+    work_off(organization)
+    assert reported(agent, run).answer == "There."
+
+
+def test_an_installation_without_a_model_says_so(asked, model, settings):
+    settings.LLM_BASE_URL = ""
+    report = asked()
+    assert (report.run.status, report.run.error_code) == ("Failed", "MODEL_NOT_CONFIGURED")
+
+
+def test_everything_is_in_the_evidence(asked, model):
+    model.plays(calls(*SAY), "Done.")
+    report = asked()
+    tools = calls_of(report.run).values_list("pk", "tool_name")
+    for pk, _ in tools:
+        codes = set(AuditRecord.objects.filter(execution_id=pk).values_list("code", flat=True))
+        assert {"TOOL.ACCEPT", "TOOL.START", "TOOL.END"} <= codes
+    assert [name for _, name in tools] == ["ask_model", "say", "ask_model"]
+
+
+def test_a_grant_that_is_taken_away_counts_at_once(agent, organization, model):
+    def reply(question):
+        if len(model.questions) == 1:
+            policy_actions.change_agent(agent=agent, by=factories.by(organization), groups=[])
+            return calls(*SAY)
+        return "Not any more."
+
+    model.answers_by(reply)
+    run = begun(agent)
+    work_off(organization)
+    report = reported(agent, run)
+    assert not Execution.objects.filter(parent=run.pk, tool_name="say", status="Success").exists()
+    assert report.answer in (None, "Not any more.")
