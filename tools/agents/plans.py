@@ -172,17 +172,23 @@ class _Reader:
         if self._references_left < 0:
             self._wrong(place, f"stands after {MOST_REFERENCES} references, which is the most")
             return {}
-        foreign = [one for one in found if one.mark not in _STANDING]
-        for one in foreign:
-            self._wrong(one.place, f"may be $step or $literal, not {one.mark}")
-        told = () if foreign else values.flaws(raw, place, steps=others, loop=False)
-        for where, message in told:
+        flaws = list(_amiss(found, others)) or values.flaws(raw, place, steps=others, loop=False)
+        for where, message in flaws:
             self._wrong(where, message)
         return raw
 
 
 def _is_id(raw: Any) -> bool:
     return isinstance(raw, str) and STEP_ID.fullmatch(raw) is not None
+
+
+def _amiss(found: list[values.Reference], steps: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """What a plan does not have, though chains do, and steps that are not there."""
+    for one in found:
+        if one.mark not in _STANDING:
+            yield one.place, f"may be $step or $literal, not {one.mark}"
+        elif one.mark == values.STEP and one.raw[values.STEP] not in [*steps]:
+            yield one.place, "$step names no other step"
 
 
 def _referred(arguments: dict[str, Any]) -> list[str]:
