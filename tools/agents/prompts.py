@@ -14,7 +14,8 @@ from typing import Any
 
 from tools.agents.asked import PastStep
 from tools.agents.steps import MOST_OBSERVATION, Step
-from tools.agents.toolbox import Toolbox, function_name
+from tools.agents.toolbox import Toolbox
+from tools.definitions.told import function_name
 
 NATIVE, TEXT, PLAIN = "native", "text", "plain"
 MOST_BYTES = 200_000  # of a prompt with its tools

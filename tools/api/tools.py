@@ -25,6 +25,7 @@ from tools.catalog.questions import note_search
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
 from tools.catalog.verified import check_current
+from tools.definitions.told import TOLD, Form
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import Category
 from tools.errors import Malformed
@@ -33,6 +34,13 @@ from tools.policy.findings import findings_about
 from tools.policy.visibility import visible_tool
 from tools.shapes import tool_here, tool_shape, version_shape
 
+DEFINITION = "definition"
+FORMAT = OpenApiParameter(
+    "format",
+    OpenApiTypes.STR,
+    enum=[DEFINITION, *Form],
+    description="How each is told: for a model of that kind, or as text for a prompt.",
+)
 REQUEST = [
     OpenApiParameter("group", OpenApiTypes.STR, many=True, description="Requested groups."),
     OpenApiParameter("state", OpenApiTypes.STR, description="Current workflow state."),
@@ -90,14 +98,28 @@ class Listing(CallerView):
 
 class ToolList(Listing):
     @extend_schema(
-        operation_id="list_tools", parameters=LISTING, responses={200: ToolPage, 403: ErrorAnswer}
+        operation_id="list_tools",
+        parameters=[*LISTING, FORMAT],
+        responses={200: ToolPage, 403: ErrorAnswer},
     )
     def get(self, request: Request) -> Response:
         """The tools that exist for this request and caller."""
         tools, warnings = self.usable()
+        shape = self._shape()
         page = self.page(tools)
-        page["results"] = [tool_shape(tool) for tool in page["results"]]
+        page["results"] = [shape(tool) for tool in page["results"]]
         return Response(page | {"warnings": warnings})
+
+    def _shape(self) -> Callable[[CatalogTool], dict[str, Any]]:
+        wanted = self.request.query_params.get("format", DEFINITION)
+        if wanted == DEFINITION:
+            return tool_shape
+        if wanted not in set(Form):
+            raise Malformed(
+                f"format must be one of {DEFINITION}, {', '.join(Form)}.", field="format"
+            )
+        tell = TOLD[Form(wanted)]
+        return lambda tool: tell(tool.definition)
 
     @extend_schema(
         operation_id="create_tool",

@@ -21,7 +21,7 @@ FAILS = (
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def alone(committed: None, crib: Any) -> Iterator[None]:
     with stopped(crib):
         yield
@@ -66,7 +66,7 @@ def reported(agent: Agent, run: Execution) -> Report:
 
 
 @pytest.fixture
-def asked(agent: Agent, model: llm.Endpoint) -> Callable[..., Report]:
+def asked(alone: None, agent: Agent, model: llm.Endpoint) -> Callable[..., Report]:
     """The report of a request, performed until nothing of it can go on."""
 
     def ask(question: str = "Why?", **wanted: Any) -> Report:

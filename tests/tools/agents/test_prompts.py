@@ -9,7 +9,8 @@ from tools.agents import prompts
 from tools.agents.asked import PastStep
 from tools.agents.prompts import Fence, Form, TooLong, prompt_of
 from tools.agents.steps import Action, Move, Spent, Step
-from tools.agents.toolbox import Toolbox, described, function_name
+from tools.agents.toolbox import Toolbox
+from tools.definitions.told import described, function_name
 
 FENCE = Fence("5ec3e7")
 LOOK = snapshots.tool(

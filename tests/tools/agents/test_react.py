@@ -10,13 +10,14 @@ from tests import factories
 from tests.stubs.llm import calls
 from tests.tools.agents.conftest import begun, reported
 from tests.tools.execution.working import calls_of, work_off
-from tests.tools.held import approve, approver, reject
+from tests.tools.held import approve, approver, at_the_browser, word
 from tools.errors import Refused
-from tools.execution import actions
+from tools.execution import actions, decisions
 from tools.execution.session_actions import open_session
 from tools.models import Confirmation, Execution, Session
 from tools.policy import actions as policy_actions
 
+pytestmark = pytest.mark.usefixtures("alone")
 SAY = ("say", '{"text": "hello"}')
 
 
@@ -140,7 +141,8 @@ def test_a_no_is_an_observation(agent, organization, model):
     model.plays(calls("risky", '{"text": "x"}'), "It was refused.")
     run = begun(agent)
     work_off(organization)
-    reject(Confirmation.objects.get(execution__parent=run.pk), approver(organization))
+    no = word(Confirmation.objects.get(execution__parent=run.pk), approve=False, reason="No.")
+    decisions.decide(caller=at_the_browser(approver(organization)), word=no)
     work_off(organization)
     report = reported(agent, run)
     assert report.answer == "It was refused." and report.steps[0].status == "PermissionDenied"

@@ -223,3 +223,30 @@ def test_a_call_of_a_tool_that_is_not_there_is_refused_audited_and_runs_nothing(
     assert (execution.status, execution.started_at) == ("PermissionDenied", None)
     records = AuditRecord.objects.filter(execution_id=execution.pk)
     assert [(r.code, r.outcome, r.reason) for r in records] == [("TOOL.DENY", "denied", code)]
+
+
+@pytest.mark.parametrize(
+    ("form", "place"),
+    [
+        ("mcp", ("inputSchema",)), ("anthropic", ("input_schema",)),
+        ("openai", ("function", "parameters")),
+    ],
+)  # fmt: skip
+def test_a_tool_is_told_as_models_of_a_kind_take_it(api, organization, form, place):
+    factories.tool(organization, "plain")
+    (told,) = api.get(f"/tools?format={form}").json()["results"]
+    for name in place:
+        told = told[name]
+    (definition,) = api.get("/tools").json()["results"]
+    assert told == definition["input_schema"]
+
+
+def test_a_tool_is_told_as_text_for_a_prompt(api, organization):
+    factories.tool(organization, "plain")
+    (told,) = api.get("/tools?format=react").json()["results"]
+    assert told["text"].startswith("- plain: ") and "text (string; required)" in told["text"]
+
+
+def test_a_form_that_nobody_knows_is_told(api):
+    response = api.get("/tools?format=cobol")
+    assert response.status_code == 400 and "definition, mcp, openai" in response.text
