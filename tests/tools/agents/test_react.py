@@ -8,6 +8,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.stubs.llm import calls
+from tests.stubs.web import Reply
 from tests.tools.agents.conftest import begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
@@ -185,13 +186,13 @@ def test_money_is_a_bound(asked, model, settings):
 
 
 def test_an_endpoint_without_tool_calls_is_asked_in_the_text_form(asked, model):
-    model.answers_by(lambda question: 400 if question.get("tools") else "Answer: in words.")
+    model.answers_by(lambda question: Reply(400) if question.get("tools") else "Answer: in words.")
     report = asked()
     assert report.answer == "in words." and len(report.steps) == 1
 
 
 def test_a_busy_endpoint_is_asked_again_after_a_while(agent, organization, model):
-    said = iter([503, 503, 503])
+    said = iter([Reply(503)] * 3)
     model.answers_by(lambda _: next(said, "There."))
     run = begun(agent)
     work_off(organization)
