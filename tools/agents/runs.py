@@ -129,8 +129,8 @@ class Run:
 
     @cached_property
     def fence(self) -> Fence:
-        secret = salted_hmac("tools.agents.fence", str(self.view.execution.pk)).hexdigest()
-        return Fence(secret[:16])
+        salt, run = "tools.agents.fence", str(self.view.execution.pk)
+        return Fence(salted_hmac(salt, run, algorithm="sha256").hexdigest()[:16])
 
     @cached_property
     def recording(self) -> Recording:
