@@ -1,9 +1,11 @@
 """Runs by plans: a plan with confidences, checked before and while it is carried out (S1, 4.3)."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from audit import payloads
 from audit.models import AuditRecord
@@ -13,6 +15,7 @@ from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools.agents.following import events_of
 from tools.catalog import actions as catalog
+from tools.errors import Conflict
 from tools.execution import actions, attempts, decisions, expiry
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Session, StateTransition, Tool, queue
@@ -28,6 +31,14 @@ STATES = {
     "knowledge-query": ["undefined", "research"],
     "complex-analysis": ["analysis"],
     "reset-workflow": ["analysis", "results"],
+}
+
+
+STRICT = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}},
+    "required": ["text"],
+    "additionalProperties": False,
 }
 
 
@@ -62,6 +73,18 @@ def said(model, number):
 
 def codes(report, code):
     return list(AuditRecord.objects.filter(execution_id=report.run.pk, code=code).order_by("id"))
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    """Between attempts."""
+    monkeypatch.setattr(attempts, "clock", lambda: timezone.now() + timedelta(hours=1))
+
+
+def strict(organization):
+    """A tool that takes a text and nothing else."""
+    made = factories.definition("strict", input_schema=STRICT)
+    factories.register(organization, {key: made[key] for key in made if key != "parameters"})
 
 
 @pytest.fixture
@@ -235,22 +258,14 @@ def test_a_step_that_cannot_be_is_refused_before_anything_runs(
 def test_arguments_are_held_against_the_tools_schema(
     planned, model, organization, arguments, words
 ):
-    factories.tool(organization, "strict", input_schema=STRICT)
+    strict(organization)
     model.plays(plan(step("one", "strict", **arguments), step("two")))
     report = planned()
     assert report.run.error_code == "PLAN_UNFIT" and words in report.run.error_message
 
 
-STRICT = {
-    "type": "object",
-    "properties": {"text": {"type": "string"}},
-    "required": ["text"],
-    "additionalProperties": False,
-}
-
-
 def test_what_a_reference_stands_for_is_looked_at_when_it_is_known(planned, model, organization):
-    factories.tool(organization, "strict", input_schema=STRICT)
+    strict(organization)
     wrong = step("two", "strict", text={"$step": "one"})
     model.plays(plan(step(), wrong), plan(), "It did not fit.")
     (_, told) = planned().plan["steps"]
@@ -266,9 +281,9 @@ def test_a_plan_that_was_refused_is_told_back_and_made_anew(planned, model):
 
 
 def test_a_plan_has_no_more_steps_than_the_run_has_turns(planned, model):
-    model.plays(plan(step("a"), step("b"), step("c")))
+    model.plays(plan(step("a"), step("b"), step("c")), plan(step("a")), "Shorter.")
     report = planned(max_iterations=4)
-    assert report.answer and "it has 3 steps, and 2 is the most" in said(model, 1)
+    assert report.answer == "Shorter." and "it has 3 steps, and 2 is the most" in said(model, 1)
 
 
 # --- while it runs ---
@@ -326,7 +341,8 @@ def test_what_is_revoked_while_a_plan_waits_does_not_run(waiting, agent, organiz
 def test_groups_that_are_taken_away_count_at_once(waiting, agent, organization):
     run = waiting(plan(UNSURE, step("two")), "Not any more.")
     grant_actions.grant(agent=agent, by=factories.by(organization), groups=[])
-    approve(held(run), approver(organization))
+    with pytest.raises(Conflict):
+        approve(held(run), approver(organization))
     work_off(organization)
     assert not calls_of(run).filter(tool_name="say", status="Success").exists()
 
@@ -335,7 +351,8 @@ def test_a_state_that_somebody_else_moved_is_seen(agent, organization, model, wa
     run = waiting(plan(UNSURE, step("two", "open")), plan(), "It was elsewhere.")
     session = reported(agent, run).session
     Session.objects.filter(pk=session).update(state="inside")
-    approve(held(run), approver(organization))
+    with pytest.raises(Conflict):
+        approve(held(run), approver(organization))
     work_off(organization)
     told = reported(agent, run).plan["steps"]
     assert [one["error_code"] for one in told] == ["session_changed", "tool_not_in_state"]
@@ -386,6 +403,7 @@ def test_a_step_that_may_be_repeated_is_tried_again_after_a_pause(
 ):
     factories.tool(organization, "shaky", delivery="idempotent", implementation={"source": FAILS})
     model.plays(plan(step("a", "shaky")), plan(), "It kept failing.")
+    monkeypatch.setattr(attempts, "clock", timezone.now)
     run = begun(agent, pattern="plan")
     work_off(organization)
     for pause_s in (1, 2):
@@ -402,7 +420,7 @@ def test_a_step_that_may_be_repeated_is_tried_again_after_a_pause(
 
 def test_what_may_have_had_an_effect_is_not_repeated(planned, model, organization):
     factories.tool(
-        organization, "shaky", delivery="external_effect", implementation={"source": FAILS},
+        organization, "shaky", delivery="external", implementation={"source": FAILS},
         constraints={"allow_side_effects": True},
     )  # fmt: skip
     model.plays(plan(step("a", "shaky")), plan(), "Once.")
