@@ -110,7 +110,8 @@ def _standing(run: Run, number: int) -> attempts.Succeeded | attempts.Failed | O
 def _begin(run: Run, number: int, step: PlanStep, place: str) -> None:
     """Its call, where it may still be made. Raises `NotYet` as long as it is open."""
     try:
-        arguments = values.resolved(step.arguments, _Given(rows_of(run)))
+        resolved = values.resolved(step.arguments, _Given(rows_of(run)))
+        arguments = run.fence.unmarked(resolved)
     except Unknown as absence:
         bar: Barred | None = Barred(absence.code, f"{absence}.")
     else:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.agents.asked import PastStep
+from tools.agents.fences import Fence
 from tools.agents.planned import FLAWS, PlannedRows
-from tools.agents.prompts import MOST_BYTES, PLAIN, Fence, Prompt, TooLong
+from tools.agents.prompts import MOST_BYTES, PLAIN, Prompt, TooLong
 from tools.agents.steps import MOST_OBSERVATION, Step
 from tools.agents.toolbox import Toolbox
 
