@@ -14,7 +14,8 @@ from tools.execution.pipeline import perform
 from tools.models import Execution, Tool, queue
 
 pytestmark = pytest.mark.usefixtures("alone")
-MOVES = ("no plan", plan(step("a"), step("b", "say", "a", text={"$step": "a"})), "There.")
+SAID = {"$step": "a", "path": "/output/said"}
+MOVES = ("no plan", plan(step("a"), step("b", "say", "a", text=SAID)), "There.")
 
 
 class Killed(BaseException):
@@ -23,15 +24,20 @@ class Killed(BaseException):
 
 def work_off_losing(organization, run):
     """Every worker that is killed under the run has another after it."""
-    lost = 0
+    times = 0
     while waiting := queue.next_of(organization.pk):
         try:
             perform(waiting[0])
         except Killed:
-            lost += 1
-            Execution.objects.filter(pk=run.pk).update(lease_until="2020-01-01T00:00:00Z")
-            reaper.reap()
-    return lost
+            times += 1
+            lose(run)
+    return times
+
+
+def lose(run):
+    rows = Execution.objects.filter(pk=run.pk, status="Running")
+    rows.update(lease_until="2020-01-01T00:00:00Z")
+    reaper.reap()
 
 
 def every_second(function, *, after):
@@ -64,7 +70,6 @@ def every_second(function, *, after):
 def test_a_turn_that_was_lost_is_taken_again_with_the_same_result(
     agent, organization, model, monkeypatch, place, name, after
 ):
-    factories.tool(organization, "any", argument_validation="off")
     model.plays(*MOVES)
     run = begun(agent, pattern="plan")
     monkeypatch.setattr(place, name, every_second(getattr(place, name), after=after))
@@ -82,18 +87,14 @@ def test_a_plan_that_was_accepted_stays_so_whatever_has_changed_meanwhile(
     run = begun(agent, pattern="plan")
     monkeypatch.setattr(Composition, "begin", every_second(Composition.begin, after=False))
 
-    def disabled_as_it_is_lost():
-        tool = Tool.objects.get(organization=organization, name="open")
-        catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
-
     while waiting := queue.next_of(organization.pk):
         try:
             perform(waiting[0])
         except Killed:
             if Execution.objects.get(pk=run.pk).memory.get("plans"):
-                disabled_as_it_is_lost()
-            Execution.objects.filter(pk=run.pk).update(lease_until="2020-01-01T00:00:00Z")
-            reaper.reap()
+                tool = Tool.objects.get(organization=organization, name="open")
+                catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+            lose(run)
     report = reported(agent, run)
     assert outcomes(report) == {"a": "refused"} and report.answer == "It is gone."
     assert len(codes(report, "PLAN.ACCEPT")) == 2 and "tool_disabled" in said(model, 1)
