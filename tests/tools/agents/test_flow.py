@@ -15,7 +15,7 @@ from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools.agents.following import events_of
 from tools.catalog import actions as catalog
-from tools.errors import Conflict
+from tools.errors import Conflict, Forbidden
 from tools.execution import actions, attempts, decisions, expiry
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Session, StateTransition, Tool, queue
@@ -479,3 +479,12 @@ def test_a_run_by_a_plan_is_gone_on_from(asked, planned, model):
     model.plays(plan(), "Second.")
     asked(pattern="plan", continues=str(first.run.pk))
     assert '{"said": "a"}' in said(model, 2)
+
+
+def test_who_may_not_call_what_it_called_does_not_go_on_from_it(planned, model, agent, asked):
+    model.plays(plan(step("a")), "First.")
+    first = planned()
+    tool = Tool.objects.get(organization=agent.organization, name="say")
+    catalog.set_enabled(tool=tool, enabled=False, by=factories.by(agent.organization))
+    with pytest.raises(Forbidden, match="same rights"):
+        asked(pattern="plan", continues=str(first.run.pk))
