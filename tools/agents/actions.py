@@ -8,6 +8,7 @@ from django.conf import settings
 
 from tools.agents import recordings
 from tools.agents.asked import MOST_QUESTION, REACT
+from tools.agents.planned import rows_of
 from tools.agents.steps import Rows, Spent, Step
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_AGENT
@@ -84,7 +85,7 @@ def models() -> list[str]:
 def report_of(caller: Caller, run: Execution) -> Report:
     """Of its calls those that the caller may read."""
     row = Execution.objects.only("memory", "parameters", "session", "state").get(pk=run.pk)
-    rows = Rows(row, readable(caller))
+    rows = rows_of(row, readable(caller))
     session = str(row.session_id) if row.session_id else row.memory.get("session")
     given, output = row.parameters, run.output if isinstance(run.output, dict) else {}
     return Report(
@@ -96,7 +97,7 @@ def report_of(caller: Caller, run: Execution) -> Report:
         session,
         _state(row, rows, session),
         str(output["answer"]) if run.status == Status.SUCCESS and "answer" in output else None,
-        output.get("plan"),
+        rows.told(),
     )
 
 
@@ -122,7 +123,7 @@ def _earlier(caller: Caller, given: dict[str, Any]) -> Execution | None:
     if len(named) > 1:
         raise Malformed("A request continues a run or replays it, not both.", field="replays")
     run = one_of(caller, _identifier(named[0], str(given[named[0]])))
-    steps = Rows(Execution.objects.get(pk=run.pk), readable(caller)).steps()
+    steps = rows_of(Execution.objects.get(pk=run.pk), readable(caller)).steps()
     recordings.check_rights(caller, run, steps)
     return run
 

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from audit.canonical import commitment
 from tools.agents.asked import PastStep
-from tools.agents.steps import MOST_OBSERVATION, Action, Rows, Step
+from tools.agents.planned import rows_of
+from tools.agents.steps import MOST_OBSERVATION, Action, Step
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.names import WILDCARD
@@ -58,9 +59,7 @@ def past_of(caller: Caller, continues: UUID | None) -> list[PastStep]:
 def recording_of(caller: Caller, replays: UUID) -> Recording:
     """Raises `NotFound`, `Forbidden`."""
     steps = _steps_for(caller, replays)
-    return Recording(
-        tuple((f"act/{one.number}", _print_of(one.move.action)) for one in steps if one.move.action)
-    )
+    return Recording(tuple((one.place, _print_of(one.move.action)) for one in steps if one.place))
 
 
 def check_rights(caller: Caller, run: Execution, steps: list[Step]) -> None:
@@ -80,7 +79,7 @@ def check_rights(caller: Caller, run: Execution, steps: list[Step]) -> None:
 def _steps_for(caller: Caller, identifier: UUID) -> list[Step]:
     run = one_of(caller, identifier)
     rows = Execution.objects.filter(pk=run.pk).only("memory", "parameters").get()
-    steps = Rows(rows, readable(caller)).steps()
+    steps = rows_of(rows, readable(caller)).steps()
     check_rights(caller, run, steps)
     return steps
 

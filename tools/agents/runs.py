@@ -12,10 +12,14 @@ from django.utils.crypto import salted_hmac
 from tools.agents import recordings
 from tools.agents.asked import Asked, PastStep, Unusable
 from tools.agents.fences import Fence
+from tools.agents.ground import Ground
+from tools.agents.planned import rows_of
 from tools.agents.prompts import Prompt
 from tools.agents.recordings import Recording
-from tools.agents.steps import ACT, THINK, Action, Move, Rows, Spent
-from tools.agents.toolbox import Toolbox, toolbox_of
+from tools.agents.steps import ACT, THINK, Action, Move, Spent
+from tools.agents.toolbox import Toolbox, toolbox_of, workflow_toolbox
+from tools.catalog.registry import Snapshot
+from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
@@ -64,7 +68,7 @@ class Run:
             self.asked = Asked.of(view.parameters)
         except Unusable as flaw:
             raise CannotGoOn("PARAMETERS_WRONG", str(flaw)) from None
-        self.rows = self._read()
+        self.look()
 
     # --- its workflow ---
     def enter(self) -> None:
@@ -102,10 +106,28 @@ class Run:
         return str(Session.objects.values_list("state", flat=True).get(pk=self.session))
 
     def toolbox(self) -> Toolbox:
-        caller = self.view.performance.caller
-        asked = Filter.of(self.view.execution.requested_groups, self.state)
+        return toolbox_of(self._caller, self._filter, self._snapshot, self.asked.question)
+
+    def workflow_toolbox(self) -> Toolbox:
+        """With what can be used in states that follow."""
+        return workflow_toolbox(self._caller, self._filter, self._snapshot, self.asked.question)
+
+    def ground(self) -> Ground:
+        """What may be used now."""
+        return Ground(self._caller, self._filter.groups, self._snapshot)
+
+    @property
+    def _caller(self) -> Caller:
+        return self.view.performance.caller
+
+    @property
+    def _filter(self) -> Filter:
+        return Filter.of(self.view.execution.requested_groups, self.state)
+
+    @property
+    def _snapshot(self) -> Snapshot:
         session = None if self.asked.replays is not None else self.session
-        return toolbox_of(caller, asked, pins.snapshot_for(caller, session), self.asked.question)
+        return pins.snapshot_for(self._caller, session)
 
     @cached_property
     def fence(self) -> Fence:
@@ -133,12 +155,12 @@ class Run:
         """Whether this turn is the last: decided once, for a turn that was lost decides again."""
         decided = self.view.memory.get("last")
         new = f"{THINK}{number}" not in self.view.made
-        if decided is None and new and (number >= self.asked.iterations or self._nearly_spent()):
+        if decided is None and new and (number >= self.asked.iterations or self.nearly_spent()):
             self.view.memory["last"] = decided = number
             self.view.remember()
         return decided is not None and number >= decided
 
-    def _nearly_spent(self) -> bool:
+    def nearly_spent(self) -> bool:
         spent, asked = self.spent, self.asked
         left_s = (self.view.deadline - clock()).total_seconds()
         return (
@@ -175,21 +197,30 @@ class Run:
             raise NotYet(Waiting())
         return self.think(number, prompt)
 
-    def act(self, number: int, action: Action) -> None:
-        """The call that a step leads to. Raises `NotYet` until it is over, however it ends."""
+    def act(self, number: int, action: Action, *, place: str = "", doubt: str = "") -> None:
+        """The call that a step leads to. Raises `NotYet` until it is over, however it ends.
+
+        Of another attempt `place` is its own; where there is `doubt`, a person is asked first.
+        """
         if self.asked.replays is not None:
             self._replay(number, action)
             return
-        place = f"{ACT}{number}"
+        place = place or f"{ACT}{number}"
         new = place not in self.view.made
         called = self._called(action) if new else action
-        made = self.view.begin(place, called.name, called.arguments, session=self.session)
+        made = self.view.begin(
+            place, called.name, called.arguments, session=self.session, consent_because=doubt
+        )
         if new:
             bell.ring(self.view.execution.pk)
         if made.open:
             raise NotYet(Waiting())
         if new:  # refused, or known already
-            self.rows = self._read()
+            self.look()
+
+    def look(self) -> None:
+        """At the rows once more, after something was done."""
+        self.rows = rows_of(self.view.execution, Execution.objects.all())
 
     def _called(self, action: Action) -> Action:
         """By the tool's own name, and without the marks of this run."""
@@ -200,9 +231,6 @@ class Run:
     @property
     def native(self) -> bool:
         return bool(self.view.memory.get("native", settings.LLM_TOOL_CALLS))
-
-    def _read(self) -> Rows:
-        return Rows(self.view.execution, Execution.objects.all())
 
     def _replay(self, number: int, action: Action) -> None:
         """Raises `Over` where the recording knows no such call."""
@@ -219,7 +247,7 @@ class Run:
             )
         replayed[place] = there
         self.view.remember()
-        self.rows = self._read()
+        self.look()
 
     def _check_worth_asking(self, made: Made, attempt: int) -> None:
         """Raises `Over`, or `NotYet` until the moment has come."""
@@ -270,4 +298,5 @@ class Run:
             "iterations": len(self.rows.steps()),
             "tokens": {"input": spent.input_tokens, "output": spent.output_tokens},
             "cost": str(spent.cost),
+            "plan": self.rows.told(),
         }

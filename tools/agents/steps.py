@@ -21,12 +21,12 @@ THINK, ACT = "think/", "act/"
 MOST_OBSERVATION = 8_000  # characters that a model is shown
 _BYTES_PER_TOKEN = 3  # where an endpoint counts none: rather too many than too few
 _COLUMNS = (
-    "pk", "place", "tool_name", "status", "error_code", "error_message", "parameters", "cost",
-    "metrics", "created_at", "completed_at", "state", "state_after",
+    "pk", "place", "tool_name", "status", "error_code", "error_message", "error_details",
+    "parameters", "cost", "metrics", "created_at", "completed_at", "state", "state_after",
+    "output_bytes",
 )  # fmt: skip
 _OUTPUT = (
-    "organization_id", "output", "output_bytes", "output_digest", "output_type",
-    "output_expired_at",
+    "organization_id", "output", "output_digest", "output_type", "output_expired_at",
 )  # fmt: skip
 
 
@@ -95,6 +95,7 @@ class Step:
     execution_id: UUID | None
     thinking: Spent
     acting: Spent = Spent()
+    place: str = ""  # of the last call that was made of it
 
 
 def observation_of(row: Any, made: Made | None = None) -> str:
@@ -132,8 +133,8 @@ class Rows:
 
     def state_after(self, state: str) -> str:
         """Where the replayed calls have led, from a state on."""
-        for number in range(1, len(self._replayed) + 1):
-            row = self.acts.get(f"{ACT}{number}")
+        for place in sorted(self._replayed, key=number_of):
+            row = self.acts.get(place)
             state = row.state_after or state if row is not None else state
         return state
 
@@ -153,6 +154,10 @@ class Rows:
             number += 1
         return found
 
+    def told(self) -> dict[str, Any] | None:
+        """Of a plan: its steps and what became of them."""
+        return None
+
     @property
     def spent(self) -> Spent:
         own = [] if self._replayed else self.acts.values()  # what was replayed cost nothing
@@ -169,14 +174,15 @@ class Rows:
 
     def _step(self, number: int, move: Move) -> Step:
         move = self._by_own_name(number, move)
-        thinking, place = self._thinking(number), f"{ACT}{number}"
+        thinking, place = self.thinking(number), f"{ACT}{number}"
         row = self.acts.get(place)
         if row is not None:
             seen = None if row.status in OPEN else observation_of(row)
-            return Step(number, move, seen, row.status, row.pk, thinking, spent_by(row))
+            return Step(number, move, seen, row.status, row.pk, thinking, spent_by(row), place)
         made = self.absent.get(place)
         if made is not None:
-            return Step(number, move, observation_of(None, made), made.status, None, thinking)
+            seen = observation_of(None, made)
+            return Step(number, move, seen, made.status, None, thinking, place=place)
         status = "" if move.action else Status.SUCCESS
         return Step(number, move, move.flaw, status, None, thinking)
 
@@ -188,7 +194,7 @@ class Rows:
             return move
         return replace(move, action=Action(made.tool_name, move.action.arguments))
 
-    def _thinking(self, number: int) -> Spent:
+    def thinking(self, number: int) -> Spent:
         """With the attempts that came to nothing."""
         place = f"{THINK}{number}"
         own = [row for at, row in self.thinks.items() if at.partition("#")[0] == place]
@@ -199,6 +205,11 @@ def _acts(run: UUID, readable: ExecutionQuerySet) -> dict[str, Any]:
     rows = readable.filter(parent=run, place__startswith=ACT)
     seen = rows.annotate(seen=Left("observation", MOST_OBSERVATION + 1))
     return {row.place: row for row in seen.only(*_COLUMNS)}
+
+
+def number_of(place: str) -> int:
+    """Of the step that a call belongs to."""
+    return int(place.partition("/")[2].partition("#")[0])
 
 
 def spent_by(row: Any) -> Spent:

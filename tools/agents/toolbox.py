@@ -19,6 +19,7 @@ from tools.policy import authorization
 from tools.policy.decision import Asked
 
 MOST_TOOLS = 64  # that a model is told of; more are found by find_tools
+MOST_STATES = 32  # that a workflow is looked through for
 _ITS_OWN = frozenset({ASK_MODEL, RUN_AGENT})
 
 
@@ -39,6 +40,11 @@ class Toolbox:
         """A paragraph for each, with every argument (checklist S5, 2)."""
         return "\n".join(map(told.paragraph, self.tools))
 
+    @cached_property
+    def workflow_text(self) -> str:
+        """The same, with the states that each is available in and leads to, and what it gives."""
+        return "\n".join(map(told.in_workflow, self.tools))
+
     def named(self, name: str) -> str:
         """The tool's own name for what a model called it; unchanged where nothing is known."""
         return self._by_function.get(name, name)
@@ -51,11 +57,32 @@ class Toolbox:
 def toolbox_of(caller: Caller, asked: Asked, snapshot: Snapshot, question: str) -> Toolbox:
     """What the caller may use in these groups and this state, the best for the question first where
     there are more than a model can be told of."""
-    usable = [
+    return _toolbox(usable_by(caller, asked, snapshot), snapshot, question)
+
+
+def workflow_toolbox(caller: Caller, asked: Asked, snapshot: Snapshot, question: str) -> Toolbox:
+    """The same in this state and in each that these tools can lead to, as far as the caller may."""
+    found: dict[str, CatalogTool] = {}
+    states = [asked.state]
+    for state in states:  # it grows on the way
+        for tool in usable_by(caller, Asked(asked.groups, state), snapshot):
+            found.setdefault(tool.name, tool)
+            after = tool.definition.raw["state"]
+            if after is not None and after not in states and len(states) < MOST_STATES:
+                states.append(after)
+    return _toolbox(list(found.values()), snapshot, question)
+
+
+def usable_by(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
+    """Without what agents are made of."""
+    return [
         tool
         for tool in authorization.usable_tools(caller, asked, snapshot)
         if tool.definition.entry_point not in _ITS_OWN
     ]
+
+
+def _toolbox(usable: list[CatalogTool], snapshot: Snapshot, question: str) -> Toolbox:
     chosen = usable if len(usable) <= MOST_TOOLS else list(_chosen(usable, snapshot, question))
     return Toolbox(tuple(tool.definition for tool in chosen), len(usable) - len(chosen))
 

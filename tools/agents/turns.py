@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tools import metrics
-from tools.agents import react
+from tools.agents import flow, react
 from tools.agents.asked import PLAN, REACT
 from tools.agents.runs import NotYet, Over, Run
 from tools.definitions.implementations.builtin import RUN_AGENT
@@ -14,7 +14,7 @@ from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
 
-PATTERNS: dict[str, Callable[[Run], str]] = {REACT: react.turn, PLAN: react.turn}
+PATTERNS: dict[str, Callable[[Run], str]] = {REACT: react.turn, PLAN: flow.turn}
 
 
 def turn(view: Composition) -> Result | Waiting:
@@ -36,11 +36,16 @@ def _result(run: Run) -> Result:
         _check_wanted(run.view)
         return run.answered(PATTERNS[run.asked.pattern](run))
     except Over as end:
-        return run.ended(end)
+        return _ended(run, end)
     except CannotGoOn as limit:
-        return run.ended(Over(limit.code, str(limit)))
+        return _ended(run, Over(limit.code, str(limit)))
     except ToolcribError as refusal:  # of what it goes on from, which may have changed meanwhile
-        return run.ended(Over(refusal.code, refusal.message))
+        return _ended(run, Over(refusal.code, refusal.message))
+
+
+def _ended(run: Run, end: Over) -> Result:
+    flow.close(run)
+    return run.ended(end)
 
 
 def _count(run: Run, result: Result) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
+from tools.definitions.names import WILDCARD
 from tools.definitions.tool import ToolDefinition
 
 MOST_DESCRIPTION = 1_000  # characters
@@ -49,6 +50,26 @@ def paragraph(tool: ToolDefinition) -> str:
     """For a prompt: with every argument, its type, default and choices (checklist S5, 2)."""
     lines = [f"- {tool.name}: {described(tool)}", *_arguments(tool.raw["input_schema"])]
     return "\n".join(lines)
+
+
+def in_workflow(tool: ToolDefinition) -> str:
+    """The same for a planner: with the states it is available in and leads to, and what it gives
+    back."""
+    states = ", ".join(sorted(tool.states)) or "none"
+    facts = [f"available in states: {states.replace(WILDCARD, 'all')}"]
+    if tool.raw["state"] is not None:
+        facts.append(f"leads to state: {tool.raw['state']}")
+    if gives := _members(tool.raw["output_schema"]):
+        facts.append(f"gives: {gives}"[:MOST_DESCRIPTION])
+    return f"{paragraph(tool)}\n    [{'; '.join(facts)}]"
+
+
+def _members(schema: Any) -> str:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return ""
+    of = {name: one if isinstance(one, dict) else {} for name, one in properties.items()}
+    return ", ".join(f"{name} ({_type(one)})" for name, one in of.items())
 
 
 def _arguments(schema: dict[str, Any]) -> Iterable[str]:

@@ -29,6 +29,7 @@ class Call:
     session: str | None = None
     timeout_s: float | None = None
     require_confirmation: bool = False
+    confirmation_reason: str = ""  # what the person is told of it, instead of that it was wished
     idempotency_key: str | None = None
     id: UUID = field(default_factory=new_id)
     parent: Parent | None = None

@@ -3,7 +3,7 @@
 Told from its calls alone, so that a run that ends without a turn of its own says it, too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tools.definitions.chains.document import Chain, Step
@@ -73,7 +73,7 @@ def calls_of(step: str, made: dict[str, Made]) -> dict[str, Made]:
     return dict(sorted(found.items(), key=lambda one: number_of(one[0])))
 
 
-def last_attempt(made: dict[str, Made], place: str) -> tuple[int, Made | None]:
+def last_attempt(made: Mapping[str, Made], place: str) -> tuple[int, Made | None]:
     attempt, call = 1, made.get(place)
     while (later := made.get(f"{place}#{attempt + 1}")) is not None:
         attempt, call = attempt + 1, later

@@ -1,63 +1,22 @@
 """One run of a chain, as its rows tell it: which steps are over, and what they gave back."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
-
-from django.utils import timezone
 
 from tools.definitions.chains import values
 from tools.definitions.chains.document import MOST_ATTEMPTS, Chain, Step
 from tools.definitions.chains.values import TooMuch, Unknown
-from tools.definitions.results import Status
-from tools.definitions.vocabulary import Delivery
-from tools.execution.chain_boundary import (
-    boundary,
-    calls_of,
-    done,
-    last_attempt,
-    may_have_happened,
-    number_of,
-)
+from tools.execution import attempts
+from tools.execution.attempts import Failed, Open, Succeeded
+from tools.execution.chain_boundary import boundary, calls_of, done, last_attempt, number_of
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
 
 MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
 _EXPIRED = "what it gave back has expired"
-clock = timezone.now
-_TRIED_AGAIN = frozenset({Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR})
-_BRIEFLY = frozenset({"rate_limited", "too_many_held"})
-_REPEATABLE = frozenset({Delivery.PURE, Delivery.IDEMPOTENT})
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Not over: fewer than `below` of the run's calls must be open, or `until` must have come."""
-
-    below: int = 1
-    until: datetime | None = None
-
-    @classmethod
-    def of(cls, states: Iterable["Open"], *, last: bool = False) -> "Open":
-        """Of items of a loop: any of them that ends makes room; after the last, all must end."""
-        found = list(states)
-        running = [state for state in found if state.until is None]
-        moments = [state.until for state in found if state.until is not None]
-        below = 1 if last and not moments else len(running)
-        return cls(below, min(moments, default=None))
-
-
-@dataclass(frozen=True, slots=True)
-class Succeeded:
-    places: tuple[str, ...]  # of its calls: one, or one for each item of its loop
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +90,9 @@ class Run:
 
     def standing(self, step: Step, place: str) -> StepState | str:
         """Of one call; or the place of the attempt that is to be made of it now."""
-        attempt, made = last_attempt(self.view.made, place)
-        if made is None:
-            return place
-        if made.open:
-            return Open()
-        if made.succeeded:
-            return Succeeded((place,))
-        if attempt >= _most_attempts(step, made) or not self._tried_again(made):
-            return Failed(made.error_code, made.error_message)
-        due = (made.completed_at or clock()) + timedelta(seconds=step.wait_s(attempt))
-        return Open(below=0, until=due) if clock() < due else f"{place}#{attempt + 1}"
+        snapshot = self.view.performance.snapshot
+        most = partial(_most_attempts, step)
+        return attempts.standing(self.view.made, place, snapshot, most=most, wait_s=step.wait_s)
 
     def stop_steps(self) -> None:
         """Nobody waits for what is open of its steps any more; what undoes goes on."""
@@ -192,21 +143,6 @@ class Run:
             return Succeeded((base,))
         return self.call(step, base, item=self._item)
 
-    def _tried_again(self, made: Made) -> bool:
-        """Not what was refused for good, nor what may have had an effect that must not double."""
-        if made.error_code in _BRIEFLY:
-            return True
-        if made.status not in _TRIED_AGAIN:
-            return False
-        return not may_have_happened(made) or self._repeatable(made.tool_name)
-
-    def _repeatable(self, name: str) -> bool:
-        """Of what makes calls of its own, these decide: they are made once more with it."""
-        tool = self.view.performance.snapshot.tool(name)
-        if tool is None or tool.definition.composite:
-            return False
-        return tool.definition.raw["delivery"] in _REPEATABLE
-
     def _output_at(self, place: str) -> Any:
         made = last_attempt(self.view.made, place)[1]
         found = self.view.outputs([made.place]) if made else {}
@@ -246,7 +182,7 @@ class Run:
 
 def _most_attempts(step: Step, made: Made) -> int:
     """What undoes is tried again after a refusal that passes, whatever was said of it."""
-    briefly = made.error_code in _BRIEFLY and _undoes(made.place)
+    briefly = made.error_code in attempts.BRIEFLY and _undoes(made.place)
     return MOST_ATTEMPTS if briefly else step.attempts
 
 

@@ -6,7 +6,8 @@ What has no compensation stays. One that fails is told of, and the others are un
 from tools.definitions.chains import values
 from tools.definitions.chains.document import Step
 from tools.definitions.chains.values import Unknown
-from tools.execution.chain_run import Open, Run, StepState
+from tools.execution.attempts import Open
+from tools.execution.chain_run import Run, StepState
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
 

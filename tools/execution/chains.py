@@ -13,7 +13,8 @@ from tools.definitions.chains import conditions, values
 from tools.definitions.chains.document import MOST_ITEMS, Step
 from tools.definitions.chains.values import Unknown
 from tools.definitions.results import Status
-from tools.execution.chain_run import Failed, Open, Run, Skipped, StepState, Succeeded
+from tools.execution.attempts import Failed, Open, Succeeded
+from tools.execution.chain_run import Run, Skipped, StepState
 from tools.execution.chain_undoing import undo
 from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Waiting

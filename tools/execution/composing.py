@@ -182,7 +182,7 @@ class Composition:
         references: bool = False,
         session: str | None = None,
         at_its_door: bool = False,
-        require_confirmation: bool = False,
+        consent_because: str = "",
     ) -> Made:
         """The call of a place: accepted, over or refused; the one that was made before, if any.
 
@@ -190,7 +190,8 @@ class Composition:
         `$result` points at an output. In what tools gave back it is data like any other, also where
         that was passed on to this call as its parameters. What undoes another is always made.
         `session` is one of its caller's, where it is not the one that this call is in; a call
-        `at_its_door` lends nothing (`authorization.LENT`) and is in none.
+        `at_its_door` lends nothing (`authorization.LENT`) and is in none. Where it says
+        `consent_because`, a person is asked, and told that.
         Raises `NotNow`, `Stopped` and `CannotGoOn`, which a turn passes on.
         """
         if place in self.made:
@@ -201,7 +202,8 @@ class Composition:
             parameters=parameters,
             **self._asked_in(session, outside=at_its_door),
             timeout_s=timeout_s,
-            require_confirmation=require_confirmation,
+            require_confirmation=bool(consent_because),
+            confirmation_reason=consent_because,
             at_its_door=at_its_door,
             plain=not references or self.execution.options.get("plain") is True,
             id=new_id(),

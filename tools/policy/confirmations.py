@@ -35,12 +35,18 @@ class Tightened(Protocol):
     @property
     def require_confirmation(self) -> bool: ...
 
+    @property
+    def confirmation_reason(self) -> str:
+        """Why it asks for it, where more is known than that it does."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class StoredOptions:
     """The options of a call that was accepted. Anything but a plain `false` asks for a person."""
 
     require_confirmation: bool
+    confirmation_reason: str = ""  # stands in the confirmation that was made
 
     @classmethod
     def of(cls, execution: Execution) -> "StoredOptions":
@@ -111,7 +117,7 @@ def _own_reasons(question: Question, call: Tightened) -> Iterator[tuple[str, int
     if tool.definition.raw["requires_confirmation"] or _always(tool):
         yield f"{tool.name} runs only when a person has agreed.", 1
     if call.require_confirmation:
-        yield "The caller asked for a person's consent.", 1
+        yield call.confirmation_reason or "The caller asked for a person's consent.", 1
 
 
 def _always(tool: CatalogTool) -> bool:

@@ -62,6 +62,7 @@ class Supposed:
     """A call that nobody makes, without any option."""
 
     require_confirmation: bool = False
+    confirmation_reason: str = ""
 
 
 SUPPOSED = Supposed()

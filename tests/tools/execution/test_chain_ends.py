@@ -20,8 +20,8 @@ from tests.tools.execution.working import calls_of, work_off
 from tools.catalog import actions as catalog
 from tools.execution import (
     actions,
+    attempts,
     chain_actions,
-    chain_run,
     composing,
     performance,
     reaper,
@@ -257,7 +257,7 @@ def test_what_undoes_is_tried_again_after_a_limit_that_passes(agent, organizatio
 def pause_over(execution, monkeypatch):
     """The moment has come at which it goes on by itself."""
     due = now(execution).wake_at
-    monkeypatch.setattr(chain_run, "clock", lambda: due)
+    monkeypatch.setattr(attempts, "clock", lambda: due)
     Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
     work_off(execution.organization)
 

@@ -11,7 +11,7 @@ from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver
 from tools.catalog import actions as catalog
-from tools.execution import actions, chain_run, composition, performance, reaper
+from tools.execution import actions, attempts, chain_run, composition, performance, reaper
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Tool
 from tools.policy import actions as policy
@@ -206,7 +206,7 @@ def test_a_step_is_tried_again_after_a_pause_that_grows(agent, organization, mon
         last = calls_of(execution).last()
         due = now(execution).wake_at
         assert due - last.completed_at == timedelta(seconds=pause_s)
-        monkeypatch.setattr(chain_run, "clock", lambda due=due: due)
+        monkeypatch.setattr(attempts, "clock", lambda due=due: due)
         Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
         work_off(organization)
         assert attempt in places(execution)

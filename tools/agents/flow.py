@@ -1,0 +1,189 @@
+"""The flow controller of runs by plans (specification S1, 4.3).
+
+It takes the steps of a plan in their order, one at a time, for a session has one open call. Before
+each it looks whether the tool may be used now, in the state that the session is in now; the call
+meets every gate all the same. Where the planner is less sure of a step than its threshold asks for,
+a person is asked about exactly this call.
+
+A refusal, a rejected or expired confirmation and a failure are outcomes of a step: what depends on
+it is skipped, and the planner is asked once more, for what is left.
+"""
+
+from typing import Any
+
+from django.db import transaction
+
+from audit.canonical import commitment
+from tools.agents import plan_records, planner
+from tools.agents.ground import Barred
+from tools.agents.planned import ANSWER, PLANS, SETTLED, SKIPPED, STOPPED, SUCCEEDED, PlannedRows
+from tools.agents.planner import rows_of
+from tools.agents.plans import Plan, PlanStep
+from tools.agents.runs import NotYet, Over, Run
+from tools.agents.steps import ACT, Action
+from tools.definitions.chains import values
+from tools.definitions.chains.values import TooMuch, Unknown
+from tools.execution import attempts, outputs
+from tools.execution.attempts import Open
+from tools.execution.composition import Waiting
+from tools.models import Execution
+
+MOST_PLANS = 2
+MOST_ATTEMPTS = 3  # of a step that may be repeated
+MOST_READ = 8 * 1024 * 1024  # bytes of outputs that stand in one step's arguments
+_CLOSED = "closed"  # in its memory: plans whose end is on record
+
+
+def turn(run: Run) -> str:
+    """The answer. Raises `NotYet` and `Over`."""
+    while (plan := _current(run)) is not None:
+        for number, step in plan.numbered():
+            _take(run, number, step)
+        _close(run, plan)
+    return planner.answer(run)
+
+
+def close(run: Run) -> None:
+    """What is under way when the run ends before its plan does: nobody waits for it."""
+    if not isinstance(run.rows, PlannedRows):
+        return
+    memory = run.view.memory
+    for plan in run.rows.plans:
+        if plan.at not in memory.get(_CLOSED, ()):
+            run.view.cancel_open()
+            memory[SETTLED] = plan.next - 1
+            memory.setdefault(STOPPED, [plan.at, "RUN_ENDED", "the run ended sooner"])
+            run.look()
+            _close(run, plan)
+
+
+def _current(run: Run) -> Plan | None:
+    """The plan that is to be carried out; None where it is time for the answer. Raises `NotYet`."""
+    rows, memory = rows_of(run), run.view.memory
+    accepted = memory.get(PLANS, [])
+    if len(rows.plans) < len(accepted):
+        raise Over("PLAN_EXPIRED", "The plan cannot be read any more.")
+    if opened := [plan for plan in rows.plans if plan.at not in memory.get(_CLOSED, ())]:
+        return opened[0]
+    return planner.next_plan(run) if _one_more(run) else None
+
+
+def _one_more(run: Run) -> bool:
+    rows, memory = rows_of(run), run.view.memory
+    if ANSWER in memory or not rows.plans:
+        return ANSWER not in memory
+    last = [rows.outcomes[step.id].word for step in rows.plans[-1].steps]
+    failed = any(word != SUCCEEDED for word in last)
+    return failed and len(rows.plans) < MOST_PLANS and STOPPED not in memory
+
+
+def _take(run: Run, number: int, step: PlanStep) -> None:
+    """A step to its end, whatever that is. Raises `NotYet`."""
+    if number <= run.view.memory.get(SETTLED, 0):
+        return
+    while rows_of(run).outcomes[step.id].word != SKIPPED:
+        standing = _standing(run, number)
+        if isinstance(standing, Open):
+            raise NotYet(Waiting(standing.below, standing.until))
+        if not isinstance(standing, str):
+            break
+        if standing == f"{ACT}{number}" and run.nearly_spent():
+            _stop(run, number)
+        else:
+            _begin(run, number, step, standing)
+    run.view.memory[SETTLED] = number
+    run.look()
+
+
+def _standing(run: Run, number: int) -> attempts.Succeeded | attempts.Failed | Open | str:
+    """A recorded step had its attempts when it was recorded."""
+    most = MOST_ATTEMPTS if run.asked.replays is None else 1
+    return attempts.standing(
+        rows_of(run).calls,
+        f"{ACT}{number}",
+        run.ground().snapshot,
+        most=lambda _: most,
+        wait_s=lambda after: 2.0 ** (after - 1),
+    )
+
+
+def _begin(run: Run, number: int, step: PlanStep, place: str) -> None:
+    """Its call, where it may still be made. Raises `NotYet` as long as it is open."""
+    try:
+        resolved = values.resolved(step.arguments, _Given(rows_of(run)))
+        arguments = run.fence.unmarked(resolved)
+    except Unknown as absence:
+        bar: Barred | None = Barred(absence.code, f"{absence}.")
+    else:
+        bar = _bar(run, step, arguments)
+    if bar is None:
+        run.act(number, Action(step.tool, arguments), place=place, doubt=_doubt(run, step))
+        return
+    run.view.give_up(place, step.tool, bar.code, bar.message)
+    run.view.remember()
+    run.look()
+
+
+def _bar(run: Run, step: PlanStep, arguments: dict[str, Any]) -> Barred | None:
+    """Nobody is asked again about what a person has refused."""
+    if commitment([step.tool, arguments]) in rows_of(run).rejected:
+        return Barred("REJECTED_BEFORE", "A person has refused exactly this call in this run.")
+    return run.ground().bar(step.tool, run.state)
+
+
+def _doubt(run: Run, step: PlanStep) -> str:
+    """What a person is told who is asked about a step; empty where none is."""
+    threshold = run.asked.threshold_of(step.tool)
+    if step.confidence >= threshold:
+        return ""
+    sure, wanted = _share(step.confidence), _share(threshold)
+    about = f"confidence {sure}, threshold {wanted}"
+    return f"The agent is not sure of this step of its plan ({step.id}): {about}."
+
+
+def _share(number: float) -> str:
+    return f"{number:.2f}" if round(number, 2) == number else f"{number:g}"
+
+
+def _stop(run: Run, number: int) -> None:
+    """Nothing from this step on is begun."""
+    run.view.memory[STOPPED] = [number, "NEARLY_SPENT", "what the run may spend is nearly spent"]
+    run.view.remember()
+    run.look()
+
+
+def _close(run: Run, plan: Plan) -> None:
+    """Its end goes on record once."""
+    closed = run.view.memory.setdefault(_CLOSED, [])
+    if plan.at not in closed:
+        with transaction.atomic():
+            plan_records.ended(run, plan, rows_of(run))
+            closed.append(plan.at)
+            run.view.remember()
+
+
+class _Given:
+    """What the arguments of one step may refer to: what steps gave back, within a bound."""
+
+    input: dict[str, Any] = {}
+
+    def __init__(self, rows: PlannedRows) -> None:
+        self._rows, self._left = rows, MOST_READ
+
+    def output(self, step: str) -> Any:
+        outcome = self._rows.outcomes[step]
+        if outcome.word != SUCCEEDED or outcome.made is None or outcome.made.id is None:
+            raise Unknown(f"it is {outcome.word}")
+        self._left -= outcome.made.output_bytes or 0
+        if self._left < 0:
+            raise TooMuch(f"what the arguments refer to is more than {MOST_READ} bytes")
+        row = Execution.objects.get(pk=outcome.made.id)
+        if row.output_expired_at is not None:
+            raise Unknown("what it gave back has expired")
+        return outputs.whole(row)
+
+    def item(self) -> Any:
+        raise Unknown("there is no item outside a loop")
+
+    def outputs(self, text: str) -> dict[str, Any]:
+        return {}
