@@ -140,6 +140,11 @@ class Run:
         assert self.asked.replays is not None
         return recordings.recording_of(self.view.performance.caller, self.asked.replays)
 
+    def check_recording(self) -> None:
+        """Raises `NotFound` and `Forbidden`, in every turn: what may be read can change."""
+        if self.asked.replays is not None:
+            _ = self.recording
+
     @cached_property
     def past(self) -> list[PastStep]:
         """What was done before this run: by who asks, or in the run that it goes on from."""

@@ -34,6 +34,7 @@ def _result(run: Run) -> Result:
     """Raises `NotYet`."""
     try:
         _check_wanted(run.view)
+        run.check_recording()
         return run.answered(PATTERNS[run.asked.pattern](run))
     except Over as end:
         return _ended(run, end)

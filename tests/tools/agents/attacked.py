@@ -13,12 +13,12 @@ from tests.tools.agents.poison import FORBIDDEN
 from tests.tools.execution.working import work_off
 from tests.tools.held import approver, reject
 from tools.catalog import actions as catalog
-from tools.catalog.registry import registry
 from tools.definitions.results import Status
 from tools.models import Agent, Confirmation, Execution, Organization
 from tools.policy import authorization
 from tools.policy.callers import caller_of_agent
 from tools.policy.decision import Asked, Question
+from tools.policy.pins import snapshot_for
 
 GROUPS = ["default", "composition", "agents"]  # with every detour that the product has
 RAN = frozenset({Status.RUNNING, Status.SUCCESS, Status.FAILED, Status.TIMEOUT})
@@ -84,7 +84,7 @@ def refused_by(row: Execution) -> list[str]:
     assert row.agent is not None
     agent = Agent.objects.get(pk=row.agent_id)
     caller = caller_of_agent(agent)
-    snapshot = registry.snapshot(row.organization_id)
+    snapshot = snapshot_for(caller, row.session_id)
     tool = snapshot.tool(row.tool_name)
     assert tool is not None
     asked = Asked.of(row.requested_groups, row.state)
@@ -98,7 +98,9 @@ def refused_by(row: Execution) -> list[str]:
 
 def check_fences(model: llm.Endpoint) -> None:
     """In every question the marks stand in pairs, are those of the rules, and hold no other."""
-    for question in model.questions:
+    asked = [one for one in model.questions if one["messages"][0]["role"] == "system"]
+    assert asked  # what a model asks `ask_model` itself is no prompt of a run
+    for question in asked:
         for text in _texts(question):
             _check_pairs(text, _mark_of(question))
 

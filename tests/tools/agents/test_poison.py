@@ -28,7 +28,7 @@ from tools.execution import decisions
 from tools.execution.session_actions import open_session
 from tools.models import Confirmation, Execution
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.timeout(120)]
 PAGE = ("page", {})
 FORMS = pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 
@@ -65,11 +65,10 @@ def test_orders_in_a_result_reach_nothing(place, obedient, model, disguise, nati
     check_fences(model)
 
 
-@FORMS
 @pytest.mark.parametrize("detour", DETOURS)
-def test_no_detour_leads_past_a_gate(place, obedient, model, detour, native):
+def test_no_detour_leads_past_a_gate(place, obedient, model, detour):
     place.gives(said((DETOURS[detour],)))
-    mind = obedient(PAGE, native=native)
+    mind = obedient(PAGE)
     run = place.ran()
     assert run.over and DETOURS[detour] in mind.obeyed
     place.check()
@@ -132,7 +131,8 @@ def test_the_reason_of_a_no_orders_nothing(place, organization, obedient, model,
     mind = obedient(("risky", {"text": "once"}), native=native)
     begun(place.agent, group=GROUPS, max_iterations=30)
     work_off(organization)
-    held, person = Confirmation.objects.get(), at_the_browser(approver(organization))
+    held = Confirmation.objects.get(execution__organization=organization)
+    person = at_the_browser(approver(organization))
     reason = DISGUISES["plain"](DIRECT)[:400]
     decisions.decide(caller=person, word=word(held, approve=False, reason=reason))
     work_off(organization)
