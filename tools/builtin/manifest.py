@@ -1158,7 +1158,7 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
             "Ask the installation's model one question of many messages and read its answer as a"
             " move: one action of a tool, or an answer. Nothing is called by it."
         ),
-        "category": "Communication",
+        "category": "System",
         "parameters": [
             {
                 "name": "messages",

@@ -4,6 +4,7 @@ In the worker, for the model's key never goes behind the wall.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,7 @@ from tools.llm import chat, moves
 from tools.runners import asking
 from tools.runners.base import Run, UpstreamResult
 
+Tell = Callable[[str], None]
 _STOP = (f"\n{moves.OBSERVATION}",)
 # What is said stands twice in the output, and every character of it may be escaped there.
 _OF_OUTPUT = 8
@@ -30,19 +32,18 @@ def run(job: Run) -> UpstreamResult:
         tools=[{"type": "function", "function": tool} for tool in given["tools"]],
         stop=_STOP if given["format"] == "text" else (),
     )
-    if given["format"] != "text":
-        read = moves.native if given["format"] == "native" else _plain
-        return asking.ask(
-            job,
-            name,
-            question,
-            job.tell,
-            lambda said: _output(read(said.text, said.call), name, said),
-        )
-    reader = moves.Reader(job.tell)
-    return asking.ask(
-        job, name, question, reader.feed, lambda said: _output(reader.close(), name, said)
-    )
+    tell, read = _reading(given["format"], job.tell)
+    return asking.ask(job, name, question, tell, lambda said: _output(read(said), name, said))
+
+
+def _reading(form: str, tell: Tell) -> tuple[Tell, Callable[[chat.Said], moves.Move]]:
+    """What is told of an answer while it comes, and how it is read once it is whole."""
+    if form == "text":
+        reader = moves.Reader(tell)
+        return reader.feed, lambda _: reader.close()
+    if form == "native":
+        return tell, lambda said: moves.native(said.text, said.call)
+    return tell, lambda said: moves.plain(said.text)
 
 
 def _objection(given: dict[str, Any]) -> UpstreamResult | None:
@@ -72,10 +73,6 @@ def _message(given: dict[str, Any]) -> dict[str, Any]:
         function = {"name": action["name"], "arguments": arguments}
         message["tool_calls"] = [{"id": action["id"], "type": "function", "function": function}]
     return message
-
-
-def _plain(text: str, _call: object) -> moves.Move:
-    return moves.plain(text)
 
 
 def _output(move: moves.Move, model: str, said: chat.Said) -> dict[str, Any]:

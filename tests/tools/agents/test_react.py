@@ -14,12 +14,14 @@ from tests.stubs.web import Reply
 from tests.tools.agents.conftest import begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
+from tools import metrics
 from tools.agents import runs
 from tools.errors import Refused
 from tools.execution import actions, decisions
+from tools.execution.pipeline import perform
 from tools.execution.session_actions import open_session
 from tools.models import Confirmation, Execution, Session
-from tools.policy import actions as policy_actions
+from tools.policy import grant_actions
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAY = ("say", '{"text": "hello"}')
@@ -182,9 +184,9 @@ def test_beyond_the_tokens_nothing_is_asked(asked, model):
 
 
 def test_money_is_a_bound(asked, model, settings):
-    settings.LLM_PRICES = {"small": (Decimal(1), Decimal(1))}
-    model.plays(calls(*SAY), "Too late.", tokens=(900_000, 100_000))
-    report = asked(max_cost="0.9", max_tokens=2_000_000)
+    settings.LLM_PRICES = {"small": (Decimal(1_000), Decimal(1_000))}
+    model.plays(calls(*SAY), "Too late.", tokens=(900, 100))
+    report = asked(max_cost="0.9")
     assert report.run.error_code == "MONEY_SPENT" and report.spent.cost >= 1
 
 
@@ -224,15 +226,21 @@ def test_everything_is_in_the_evidence(asked, model):
 
 
 def test_a_grant_that_is_taken_away_counts_at_once(agent, organization, model):
-    def reply(question):
-        if len(model.questions) == 1:
-            policy_actions.change_agent(agent=agent, by=factories.by(organization), groups=[])
-            return calls(*SAY)
-        return "Not any more."
-
-    model.answers_by(reply)
+    """Between what the model was told and what it says."""
+    model.plays(calls(*SAY), "Not any more.")
     run = begun(agent)
+    perform(run.pk)  # the turn that asks
+    (question,) = calls_of(run)
+    grant_actions.grant(agent=agent, by=factories.by(organization), groups=[])
     work_off(organization)
-    report = reported(agent, run)
-    assert not Execution.objects.filter(parent=run.pk, tool_name="say", status="Success").exists()
-    assert report.answer in (None, "Not any more.")
+    assert not calls_of(run).filter(tool_name="say", status="Success").exists()
+    assert Execution.objects.get(pk=question.pk).status != "Running"
+    assert reported(agent, run).run.over
+
+
+def test_what_runs_use_is_counted(asked, model):
+    tokens, over = metrics.agent_tokens.labels("in"), metrics.agent_runs.labels("react", "Success")
+    before = tokens._value.get(), over._value.get()
+    model.plays(calls(*SAY), "Done.", tokens=(70, 3))
+    asked()
+    assert (tokens._value.get() - before[0], over._value.get() - before[1]) == (140, 1)
