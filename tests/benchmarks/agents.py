@@ -10,6 +10,7 @@ the running product, once performed in this process, where nothing is waited for
 """
 
 import argparse
+import logging
 import os
 import statistics
 import tempfile
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
+    logging.disable(logging.INFO)
     data = Path(os.environ["TOOLCRIB_DATA"])
     with llm.serving() as model:
         model.answers_by(lambda question: _reply(question, given.steps))
