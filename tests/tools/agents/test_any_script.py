@@ -54,19 +54,22 @@ class Said:
     manner: str
 
 
+# What passes is drawn more often than what does not: there are many gates, and a call that one of
+# them stops tells nothing of those behind it.
+VALID = '{"text": "x"}'
 kinds = st.builds(
     Kind,
-    group=st.sampled_from(["a", "b"]),
-    states=st.sampled_from([STATES, *((one,) for one in STATES)]),
+    group=st.sampled_from(["a", "a", "a", "b"]),
+    states=st.sampled_from([STATES, STATES, *((one,) for one in STATES)]),
     leads_to=st.sampled_from([None, *STATES]),
-    held=st.booleans(),
-    works=st.booleans(),
+    held=st.sampled_from([False, False, True]),
+    works=st.sampled_from([True, True, False]),
 )
 replies = st.builds(
     Said,
-    tool=st.integers(0, TOOLS + 3),
-    arguments=st.sampled_from(['{"text": "x"}', '{"text": "x"}', "{}", "[]", "no", '{"text": 1}']),
-    manner=st.sampled_from(["plain", "plain", "twice", "made up", "bare", "through", "answer"]),
+    tool=st.sampled_from([*range(TOOLS), *range(TOOLS + 4)]),
+    arguments=st.sampled_from([VALID] * 6 + ["{}", "[]", "no", '{"text": 1}']),
+    manner=st.sampled_from(["plain"] * 5 + ["twice", "made up", "bare", "through", "answer"]),
 )
 changes = st.dictionaries(st.integers(1, 12), st.sampled_from(CHANGES), max_size=3)
 
@@ -212,7 +215,7 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
     )
     @given(
         catalog=st.lists(kinds, min_size=TOOLS, max_size=TOOLS),
-        script=st.lists(replies, min_size=1, max_size=6),
+        script=st.lists(replies, min_size=2, max_size=6),
         changing=changes,
         native=st.booleans(),
     )
