@@ -16,7 +16,14 @@ for name in (
     "MCP_STDIO_ALLOWED",
 ):
     os.environ.pop(name, None)
-for name in ("LLM_BASE_URL", "LLM_API_KEY", "LLM_MODEL", "LLM_PRICES", "SPARQL_URL"):
+for name in (
+    "LLM_BASE_URL",
+    "LLM_API_KEY",
+    "LLM_MODEL",
+    "LLM_PRICES",
+    "LLM_TOOL_CALLS",
+    "SPARQL_URL",
+):
     os.environ.pop(name, None)
 os.environ["TOOLCRIB_DATA"] = os.environ.get("TOOLCRIB_TEST_DATA") or tempfile.mkdtemp(prefix="tc-")
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's loop runs in the tests' thread

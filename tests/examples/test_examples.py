@@ -56,7 +56,7 @@ def test_the_prompt_is_made_of_its_parameters_and_the_completion_of_its_question
             "Summarize the text below in at most 3 sentences for child"
         )
         assert summary.output.endswith("Text:\nIt rained.\n")
-        asked = run(EXAMPLES / "ask_model.json", {"question": "Why?"})
+        asked = run(EXAMPLES / "answer_briefly.json", {"question": "Why?"})
         assert (asked.status, asked.output) == ("Success", "Why?")
 
 

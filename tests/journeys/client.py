@@ -36,9 +36,12 @@ class Http:
         )
 
     @contextmanager
-    def events(self, path: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
-        """The events of a stream, as they come."""
-        with self._sent("GET", path, None, {"Accept": "text/event-stream", **headers}) as response:
+    def events(
+        self, path: str, body: Any = None, **headers: str
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        """The events of a stream, as they come; with a body they answer what it asks for."""
+        method, wanted = "POST" if body else "GET", {"Accept": "text/event-stream", **headers}
+        with self._sent(method, path, body, wanted) as response:
             assert response.status == 200, response.read()
             yield _parsed(response)
 

@@ -49,6 +49,12 @@ def approve(confirmation: Confirmation, *people: User) -> Confirmation:
     return confirmation
 
 
+def reject(confirmation: Confirmation, person: User) -> Confirmation:
+    """The person says no."""
+    no = word(confirmation, approve=False)
+    return decisions.decide(caller=at_the_browser(person), word=no)
+
+
 def attempted(execution: Execution) -> Execution:
     """The execution after a worker has tried to run it."""
     perform(execution.pk)

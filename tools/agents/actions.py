@@ -121,11 +121,17 @@ def _earlier(caller: Caller, given: dict[str, Any]) -> Execution | None:
         return None
     if len(named) > 1:
         raise Malformed("A request continues a run or replays it, not both.", field="replays")
-    identifier = UUID(str(given[named[0]]))
-    run = one_of(caller, identifier)
+    run = one_of(caller, _identifier(named[0], str(given[named[0]])))
     steps = Rows(Execution.objects.get(pk=run.pk), readable(caller)).steps()
     recordings.check_rights(caller, run, steps)
     return run
+
+
+def _identifier(field: str, given: str) -> UUID:
+    try:
+        return UUID(given)
+    except ValueError:
+        raise Malformed(f"{field} is the id of a request of an agent.", field=field) from None
 
 
 def _first_state(earlier: Execution, given: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """What a run of an agent was asked, and what it may spend on it."""
 
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -61,7 +61,7 @@ class Asked:
                 continues=_identifier(given["continues"]),
                 replays=_identifier(given["replays"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, InvalidOperation):
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
             raise Unusable("The request of an agent is not as its parameters say.") from None
 
     def threshold_of(self, tool_name: str) -> float:
@@ -80,7 +80,12 @@ def _bounded(number: Any, most: int) -> int:
 
 
 def _amount(text: Any) -> Decimal | None:
-    return None if text in (None, "") else Decimal(str(text))
+    if text in (None, ""):
+        return None
+    amount = Decimal(str(text))
+    if not amount.is_finite():  # with NaN nothing can be compared
+        raise ValueError
+    return amount
 
 
 def _identifier(text: Any) -> UUID | None:

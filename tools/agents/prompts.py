@@ -7,21 +7,23 @@ honest model honest. A model that obeys it all the same meets the gates.
 """
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tools.agents.asked import PastStep
+from tools.agents.fences import Fence
 from tools.agents.steps import MOST_OBSERVATION, Step
 from tools.agents.toolbox import Toolbox
-from tools.definitions.told import function_name
+from tools.definitions.names import TOOL_NAME
+from tools.definitions.told import MOST_DESCRIPTION, function_name
 
 NATIVE, TEXT, PLAIN = "native", "text", "plain"
 MOST_BYTES = 200_000  # of a prompt with its tools
+_MOST_THOUGHT = 2_000  # characters of another's
 _SHORT = 400  # characters that are left of an old observation where there is no room
 _KEPT_WHOLE = 2  # of the latest observations, whatever room there is
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_WORDS = ("description", "title", "$comment")  # an author's own, in a schema
 
 _RULES = """\
 You answer the user's question, step by step. You have tools; nothing else acts for you.
@@ -54,27 +56,6 @@ class TooLong(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """The marks of one run."""
-
-    secret: str
-
-    @property
-    def begin(self) -> str:
-        return f"<data {self.secret}>"
-
-    @property
-    def end(self) -> str:
-        return f"</data {self.secret}>"
-
-    def around(self, text: str, most: int = MOST_OBSERVATION) -> str:
-        clean = _CONTROL.sub("\ufffd", text).replace(self.secret, "[mark]")
-        if len(clean) > most:
-            clean = f"{clean[:most]}\n[cut: {len(clean) - most} or more characters are left out]"
-        return f"{self.begin}\n{clean}\n{self.end}"
-
-
-@dataclass(frozen=True, slots=True)
 class Prompt:
     """As `ask_model` takes it."""
 
@@ -99,7 +80,8 @@ class Form:
 
 def prompt_of(question: str, past: Sequence[PastStep], steps: Sequence[Step], form: Form) -> Prompt:
     """For the next turn of a run. Raises `TooLong`."""
-    told = [*map(_of_past, past), *map(_of_step, steps)]
+    fence = form.fence
+    told = [*(_of_past(one, fence) for one in past), *(_of_step(one, fence) for one in steps)]
     for shortened in range(max(1, len(told) - _KEPT_WHOLE + 1)):
         found = _prompt(question, _shortened(told, shortened), form)
         if found.bytes <= MOST_BYTES:
@@ -119,15 +101,19 @@ class _Told:
     most: int = MOST_OBSERVATION
 
 
-def _of_past(step: PastStep) -> _Told:
-    return _Told(step.thought, step.action, step.arguments, step.observation)
+def _of_past(step: PastStep, fence: Fence) -> _Told:
+    """Another's words, in all its parts."""
+    name = step.action if TOOL_NAME.fullmatch(step.action) else function_name(step.action or "none")
+    thought = fence.around(step.thought, _MOST_THOUGHT) if step.thought else ""
+    return _Told(thought, name, fence.unmarked(step.arguments), step.observation)
 
 
-def _of_step(step: Step) -> _Told:
+def _of_step(step: Step, fence: Fence) -> _Told:
     move, seen = step.move, step.observation or ""
     if move.action is None:
         return _Told("", "", {}, seen, said=move.text)
-    return _Told(move.thought, move.action.name, move.action.arguments, seen)
+    arguments = fence.unmarked(move.action.arguments)
+    return _Told(fence.clean(move.thought), move.action.name, arguments, seen)
 
 
 def _shortened(told: list[_Told], count: int) -> list[_Told]:
@@ -168,12 +154,32 @@ def _system(form: Form) -> str:
 
 def _fenced(functions: list[dict[str, Any]], fence: Fence) -> list[dict[str, Any]]:
     """Descriptions are their authors' words, in the native form as well."""
-    return [one | {"description": fence.around(one["description"])} for one in functions]
+    return [
+        one
+        | {"description": fence.around(one["description"])}
+        | {"parameters": _told_schema(one["parameters"], fence)}
+        for one in functions
+    ]
+
+
+def _told_schema(schema: Any, fence: Fence) -> Any:
+    """With its authors' words cleaned and cut."""
+    if isinstance(schema, list):
+        return [_told_schema(one, fence) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {name: _told_schema(one, fence) for name, one in schema.items()}
+    words = {name: one for name, one in told.items() if name in _WORDS and isinstance(one, str)}
+    return told | {name: fence.clean(one)[:MOST_DESCRIPTION] for name, one in words.items()}
 
 
 def _native(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
     name = f"step-{number}"
-    action = {"id": name, "name": function_name(told.action), "arguments": told.arguments}
+    action = {
+        "id": name,
+        "name": function_name(told.action),
+        "arguments": fence.unmarked(told.arguments),
+    }
     return [
         {"role": "assistant", "content": told.thought, "action": action},
         {
@@ -196,7 +202,8 @@ def _as_text(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
 
 def _flawed(told: _Told, fence: Fence) -> list[dict[str, Any]]:
     """What could not be used is told back within marks: it may have copied anything."""
+    flaw = told.observation[:_SHORT]
     return [
         {"role": "assistant", "content": fence.around(told.said or "(nothing)", _SHORT)},
-        {"role": "user", "content": f"Your reply could not be used: {told.observation}"},
+        {"role": "user", "content": f"Your reply could not be used: {fence.clean(flaw)}"},
     ]

@@ -11,7 +11,8 @@ from django.utils.crypto import salted_hmac
 
 from tools.agents import recordings
 from tools.agents.asked import Asked, PastStep, Unusable
-from tools.agents.prompts import Fence, Prompt
+from tools.agents.fences import Fence
+from tools.agents.prompts import Prompt
 from tools.agents.recordings import Recording
 from tools.agents.steps import ACT, THINK, Action, Move, Rows, Spent
 from tools.agents.toolbox import Toolbox, toolbox_of
@@ -29,6 +30,7 @@ from tools.policy.callers import actor_of
 from tools.policy.decision import Asked as Filter
 
 MOST_SAID = 4_096  # tokens of one reply
+clock = timezone.now
 NO_NATIVE = "MODEL_NO_TOOLS"
 _ATTEMPTS = 4
 _AGAIN = frozenset(
@@ -107,7 +109,8 @@ class Run:
 
     @cached_property
     def fence(self) -> Fence:
-        secret = salted_hmac("tools.agents.fence", str(self.view.execution.pk)).hexdigest()
+        about = str(self.view.execution.pk)
+        secret = salted_hmac("tools.agents.fence", about, algorithm="sha256").hexdigest()
         return Fence(secret[:16])
 
     @cached_property
@@ -137,7 +140,7 @@ class Run:
 
     def _nearly_spent(self) -> bool:
         spent, asked = self.spent, self.asked
-        left_s = (self.view.deadline - timezone.now()).total_seconds()
+        left_s = (self.view.deadline - clock()).total_seconds()
         return (
             spent.tokens >= _NEARLY * asked.tokens
             or (asked.cost is not None and float(spent.cost) >= _NEARLY * float(asked.cost))
@@ -179,13 +182,20 @@ class Run:
             return
         place = f"{ACT}{number}"
         new = place not in self.view.made
-        made = self.view.begin(place, action.name, action.arguments, session=self.session)
+        called = self._called(action) if new else action
+        made = self.view.begin(place, called.name, called.arguments, session=self.session)
         if new:
             bell.ring(self.view.execution.pk)
         if made.open:
             raise NotYet(Waiting())
         if new:  # refused, or known already
             self.rows = self._read()
+
+    def _called(self, action: Action) -> Action:
+        """By the tool's own name, and without the marks of this run."""
+        known = self.view.performance.snapshot.tool(action.name) is not None
+        name = action.name if known else self.toolbox().named(action.name)
+        return Action(name, self.fence.unmarked(action.arguments))
 
     @property
     def native(self) -> bool:
@@ -200,7 +210,7 @@ class Run:
         place = f"{ACT}{number}"
         if place in replayed:
             return
-        there = self.recording.place_of(action, set(replayed.values()))
+        there = self.recording.place_of(self._called(action), set(replayed.values()))
         if there is None:
             raise Over(
                 "DIVERGED",
@@ -219,8 +229,8 @@ class Run:
             return
         if made.error_code not in _AGAIN or attempt >= _ATTEMPTS:
             raise Over(made.error_code, made.error_message, made.status)
-        due = (made.completed_at or timezone.now()) + timedelta(seconds=2**attempt)
-        if timezone.now() < due:
+        due = (made.completed_at or clock()) + timedelta(seconds=2**attempt)
+        if clock() < due:
             raise NotYet(Waiting(below=0, until=due))
 
     def _ask(self, place: str, prompt: Prompt) -> None:

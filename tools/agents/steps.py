@@ -4,7 +4,7 @@ The place of a question to the model is `think/3`, or `think/3#2` where it was a
 the call that its answer led to, `act/3`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Self
 from uuid import UUID
@@ -168,6 +168,7 @@ class Rows:
         return last
 
     def _step(self, number: int, move: Move) -> Step:
+        move = self._by_own_name(number, move)
         thinking, place = self._thinking(number), f"{ACT}{number}"
         row = self.acts.get(place)
         if row is not None:
@@ -178,6 +179,14 @@ class Rows:
             return Step(number, move, observation_of(None, made), made.status, None, thinking)
         status = "" if move.action else Status.SUCCESS
         return Step(number, move, move.flaw, status, None, thinking)
+
+    def _by_own_name(self, number: int, move: Move) -> Move:
+        """Endpoints do not allow every name of a tool (`toolbox.function_name`)."""
+        place = f"{ACT}{number}"
+        made = self.acts.get(place) or self.absent.get(place)
+        if move.action is None or made is None:
+            return move
+        return replace(move, action=Action(made.tool_name, move.action.arguments))
 
     def _thinking(self, number: int) -> Spent:
         """With the attempts that came to nothing."""

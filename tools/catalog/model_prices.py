@@ -1,25 +1,45 @@
 """What a tool that asks a model may cost at most: held before it runs, so that budgets hold.
 
-The bounds are the definition's: bytes of the prompt, tokens of the answer. The prices and the
-model where none is named are the installation's, as they are now.
+The bounds are the definition's, bytes of the prompt and tokens of the answer, or those of the
+question itself where a call brings one whole. The prices and the model where none is named are the
+installation's, as they are now.
 """
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
 
+from tools.definitions.implementations.builtin import ASK_MODEL
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType
 from tools.llm import prices
 
 MAX_TOKENS = 1_024
 MAX_PROMPT_BYTES = 32_768
+MOST_ASKED_TOKENS = 16_384
+MOST_ASKED_BYTES = 256 * 1024
 _MODEL_TYPES = frozenset({ToolType.PROMPT, ToolType.TEXT_COMPLETION})
+_TOOLS_FRAME = 1_024  # what endpoints tell a model of calling tools, beside the tools
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    model: str
+    prompt_bytes: int
+    max_tokens: int
 
 
 def model_of(implementation: dict[str, Any]) -> str:
     return str(implementation["model"] or settings.LLM_MODEL)
+
+
+def model_asked(parameters: Mapping[str, Any]) -> str:
+    """By a call that brings its question."""
+    return str(parameters.get("model") or settings.LLM_MODEL)
 
 
 def max_tokens(implementation: dict[str, Any]) -> int:
@@ -30,15 +50,41 @@ def prompt_bytes(implementation: dict[str, Any]) -> int:
     return int(implementation["max_prompt_bytes"] or MAX_PROMPT_BYTES)
 
 
-def most(definition: ToolDefinition) -> Decimal:
-    """What the definition declares, or the worst case of its model's price where that is more."""
-    if definition.type not in _MODEL_TYPES:
+def weight(parameters: Mapping[str, Any]) -> int:
+    """Bytes of a question with all that frames its messages and its tools."""
+    whole = [parameters.get("messages"), parameters.get("tools")]
+    text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode("utf-8", "replace"))
+
+
+def most(definition: ToolDefinition, parameters: Mapping[str, Any] | None = None) -> Decimal:
+    """What the definition declares, or the worst case of its model's price where that is more.
+
+    Without parameters, of a call that brings its question: the least that any holds.
+    """
+    bounds = _bounds(definition, parameters or {})
+    price = settings.LLM_PRICES.get(bounds.model) if bounds else None
+    if bounds is None or price is None:
         return definition.cost
-    implementation = definition.raw["implementation"]
-    price = settings.LLM_PRICES.get(model_of(implementation))
-    if price is None:
-        return definition.cost
-    dearest = prices.worst(
-        price, prompt_bytes=prompt_bytes(implementation), max_tokens=max_tokens(implementation)
-    )
+    dearest = prices.worst(price, prompt_bytes=bounds.prompt_bytes, max_tokens=bounds.max_tokens)
     return max(definition.cost, dearest)
+
+
+def _bounds(definition: ToolDefinition, parameters: Mapping[str, Any]) -> _Bounds | None:
+    if definition.entry_point == ASK_MODEL:
+        return _of_question(definition.defaults | dict(parameters))
+    if definition.type not in _MODEL_TYPES:
+        return None
+    implementation = definition.raw["implementation"]
+    return _Bounds(
+        model_of(implementation), prompt_bytes(implementation), max_tokens(implementation)
+    )
+
+
+def _of_question(parameters: Mapping[str, Any]) -> _Bounds:
+    """What is larger than may be asked is not asked, and costs nothing."""
+    tokens = parameters.get("max_tokens")
+    answer = tokens if type(tokens) is int else MOST_ASKED_TOKENS
+    question = min(weight(parameters), MOST_ASKED_BYTES)
+    frame = _TOOLS_FRAME if parameters.get("tools") else 0
+    return _Bounds(model_asked(parameters), question + frame, min(answer, MOST_ASKED_TOKENS))

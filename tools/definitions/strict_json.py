@@ -42,9 +42,22 @@ def parse(raw: bytes | str) -> Any:
         ) from None
 
 
-def check(value: Any) -> None:
-    """Refuse a value, however it was made, that `parse` would not have let through."""
-    pending, seen = [(value, 0)], 0
+def leading(text: str) -> Any:
+    """The object or list that a text begins with, whatever stands behind it. Raises `BadJson`."""
+    if text[:1] not in ("{", "["):
+        raise BadJson("not JSON: no object begins here")
+    depth = 0
+    for count, found in enumerate(_STRUCTURE.finditer(text)):
+        depth = _depth_behind(found.group(), depth, count)
+        if depth == 0:
+            return parse(text[: found.end()])
+    raise BadJson("not JSON: it has no end")
+
+
+def check(value: Any, *, depth: int = 0) -> None:
+    """Refuse a value, however it was made, that `parse` would not have let through; `depth` is how
+    deep it will stand in the document that it becomes a part of."""
+    pending, seen = [(value, depth)], 0
     while pending:
         item, depth = pending.pop()
         seen += 1
@@ -82,16 +95,17 @@ def _decoded(raw: bytes | str) -> str:
 def _check_depth(text: str) -> None:
     """Counted before parsing: the parser itself would meet its recursion limit."""
     depth = 0
-    for count, token in enumerate(_STRUCTURE.finditer(text)):
-        if count > 2 * MAX_VALUES:
-            raise BadJson(f"more than {MAX_VALUES} values")
-        mark = token.group()
-        if mark in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise BadJson(f"nested deeper than {MAX_DEPTH} levels")
-        elif mark in "]}":
-            depth -= 1
+    for count, found in enumerate(_STRUCTURE.finditer(text)):
+        depth = _depth_behind(found.group(), depth, count)
+
+
+def _depth_behind(mark: str, depth: int, count: int) -> int:
+    """How deep the text is behind a bracket or a whole text, of which `count` came before."""
+    if count > 2 * MAX_VALUES:
+        raise BadJson(f"more than {MAX_VALUES} values")
+    if mark in "[{" and depth >= MAX_DEPTH:
+        raise BadJson(f"nested deeper than {MAX_DEPTH} levels")
+    return depth + (mark in "[{") - (mark in "]}")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

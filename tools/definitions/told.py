@@ -10,7 +10,8 @@ from typing import Any
 from tools.definitions.tool import ToolDefinition
 
 MOST_DESCRIPTION = 1_000  # characters
-_FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# Never one that looks like a name made here, for nobody's tool stands in for another.
+_FUNCTION_NAME = re.compile(r"(?!.*_[0-9a-f]{12}\Z)[A-Za-z0-9_-]{1,64}")
 _NO_FUNCTION_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -34,8 +35,8 @@ def function_name(name: str) -> str:
     """As chat endpoints allow it; another tool never has the same."""
     if _FUNCTION_NAME.fullmatch(name):
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{_NO_FUNCTION_NAME.sub('_', name)[:55]}_{digest}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{_NO_FUNCTION_NAME.sub('_', name)[:51]}_{digest}"
 
 
 def described(tool: ToolDefinition) -> str:

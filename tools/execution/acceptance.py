@@ -54,7 +54,8 @@ def find_price(admission: Admission) -> None:
     if admission.shed is not None and admission.hit is None:
         raise admission.shed
     definition = admission.resolved.definition
-    admission.cost = definition.cost_per_hit if admission.hit else model_prices.most(definition)
+    most = model_prices.most(definition, admission.parameters)
+    admission.cost = definition.cost_per_hit if admission.hit else most
 
 
 def reserve_budget(admission: Admission) -> None:

@@ -14,8 +14,9 @@ from tools.builtin import manifest
 from tools.builtin.schemas import SCHEMAS
 from tools.builtin.workspace import Busy, writing
 from tools.catalog.content_schemas import slot_of
+from tools.definitions.implementations.builtin import ASK_MODEL
 from tools.models import ContentSchemaVersion
-from tools.runners import knowledge, messages
+from tools.runners import ask_model, knowledge, messages
 from tools.runners.base import Run
 from tools.runners.sandboxing import around_builtin, perform
 
@@ -32,6 +33,7 @@ class Unprepared(Exception):
 
 # In the worker itself.
 HOSTED: dict[str, Callable[[Run], SandboxResult]] = {
+    ASK_MODEL: ask_model.run,
     "create_entity": knowledge.run_create_entity,
     "execute_ckvs_query": knowledge.run_ckvs_query,
     "search_knowledge": knowledge.run_search_knowledge,

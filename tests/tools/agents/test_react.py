@@ -4,18 +4,23 @@ import json
 from decimal import Decimal
 
 import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
 from tests.stubs.llm import calls
+from tests.stubs.web import Reply
 from tests.tools.agents.conftest import begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
+from tools.agents import runs
 from tools.errors import Refused
 from tools.execution import actions, decisions
+from tools.execution.pipeline import perform
 from tools.execution.session_actions import open_session
 from tools.models import Confirmation, Execution, Session
-from tools.policy import actions as policy_actions
+from tools.policy import grant_actions
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAY = ("say", '{"text": "hello"}')
@@ -178,27 +183,27 @@ def test_beyond_the_tokens_nothing_is_asked(asked, model):
 
 
 def test_money_is_a_bound(asked, model, settings):
-    settings.LLM_PRICES = {"small": (Decimal(1), Decimal(1))}
-    model.plays(calls(*SAY), "Too late.", tokens=(900_000, 100_000))
+    settings.LLM_PRICES = {"small": (Decimal(1_000), Decimal(1_000))}
+    model.plays(calls(*SAY), "Too late.", tokens=(900, 100))
     report = asked(max_cost="0.9")
     assert report.run.error_code == "MONEY_SPENT" and report.spent.cost >= 1
 
 
 def test_an_endpoint_without_tool_calls_is_asked_in_the_text_form(asked, model):
-    model.answers_by(lambda question: 400 if question.get("tools") else "Answer: in words.")
+    model.answers_by(lambda question: Reply(400) if question.get("tools") else "Answer: in words.")
     report = asked()
     assert report.answer == "in words." and len(report.steps) == 1
 
 
-def test_a_busy_endpoint_is_asked_again_after_a_while(agent, organization, model):
-    said = iter([503, 503, 503])
+def test_a_busy_endpoint_is_asked_again_after_a_while(agent, organization, model, monkeypatch):
+    said = iter([Reply(503)] * 3)  # one question asks so often by itself
     model.answers_by(lambda _: next(said, "There."))
     run = begun(agent)
     work_off(organization)
     row = Execution.objects.get(pk=run.pk)
-    assert row.status == "Pending" and row.wake_at is not None
-    Execution.objects.filter(pk=run.pk).update(wake_at=row.created_at)
-    calls_of(run).update(completed_at=row.created_at)
+    assert row.status == "Pending" and row.wake_at > timezone.now()
+    monkeypatch.setattr(runs, "clock", lambda: row.wake_at)
+    Execution.objects.filter(pk=run.pk).update(wake_at=Now())
     work_off(organization)
     assert reported(agent, run).answer == "There."
 
@@ -220,15 +225,13 @@ def test_everything_is_in_the_evidence(asked, model):
 
 
 def test_a_grant_that_is_taken_away_counts_at_once(agent, organization, model):
-    def reply(question):
-        if len(model.questions) == 1:
-            policy_actions.change_agent(agent=agent, by=factories.by(organization), groups=[])
-            return calls(*SAY)
-        return "Not any more."
-
-    model.answers_by(reply)
+    """Between what the model was told and what it says."""
+    model.plays(calls(*SAY), "Not any more.")
     run = begun(agent)
+    perform(run.pk)  # the turn that asks
+    (question,) = calls_of(run)
+    grant_actions.grant(agent=agent, by=factories.by(organization), groups=[])
     work_off(organization)
-    report = reported(agent, run)
-    assert not Execution.objects.filter(parent=run.pk, tool_name="say", status="Success").exists()
-    assert report.answer in (None, "Not any more.")
+    assert not calls_of(run).filter(tool_name="say", status="Success").exists()
+    assert Execution.objects.get(pk=question.pk).status != "Running"
+    assert reported(agent, run).run.over

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tools.definitions.strict_json import BadJson, check, parse
+from tools.definitions.strict_json import BadJson, check, leading, parse
 
 HOSTILE = {
     "empty": b"",
@@ -80,3 +80,20 @@ def test_more_values_than_anybody_needs_are_refused(document):
 def test_a_text_without_an_end_is_read_once(document):
     with pytest.raises(BadJson, match="not JSON"):
         parse(document)
+
+
+@pytest.mark.parametrize("behind", ["", " ", "}", "]", '"', "[" * 1_000, '{"a": 1}', "\\", "x"])
+def test_what_a_text_begins_with_is_read_whatever_stands_behind(behind):
+    assert leading('{"a": ["}", "\\"{"]}' + behind) == {"a": ["}", '"{']}
+
+
+@pytest.mark.parametrize("text", ["", "1", '"{}"', "{", '{"a": "}', "{]", "x{}", "{" * 10_000])
+def test_what_begins_with_no_whole_object_is_refused(text):
+    with pytest.raises(BadJson):
+        leading(text)
+
+
+def test_a_value_may_be_no_deeper_than_there_is_room_where_it_goes():
+    check([[1]], depth=62)
+    with pytest.raises(BadJson):
+        check([[1]], depth=63)

@@ -13,6 +13,7 @@ FIND_TOOLS = "find_tools"
 RUN_PROGRAM = "run_program"
 RUN_AGENT = "run_agent"
 COMPOSITES = frozenset({RUN_BATCH, CALL_TOOL, FIND_TOOLS, RUN_PROGRAM, RUN_AGENT})
+# One question of an agent to a model.
 ASK_MODEL = "ask_model"
 # About tools, and part of every licence: what they call is licensed by itself.
 IN_EVERY_LICENCE = COMPOSITES | {ASK_MODEL}

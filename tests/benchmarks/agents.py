@@ -1,0 +1,136 @@
+"""What an agent's loop costs beside its model and its tools.
+
+    python -m tests.benchmarks.agents [--steps 20] [--rounds 5]
+
+Starts a Toolcrib of its own in a new directory and removes it again, and a model on loopback that
+answers at once; the tool reads one small file. A step is told from its rows: `whole`, from one
+question to the next; `model` and `tool`, those two executions from their acceptance to their end,
+with queue, gates and evidence; `loop`, what is left: the two turns of the run between them. Once on
+the running product, once performed in this process, where nothing is waited for.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from json import dumps, loads
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+for _name in ("DATABASE_URL", "REDIS_URL"):
+    os.environ.pop(_name, None)
+os.environ["TOOLCRIB_DATA"] = tempfile.mkdtemp(prefix="tc-bench-")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+import django  # noqa: E402
+
+django.setup()
+
+from django.conf import settings  # noqa: E402
+from django.db import connections  # noqa: E402
+
+from tests import crib, factories  # noqa: E402
+from tests.stubs import llm  # noqa: E402
+from tests.tools.execution.workers import stopped  # noqa: E402
+from tests.tools.execution.working import work_off  # noqa: E402
+from tools.agents import actions as agent_actions  # noqa: E402
+from tools.agents.actions import Wanted  # noqa: E402
+from tools.execution import actions  # noqa: E402
+from tools.models import Agent, Execution  # noqa: E402
+
+GROUPS = ["default", "read-only"]
+PARTS = ("whole", "model", "tool", "loop")
+QUESTION = "What is in the note?"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    data = Path(os.environ["TOOLCRIB_DATA"])
+    with llm.serving() as model:
+        model.answers_by(lambda question: _reply(question, given.steps))
+        os.environ.update(LLM_BASE_URL=model.url, LLM_MODEL="small")
+        settings.LLM_BASE_URL, settings.LLM_MODEL = model.url, "small"
+        with crib.running(data) as running:
+            _measure(running, given.steps, given.rounds)
+            for connection in connections.all():
+                connection.close()
+                connection.close_pool()
+    crib.remove(data)
+
+
+def _reply(question: dict[str, Any], steps: int) -> Any:
+    done = sum(message["role"] == "tool" for message in question["messages"])
+    return llm.calls("read_file", '{"path": "note.txt"}') if done < steps else "A note."
+
+
+def _measure(running: crib.Crib, steps: int, rounds: int) -> None:
+    place = factories.organization("agents")
+    factories.install(place)
+    factories.workspace_file(place, "note.txt", b"a note")
+    agent = factories.agent(place, groups=GROUPS)
+    wanted = {"question": QUESTION, "max_iterations": steps + 2, "max_tokens": 2_000_000}
+    print(f"{rounds} runs of {steps} steps; load {os.getloadavg()[0]:.1f} at the beginning")
+    print(f"{'':20}{'':8}" + "".join(f"{part:>12}" for part in PARTS))
+    for name, ask in (("running product", _over_rest), ("in this process", _in_process)):
+        ask(running, agent, wanted)  # so that everything is warm
+        found = [one for _ in range(rounds) for one in _steps(ask(running, agent, wanted))]
+        _tell(name, found)
+    print(f"load {os.getloadavg()[0]:.1f} at the end")
+
+
+def _over_rest(running: crib.Crib, agent: Agent, wanted: dict[str, Any]) -> str:
+    token, where = factories.token(agent.service_account), urlsplit(running.url)
+    client = HTTPConnection(where.hostname or "", where.port, timeout=600)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    body = wanted | {"group": GROUPS, "options": {"wait_s": 60}}
+    client.request("POST", "/api/v1/agent/requests", dumps(body), headers)
+    answer = loads(client.getresponse().read())
+    if answer.get("status") != "Success":
+        raise SystemExit(f"the run: {answer}")
+    return str(answer["request_id"])
+
+
+def _in_process(running: crib.Crib, agent: Agent, wanted: dict[str, Any]) -> str:
+    with stopped(running):
+        caller = factories.caller(agent)
+        call = agent_actions.call_of(caller, Wanted(wanted, group=GROUPS))
+        run = actions.execute(caller=caller, call=call, wait_s=0)
+        work_off(agent.organization)
+    return str(run.pk)
+
+
+def _steps(run: str) -> Iterator[tuple[float, ...]]:
+    """Of each step the milliseconds of `PARTS`."""
+    rows = Execution.objects.filter(parent=run).only("place", "created_at", "completed_at")
+    at = {row.place: row for row in rows}
+    number = 1
+    while (tool := at.get(f"act/{number}")) and (after := at.get(f"think/{number + 1}")):
+        asked = at[f"think/{number}"]
+        whole = _ms(asked.created_at, after.created_at)
+        calls = [_ms(one.created_at, one.completed_at) for one in (asked, tool)]
+        yield (whole, *calls, whole - sum(calls))
+        number += 1
+
+
+def _ms(since: Any, until: Any) -> float:
+    return float((until - since).total_seconds() * 1000)
+
+
+def _tell(name: str, found: list[tuple[float, ...]]) -> None:
+    if not found:
+        raise SystemExit(f"{name}: there was no step")
+    columns = [*zip(*found, strict=True)]
+    cuts = [statistics.quantiles(column, n=20) for column in columns]
+    for label, at in (("median", 9), ("p95", 18)):
+        told = "".join(f"{cut[at]:9.1f} ms" for cut in cuts)
+        print(f"{name:20}{label:8}{told}")
+
+
+if __name__ == "__main__":
+    main()

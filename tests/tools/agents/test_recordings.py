@@ -1,0 +1,102 @@
+"""Runs that others go on from, and replays that call nothing."""
+
+import pytest
+
+from tests import factories
+from tests.stubs.llm import calls
+from tests.tools.agents.conftest import begun, reported
+from tests.tools.execution.working import calls_of, work_off
+from tools.errors import Forbidden, Malformed, NotFound
+from tools.execution import actions
+from tools.models import Execution
+from tools.policy import grant_actions
+
+pytestmark = pytest.mark.usefixtures("alone")
+SAY = ("say", '{"text": "hello"}')
+
+
+@pytest.fixture
+def earlier(asked, model):
+    model.plays(calls("open", '{"text": "o"}', thought="Open it."), "It is open.")
+    return asked("Is it open?")
+
+
+def test_a_run_goes_on_where_another_has_led(earlier, asked, model):
+    model.plays(calls("inner", '{"text": "i"}'), "Inside.")
+    report = asked("And inside?", continues=str(earlier.run.pk))
+    told = str(model.questions[-2]["messages"])
+    assert "Open it." in told and '{"said": "o"}' in told.replace('\\"', '"')
+    assert report.steps[0].status == "Success" and report.answer == "Inside."
+
+
+def test_a_question_that_is_left_out_is_the_earlier_one(earlier, asked, model):
+    model.plays("Still.")
+    assert asked(question="", continues=str(earlier.run.pk)).question == "Is it open?"
+
+
+def test_nobody_goes_on_from_what_they_may_not_read(earlier, organization):
+    other = factories.agent(organization, groups=["default"])
+    with pytest.raises(NotFound):
+        begun(other, continues=str(earlier.run.pk))
+
+
+def test_rights_that_were_taken_away_end_it(earlier, agent, organization):
+    grant_actions.grant(agent=agent, by=factories.by(organization), groups=[])
+    with pytest.raises(Forbidden) as refusal:
+        begun(agent, continues=str(earlier.run.pk))
+    assert refusal.value.code == "not_the_same_rights"
+
+
+def test_a_replay_calls_no_tool(earlier, agent, organization, asked, model, settings):
+    settings.LLM_PRICES = {"small": (0, 0), "other": (0, 0)}
+    model.plays(calls("open", '{"text": "o"}'), "The same.")
+    report = asked(question="", replays=str(earlier.run.pk), model="other")
+    assert (report.answer, report.state) == ("The same.", "inside")
+    assert report.steps[0].observation == '{"said": "o"}'
+    assert not calls_of(report.run).exclude(tool_name="ask_model").exists()
+    assert model.questions[-1]["model"] == "other"
+
+
+def test_a_replay_ends_where_it_does_something_else(earlier, asked, model):
+    model.plays(calls("open", '{"text": "another"}'), "Never said.")
+    report = asked(question="", replays=str(earlier.run.pk))
+    assert report.run.error_code == "DIVERGED" and "step 1" in report.run.error_message
+    assert not calls_of(report.run).exclude(tool_name="ask_model").exists()
+
+
+def test_no_model_is_asked_that_the_installation_does_not_name(agent):
+    with pytest.raises(Malformed):
+        begun(agent, model="dearest")
+
+
+def test_a_run_is_continued_or_replayed_but_not_both(earlier, agent):
+    run = str(earlier.run.pk)
+    with pytest.raises(Malformed):
+        begun(agent, continues=run, replays=run)
+
+
+@pytest.mark.parametrize("named", ["no-id", "01a21532-9d16-755a-b73a-8e9da81280a2"])
+def test_what_is_no_run_is_told(agent, named):
+    with pytest.raises((NotFound, Malformed)):
+        begun(agent, continues=named)
+
+
+def test_an_execution_of_another_tool_is_no_run(agent, organization, model):
+    call = factories.execution(agent, "say")
+    work_off(organization)
+    with pytest.raises(NotFound):
+        begun(agent, continues=str(call.pk))
+
+
+def test_the_tool_itself_meets_the_same_rights(earlier, agent, organization, model):
+    """Not only the door: a run that was asked for as a tool looks for itself."""
+    other = factories.agent(organization, groups=["default", "agents"])
+    call = factories.call(
+        "run_agent", {"question": "?", "continues": str(earlier.run.pk)},
+        group=["default", "agents"],
+    )  # fmt: skip
+    run = actions.execute(caller=factories.caller(other), call=call, wait_s=0)
+    work_off(organization)
+    row = Execution.objects.get(pk=run.pk)
+    assert (row.status, row.error_code) == ("Failed", "run_not_found")
+    assert reported(other, row).steps == ()

@@ -1,0 +1,226 @@
+"""One move out of what a model said: strict, and the same however the text is cut."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools.llm import moves
+from tools.llm.calls import Call
+from tools.llm.moves import Action, Move, Reader
+
+LABELS = ["Thought:", "Action:", "Arguments:", "Answer:", "Observation:"]
+SCRAPS = st.sampled_from(
+    [
+        *(f"{label} " for label in LABELS), *LABELS, "\n", "\r\n", " ", "add", "wipe", "{}", "{",
+        "}", '{"a": 1}', '{"a": "\nAnswer: x"}', '"', "\\", "```json\n", "```", "Actio", "ü€𝄞",
+        "NaN",
+    ]
+)  # fmt: skip
+TEXTS = st.lists(SCRAPS | st.text(max_size=5), max_size=25).map("".join)
+
+
+def read(*pieces, tell=lambda _: None):
+    reader = Reader(tell)
+    for piece in pieces:
+        reader.feed(piece)
+    return reader.close()
+
+
+def outcome(text):
+    move = read(text)
+    return move.action or move.answer or move.flaw
+
+
+def test_an_action_with_its_thought():
+    text = 'Thought: I add.\nThen I see.\nAction: add\nArguments: {"a": 1,\n "b": {"c": "}"}}\n'
+    action = Action("add", {"a": 1, "b": {"c": "}"}})
+    assert read(text) == Move(text, "I add.\nThen I see.", action)
+
+
+def test_an_answer_goes_to_the_end():
+    text = "Thought: Done.\nAnswer: It is 2.\nAction: add\nArguments: {}\n"
+    answer = "It is 2.\nAction: add\nArguments: {}"
+    assert read(text) == Move(text, "Done.", answer=answer)
+
+
+def test_windows_line_ends_change_nothing():
+    text = 'Thought: I add.\r\nAction: add\r\nArguments: {"a": 1}\r\n'
+    assert read(text) == Move(text, "I add.", Action("add", {"a": 1}))
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "\nObservation: 2\nAnswer: 2",
+        "\nAction: wipe\nArguments: {}",
+        "\nAnswer: 2",
+        ' {"b": 2}',
+        "}}",
+        '"',
+        "[" * 1000,
+    ],
+)
+def test_nothing_behind_the_first_action_is_believed(behind):
+    assert outcome(f'Action: add\nArguments: {{"a": 1}}{behind}') == Action("add", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Observation: 2\nAnswer: 2",
+        "Thought: x\nObservation: 2\nAction: add\nArguments: {}",
+        "Thought: x\nObservation: 2\nAnswer: 2",
+        "Answer: 2\nObservation: yes\n",
+        "Answer:\r\nObservation: yes",
+    ],
+)
+def test_what_the_model_made_up_is_not_taken_for_a_tools_word(text):
+    assert outcome(text) == moves.MADE_UP
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "",
+        "\n",
+        "\nArguments:",
+        "\nArguments: none",
+        "\nArguments: none {}",
+        "\nAction: add\nArguments: {}",
+        "\nThought: hm\nArguments: {}",
+        "\nObservation: x\nArguments: {}",
+        "\nArguments:\nAction: add\nArguments: {}",
+        "\n Arguments: {}",
+        "\narguments: {}",
+        "\n{}",
+    ],
+)
+def test_an_action_has_its_own_arguments_or_none(behind):
+    move = read(f"Action: wipe{behind}")
+    assert move.action is None and "wipe had no arguments" in move.flaw
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "{",
+        '{"a": 1',
+        '{"a": "}',
+        "{a: 1}",
+        "{'a': 1}",
+        '{"a": 1, "a": 2}',
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        '{"a": 99999999999999999999}',
+        '{"a": "\\u0000"}',
+        '{"a": "\\ud800"}',
+        '{"a": 1]',
+        '{"a": ' * 100_000,
+        '{"a": ' * 60 + "1" + "}" * 60,
+    ],
+    ids=range(14),
+)
+def test_arguments_that_are_no_json_object_are_a_flaw_that_names_the_tool(arguments):
+    move = read(f"Action: add\nArguments: {arguments}\nAction: wipe\nArguments: {{}}")
+    assert move.action is None and "arguments of add" in move.flaw
+
+
+@pytest.mark.parametrize(
+    "fenced", ['```json\n{"a": 1}\n```', '```\r\n{"a": 1}```', '``` {"a": 1}', '\n\n  {"a": 1}']
+)
+def test_a_fence_around_the_object_is_no_part_of_it(fenced):
+    assert outcome(f"Action: add\n\nArguments: {fenced}") == Action("add", {"a": 1})
+
+
+def test_labels_inside_of_texts_are_text():
+    value = {"a": "x\nAction: wipe\nArguments: {}", "b": '\\"}\nObservation: {'}
+    text = f"Action: add\nArguments: {json.dumps(value)}"
+    assert outcome(text) == Action("add", value)
+    assert outcome("Thought: I say Action: add, then\nAnswer: Action: none") == "Action: none"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Аction: add", "Action： add", " Action: add", "action: add", "**Action:** add",
+     "\ufeffAction: add", "x\rAction: add", "x\u2028Action: add"],
+)  # fmt: skip
+def test_what_looks_like_a_label_is_none(line):
+    assert outcome(f"{line}\nArguments: {{}}") == moves.NEITHER
+
+
+@pytest.mark.parametrize("name", ["", "add it", "`add`", "аdd", "add(1)", "x" * 129, "\ufffd", "*"])
+def test_an_action_names_one_tool_and_nothing_else(name):
+    assert outcome(f"Action: {name}\nArguments: {{}}") == moves.NAMELESS
+
+
+@pytest.mark.parametrize("text", ["", " \n", "I would add.", "Thought: x", "Answer:", "Answer: \n"])
+def test_what_is_neither_is_a_flaw(text):
+    assert outcome(text) == moves.NEITHER
+
+
+def test_a_long_answer_of_short_lines_is_read_in_no_time():
+    assert read("\n" * 1_000_000).flaw == moves.NEITHER
+
+
+@given(TEXTS, st.data())
+def test_the_move_is_the_same_however_the_text_is_cut(text, data):
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[at:to] for at, to in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    told, whole = [], []
+    assert read(*pieces, tell=told.append) == read(text, tell=whole.append) == read(*text)
+    assert "".join(told) == "".join(whole)
+
+
+@given(TEXTS)
+def test_a_move_is_an_action_an_answer_or_a_flaw(text):
+    told = []
+    move = read(text, tell=told.append)
+    assert move.text == text
+    assert [move.action, move.answer, move.flaw].count(None) == 2
+    assert "".join(told).strip() == move.thought.strip()
+
+
+@given(TEXTS, TEXTS)
+def test_what_follows_an_action_never_changes_it(before, behind):
+    move = read(before)
+    if move.action is not None:
+        assert read(before + behind).action == move.action
+
+
+@given(TEXTS)
+def test_an_action_is_what_stands_first_with_its_object_right_behind_it(text):
+    move = read(text)
+    if move.action is None:
+        return
+    head, _, rest = f"\n{text}".partition("\nAction:")
+    name, _, behind = rest.partition("\n")
+    assert "\nObservation:" not in head and "\nAnswer:" not in head
+    assert name.strip() == move.action.name
+    behind = behind.strip().removeprefix("Arguments:").strip()
+    behind = behind.removeprefix("```json").removeprefix("```").strip()
+    assert json.JSONDecoder(strict=True).raw_decode(behind)[0] == move.action.arguments
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_any_text_is_some_move(text):
+    assert read(text).text == text
+    assert moves.native(text, Call(text, text)).action is None
+
+
+def test_a_native_call_is_the_action_and_the_words_beside_it_the_thought():
+    move = moves.native(" I add. ", Call("add", '{"a": 1}'))
+    assert move == Move(" I add. ", "I add.", Action("add", {"a": 1}))
+
+
+@pytest.mark.parametrize("arguments", ["", "null", "[]", "5", '{"a": 1}{"b": 2}', "{} Answer: 2"])
+def test_native_arguments_that_are_no_object_are_a_flaw(arguments):
+    move = moves.native("I add.", Call("add", arguments))
+    assert (move.action, move.answer, move.thought) == (None, None, "I add.")
+    assert "add" in move.flaw
+
+
+def test_words_without_a_call_are_the_answer_and_silence_is_a_flaw():
+    assert moves.native("2", None) == Move("2", answer="2") == moves.plain("2")
+    assert moves.plain(" \n").flaw == moves.native("", None).flaw == moves.SILENT

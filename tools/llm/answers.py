@@ -1,0 +1,136 @@
+"""An answer as it comes together: words, tool calls and what was counted, from a stream or whole.
+
+What comes is believed in nothing: its size and its count are bounded, and half an answer is none.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from config.upstreams import Answer, Broken
+from tools.definitions import strict_json
+from tools.llm import sse
+from tools.llm.calls import Call, Calls
+
+_CHUNKS_BESIDE = 1_000  # that say nothing: roles, pings, usage
+_CHUNKS_PER_TOKEN = 4
+_MOST_TOKENS = 10**9
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True)
+class Said:
+    """Tokens are None where the endpoint did not count them. `call` is the first of the tool calls;
+    nothing else is known of those behind it."""
+
+    text: str
+    call: Call | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Failure(Exception):
+    """No answer. `began` says whether the model may have worked on one."""
+
+    def __init__(self, code: str, message: str, *, began: bool) -> None:
+        super().__init__(message)
+        self.code, self.message, self.began = code, message, began
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of an answer."""
+
+    max_tokens: int
+    max_bytes: int
+
+
+def read(answer: Answer, limits: Limits, tell: Callable[[str], None]) -> Said:
+    """Each piece of the words goes to `tell` as it comes. Raises `Failure`, `Broken` and what says
+    that a stream or its JSON cannot be read."""
+    told = _Telling(limits, tell)
+    if answer.headers.get("content-type", "").startswith("application/json"):
+        told.take(strict_json.parse(answer.body(6 * limits.max_bytes + sse.LONGEST_EVENT)))
+        return told.said()
+    for chunk in _chunks(answer, limits):
+        told.take(chunk)
+    if not told.finished:
+        raise Broken("the stream ended before the answer did")
+    return told.said()
+
+
+def _chunks(answer: Answer, limits: Limits) -> Iterator[Any]:
+    most = _CHUNKS_BESIDE + _CHUNKS_PER_TOKEN * limits.max_tokens
+    for count, data in enumerate(sse.data_of(answer.pieces)):
+        if data == b"[DONE]":
+            answer.drain()
+            return
+        if count >= most:
+            raise Failure("MODEL_ENDLESS", "The model did not come to an end.", began=True)
+        yield strict_json.parse(data)
+
+
+class _Telling:
+    def __init__(self, limits: Limits, tell: Callable[[str], None]) -> None:
+        self._limits, self._tell = limits, tell
+        self._parts: list[str] = []
+        self._calls = Calls(self._weigh)
+        self._bytes = 0
+        self._usage: dict[str, Any] = {}
+        self.finished = False
+
+    def take(self, chunk: Any) -> None:
+        if not isinstance(chunk, dict):
+            raise sse.BadStream("a chunk is no object")
+        if chunk.get("error"):
+            raise Broken("the endpoint reported an error")
+        usage = chunk.get("usage")
+        if isinstance(usage, dict):
+            self._usage = usage
+        choices = chunk.get("choices")
+        for choice in choices[:1] if isinstance(choices, list) else ():
+            self._take_choice(choice)
+
+    def _take_choice(self, choice: Any) -> None:
+        if not isinstance(choice, dict):
+            raise sse.BadStream("a choice is no object")
+        part = choice.get("delta") or choice.get("message")
+        if isinstance(part, dict):
+            self._take_words(part.get("content"))
+            self._take_calls(part.get("tool_calls"))
+        if choice.get("finish_reason"):
+            self.finished = True
+
+    def _take_words(self, words: Any) -> None:
+        if isinstance(words, str) and words:
+            text = _CONTROL.sub("\ufffd", words)
+            self._weigh(text)
+            self._parts.append(text)
+            self._tell(text)
+
+    def _take_calls(self, pieces: Any) -> None:
+        if isinstance(pieces, list):
+            self._calls.take(pieces)
+
+    def _weigh(self, text: str) -> None:
+        self._bytes += len(text.encode())
+        if self._bytes > self._limits.max_bytes:
+            raise Failure(
+                "OUTPUT_LIMIT", "The model's answer is longer than the tool may return.", began=True
+            )
+
+    def said(self) -> Said:
+        """A question is some tokens, and so is an answer that is not empty: nobody counted none."""
+        call = self._calls.first()
+        came = _count(self._usage, "prompt_tokens", least=1)
+        went = _count(self._usage, "completion_tokens", least=1 if self._parts or call else 0)
+        counts = (None, None) if came is None or went is None else (came, went)
+        return Said("".join(self._parts), call, *counts)
+
+
+def _count(usage: dict[str, Any], name: str, *, least: int) -> int | None:
+    value = usage.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_TOKENS:
+        return None
+    return value

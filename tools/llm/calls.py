@@ -1,0 +1,86 @@
+"""Tool calls, put together from the pieces in which a stream brings them.
+
+A piece belongs to a call by its index, in a whole answer by its place in the list. Endpoints there
+are that give several calls one index: an id of its own makes a call of its own, so that what was
+said of one is never taken for another.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.llm.sse import BadStream
+
+MOST_CALLS = 128
+MOST_INDEX = 10_000
+
+
+@dataclass(frozen=True)
+class Call:
+    """As it was said: a name that may be no tool's, arguments that may be no JSON."""
+
+    name: str
+    arguments: str
+
+
+@dataclass
+class _Coming:
+    index: int
+    id: str = ""
+    name: list[str] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+
+
+class Calls:
+    """`weigh` is given all that is kept."""
+
+    def __init__(self, weigh: Callable[[str], None]) -> None:
+        self._weigh = weigh
+        self._every: list[_Coming] = []
+        self._at: dict[int, _Coming] = {}  # the latest of each index
+
+    def take(self, pieces: list[Any]) -> None:
+        """Raises `BadStream`."""
+        for place, piece in enumerate(pieces):
+            if not isinstance(piece, dict):
+                raise BadStream("a tool call is no object")
+            self._add(self._call_of(piece, place), piece.get("function"))
+
+    def first(self) -> Call | None:
+        if not self._every:
+            return None
+        one = min(self._every, key=lambda call: call.index)
+        return Call("".join(one.name), "".join(one.arguments))
+
+    def _call_of(self, piece: dict[str, Any], place: int) -> _Coming:
+        index, given = piece.get("index"), piece.get("id")
+        index = place if index is None else index
+        if type(index) is not int or not 0 <= index <= MOST_INDEX:
+            raise BadStream("a tool call has no index")
+        own = given if isinstance(given, str) else ""
+        call = self._at.get(index)
+        if call is None or (own and call.id and own != call.id):
+            call = self._begin(index)
+        if own and not call.id:
+            self._weigh(own)
+            call.id = own
+        return call
+
+    def _begin(self, index: int) -> _Coming:
+        if len(self._every) >= MOST_CALLS:
+            raise BadStream("more tool calls than one answer makes")
+        call = self._at[index] = _Coming(index)
+        self._every.append(call)
+        return call
+
+    def _add(self, call: _Coming, function: Any) -> None:
+        if not isinstance(function, dict):
+            return
+        name, arguments = function.get("name"), function.get("arguments")
+        if isinstance(arguments, dict):  # of endpoints that forget to write them as a text
+            arguments = json.dumps(arguments)
+        for said, kept in ((name, call.name), (arguments, call.arguments)):
+            if isinstance(said, str) and said:
+                self._weigh(said)
+                kept.append(said)

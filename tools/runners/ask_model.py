@@ -1,0 +1,80 @@
+"""`ask_model`: one question of an agent to a model, whose answer is read as a move.
+
+In the worker, for the model's key never goes behind the wall.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+
+from tools.catalog import model_prices
+from tools.llm import chat, moves
+from tools.runners import asking
+from tools.runners.base import Run, UpstreamResult
+
+Tell = Callable[[str], None]
+_STOP = (f"\n{moves.OBSERVATION}",)
+# What is said stands twice in the output, and every character of it may be escaped there.
+_OF_OUTPUT = 8
+
+
+def run(job: Run) -> UpstreamResult:
+    given = job.arguments
+    name = model_prices.model_asked(given)
+    if objection := _objection(given) or asking.objection(name):
+        return objection
+    question = chat.Question(
+        [_message(one) for one in given["messages"]],
+        chat.Limits(given["max_tokens"], job.definition.max_output_bytes // _OF_OUTPUT),
+        tools=[{"type": "function", "function": tool} for tool in given["tools"]],
+        stop=_STOP if given["format"] == "text" else (),
+    )
+    tell, read = _reading(given["format"], job.tell)
+    return asking.ask(job, name, question, tell, lambda said: _output(read(said), name, said))
+
+
+def _reading(form: str, tell: Tell) -> tuple[Tell, Callable[[chat.Said], moves.Move]]:
+    """What is told of an answer while it comes, and how it is read once it is whole."""
+    if form == "text":
+        reader = moves.Reader(tell)
+        return reader.feed, lambda _: reader.close()
+    if form == "native":
+        return tell, lambda said: moves.native(said.text, said.call)
+    return tell, lambda said: moves.plain(said.text)
+
+
+def _objection(given: dict[str, Any]) -> UpstreamResult | None:
+    named = given["model"]
+    if named and named != settings.LLM_MODEL and named not in settings.LLM_PRICES:
+        return asking.unasked(
+            "MODEL_NOT_ALLOWED",
+            f"The model {named[:60]} may not be asked: it is neither LLM_MODEL nor in LLM_PRICES. "
+            "Name another, or none.",
+        )
+    if given["tools"] and given["format"] != "native":
+        return asking.unasked("PROMPT_INVALID", "Only the native format takes tools.")
+    most = model_prices.MOST_ASKED_BYTES
+    if model_prices.weight(given) > most:
+        return asking.unasked("PROMPT_TOO_LONG", f"Messages and tools are more than {most} bytes.")
+    return None
+
+
+def _message(given: dict[str, Any]) -> dict[str, Any]:
+    """In the protocol's form."""
+    message = {"role": given["role"], "content": given["content"]}
+    if "action_id" in given:
+        message["tool_call_id"] = given["action_id"]
+    if action := given.get("action"):
+        message["content"] = given["content"] or None
+        arguments = json.dumps(action["arguments"], ensure_ascii=False)
+        function = {"name": action["name"], "arguments": arguments}
+        message["tool_calls"] = [{"id": action["id"], "type": "function", "function": function}]
+    return message
+
+
+def _output(move: moves.Move, model: str, said: chat.Said) -> dict[str, Any]:
+    counted = {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
+    return asdict(move) | {"model": model} | counted
