@@ -22,6 +22,7 @@ test: lint
 	@sh tests/chromium.sh
 	@sh tests/runtimes.sh
 	@sh tests/upstreams.sh
+	@sh tests/frameworks.sh
 	@sh tests/faults/clock.sh
 	$(PY) -m pytest -n $(TESTERS) --dist loadfile
 

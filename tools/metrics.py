@@ -144,6 +144,18 @@ group_seconds = Histogram(
     ["group"],
     buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 30, 300),
 )
+agent_runs = Counter(
+    "toolcrib_agent_runs_total", "Requests of agents that are over.", ["pattern", "status"]
+)
+agent_run_steps = Histogram(
+    "toolcrib_agent_run_steps",
+    "How many times an agent asked its model before it was over.",
+    ["pattern"],
+    buckets=(1, 2, 3, 5, 8, 13, 21, 50),
+)
+agent_tokens = Counter(
+    "toolcrib_agent_tokens_total", "What went to models for agents, and came back.", ["direction"]
+)
 empty_lists = Counter("toolcrib_empty_tool_lists_total", "Listings that showed no tool.")
 
 license_expires = Gauge(

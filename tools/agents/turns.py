@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tools import metrics
 from tools.agents import react
 from tools.agents.asked import PLAN, REACT
 from tools.agents.runs import NotYet, Over, Run
@@ -9,7 +10,7 @@ from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
 from tools.execution import composites
-from tools.execution.composing import Composition
+from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
 
@@ -25,6 +26,7 @@ def turn(view: Composition) -> Result | Waiting:
     except NotYet as wait:
         return wait.waiting
     run.leave()
+    _count(run, result)
     return result
 
 
@@ -35,8 +37,18 @@ def _result(run: Run) -> Result:
         return run.answered(PATTERNS[run.asked.pattern](run))
     except Over as end:
         return run.ended(end)
+    except CannotGoOn as limit:
+        return run.ended(Over(limit.code, str(limit)))
     except ToolcribError as refusal:  # of what it goes on from, which may have changed meanwhile
         return run.ended(Over(refusal.code, refusal.message))
+
+
+def _count(run: Run, result: Result) -> None:
+    pattern, spent = run.asked.pattern, run.spent
+    metrics.agent_runs.labels(pattern, result.status).inc()
+    metrics.agent_run_steps.labels(pattern).observe(len(run.rows.steps()))
+    metrics.agent_tokens.labels("in").inc(spent.input_tokens)
+    metrics.agent_tokens.labels("out").inc(spent.output_tokens)
 
 
 def _check_wanted(view: Composition) -> None:

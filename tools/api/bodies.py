@@ -228,6 +228,11 @@ class ToolPage(Page):
     warnings = serializers.ListField(child=serializers.CharField())
 
 
+class ToldPage(Page):
+    results = serializers.ListField(child=serializers.DictField())
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
 class VersionAnswer(serializers.Serializer[Any]):
     version = serializers.CharField()
     number = serializers.IntegerField()

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,6 +15,7 @@ from tools.api.base import CallerView
 from tools.api.bodies import (
     DefinitionBody,
     ErrorAnswer,
+    ToldPage,
     ToolPage,
     VersionAnswer,
 )
@@ -41,6 +42,7 @@ FORMAT = OpenApiParameter(
     enum=[DEFINITION, *Form],
     description="How each is told: for a model of that kind, or as text for a prompt.",
 )
+TOOL_LIST = PolymorphicProxySerializer("ToolList", [ToolPage, ToldPage], None)
 REQUEST = [
     OpenApiParameter("group", OpenApiTypes.STR, many=True, description="Requested groups."),
     OpenApiParameter("state", OpenApiTypes.STR, description="Current workflow state."),
@@ -100,7 +102,7 @@ class ToolList(Listing):
     @extend_schema(
         operation_id="list_tools",
         parameters=[*LISTING, FORMAT],
-        responses={200: ToolPage, 403: ErrorAnswer},
+        responses={200: TOOL_LIST, 403: ErrorAnswer},
     )
     def get(self, request: Request) -> Response:
         """The tools that exist for this request and caller."""

@@ -80,13 +80,22 @@ def _plain(value: Any) -> str:
 
 
 def _openai(tool: ToolDefinition) -> dict[str, Any]:
-    return {"type": "function", "function": function(tool)}
+    return {"type": "function", "function": _offered(tool) | {"parameters": _schema(tool)}}
 
 
 def _anthropic(tool: ToolDefinition) -> dict[str, Any]:
-    given = function(tool)
-    schema = given.pop("parameters")
-    return given | {"input_schema": schema}
+    return _offered(tool) | {"input_schema": _schema(tool)}
+
+
+def _offered(tool: ToolDefinition) -> dict[str, Any]:
+    return {"name": function_name(tool.name), "description": tool.raw["description"]}
+
+
+def _schema(tool: ToolDefinition) -> dict[str, Any]:
+    """Its title is the tool's own name, where endpoints take another."""
+    schema: dict[str, Any] = tool.raw["input_schema"]
+    named = function_name(tool.name) == tool.name
+    return schema if named else schema | {"title": tool.name}
 
 
 def _mcp(tool: ToolDefinition) -> dict[str, Any]:

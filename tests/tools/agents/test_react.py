@@ -14,6 +14,7 @@ from tests.stubs.web import Reply
 from tests.tools.agents.conftest import begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
+from tools import metrics
 from tools.agents import runs
 from tools.errors import Refused
 from tools.execution import actions, decisions
@@ -235,3 +236,11 @@ def test_a_grant_that_is_taken_away_counts_at_once(agent, organization, model):
     assert not calls_of(run).filter(tool_name="say", status="Success").exists()
     assert Execution.objects.get(pk=question.pk).status != "Running"
     assert reported(agent, run).run.over
+
+
+def test_what_runs_use_is_counted(asked, model):
+    tokens, over = metrics.agent_tokens.labels("in"), metrics.agent_runs.labels("react", "Success")
+    before = tokens._value.get(), over._value.get()
+    model.plays(calls(*SAY), "Done.", tokens=(70, 3))
+    asked()
+    assert (tokens._value.get() - before[0], over._value.get() - before[1]) == (140, 1)

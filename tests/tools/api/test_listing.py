@@ -6,6 +6,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.tools import catalogs
+from tests.tools.shapes import check_error
 from tools import metrics
 from tools.models import Execution, ToolGroup
 
@@ -175,6 +176,23 @@ def test_a_tool_of_another_organization_is_not_there(api):
     assert names(api.get("/tools")) == []
 
 
+def test_the_list_comes_in_the_forms_of_models_endpoints(api, organization):
+    schema = factories.tool(organization).version.definition["input_schema"]
+    said = {"name": "echo", "description": "Returns what it was given."}
+    openai = {"type": "function", "function": {**said, "parameters": schema}}
+    assert api.get("/tools?format=openai").json()["results"] == [openai]
+    assert api.get("/tools?format=anthropic").json()["results"] == [
+        {**said, "input_schema": schema}
+    ]
+    assert api.get("/tools?format=definition").json() == api.get("/tools").json()
+
+
+@pytest.mark.parametrize("form", ["", "OpenAI", "json", "%00", "events"])
+def test_another_form_is_400_and_says_which_there_are(api, form):
+    error = check_error(api.get(f"/tools?format={form}"), 400)
+    assert error["message"] == ("format must be one of definition, mcp, openai, anthropic, react.")
+
+
 def test_filters_narrow_the_list(api, organization):
     factories.tool(organization, "csv", description="Reads tables.", capabilities=["read", "table"])
     factories.tool(organization, "pdf", category="Knowledge")
@@ -247,6 +265,9 @@ def test_a_tool_is_told_as_text_for_a_prompt(api, organization):
     assert told["text"].startswith("- plain: ") and "text (string; required)" in told["text"]
 
 
-def test_a_form_that_nobody_knows_is_told(api):
-    response = api.get("/tools?format=cobol")
-    assert response.status_code == 400 and "definition, mcp, openai" in response.text
+def test_a_name_that_no_endpoint_takes_is_told_another_way(api, organization):
+    factories.tool(organization, "web.look_up")
+    (told,) = api.get("/tools?format=openai").json()["results"]
+    function = told["function"]
+    assert function["name"].startswith("web_look_up_")
+    assert function["parameters"]["title"] == "web.look_up"

@@ -15,7 +15,8 @@ SCRAPS = st.sampled_from(
     [
         *(f"{label} " for label in LABELS), *LABELS, "\n", "\r\n", " ", "add", "wipe", "{}", "{",
         "}", '{"a": 1}', '{"a": "\nAnswer: x"}', '"', "\\", "```json\n", "```", "Actio", "ü€𝄞",
-        "NaN",
+        "NaN", 'Action: add\nArguments: {"a": 1}', "\nAction: wipe\n", "Arguments: {}\n",
+        "Answer: 2",
     ]
 )  # fmt: skip
 TEXTS = st.lists(SCRAPS | st.text(max_size=5), max_size=25).map("".join)
