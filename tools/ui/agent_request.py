@@ -26,6 +26,7 @@ from tools.policy.impersonation import agents_for
 from tools.policy.people import may
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
+from tools.ui.agent_plan import shown_plan
 from tools.ui.agent_requests import WORDS, ready
 from tools.ui.agent_steps import Reading, ShownStep, reading_of, shown_steps
 from tools.ui.gauges import Gauge, gauge
@@ -114,6 +115,7 @@ def _context(request: PageRequest, report: Report) -> dict[str, Any]:
         "error": said["error_message"],
         "to_do": TO_DO.get(run.error_code, ""),
         "steps": steps,
+        "plan": shown_plan(report.plan, reading),
         "now": _now(run, steps),
         "bounds": _bounds(report),
         "tokens": report.spent,

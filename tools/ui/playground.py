@@ -208,8 +208,9 @@ def _made(person: Caller, identifier: UUID) -> Execution:
 
 
 def standing_of(request: PageRequest, agent: str) -> Standing:
-    caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
-    return Standing(request.caller, agent, caller, snapshot_for(caller))
+    clean = agent.replace("\x00", "\ufffd")
+    caller = caller_at_playground(request.caller, clean, source_ip=address_of(request))
+    return Standing(request.caller, clean, caller, snapshot_for(caller))
 
 
 def _source(request: PageRequest) -> Source | None:
