@@ -168,8 +168,10 @@ def _bounds(report: Report) -> list[Bound]:
 
 def _time(run: Execution, until: datetime) -> Bound:
     took = (until - (run.started_at or until)).total_seconds()
-    says = f"{milliseconds(took * 1000)} of {milliseconds(run.timeout_s * 1000)}"
-    return Bound("Time", gauge(max(0.0, took), run.timeout_s, says))
+    most = run.timeout_s
+    bound = f"{most / 3600:g} h" if most >= 3600 else milliseconds(most * 1000)
+    says = f"{milliseconds(took * 1000)} of {bound}"
+    return Bound("Time", gauge(max(0.0, took), most, says))
 
 
 def _number(given: Any, usual: int) -> int:
