@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from audit.models import AuditRecord
-from tests import factories
+from tests import agent_runs, factories
 from tests.ui.pages import POLICY, inline_code, text
 from tests.ui.sources import Author, listed_server, told
 from tools.catalog import content_schemas
@@ -20,6 +20,7 @@ HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
 RECORD = "019d0000-0000-7000-8000-000000000000"  # stands for the hostile one's
 CHANGE = "019d0000-0000-7000-8000-000000000001"  # the same
 SESSION = "019d0000-0000-7000-8000-000000000002"  # the same
+REQUEST = "019d0000-0000-7000-8000-000000000003"  # the same
 NOBODYS = "019d0000-0000-7000-8000-000000000000"
 PAGES = [
     "/",
@@ -115,6 +116,12 @@ PAGES = [
     "/playground/?q=%3Cscript%3E",
     "/playground/?tool=hostile",
     f"/playground/?record={RECORD}",
+    "/agent/requests/",
+    "/agent/requests/?agent=%22%3E%3Cscript%3E&status=%3Cscript%3E&pattern=%3Cscript%3E&before=x",
+    "/agent/requests/new/",
+    f"/agent/requests/{REQUEST}/",
+    f"/agent/requests/new/?continues={REQUEST}",
+    f"/agent/requests/new/?replays={REQUEST}",
     "/batches/",
     "/batches/?kind=%3Cscript%3E&tool=%22%3E%3Cscript%3E&before=x",
     "/executions/",
@@ -196,7 +203,11 @@ def place(record: UUID, organization: Organization) -> Callable[[str], str]:
         organization=organization, user=agent.service_account, agent=agent, groups=[HOSTILE],
         state=HOSTILE,
     )  # fmt: skip
-    there = {RECORD: record, CHANGE: change.pk, SESSION: session.pk}
+    run = agent_runs.begun(agent_runs.of_agent(agent, HOSTILE, group=[HOSTILE], model=""))
+    agent_runs.thought(run, 1, HOSTILE, ("hostile", {"text": HOSTILE}))
+    agent_runs.acted(run, 1, "hostile", {"text": HOSTILE}, observed=HOSTILE)
+    run = agent_runs.answered(run, HOSTILE)
+    there = {RECORD: record, CHANGE: change.pk, SESSION: session.pk, REQUEST: run.pk}
 
     def address_of(address: str) -> str:
         for stands, pk in there.items():

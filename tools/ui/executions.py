@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -15,13 +15,14 @@ from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import push_url, replace_url
 
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.builtin import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
 from tools.execution import actions, retrying, session_actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
 from tools.models import Agent, Execution, Resolution
+from tools.models.execution import ExecutionQuerySet
 from tools.policy.people import may
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calls_within import calls_within
@@ -53,7 +54,7 @@ def execution_list(request: PageRequest) -> HttpResponse:
     found = _found(request, search)
     rows, older = _page_of(request, found)
     newest = not request.GET.get("before")
-    seen = _fingerprint(rows)
+    seen = fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
         return HttpResponse(status=204)  # nothing changed: the reader's place stays as it is
     context = {
@@ -158,6 +159,8 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
         "calls": calls,
         "drawing": drawn_run(execution) if calls else None,
         "batch": execution.tool_name == RUN_BATCH,
+        "asked": execution.tool_name == RUN_AGENT,
+        "step_of": _step_of(execution),
         "who": execution.agent.slug if execution.agent else execution.user.username,
         "kind": "agent" if execution.agent else "person",
         "made_by": maker_of(execution),
@@ -176,6 +179,12 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
         "timeline": timeline,
         "session": _session(execution),
     }
+
+
+def _step_of(execution: Execution) -> UUID | None:
+    """The request of an agent that it is a call of."""
+    parent = execution.parent
+    return parent.pk if parent is not None and parent.tool_name == RUN_AGENT else None
 
 
 def _session(execution: Execution) -> dict[str, Any] | None:
@@ -206,10 +215,10 @@ def _search(query: QueryDict) -> dict[str, str]:
     return {name: query.get(name, "").strip().replace("\x00", "")[:128] for name in names}
 
 
-def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Execution]:
+def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
     wanted: dict[str, Any] = {"tool_name": search["tool"]} if search["tool"] else {}
     if search["agent"]:
-        wanted |= _of_agent(request, search["agent"])
+        wanted |= of_agent(request, search["agent"])
     if search["within"]:
         wanted["parent"] = _identifier(search["within"])
     rows = readable(request.caller).filter(**wanted)
@@ -222,7 +231,7 @@ def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Execution]:
     )
 
 
-def _of_agent(request: PageRequest, slug: str) -> dict[str, Any]:
+def of_agent(request: PageRequest, slug: str) -> dict[str, Any]:
     """Its account calls in its name, and has the index."""
     rows = Agent.objects.filter(organization_id=request.caller.organization_id, slug=slug)
     agent = rows.only("service_account_id").first()
@@ -251,17 +260,17 @@ def _within(request: PageRequest, text: str) -> Execution | None:
     return readable(request.caller).filter(pk=_identifier(text)).only("tool_name").first()
 
 
-def _page_of(request: PageRequest, found: QuerySet[Execution]) -> tuple[list[Execution], bool]:
+def _page_of(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
     """One page, and whether more follows."""
     if before := request.GET.get("before"):
-        found = _older(request, found, _identifier(before))
+        found = older_than(request, found, _identifier(before))
     rows = list(found[: PAGE_SIZE + 1])
     for row in rows:
         row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
 
-def _older(request: PageRequest, found: QuerySet[Execution], before: UUID) -> QuerySet[Execution]:
+def older_than(request: PageRequest, found: ExecutionQuerySet, before: UUID) -> ExecutionQuerySet:
     """Than that one, which may have changed since; none where there is no such one."""
     of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
     moment = of_it.first()
@@ -278,7 +287,7 @@ def _identifier(text: str) -> UUID:
         return UUID(int=0)  # nobody's: an empty page, which says so
 
 
-def _fingerprint(rows: list[Execution]) -> str:
+def fingerprint(rows: list[Execution]) -> str:
     text = " ".join(f"{row.pk}{row.stage}" for row in rows)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

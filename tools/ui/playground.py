@@ -132,12 +132,12 @@ def playground_page(request: PageRequest) -> HttpResponse:
         return _followed(request)
     source = _source(request)
     if source is None:
-        standing = _standing(request, request.GET.get("as", ""))
+        standing = standing_of(request, request.GET.get("as", ""))
         name = request.GET.get("tool", "")
         return _page(request, standing, _begun(standing, name) if name else None)
     agents = agents_for(request.caller.user_id).filter(active=True)
     mine = not source.agent or agents.filter(slug=source.agent).exists()
-    standing = _standing(request, source.agent if mine else "")
+    standing = standing_of(request, source.agent if mine else "")
     play = _begun(standing, source.tool, source)
     play.instead_of = "" if mine else source.agent
     return _page(request, standing, play)
@@ -146,7 +146,7 @@ def playground_page(request: PageRequest) -> HttpResponse:
 def _posted(request: PageRequest) -> HttpResponse:
     """A call on the one road; or the same form for another caller, or what it is in code."""
     data = request.POST
-    standing = _standing(request, data.get("as", ""))
+    standing = standing_of(request, data.get("as", ""))
     if not data.get("tool"):
         raise Malformed("Choose a tool first.")
     tool = standing.tool(data["tool"])
@@ -207,9 +207,10 @@ def _made(person: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def _standing(request: PageRequest, agent: str) -> Standing:
-    caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
-    return Standing(request.caller, agent, caller, snapshot_for(caller))
+def standing_of(request: PageRequest, agent: str) -> Standing:
+    clean = agent.replace("\x00", "\ufffd")
+    caller = caller_at_playground(request.caller, clean, source_ip=address_of(request))
+    return Standing(request.caller, clean, caller, snapshot_for(caller))
 
 
 def _source(request: PageRequest) -> Source | None:
@@ -277,7 +278,7 @@ def _context(request: PageRequest, standing: Standing, play: Play | None) -> dic
         "compared": play.compared if play else None,
         "again": play.again if play else None,
         "agent": standing.agent,
-        "agents": _agents(request),
+        "agents": agents_of(request),
         "history": _history(request),
     }
 
@@ -289,7 +290,7 @@ def _found(standing: Standing, words: str) -> dict[str, Any]:
     return {"found": tools[:MOST_FOUND], "total": len(tools)}
 
 
-def _agents(request: PageRequest) -> list[str]:
+def agents_of(request: PageRequest) -> list[str]:
     """Whom the person may call tools as."""
     active = agents_for(request.caller.user_id).filter(active=True)
     return list(active.order_by("slug").values_list("slug", flat=True)[:MOST_AGENTS])

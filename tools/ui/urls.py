@@ -3,9 +3,12 @@ from django.urls import URLPattern, path
 from tools.ui import (
     again,
     agent,
+    agent_asking,
     agent_bounds,
     agent_changes,
     agent_forms,
+    agent_request,
+    agent_requests,
     agents,
     batch,
     batches,
@@ -57,6 +60,7 @@ from tools.ui import (
 )
 
 EXECUTION = "executions/<uuid:execution_id>/"
+AGENT_REQUEST = "agent/requests/<uuid:request_id>/"
 
 urlpatterns: list[URLPattern] = [
     path("", catalog.tool_list, name="catalog"),
@@ -144,6 +148,10 @@ urlpatterns: list[URLPattern] = [
         agent_changes.revoke,
         name="agent-token-revoke",
     ),
+    path("agent/requests/", agent_requests.request_list, name="agent-requests"),
+    path("agent/requests/new/", agent_asking.ask, name="agent-request-new"),
+    path(AGENT_REQUEST, agent_request.request_page, name="agent-request"),
+    path(f"{AGENT_REQUEST}cancel", agent_request.cancel, name="agent-request-cancel"),
     path("sessions/<uuid:session_id>/", sessions.session_page, name="session"),
     path("sessions/<uuid:session_id>/end", sessions.end, name="session-end"),
     path("services/", services.service_list, name="services"),

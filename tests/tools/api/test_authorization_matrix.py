@@ -19,7 +19,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecord, Checkpoint
-from tests import factories
+from tests import agent_runs, factories
 from tests.tools.waiting import until
 from tools.catalog import (
     builtins,
@@ -69,7 +69,8 @@ WAYS = (
     "channel-key", "channel-remove",
 )  # fmt: skip
 OWN_CALLS = (
-    "api-batches", "api-chain-execute", "api-chain-proposals", "api-chain-rehearse",
+    "api-agent-requests", "agent-request-new", "api-batches", "api-chain-execute",
+    "api-chain-proposals", "api-chain-rehearse",
     "api-execute", "api-executions", "api-sessions", "tool-try",
     "profile-password", "profile-sessions-end", "profile-token-new", "playground", "login-again",
     "audit-exports",
@@ -182,6 +183,10 @@ EXPECTED: dict[str, dict[str, Needs]] = {
             manages=True,
         )
     },
+    # Without a question 400, whoever asks.
+    "api-agent-requests": {"get": reads(), "post": Needs(EXECUTE)},
+    "api-agent-request": {"get": OWN_EXECUTION},
+    "api-agent-request-events": {"get": OWN_EXECUTION},
     "api-executions": {"get": reads(), "post": Needs(EXECUTE)},
     "api-execution": {"get": OWN_EXECUTION},
     "api-output": {"get": OWN_EXECUTION},
@@ -397,6 +402,13 @@ PAGES: dict[str, dict[str, Needs]] = {
     "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
     "license-tier": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
     "licenses-undo": {"post": Needs(superuser=True)},
+    # One's own, or of all; of an agent that one may act as: tests/ui/test_agent_asking.py.
+    "agent-requests": {"get": Needs()},
+    "agent-request-new": dict.fromkeys(("get", "post"), Needs()),
+    "agent-request": {"get": SEEN_EXECUTION},
+    "agent-request-cancel": {
+        "post": Needs(permission="tools.change_execution", sees="tools.view_execution")
+    },
     "agents": {"get": Needs(permission="tools.view_agent")},
     "agent": {"get": Needs(permission="tools.view_agent")},
     "agent-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_agent")),
@@ -642,6 +654,14 @@ class Side:
         return factories.execution(self.agent, "run_batch", group=["*"], inputs=[one])
 
     @cached_property
+    def request(self) -> Execution:
+        """Of an agent, with one step; the agent waits for the next."""
+        run = agent_runs.begun(agent_runs.of_agent(self.agent, group=["*"]))
+        agent_runs.thought(run, 1, "I look first.", (self.tool.name, {"text": "x"}))
+        agent_runs.acted(run, 1, self.tool.name, {"text": "x"}, observed='{"echo": "x"}')
+        return run
+
+    @cached_property
     def confirmation(self) -> Confirmation:
         factories.tool(self.organization, "held", requires_confirmation=True)
         waiting = factories.execution(self.agent, "held", group=["*"])
@@ -682,6 +702,7 @@ class Side:
             "tier_id": lambda: LicenseTier.objects.get(name="Core").pk,
             "run_id": lambda: self.run.pk,
             "batch_id": lambda: self.batch.pk,
+            "request_id": lambda: self.request.pk,
             "execution_id": lambda: self.execution.pk,
             "session_id": lambda: self.browser.pk if name in PROFILE else self.session.pk,
             "change_id": lambda: self.change.pk,

@@ -1,0 +1,148 @@
+"""The steps of a request as whoever may look sees them: without secrets, each hidden character
+named, and in a replay with what is not as it was recorded."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from audit.actions import redactor_of
+from audit.redaction import Redactor
+from tools.agents.actions import Report
+from tools.agents.steps import MOST_OBSERVATION, Step
+from tools.definitions.results import OPEN, Status
+from tools.definitions.visible import visible
+from tools.execution.redacted import redacted
+from tools.models import Confirmation, Execution
+from tools.shapes import money
+from tools.ui.shown import milliseconds, pretty
+from tools.ui.visible import Piece, pieces
+
+FOLDED = 600  # characters; what is longer is folded
+_ITEMS = 1_000
+_NAME = 128  # characters of what a model called a tool
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """`observation` is None as long as there is none. `differs` says in what it is not as the
+    recorded run; empty where it is, and where there is none."""
+
+    step: Step
+    name: list[Piece]
+    thought: list[Piece]
+    arguments: list[Piece]
+    observation: list[Piece] | None
+    said: list[Piece]
+    status: str
+    folded: bool
+    tokens: int
+    cost: str
+    thinking: str
+    acting: str
+    confirmation: UUID | None
+    differs: str = ""
+
+    @property
+    def waits(self) -> bool:
+        return self.status == Status.REQUIRES_CONFIRMATION
+
+    @property
+    def open(self) -> bool:
+        return self.status in OPEN
+
+
+@dataclass
+class Reading:
+    """What the steps of one page share."""
+
+    redactor: Redactor
+    rows: dict[UUID, Execution] = field(default_factory=dict)
+    confirmations: dict[UUID, UUID] = field(default_factory=dict)
+
+    def clean(self, text: str) -> list[Piece]:
+        said: str = self.redactor.clean(text)
+        return pieces(said)
+
+
+def reading_of(organization: str, steps: tuple[Step, ...] = ()) -> Reading:
+    """With two queries for all of the steps, which their reader may read."""
+    room = redactor_of(organization).with_room(MOST_OBSERVATION, _ITEMS)
+    made = [one.execution_id for one in steps if one.execution_id is not None]
+    if not made:
+        return Reading(room)
+    rows = Execution.objects.filter(pk__in=made).select_related("tool_version", "organization")
+    asked = Confirmation.objects.filter(execution__in=made).values_list("execution", "pk")
+    return Reading(room, {row.pk: row for row in rows}, dict(asked))
+
+
+def shown_steps(report: Report, recorded: Report | None, reading: Reading) -> list[ShownStep]:
+    before = {one.number: one for one in recorded.steps} if recorded else {}
+    return [
+        _shown(one, reading, _difference(one, before.get(one.number)) if recorded else "")
+        for one in report.steps
+    ]
+
+
+def _shown(step: Step, reading: Reading, differs: str) -> ShownStep:
+    row = reading.rows.get(step.execution_id) if step.execution_id else None
+    said = redacted(row) if row is not None else None
+    seen = _observation(step, row, said, reading)
+    spent = step.thinking + step.acting
+    return ShownStep(
+        step=step,
+        name=pieces(step.move.action.name[:_NAME]) if step.move.action else [],
+        thought=reading.clean(step.move.thought),
+        arguments=_arguments(step, said, reading),
+        observation=None if seen is None else pieces(seen),
+        said=reading.clean(step.move.text) if step.move.flaw else [],
+        status=row.stage if row is not None else step.status,
+        folded=len(seen or "") > FOLDED,
+        tokens=spent.tokens,
+        cost=money(spent.cost),
+        thinking=milliseconds(step.thinking.duration_ms),
+        acting=milliseconds(step.acting.duration_ms) if row is not None else "",
+        confirmation=reading.confirmations.get(row.pk) if row is not None else None,
+        differs=differs,
+    )
+
+
+def _arguments(step: Step, said: dict[str, Any] | None, reading: Reading) -> list[Piece]:
+    if step.move.action is None:
+        return []
+    given = said["parameters"] if said else reading.redactor.clean(step.move.action.arguments)
+    return pieces(pretty(given)) if given else []
+
+
+def _observation(
+    step: Step, row: Execution | None, said: dict[str, Any] | None, reading: Reading
+) -> str | None:
+    if step.observation is None:
+        return None
+    if row is None or said is None or row.status != Status.SUCCESS:
+        told: str = reading.redactor.clean(step.observation)
+        return told
+    seen = str(said["observation"])
+    if len(seen) <= MOST_OBSERVATION:
+        return seen
+    return f"{seen[:MOST_OBSERVATION]}\n… {len(seen) - MOST_OBSERVATION:,} more characters"
+
+
+def _difference(step: Step, before: Step | None) -> str:
+    """In words, of a replayed step and the one of the same number that was recorded."""
+    action = step.move.action
+    was = before.move.action if before is not None else None
+    if before is None:
+        return "The recorded run had no such step."
+    if action is None and was is None:
+        return (
+            "" if (step.move.answer is None) == (before.move.answer is None) else "It ended here."
+        )
+    if action is None:
+        return f"The recorded run called {visible(was.name[:_NAME])} here." if was else ""
+    if was is None:
+        return "The recorded run called nothing here."
+    if was.name != action.name:
+        return f"The recorded run called {visible(was.name[:_NAME])} here."
+    same = json.dumps(was.arguments, sort_keys=True) == json.dumps(action.arguments, sort_keys=True)
+    return "" if same else "The recorded run called it with other arguments."
