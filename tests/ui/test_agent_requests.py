@@ -93,7 +93,7 @@ def test_older_ones_stand_on_further_pages(
 
 
 def test_a_long_list_asks_as_much_as_a_short_one(
-    admin_client: Client, agent: Agent, django_assert_max_num_queries
+    admin_client: Client, agent: Agent, django_assert_max_num_queries: Any
 ) -> None:
     for number in range(6):
         agent_runs.answered(agent_runs.begun(agent_runs.of_agent(agent, f"{number}?")), "x")
@@ -109,6 +109,7 @@ def test_the_list_follows_and_stays_where_nothing_changed(
     seen = part.partition("seen=")[2].partition('"')[0]
     again = f"/agent/requests/?seen={seen}"
     assert admin_client.get(again, headers=htmx("results")).status_code == 204
+    assert run.agent is not None
     agent_runs.of_agent(run.agent, "New?")
     assert "New?" in text(admin_client.get(again, headers=htmx("results")))
 
