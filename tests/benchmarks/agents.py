@@ -5,8 +5,10 @@
 Starts a Toolcrib of its own in a new directory and removes it again, and a model on loopback that
 answers at once; the tool reads one small file. A step is told from its rows: `whole`, from one
 question to the next; `model` and `tool`, those two executions from their acceptance to their end,
-with queue, gates and evidence; `loop`, what is left: the two turns of the run between them. Once on
-the running product, once performed in this process, where nothing is waited for.
+with queue and evidence; `gates`, what these two were asked before they had a row; `loop`, what is
+left: the two turns of the run between them. Once on the running product, where `loop` holds the
+gates as well, since other processes ask them; once performed in this process, where nothing is
+waited for.
 """
 
 import argparse
@@ -14,12 +16,16 @@ import logging
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from json import dumps, loads
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
+from uuid import UUID
 
 for _name in ("DATABASE_URL", "REDIS_URL"):
     os.environ.pop(_name, None)
@@ -39,11 +45,14 @@ from tests.tools.execution.workers import stopped  # noqa: E402
 from tests.tools.execution.working import work_off  # noqa: E402
 from tools.agents import actions as agent_actions  # noqa: E402
 from tools.agents.actions import Wanted  # noqa: E402
-from tools.execution import actions  # noqa: E402
+from tools.definitions.callers import Caller  # noqa: E402
+from tools.execution import actions, composing, entrance  # noqa: E402
+from tools.execution.call import Call  # noqa: E402
+from tools.execution.context import Admission  # noqa: E402
 from tools.models import Agent, Execution  # noqa: E402
 
 GROUPS = ["default", "read-only"]
-PARTS = ("whole", "model", "tool", "loop")
+PARTS = ("whole", "model", "tool", "gates", "loop")
 QUESTION = "What is in the note?"
 
 
@@ -69,6 +78,31 @@ def main() -> None:
 def _reply(question: dict[str, Any], steps: int) -> Any:
     done = sum(message["role"] == "tool" for message in question["messages"])
     return llm.calls("read_file", '{"path": "note.txt"}') if done < steps else "A note."
+
+
+class Gates:
+    """How long each call was at the gates, in this process: from its admission to its row."""
+
+    def __init__(self) -> None:
+        self.ms: dict[UUID, float] = {}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        admit, accept, began = composing.admit, entrance.accept, [0.0]
+
+        def admitted(caller: Caller, call: Call) -> Execution:
+            began[0] = time.perf_counter()
+            return admit(caller, call)
+
+        def accepted(admission: Admission) -> Execution:
+            self.ms[admission.call.id] = (time.perf_counter() - began[0]) * 1000
+            return accept(admission)
+
+        with patch.object(composing, "admit", admitted), patch.object(entrance, "accept", accepted):
+            yield
+
+
+GATES = Gates()
 
 
 def _measure(running: crib.Crib, steps: int, rounds: int) -> None:
@@ -103,7 +137,8 @@ def _in_process(running: crib.Crib, agent: Agent, wanted: dict[str, Any]) -> str
         caller = factories.caller(agent)
         call = agent_actions.call_of(caller, Wanted(wanted, group=GROUPS))
         run = actions.execute(caller=caller, call=call, wait_s=0)
-        work_off(agent.organization)
+        with GATES.watched():
+            work_off(agent.organization)
     return str(run.pk)
 
 
@@ -115,8 +150,10 @@ def _steps(run: str) -> Iterator[tuple[float, ...]]:
     while (tool := at.get(f"act/{number}")) and (after := at.get(f"think/{number + 1}")):
         asked = at[f"think/{number}"]
         whole = _ms(asked.created_at, after.created_at)
-        calls = [_ms(one.created_at, one.completed_at) for one in (asked, tool)]
-        yield (whole, *calls, whole - sum(calls))
+        parts = [_ms(one.created_at, one.completed_at) for one in (asked, tool)]
+        # The call of this step, and the question that ends it.
+        parts.append(sum(GATES.ms.get(one.pk, 0.0) for one in (tool, after)))
+        yield (whole, *parts, whole - sum(parts))
         number += 1
 
 

@@ -126,8 +126,8 @@ class Run:
 
     @property
     def _snapshot(self) -> Snapshot:
-        session = None if self.asked.replays is not None else self.session
-        return pins.snapshot_for(self._caller, session)
+        """Only a session of its caller's may keep to versions of its own."""
+        return pins.snapshot_for(self._caller, self.view.execution.session_id)
 
     @cached_property
     def fence(self) -> Fence:

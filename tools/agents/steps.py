@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any, Self
 from uuid import UUID
 
-from django.db.models.functions import Left
+from django.db.models import Case, IntegerField, TextField, When
+from django.db.models.functions import Cast, Left, Length
 
 from tools.definitions.results import OPEN, Status
 from tools.execution import outputs
@@ -25,9 +26,17 @@ _COLUMNS = (
     "parameters", "cost", "metrics", "created_at", "completed_at", "state", "state_after",
     "output_bytes",
 )  # fmt: skip
+_CALLED = ("parameters", "error_details", "output_bytes")
 _OUTPUT = (
     "organization_id", "output", "output_digest", "output_type", "output_expired_at",
 )  # fmt: skip
+
+# Characters of a question whose tokens nobody counted. Of all others it stays in the database.
+_ASKED = Case(
+    When(metrics__has_key="input_tokens", then=None),
+    default=Length(Cast("parameters", TextField())),
+    output_field=IntegerField(null=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ class Rows:
     """
 
     def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:
-        thinks = readable.filter(parent=run.pk, place__startswith=THINK)
+        thinks = readable.filter(parent=run.pk, place__startswith=THINK).annotate(asked_size=_ASKED)
         self.thinks = {row.place: row for row in thinks.only(*_COLUMNS, *_OUTPUT)}
         self.acts = _acts(run.pk, readable)
         self.absent = absent_calls(run.memory)
@@ -204,7 +213,7 @@ class Rows:
 def _acts(run: UUID, readable: ExecutionQuerySet) -> dict[str, Any]:
     rows = readable.filter(parent=run, place__startswith=ACT)
     seen = rows.annotate(seen=Left("observation", MOST_OBSERVATION + 1))
-    return {row.place: row for row in seen.only(*_COLUMNS)}
+    return {row.place: row for row in seen.only(*_COLUMNS, *_CALLED)}
 
 
 def number_of(place: str) -> int:
@@ -220,7 +229,7 @@ def spent_by(row: Any) -> Spent:
         return Spent(cost=row.cost or Decimal(0), duration_ms=took)
     went = came.get("input_tokens")
     if went is None:
-        went = len(str(row.parameters)) // _BYTES_PER_TOKEN
+        went = (row.asked_size or 0) // _BYTES_PER_TOKEN
     said = came.get("output_tokens")
     if said is None:
         said = (row.output_bytes or 0) // _BYTES_PER_TOKEN
