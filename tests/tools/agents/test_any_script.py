@@ -23,7 +23,7 @@ from tools.execution.pipeline import perform
 from tools.models import Agent, Confirmation, Execution, Organization, Session, Tool, queue
 from tools.policy import actions as policy
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("alone")]
 STATES = ("undefined", "s1")
 TOOLS = 4
 NUMBERS = count(1)

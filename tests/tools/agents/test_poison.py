@@ -28,7 +28,7 @@ from tools.execution import decisions
 from tools.execution.session_actions import open_session
 from tools.models import Confirmation, Execution
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("alone")]
 PAGE = ("page", {})
 FORMS = pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 
