@@ -16,7 +16,6 @@ from tools.policy.callers import caller_of_user
 
 NEW = "/agent/requests/new/"
 IMPERSONATES = ("tools.impersonate_agent", "tools.view_execution")
-
 NOBODYS = "8b8bd564-0590-489a-a584-20670118ad41"
 
 
