@@ -72,7 +72,7 @@ def events_of(report: Report) -> list[StepEvent]:
 def spent_shape(spent: Spent) -> dict[str, Any]:
     return {
         "tokens": {"input": spent.input_tokens, "output": spent.output_tokens},
-        "cost": str(spent.cost),
+        "cost": f"{spent.cost.normalize():f}",
         "duration_ms": round(spent.duration_ms, 1),
     }
 

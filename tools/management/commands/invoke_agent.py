@@ -45,8 +45,9 @@ class Command(ToolcribCommand):
         call = agent_actions.call_of(caller, _wanted(options))
         run = actions.execute(caller=caller, call=call, wait_s=0)
         for event in following.follow(caller, run.pk, 0):
-            if event is not None and not options["json"]:
-                text.show(self.stdout, _line(event))
+            line = _line(event) if event is not None else ""
+            if line and not options["json"]:
+                text.show(self.stdout, line)
         report = agent_actions.report_of(caller, agent_actions.one_of(caller, run.pk))
         self.answer(options, agent_request_shape(report), _shown(report))
         if report.run.status == Status.SUCCESS:
