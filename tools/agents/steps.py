@@ -225,6 +225,7 @@ def spent_by(row: Any) -> Spent:
     """Where the endpoint counted no tokens, they are estimated by the bytes that went and came."""
     came, ended = row.metrics or {}, row.completed_at
     took = (ended - row.created_at).total_seconds() * 1000 if ended else 0.0
+    took = max(0.0, took)  # a refusal's end is of another clock than its row
     if not row.place.startswith(THINK) or row.status in OPEN:
         return Spent(cost=row.cost or Decimal(0), duration_ms=took)
     went = came.get("input_tokens")

@@ -9,7 +9,7 @@ from uuid import UUID
 from audit.actions import redactor_of
 from audit.redaction import Redactor
 from tools.agents.actions import Report
-from tools.agents.steps import MOST_OBSERVATION, Step
+from tools.agents.steps import MOST_OBSERVATION, Spent, Step
 from tools.definitions.results import OPEN, Status
 from tools.definitions.visible import visible
 from tools.execution.redacted import redacted
@@ -100,11 +100,16 @@ def _shown(step: Step, reading: Reading, differs: str) -> ShownStep:
         folded=len(seen or "") > FOLDED,
         tokens=spent.tokens,
         cost=money(spent.cost),
-        thinking=milliseconds(step.thinking.duration_ms),
-        acting=milliseconds(step.acting.duration_ms) if row is not None else "",
+        thinking=_took(step.thinking),
+        acting=_took(step.acting),
         confirmation=reading.confirmations.get(row.pk) if row is not None else None,
         differs=differs,
     )
+
+
+def _took(spent: Spent) -> str:
+    """Empty where nothing was done: a step of a plan is not thought about once more."""
+    return milliseconds(spent.duration_ms) if spent.duration_ms else ""
 
 
 def _arguments(step: Step, said: dict[str, Any] | None, reading: Reading) -> list[Piece]:
