@@ -84,7 +84,7 @@ def refused_by(row: Execution) -> list[str]:
     assert row.agent is not None
     agent = Agent.objects.get(pk=row.agent_id)
     caller = caller_of_agent(agent)
-    snapshot = registry.snapshot(row.organization_id)
+    snapshot = registry.snapshot(row.organization_id, caller.revision)
     tool = snapshot.tool(row.tool_name)
     assert tool is not None
     asked = Asked.of(row.requested_groups, row.state)
