@@ -122,9 +122,9 @@ def _earlier(caller: Caller, given: dict[str, Any]) -> Execution | None:
         return None
     if len(named) > 1:
         raise Malformed("A request continues a run or replays it, not both.", field="replays")
-    run = one_of(caller, _identifier(named[0], str(given[named[0]])))
-    steps = rows_of(Execution.objects.get(pk=run.pk), readable(caller)).steps()
-    recordings.check_rights(caller, run, steps)
+    identifier = _identifier(named[0], str(given[named[0]]))
+    run = recordings.to_go_on_from(caller, identifier)
+    recordings.check_rights(caller, run, recordings.steps_of(run))
     return run
 
 

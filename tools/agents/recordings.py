@@ -1,7 +1,8 @@
 """Runs that were: read to go on from them, or to replay them against another model.
 
-Whoever goes on from another's run has the same rights: it may read the run, and every tool whose
-result stands in it is one that it may call itself, in the groups of the run.
+Whoever goes on from a run may read it, or it was shared with them when it was asked for, or a
+person acts for them who may read it. And they have the same rights: every tool whose result stands
+there is one that they may call themselves, in the groups of the run.
 """
 
 from dataclasses import dataclass
@@ -11,14 +12,16 @@ from audit.canonical import commitment
 from tools.agents.asked import PastStep
 from tools.agents.planned import rows_of
 from tools.agents.steps import MOST_OBSERVATION, Action, Step
-from tools.definitions.callers import Caller
+from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.names import WILDCARD
+from tools.definitions.results import REFUSED
 from tools.errors import Forbidden, NotFound
 from tools.execution.reading import readable
-from tools.models import Execution
+from tools.models import Execution, User
 from tools.models.execution import ExecutionQuerySet
 from tools.policy import authorization
+from tools.policy.callers import caller_of_account
 from tools.policy.decision import Asked, Question
 from tools.policy.pins import snapshot_for
 
@@ -49,6 +52,14 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
     return found
 
 
+def to_go_on_from(caller: Caller, identifier: UUID) -> Execution:
+    """Raises `NotFound` for a run that the caller has no business with."""
+    for found in (runs(caller), _shared_with(caller), _of_who_acts_for(caller)):
+        if (run := found.filter(pk=identifier).first()) is not None:
+            return run
+    raise NotFound("There is no such request of an agent for you.", code="run_not_found")
+
+
 def past_of(caller: Caller, continues: UUID | None) -> list[PastStep]:
     """The steps of a run that is gone on from. Raises `NotFound`, `Forbidden`."""
     if continues is None:
@@ -60,6 +71,12 @@ def recording_of(caller: Caller, replays: UUID) -> Recording:
     """Raises `NotFound`, `Forbidden`."""
     steps = _steps_for(caller, replays)
     return Recording(tuple((one.place, _print_of(one.move.action)) for one in steps if one.place))
+
+
+def steps_of(run: Execution) -> list[Step]:
+    """All of them, for whom `check_rights` has been asked about, or will be."""
+    row = Execution.objects.only("memory", "parameters", "organization").get(pk=run.pk)
+    return rows_of(row, Execution.objects.filter(organization=row.organization_id)).steps()
 
 
 def check_rights(caller: Caller, run: Execution, steps: list[Step]) -> None:
@@ -77,15 +94,36 @@ def check_rights(caller: Caller, run: Execution, steps: list[Step]) -> None:
 
 
 def _steps_for(caller: Caller, identifier: UUID) -> list[Step]:
-    run = one_of(caller, identifier)
-    rows = Execution.objects.filter(pk=run.pk).only("memory", "parameters").get()
-    steps = rows_of(rows, readable(caller)).steps()
+    run = to_go_on_from(caller, identifier)
+    steps = steps_of(run)
     check_rights(caller, run, steps)
     return steps
 
 
+def _shared_with(caller: Caller) -> ExecutionQuerySet:
+    found = Execution.objects.filter(
+        organization_id=caller.organization_id,
+        tool_version__definition__implementation__entry_point=RUN_AGENT,
+        parameters__shared_with__contains=[caller.name],
+    )
+    return found if caller.kind == CallerKind.AGENT else found.none()
+
+
+def _of_who_acts_for(caller: Caller) -> ExecutionQuerySet:
+    maker = caller.maker
+    if maker is None or maker.id == caller.user_id:
+        return Execution.objects.none()
+    person = caller_of_account(User.objects.get(pk=maker.id))
+    return runs(person).filter(organization_id=caller.organization_id)
+
+
 def _used(steps: list[Step]) -> set[str]:
-    return {one.move.action.name for one in steps if one.move.action and one.execution_id}
+    """Tools whose results stand there; a refusal is none."""
+    return {
+        one.move.action.name
+        for one in steps
+        if one.move.action and one.execution_id and one.status not in REFUSED
+    }
 
 
 def _may_call(caller: Caller, asked: Asked, name: str) -> bool:

@@ -119,7 +119,8 @@ def observation_of(row: Any, made: Made | None = None) -> str:
 class Rows:
     """The calls of one run, of those that a reader may see. Three queries at most.
 
-    Of a replay the calls are those of the run that it replays.
+    Of a replay the calls are those of the run that it replays: whoever may read the questions of
+    the replay reads them there anyway.
     """
 
     def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:
@@ -129,10 +130,10 @@ class Rows:
         self.absent = absent_calls(run.memory)
         self._replayed: dict[str, str] = run.memory.get("replayed", {})
         if self._replayed:
-            self._take_from(run.parameters["replays"], readable)
+            self._take_from(run.parameters["replays"])
 
-    def _take_from(self, recorded: str, readable: ExecutionQuerySet) -> None:
-        there = _acts(UUID(recorded), readable)
+    def _take_from(self, recorded: str) -> None:
+        there = _acts(UUID(recorded), Execution.objects.all())
         gone = absent_calls(Execution.objects.values_list("memory", flat=True).get(pk=recorded))
         for place, source in self._replayed.items():
             if source in there:

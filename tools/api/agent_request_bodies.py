@@ -73,6 +73,13 @@ class AgentRequestBody(Strict):
         default=None,
         help_text="A request whose recorded results stand for calls: no tool is called.",
     )
+    shared_with = serializers.ListField(
+        child=Text(max_length=63),
+        required=False,
+        default=list,
+        max_length=20,
+        help_text="Agents that may go on from this request, if they have the same rights.",
+    )
     stream = Flag(required=False, default=False, help_text="Answer with Server-Sent Events.")
     options = OptionsBody(required=False)
 

@@ -36,7 +36,7 @@ ANSWERS: dict[Any, Any] = {
 }
 _GIVEN = (
     "question", "pattern", "history", "model", "max_iterations", "max_tokens", "max_cost",
-    "confidence", "thresholds", "continues", "replays",
+    "confidence", "thresholds", "continues", "replays", "shared_with",
 )  # fmt: skip
 
 

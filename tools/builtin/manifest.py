@@ -971,6 +971,16 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
                 "default": "",
                 "schema": {"maxLength": 36},
             },
+            {
+                "name": "shared_with",
+                "type": "Array",
+                "description": "Agents that may go on from this one, if they have the same rights.",
+                "default": [],
+                "schema": {
+                    "items": {"type": "string", "minLength": 1, "maxLength": 63},
+                    "maxItems": 20,
+                },
+            },
         ],
         "output_schema": {
             "type": "object",

@@ -53,7 +53,7 @@ TO_DO = {
 }
 _GIVEN = (
     "question", "pattern", "model", "max_iterations", "max_tokens", "max_cost", "confidence",
-    "thresholds", "continues", "replays",
+    "thresholds", "continues", "replays", "shared_with",
 )  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def _goes_on(request: PageRequest, run: Execution) -> dict[str, Any]:
 def _snippet(request: PageRequest, run: Execution, asked: Any) -> str:
     """The same request over REST; what was secret in it has its mark."""
     given = asked if isinstance(asked, dict) else {}
-    body = {name: given[name] for name in _GIVEN if given.get(name) not in (None, "", {})}
+    body = {name: given[name] for name in _GIVEN if given.get(name) not in (None, "", {}, [])}
     if run.session_id is None:
         body |= {"group": run.requested_groups, "state": run.state}
     else:

@@ -6,13 +6,21 @@ from tests import factories
 from tests.stubs.llm import calls
 from tests.tools.agents.conftest import begun, reported
 from tests.tools.execution.working import calls_of, work_off
+from tests.tools.held import at_the_browser
+from tools.agents import actions as agent_actions
+from tools.agents.actions import Wanted
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.execution import actions
 from tools.models import Execution
 from tools.policy import grant_actions
+from tools.policy.callers import caller_at_playground
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAY = ("say", '{"text": "hello"}')
+
+
+def told(question):
+    return str(question["messages"]).replace('\\"', '"')
 
 
 @pytest.fixture
@@ -24,8 +32,8 @@ def earlier(asked, model):
 def test_a_run_goes_on_where_another_has_led(earlier, asked, model):
     model.plays(calls("inner", '{"text": "i"}'), "Inside.")
     report = asked("And inside?", continues=str(earlier.run.pk))
-    told = str(model.questions[-2]["messages"])
-    assert "Open it." in told and '{"said": "o"}' in told.replace('\\"', '"')
+    assert "Open it." in told(model.questions[-2])
+    assert '{"said": "o"}' in told(model.questions[-2])
     assert report.steps[0].status == "Success" and report.answer == "Inside."
 
 
@@ -38,6 +46,56 @@ def test_nobody_goes_on_from_what_they_may_not_read(earlier, organization):
     other = factories.agent(organization, groups=["default"])
     with pytest.raises(NotFound):
         begun(other, continues=str(earlier.run.pk))
+
+
+def test_another_agent_goes_on_from_what_was_shared_with_it(asked, model, organization):
+    other = factories.agent(organization, groups=["default"])
+    model.plays(calls("open", '{"text": "o"}'), "It is open.")
+    earlier = asked("Is it open?", shared_with=[other.slug])
+    model.plays(calls("inner", '{"text": "i"}'), "Inside.")
+    run = begun(other, "And inside?", continues=str(earlier.run.pk))
+    work_off(organization)
+    report = reported(other, run)
+    assert report.answer == "Inside." and '{"said": "o"}' in told(model.questions[-2])
+    with pytest.raises(NotFound):  # to go on from it is not to read it
+        reported(other, earlier.run)
+
+
+def test_nobody_else_goes_on_from_what_was_shared(asked, model, organization):
+    other, third = (factories.agent(organization, groups=["default"]) for _ in range(2))
+    model.plays("Yes.")
+    earlier = asked(shared_with=[other.slug])
+    with pytest.raises(NotFound):
+        begun(third, continues=str(earlier.run.pk))
+
+
+def test_who_lacks_a_tool_whose_result_stands_there_does_not_go_on(asked, model, organization):
+    other = factories.agent(organization, groups=["default"], tools=["say"])
+    model.plays(calls("open", '{"text": "o"}'), "It is open.")
+    earlier = asked(shared_with=[other.slug])
+    with pytest.raises(Forbidden) as refusal:
+        begun(other, continues=str(earlier.run.pk))
+    assert "open" in refusal.value.message
+
+
+def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier, organization, model):
+    other = factories.agent(organization, groups=["default"])
+    person = at_the_browser(factories.superuser(organization))
+    caller = caller_at_playground(person, other.slug)
+    call = agent_actions.call_of(
+        caller, Wanted({"question": "And?", "continues": str(earlier.run.pk)})
+    )
+    model.plays("Still open.")
+    run = actions.execute(caller=caller, call=call, wait_s=0)
+    work_off(organization)
+    assert reported(other, run).answer == "Still open."
+
+
+def test_a_call_that_was_refused_keeps_nobody_from_going_on(asked, model):
+    model.plays(calls("hidden", "{}"), "No.")
+    earlier = asked()
+    model.plays("Still no.")
+    assert asked("Sure?", continues=str(earlier.run.pk)).answer == "Still no."
 
 
 def test_rights_that_were_taken_away_end_it(earlier, agent, organization):

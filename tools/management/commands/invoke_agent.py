@@ -38,6 +38,10 @@ class Command(ToolcribCommand):
         parser.add_argument("--max-cost", metavar="AMOUNT")
         parser.add_argument("--continues", type=UUID, metavar="ID", help="goes on from that one")
         parser.add_argument("--replays", type=UUID, metavar="ID", help="calls no tool")
+        words = "agents that may go on from it"
+        parser.add_argument(
+            "--share-with", type=arguments.slug, nargs="*", default=[], metavar="A", help=words
+        )
         parser.add_argument("--timeout", type=arguments.duration, metavar="PT5M")
 
     def perform(self, options: dict[str, Any]) -> int:
@@ -68,7 +72,7 @@ def _wanted(options: dict[str, Any]) -> Wanted:
     given = ("question", "pattern", "history", "model", "max_iterations", "max_tokens", "max_cost")
     runs = {name: str(options[name]) for name in ("continues", "replays") if options[name]}
     return Wanted(
-        {name: options[name] for name in given} | runs,
+        {name: options[name] for name in given} | runs | {"shared_with": options["share_with"]},
         group=arguments.groups_of(options),
         state=options["state"],
         session=options["session"],
