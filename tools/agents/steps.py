@@ -6,6 +6,7 @@ the call that its answer led to, `act/3`.
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Self
 from uuid import UUID
 
@@ -168,11 +169,12 @@ class Rows:
         """Of a plan: its steps and what became of them."""
         return None
 
-    @property
+    @cached_property
     def spent(self) -> Spent:
         own = [] if self._replayed else self.acts.values()  # what was replayed cost nothing
         every = [*self.thinks.values(), *own]
-        return sum(map(spent_by, every), start=Spent())
+        below = _below([row.pk for row in own if row.composite])
+        return sum(map(spent_by, every), start=below)
 
     def _last_thought(self, number: int) -> Execution | None:
         place, last, attempt = f"{THINK}{number}", None, 2
@@ -215,6 +217,20 @@ def _acts(run: UUID, readable: ExecutionQuerySet) -> dict[str, Any]:
     rows = readable.filter(parent=run, place__startswith=ACT)
     seen = rows.annotate(seen=Left("observation", MOST_OBSERVATION + 1))
     return {row.place: row for row in seen.only(*_COLUMNS, *_CALLED)}
+
+
+def _below(parents: list[UUID]) -> Spent:
+    """By calls that composite ones made, and by those below these: no batch, chain, program or
+    other run is a way around what a run may spend."""
+    total = Spent()
+    while parents:
+        rows = Execution.objects.filter(parent__in=parents)
+        found = list(rows.values_list("pk", "composite", "cost", "metrics"))
+        for _, _, cost, metrics in found:
+            went, said = (metrics.get(name) or 0 for name in ("input_tokens", "output_tokens"))
+            total += Spent(int(went), int(said), cost)
+        parents = [pk for pk, composite, *_ in found if composite]
+    return total
 
 
 def number_of(place: str) -> int:

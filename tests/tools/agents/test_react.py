@@ -11,7 +11,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.stubs.llm import calls
 from tests.stubs.web import Reply
-from tests.tools.agents.conftest import begun, reported
+from tests.tools.agents.conftest import SAYS, begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools import metrics
@@ -188,6 +188,19 @@ def test_money_is_a_bound(asked, model, settings):
     model.plays(calls(*SAY), "Too late.", tokens=(900, 100))
     report = asked(max_cost="0.9")
     assert report.run.error_code == "MONEY_SPENT" and report.spent.cost >= 1
+
+
+def test_what_a_batch_spends_is_spent_by_the_run(agent, organization, model):
+    factories.tool(organization, "dear", implementation={"source": SAYS}, cost_per_invocation="0.5")
+    several = {"inputs": [{"tool_name": "dear", "parameters": {"text": "x"}}] * 2}
+    grant_actions.grant(
+        agent=agent, by=factories.by(organization), groups=["default", "composition"]
+    )
+    model.plays(calls("run_batch", json.dumps(several)), "Too late.")
+    run = begun(agent, group=["default", "composition"], max_cost="0.9")
+    work_off(organization)
+    report = reported(agent, run)
+    assert (report.run.error_code, report.spent.cost) == ("MONEY_SPENT", Decimal("1.0"))
 
 
 def test_an_endpoint_without_tool_calls_is_asked_in_the_text_form(asked, model):
