@@ -11,7 +11,8 @@ from uuid import UUID
 from config.errors import body as error_body
 from tools.agents.actions import Report
 from tools.agents.asked import REACT
-from tools.agents.steps import Spent, Step
+from tools.agents.following import spent_shape
+from tools.agents.steps import Step
 from tools.catalog.channels import written as channel_written
 from tools.catalog.credentials import MASK
 from tools.catalog.mcp_servers import written as mcp_written
@@ -135,7 +136,7 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
 
 def agent_request_shape(report: Report) -> dict[str, Any]:
     """A request of an agent as far as it has come."""
-    run, spent = report.run, report.spent
+    run = report.run
     shown = execution_shape(run) | {"output": None}
     return {
         "request_id": str(run.pk),
@@ -147,7 +148,7 @@ def agent_request_shape(report: Report) -> dict[str, Any]:
         "plan": report.plan,
         "session": report.session,
         "state": report.state,
-        **_spent(spent),
+        **spent_shape(report.spent),
         "error_code": run.error_code or None,
         "error_message": run.error_message or None,
         # What stands above is not told twice.
@@ -157,7 +158,6 @@ def agent_request_shape(report: Report) -> dict[str, Any]:
 
 def agent_step_shape(step: Step) -> dict[str, Any]:
     action = step.move.action
-    spent = step.thinking + step.acting
     return {
         "step": step.number,
         "thought": step.move.thought,
@@ -166,8 +166,7 @@ def agent_step_shape(step: Step) -> dict[str, Any]:
         "observation": step.observation,
         "status": step.status,
         "execution_id": str(step.execution_id) if step.execution_id else None,
-        **_spent(spent),
-        "duration_ms": round(spent.duration_ms, 1),
+        **spent_shape(step.thinking + step.acting),
     }
 
 
@@ -179,13 +178,6 @@ def agent_request_line(run: Execution) -> dict[str, Any]:
         "question": str(run.parameters.get("question", ""))[:200],
         "created_at": moment(run.created_at),
         "completed_at": moment(run.completed_at),
-    }
-
-
-def _spent(spent: Spent) -> dict[str, Any]:
-    return {
-        "tokens": {"input": spent.input_tokens, "output": spent.output_tokens},
-        "cost": money(spent.cost),
     }
 
 

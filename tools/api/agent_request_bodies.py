@@ -114,6 +114,7 @@ class AgentRequestAnswer(serializers.Serializer[Any]):
     state = serializers.CharField(help_text="Where the workflow is now.")
     tokens = TokensAnswer()
     cost = serializers.CharField()
+    duration_ms = serializers.FloatField(help_text="Of its calls together.")
     error_code = serializers.CharField(allow_null=True)
     error_message = serializers.CharField(allow_null=True)
     execution = ExecutionAnswer(help_text="The request as the execution that it is.")
