@@ -4,11 +4,11 @@
 
 Starts a Toolcrib of its own in a new directory and removes it again, and a model on loopback that
 answers at once; the tool reads one small file. A step is told from its rows: `whole`, from one
-question to the next; `model` and `tool`, those two executions from their acceptance to their end,
-with queue and evidence; `gates`, what these two were asked before they had a row; `loop`, what is
-left: the two turns of the run between them. Once on the running product, where `loop` holds the
-gates as well, since other processes ask them; once performed in this process, where nothing is
-waited for.
+question to the next; `model` and `tool`, those two executions from their acceptance to their end;
+`gates`, what these two were asked before they had a row; `evidence`, what was written of them after
+the moment that is their end, until it was committed; `loop`, what is left: the two turns of the run
+between them. Once on the running product, where `loop` holds gates and evidence as well, since
+other processes see to them; once performed in this process, where nothing is waited for.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from http.client import HTTPConnection
 from json import dumps, loads
 from pathlib import Path
@@ -38,6 +39,7 @@ django.setup()
 
 from django.conf import settings  # noqa: E402
 from django.db import connections  # noqa: E402
+from django.utils import timezone  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
 from tests.stubs import llm  # noqa: E402
@@ -46,13 +48,13 @@ from tests.tools.execution.working import work_off  # noqa: E402
 from tools.agents import actions as agent_actions  # noqa: E402
 from tools.agents.actions import Wanted  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
-from tools.execution import actions, composing, entrance  # noqa: E402
+from tools.execution import actions, composing, entrance, pipeline  # noqa: E402
 from tools.execution.call import Call  # noqa: E402
-from tools.execution.context import Admission  # noqa: E402
+from tools.execution.context import Admission, Performance  # noqa: E402
 from tools.models import Agent, Execution  # noqa: E402
 
 GROUPS = ["default", "read-only"]
-PARTS = ("whole", "model", "tool", "gates", "loop")
+PARTS = ("whole", "model", "tool", "gates", "evidence", "loop")
 QUESTION = "What is in the note?"
 
 
@@ -80,29 +82,46 @@ def _reply(question: dict[str, Any], steps: int) -> Any:
     return llm.calls("read_file", '{"path": "note.txt"}') if done < steps else "A note."
 
 
-class Gates:
-    """How long each call was at the gates, in this process: from its admission to its row."""
+class Watched:
+    """Of each call, in this process: the milliseconds at the gates, from its admission to its row,
+    and the moment at which its end was committed."""
 
     def __init__(self) -> None:
-        self.ms: dict[UUID, float] = {}
+        self.gates: dict[UUID, float] = {}
+        self.committed: dict[UUID, datetime] = {}
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         admit, accept, began = composing.admit, entrance.accept, [0.0]
+        perform = pipeline._perform
 
         def admitted(caller: Caller, call: Call) -> Execution:
             began[0] = time.perf_counter()
             return admit(caller, call)
 
         def accepted(admission: Admission) -> Execution:
-            self.ms[admission.call.id] = (time.perf_counter() - began[0]) * 1000
+            self.gates[admission.call.id] = (time.perf_counter() - began[0]) * 1000
             return accept(admission)
 
-        with patch.object(composing, "admit", admitted), patch.object(entrance, "accept", accepted):
+        def performed(performance: Performance) -> bool:
+            ended = perform(performance)
+            self.committed[performance.execution.pk] = timezone.now()
+            return ended
+
+        with (
+            patch.object(composing, "admit", admitted),
+            patch.object(entrance, "accept", accepted),
+            patch.object(pipeline, "_perform", performed),
+        ):
             yield
 
+    def evidence_ms(self, call: Execution) -> float:
+        """0 where another process wrote it."""
+        committed = self.committed.get(call.pk)
+        return _ms(call.completed_at, committed) if committed else 0.0
 
-GATES = Gates()
+
+WATCHED = Watched()
 
 
 def _measure(running: crib.Crib, steps: int, rounds: int) -> None:
@@ -137,7 +156,7 @@ def _in_process(running: crib.Crib, agent: Agent, wanted: dict[str, Any]) -> str
         caller = factories.caller(agent)
         call = agent_actions.call_of(caller, Wanted(wanted, group=GROUPS))
         run = actions.execute(caller=caller, call=call, wait_s=0)
-        with GATES.watched():
+        with WATCHED.watching():
             work_off(agent.organization)
     return str(run.pk)
 
@@ -152,7 +171,8 @@ def _steps(run: str) -> Iterator[tuple[float, ...]]:
         whole = _ms(asked.created_at, after.created_at)
         parts = [_ms(one.created_at, one.completed_at) for one in (asked, tool)]
         # The call of this step, and the question that ends it.
-        parts.append(sum(GATES.ms.get(one.pk, 0.0) for one in (tool, after)))
+        parts.append(sum(WATCHED.gates.get(one.pk, 0.0) for one in (tool, after)))
+        parts.append(sum(map(WATCHED.evidence_ms, (asked, tool))))
         yield (whole, *parts, whole - sum(parts))
         number += 1
 

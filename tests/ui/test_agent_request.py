@@ -154,7 +154,7 @@ def test_many_steps_are_read_with_as_many_questions(
         agent_runs.thought(run, number, "On.", ("echo", {}))
         agent_runs.acted(run, number, "echo", {})
     page_of(admin_client, run)  # the catalog is known from then on
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(14):
         page_of(admin_client, run)
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tools.agents.steps import MOST_OBSERVATION
+from tools.agents.call_rows import MOST_OBSERVATION
 
 # What no person sees, but a model reads: controls, directions, invisible letters and tags. The two
 # joiners of letters stay: scripts need them.

@@ -15,12 +15,13 @@ from django.db import transaction
 
 from audit.canonical import commitment
 from tools.agents import plan_records, planner
+from tools.agents.call_rows import ACT
 from tools.agents.ground import Barred
 from tools.agents.planned import ANSWER, PLANS, SETTLED, SKIPPED, STOPPED, SUCCEEDED, PlannedRows
 from tools.agents.planner import rows_of
 from tools.agents.plans import Plan, PlanStep
 from tools.agents.runs import NotYet, Over, Run
-from tools.agents.steps import ACT, Action
+from tools.agents.steps import Action
 from tools.definitions.chains import values
 from tools.definitions.chains.values import TooMuch, Unknown
 from tools.execution import attempts, outputs

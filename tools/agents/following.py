@@ -13,7 +13,8 @@ from uuid import UUID
 from django.db import connection
 
 from tools.agents.actions import Report, one_of, report_of
-from tools.agents.steps import Spent, Step
+from tools.agents.call_rows import Spent
+from tools.agents.steps import Step
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.execution import bell

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.agents.asked import PastStep
+from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.fences import Fence
 from tools.agents.planned import FLAWS, PlannedRows
 from tools.agents.prompts import MOST_BYTES, PLAIN, Prompt, TooLong
-from tools.agents.steps import MOST_OBSERVATION, Step
+from tools.agents.steps import Step
 from tools.agents.toolbox import Toolbox
 
 _LENGTHS = (MOST_OBSERVATION, 2_000, 400)  # of an observation, as long as there is no room

@@ -12,8 +12,9 @@ from uuid import UUID
 
 from audit.canonical import commitment
 from tools.agents.asked import PLAN, THRESHOLD
+from tools.agents.call_rows import ACT, NOTHING, CallRow, Spent
 from tools.agents.plans import Plan, PlanStep, Unfit, read
-from tools.agents.steps import ACT, Action, Move, Rows, Spent, Step, observation_of, spent_by
+from tools.agents.steps import Action, Move, Rows, Step, absence_of, observation_of
 from tools.definitions.results import REFUSED, Status
 from tools.execution.chain_boundary import last_attempt
 from tools.execution.composing import Made
@@ -71,12 +72,6 @@ class PlannedRows(Rows):
         while str(number) in self.memory.get(FLAWS, {}):
             number += 1
         return number
-
-    @cached_property
-    def calls(self) -> dict[str, Made]:
-        """Of its steps, by place."""
-        rows = {place: _made(place, row) for place, row in self.acts.items()}
-        return rows | self.absent
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
@@ -188,22 +183,19 @@ class PlannedRows(Rows):
         if made is None:
             action = Action(step.tool, step.arguments)
             move = Move(thought=step.why, action=action)
-            return Step(number, move, outcome.message, "Skipped", None, Spent())
+            return Step(number, move, outcome.message, "Skipped", None, NOTHING)
         row = self.acts.get(made.place)
         arguments = row.parameters if row is not None else step.arguments
         move = Move(thought=step.why, action=Action(step.tool, arguments))
-        seen = None if outcome.word in NOT_OVER else self._seen(row, made)
+        seen = None if outcome.word in NOT_OVER else _seen(row, made)
         acting = self._acting(number)
         return Step(number, move, seen, made.status, made.id, Spent(), acting, made.place)
-
-    def _seen(self, row: Any, made: Made) -> str:
-        return observation_of(row) if row is not None else observation_of(None, made)
 
     def _acting(self, number: int) -> Spent:
         """With the attempts that came to nothing."""
         place = f"{ACT}{number}"
         own = [row for at, row in self.acts.items() if at.partition("#")[0] == place]
-        return sum(map(spent_by, own), start=Spent())
+        return sum((row.spent for row in own), start=NOTHING)
 
     def _after_plans(self) -> list[Step]:
         before = self.next_number
@@ -237,15 +229,5 @@ def _said(move: Move | None) -> str:
     return (move.answer or move.text) if move else ""
 
 
-def _made(place: str, row: Any) -> Made:
-    return Made(
-        row.pk,
-        place,
-        row.tool_name,
-        Status(row.status),
-        row.error_code,
-        row.error_message,
-        row.error_details,
-        row.completed_at,
-        row.output_bytes,
-    )
+def _seen(row: CallRow | None, made: Made) -> str:
+    return observation_of(row) if row is not None else absence_of(made)

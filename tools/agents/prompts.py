@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.agents.asked import PastStep
+from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.fences import Fence
-from tools.agents.steps import MOST_OBSERVATION, Step
+from tools.agents.steps import Step
 from tools.agents.toolbox import Toolbox
 from tools.definitions.names import TOOL_NAME
 from tools.definitions.told import MOST_DESCRIPTION, function_name

@@ -10,8 +10,9 @@ from uuid import UUID
 
 from audit.canonical import commitment
 from tools.agents.asked import PastStep
+from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.planned import rows_of
-from tools.agents.steps import MOST_OBSERVATION, Action, Step
+from tools.agents.steps import Action, Step
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.names import WILDCARD

@@ -11,12 +11,13 @@ from django.utils.crypto import salted_hmac
 
 from tools.agents import recordings
 from tools.agents.asked import Asked, PastStep, Unusable
+from tools.agents.call_rows import ACT, THINK, Spent
 from tools.agents.fences import Fence
 from tools.agents.ground import Ground
 from tools.agents.planned import rows_of
 from tools.agents.prompts import Prompt
 from tools.agents.recordings import Recording
-from tools.agents.steps import ACT, THINK, Action, Move, Spent
+from tools.agents.steps import Action, Move
 from tools.agents.toolbox import Toolbox, toolbox_of, workflow_toolbox
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
@@ -69,6 +70,7 @@ class Run:
         except Unusable as flaw:
             raise CannotGoOn("PARAMETERS_WRONG", str(flaw)) from None
         self.look()
+        view.made = self.rows.made
 
     # --- its workflow ---
     def enter(self) -> None:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -77,7 +78,7 @@ class Made:
 
 
 class Composition:
-    """A composite call in the middle of its life. `made` holds its calls by their places."""
+    """A composite call in the middle of its life."""
 
     def __init__(
         self, performance: Performance, stop: threading.Event, tell: Callable[[str], None]
@@ -85,7 +86,13 @@ class Composition:
         self._performance, self._stop = performance, stop
         self.tell = tell
         self.memory: dict[str, Any] = performance.execution.memory
-        self.made = self._found()
+        self.came_on = False  # whether this turn has begun, or given up, a call
+
+    @cached_property
+    def made(self) -> dict[str, Made]:
+        """By their places; a turn that has read their rows itself sets it."""
+        found = {one.place: one for one in calls_in_order(self.execution.pk)}
+        return found | absent_calls(self.memory)
 
     @property
     def execution(self) -> Execution:
@@ -210,6 +217,7 @@ class Composition:
             parent=Parent(self.execution.pk, place, self.execution.depth + 1),
         )
         self.made[place] = found = self._begun(call)
+        self.came_on = True
         return found
 
     def give_up(self, place: str, tool_name: str, code: str, message: str) -> Made:
@@ -217,6 +225,7 @@ class Composition:
         said = _plain({"tool": tool_name[:128], "code": code, "message": message})
         self.memory.setdefault(_ABSENT, {})[place] = said
         self.made[place] = found = _made_absent(place, said)
+        self.came_on = True
         return found
 
     def outputs(self, places: Iterable[str], *, most_bytes: int | None = None) -> dict[str, Any]:
@@ -295,10 +304,6 @@ class Composition:
     def _absent(self, call: Call, absence: ToolcribError) -> Made:
         assert call.parent is not None
         return self.give_up(call.parent.place, call.tool_name, absence.code, absence.message)
-
-    def _found(self) -> dict[str, Made]:
-        found = {one.place: one for one in calls_in_order(self.execution.pk)}
-        return found | absent_calls(self.memory)
 
 
 def calls_in_order(execution_id: UUID) -> list[Made]:

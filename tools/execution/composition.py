@@ -83,7 +83,7 @@ def may_go_on(performance: Performance) -> list[UUID]:
 
 
 def _word_of(view: Composition, kind: Kind) -> Result | Waiting:
-    made, put_off = len(view.made), view.memory.pop(_PUT_OFF, 0)
+    put_off = view.memory.pop(_PUT_OFF, 0)
     try:
         if not kind.sees_its_end and (over := _over(view)):
             return over
@@ -91,7 +91,7 @@ def _word_of(view: Composition, kind: Kind) -> Result | Waiting:
     except CannotGoOn as end:
         return Result(Status.FAILED, error_code=end.code, error_message=str(end))
     except NotNow:
-        return _later(view, put_off if len(view.made) == made else 0)
+        return _later(view, 0 if view.came_on else put_off)
     except Stopped:  # another worker takes the next turn
         return Waiting(below=0, until=timezone.now())
 

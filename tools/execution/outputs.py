@@ -6,14 +6,15 @@ It is written once, in the transaction of its end, and read by whoever may read 
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 from uuid import UUID
 
 from django.conf import settings
 
 from tools.definitions.results import Status
 from tools.errors import Conflict, Gone, NotFound
-from tools.models import Execution, StoredOutput
+from tools.models import StoredOutput
 
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 
@@ -30,6 +31,25 @@ class Parcel:
 
 
 NOTHING = Parcel(None, None)
+
+
+class HasOutput(Protocol):
+    """An execution, or as much of one as says where its output lies."""
+
+    @property
+    def organization_id(self) -> UUID: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def over(self) -> bool: ...
+    @property
+    def output(self) -> Any: ...
+    @property
+    def output_digest(self) -> str: ...
+    @property
+    def output_type(self) -> str: ...
+    @property
+    def output_expired_at(self) -> datetime | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +91,7 @@ def put_away(organization: UUID, parcel: Parcel) -> None:
         StoredOutput.objects.keep(organization, parcel.digest, parcel.content)
 
 
-def whole(execution: Execution) -> Any:
+def whole(execution: HasOutput) -> Any:
     """The output wherever it lies. Raises `Gone`."""
     if execution.output_expired_at is not None:
         raise expired(execution)
@@ -82,7 +102,7 @@ def whole(execution: Execution) -> Any:
     return content.decode() if found.type == TEXT else json.loads(content)
 
 
-def content_of(execution: Execution) -> Content:
+def content_of(execution: HasOutput) -> Content:
     """Raises `Conflict` while the call is not over, `NotFound` where it gave nothing, `Gone`."""
     _check_there(execution)
     place = execution.organization_id
@@ -97,7 +117,7 @@ def content_of(execution: Execution) -> Content:
     return Content(place, execution.output_digest, execution.output_type, size, None)
 
 
-def expired(execution: Execution) -> Gone:
+def expired(execution: HasOutput) -> Gone:
     at = execution.output_expired_at
     return Gone(
         "The output has expired: its organization keeps none for longer. Call the tool again.",
@@ -106,7 +126,7 @@ def expired(execution: Execution) -> Gone:
     )
 
 
-def _check_there(execution: Execution) -> None:
+def _check_there(execution: HasOutput) -> None:
     if not execution.over:
         raise Conflict("The execution is not over yet.", code="execution_not_over")
     if execution.output_expired_at is not None:

@@ -17,7 +17,7 @@ from django_htmx.http import push_url, replace_url
 from audit.actions import redactor_of
 from tools.agents import actions
 from tools.agents.asked import PATTERNS, PLAN, REACT
-from tools.agents.steps import THINK
+from tools.agents.call_rows import THINK
 from tools.definitions.results import Status
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet

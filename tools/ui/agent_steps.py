@@ -9,7 +9,8 @@ from uuid import UUID
 from audit.actions import redactor_of
 from audit.redaction import Redactor
 from tools.agents.actions import Report
-from tools.agents.steps import MOST_OBSERVATION, Spent, Step
+from tools.agents.call_rows import MOST_OBSERVATION, Spent
+from tools.agents.steps import Step
 from tools.definitions.results import OPEN, Status
 from tools.definitions.visible import visible
 from tools.execution.redacted import redacted

@@ -9,9 +9,10 @@ from tests.stubs.llm import calls
 from tests.tools import snapshots
 from tests.tools.agents.conftest import SAYS
 from tools.agents.asked import PastStep
+from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
 from tools.agents.prompts import Form, prompt_of
-from tools.agents.steps import Move, Spent, Step
+from tools.agents.steps import Move, Step
 from tools.agents.toolbox import Toolbox
 from tools.definitions.told import function_name
 

@@ -7,9 +7,10 @@ import pytest
 from tests.tools import snapshots
 from tools.agents import prompts
 from tools.agents.asked import PastStep
+from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
 from tools.agents.prompts import Form, TooLong, prompt_of
-from tools.agents.steps import Action, Move, Spent, Step
+from tools.agents.steps import Action, Move, Step
 from tools.agents.toolbox import Toolbox
 from tools.definitions.told import described, function_name
 
