@@ -1,5 +1,7 @@
 """The pages of why and of what if."""
 
+import re
+
 import pytest
 from django.test import Client
 
@@ -8,6 +10,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import POLICY, htmx, inline_code, text
 from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, Organization
+from tools.ui.explain import MOST_CALLS, MOST_NAMES
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -103,6 +106,23 @@ def test_what_a_grant_would_change_stands_in_two_tables(admin_client: Client, sc
     page = text(admin_client.get(f"/explain/what-if/?{query}"))
     assert '<span class="tag" data-change="added">press</span>' in page
     assert Agent.objects.get(pk=scout.pk).service_account.granted_groups == ["default", "read-only"]
+
+
+def test_long_lists_are_cut_and_counted(
+    admin_client: Client, scout: Agent, organization: Organization
+) -> None:
+    brushes = [f"brush{number}" for number in range(MOST_CALLS + 1)]
+    for name in brushes:
+        factories.tool(organization, name)
+    caller = factories.caller(scout)
+    for name in brushes:
+        admit(caller, factories.call(name, {"text": "x"}))
+    query = "kind=grant&agent=scout&do=take&what=groups&names=default"
+    page = text(admin_client.get(f"/explain/what-if/?{query}"))
+    lost = re.findall(r'data-change="removed">([^<]+)<', page)
+    assert len(lost) == MOST_NAMES and "52 in all" in page
+    assert page.count('data-label="Gate"') == MOST_CALLS
+    assert "Would be refused: 51" in page and f"The first {MOST_CALLS} combinations" in page
 
 
 @pytest.mark.parametrize(

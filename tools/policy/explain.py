@@ -4,7 +4,7 @@ The verdicts are those of the gates themselves. What an execution would spend or
 beside them: looked at, never taken.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from uuid import UUID
@@ -104,7 +104,7 @@ class Explanation:
         return [tool for tool in self.snapshot.sorted_tools if self.reader.may_know(tool)]
 
     @cached_property
-    def _reached(self) -> set[str]:
+    def _reached(self) -> Set[str]:
         return reach_of(self.snapshot).of(self.caller, self.asked) if self.allowed else set()
 
     def question(self, tool: CatalogTool) -> Question:

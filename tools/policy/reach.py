@@ -1,7 +1,7 @@
 """Which tools an agent reaches with all it was granted, in some state."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from tools.policy.decision import DEFAULT_STATE, Asked, Gate, Question
 from tools.policy.grants import grants
 from tools.policy.kinds import Kinds, kinds_among, kinds_in, passing
 from tools.policy.licensing import LICENSE, tier_now
+from tools.policy.openings import openings_of
 from tools.policy.permissions import object_permission, required_permissions
 
 OF_THE_TOOL: tuple[Gate, ...] = (in_service, source_open, *LICENSE)
@@ -50,27 +51,50 @@ class Reach:
             definition = kind[0].definition
             required = tuple(definition.raw["required_permissions"])
             found[snapshot.own_groups(kind[0]), definition.states, required] += kind
-        self._alike = [(tools, frozenset(tool.name for tool in tools)) for tools in found.values()]
+        self._alike = list(found.values())
+        self._in_some_state: dict[Hashable, _Passing] = {}
+        self._closed = openings_of(snapshot).closed
 
-    def of(self, caller: Caller, asked: Asked | None = None) -> set[str]:
+    def of(self, caller: Caller, asked: Asked | None = None) -> Set[str]:
         """In that request; without one, with all the caller was granted in some state."""
         if not caller.active:
-            return set()
-        gates = OF_ITS_KIND if asked is None else (*OF_ITS_KIND, in_state)
+            return frozenset()
+        found = self._of_kinds(caller, asked)
+        if grants.of(caller, self._snapshot.revision).every and caller.token_tools is None:
+            return found.names
         asked = asked or Asked(caller.granted_groups, DEFAULT_STATE)
-        every = grants.of(caller, self._snapshot.revision).every and caller.token_tools is None
-        found: set[str] = set()
-        for tools, names in self._alike:
-            if _pass(gates, Question(caller, tools[0], asked, self._snapshot)):
-                found |= names if every else self._granted(caller, asked, tools)
-        return found
+        questions = (Question(caller, tool, asked, self._snapshot) for tool in found.tools)
+        return {one.tool.name for one in questions if object_permission(one).passed}
 
-    def _granted(self, caller: Caller, asked: Asked, tools: list[CatalogTool]) -> set[str]:
-        return {
-            tool.name
-            for tool in tools
-            if _pass((object_permission,), Question(caller, tool, asked, self._snapshot))
-        }
+    def _of_kinds(self, caller: Caller, asked: Asked | None) -> "_Passing":
+        """The same for all who were granted the same, as long as the same groups are open."""
+        if asked is not None:
+            return self._passing(caller, asked, (*OF_ITS_KIND, in_state))
+        closed = openings_of(self._snapshot).closed
+        if closed != self._closed:
+            self._in_some_state, self._closed = {}, closed
+        key = (caller.granted_groups, caller.granted_permissions)
+        if key not in self._in_some_state:
+            asked = Asked(caller.granted_groups, DEFAULT_STATE)
+            self._in_some_state[key] = self._passing(caller, asked, OF_ITS_KIND)
+        return self._in_some_state[key]
+
+    def _passing(self, caller: Caller, asked: Asked, gates: tuple[Gate, ...]) -> "_Passing":
+        open_ones = (
+            tools
+            for tools in self._alike
+            if _pass(gates, Question(caller, tools[0], asked, self._snapshot))
+        )
+        tools = tuple(tool for some in open_ones for tool in some)
+        return _Passing(tools, frozenset(tool.name for tool in tools))
+
+
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """Tools whose kinds a caller's request lets through, whatever of them it was granted."""
+
+    tools: tuple[CatalogTool, ...]
+    names: frozenset[str]
 
 
 def reach_of(snapshot: Snapshot) -> Reach:

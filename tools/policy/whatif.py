@@ -2,7 +2,7 @@
 calls of the last day. The same gates are asked twice; nothing is written, counted or spent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -113,7 +113,7 @@ def _seen(
             yield Seen(caller.name, _in_order(then - now, names), _in_order(now - then, names))
 
 
-def _in_order(some: set[str], names: list[str]) -> list[str]:
+def _in_order(some: Set[str], names: list[str]) -> list[str]:
     return [name for name in names if name in some] if some else []
 
 

@@ -32,6 +32,7 @@ from tools.ui.access import PageRequest, page, snapshot_of
 TEMPLATE = "ui/explain.html"
 PAGE_SIZE = 25
 MOST_LISTED = 500  # agents and tools that a form offers
+MOST_NAMES, MOST_CALLS = 12, 50  # that a row, and a table, of a difference shows
 LABELS = {
     "status": "In service",
     "group": "Group",
@@ -143,6 +144,10 @@ def what_if_page(request: PageRequest) -> HttpResponse:
         "tier": snapshot.tier,
         "days": DAYS,
         "labels": LABELS,
+        "most_names": MOST_NAMES,
+        "shown_names": f":{MOST_NAMES}",
+        "most_calls": MOST_CALLS,
+        "shown_calls": f":{MOST_CALLS}",
         "allowed": {kind: may(request.caller, of.permission) for kind, of in _KINDS.items()},
     }
     read = _CHANGES.get(query.get("kind", ""))

@@ -1,17 +1,22 @@
 """Which tools many callers reach: asked by kinds of tools, and answered as the gates answer."""
 
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
 import pytest
 
 from tests import bulk, factories
-from tools.catalog.actions import set_enabled
+from tools.catalog.actions import save_group, set_enabled
 from tools.catalog.registry import Snapshot, registry
 from tools.models import Agent, LicenseTier, Organization
+from tools.policy import openings
 from tools.policy.authorization import GATES, usable_tools
 from tools.policy.availability import in_state
 from tools.policy.changes import Tier
 from tools.policy.decision import Asked
+from tools.policy.kinds import kinds_in
 from tools.policy.permissions import object_permission
-from tools.policy.reach import OF_ITS_KIND, OF_THE_TOOL, known_callers, reach_of, reaches
+from tools.policy.reach import OF_ITS_KIND, OF_THE_TOOL, Reach, known_callers, reach_of, reaches
 
 pytestmark = pytest.mark.django_db
 
@@ -77,3 +82,21 @@ def test_it_reaches_in_a_request_what_is_usable_in_it(
             asked = Asked(groups, state)
             usable = {tool.name for tool in usable_tools(caller, asked, snapshot)}
             assert reach_of(snapshot).of(caller, asked) == usable
+
+
+def test_what_closes_is_closed_for_whoever_was_asked_about_before(
+    organization: Organization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = [{"days": ["mon"], "from": "09:00", "to": "17:00"}]
+    save_group(
+        organization=organization, name="desk", by=factories.by(organization), schedule=hours
+    )
+    factories.tool(organization, "lamp", group=["desk"])
+    agent = factories.agent(organization, groups=["desk"])
+    snapshot = snapshot_of(organization)
+    (caller,) = known_callers([agent], snapshot.revision)
+    monday, reach = datetime(2026, 11, 23, 16, tzinfo=UTC), Reach(kinds_in(snapshot), snapshot)
+    for hour, there in ((0, {"lamp"}), (2, set()), (0, {"lamp"})):
+        moment = (monday + timedelta(hours=hour)).timestamp()
+        monkeypatch.setattr(openings, "time", SimpleNamespace(time=lambda moment=moment: moment))
+        assert reach.of(caller) == there
