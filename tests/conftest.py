@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from django.db import connections
 from django.test import Client
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from audit import export, source
 from tests import crib as cribs
@@ -22,9 +22,11 @@ from tools.policy.grants import grants
 from tools.runners.base import sandbox
 
 # The same examples in every run, so that a failure is of the change under test. What new examples
-# would find, `pytest --hypothesis-profile=exploring` looks for.
-settings.register_profile("steady", derandomize=True)
-settings.register_profile("exploring", derandomize=False)
+# would find, `pytest --hypothesis-profile=exploring` looks for. How long one takes says something of
+# the machine alone.
+_UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("steady", derandomize=True, **_UNTIMED)
+settings.register_profile("exploring", derandomize=False, **_UNTIMED)
 settings.load_profile("steady")
 
 

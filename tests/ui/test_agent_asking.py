@@ -68,6 +68,14 @@ def test_a_plan_has_its_threshold_and_its_model(
     admin_client.post(NEW, given(pattern="plan", confidence="0.85", model="another"))
     asked = made(organization).parameters
     assert (asked["pattern"], asked["confidence"], asked["model"]) == ("plan", 0.85, "another")
+    assert "shared_with" not in asked
+
+
+def test_a_request_is_shared_with_agents_by_their_names(
+    admin_client: Client, organization: Organization
+) -> None:
+    admin_client.post(NEW, given(shared_with=" scout, ,writer,"))
+    assert made(organization).parameters["shared_with"] == ["scout", "writer"]
 
 
 def test_a_request_in_a_session_names_no_groups(
@@ -137,6 +145,7 @@ def test_a_group_that_is_not_granted_lends_nothing(
         ("max_tokens", "-1", "from 1 to 2,000,000"), ("max_tokens", "١٢", "whole number"),
         ("timeout_s", "1e9", "whole number"), ("max_cost", "NaN", "an amount such as"),
         ("confidence", "1.2", "from 0 to 1"), ("pattern", "magic", "cannot be chosen"),
+        ("shared_with", "a," * 21, "at most 20 agents"), ("shared_with", "a" * 64, "63 characters"),
         ("model", "gpt\x00", "cannot be chosen"), ("session", NOBODYS, "cannot be chosen"),
     ],
 )  # fmt: skip

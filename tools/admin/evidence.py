@@ -144,6 +144,11 @@ class ToolFilterAdmin(ReadOnly):
     search_fields = ("digest__exact",)
     ordering = ("-created_at",)
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Without the names, of which one row may hold ten thousand; its own page reads them."""
+        names = ("available_tools", "filtered_by_state", "out_of_service", "catalog__names")
+        return super().get_queryset(request).defer(*names)
+
     def has_module_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_superuser)
 

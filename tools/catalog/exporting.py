@@ -14,8 +14,8 @@ from tools.catalog.importing_sources import service_descriptor
 from tools.catalog.keys import keys_of
 from tools.catalog.newest import newest
 from tools.catalog.verified import trusted
-from tools.definitions.descriptors import FLAT
 from tools.definitions.tool import in_order
+from tools.definitions.trustgraph import as_items
 from tools.definitions.vocabulary import ToolType
 from tools.models import Organization, Tool, ToolService
 
@@ -111,32 +111,3 @@ def written(tool: Tool) -> dict[str, Any]:
         "critical": tool.critical,
         "max_concurrency": tool.max_concurrency,
     }
-
-
-def as_items(definition: dict[str, Any], *, beside: bool = False) -> dict[str, Any]:
-    """The item `tool/<name>`, and `prompt/<name>` where the tool is made of one.
-
-    `beside`: what a service's tool configures stands beside its other keys, as in S2; its names
-    must be declared for that to be read again.
-    """
-    shown = dict(definition)
-    made = shown.pop("implementation")
-    kind = shown["type"]
-    extra: dict[str, Any] = {}
-    if kind == ToolType.MCP:
-        shown |= {"mcp-tool": made["tool"], "server": made["server"]}
-    elif kind == ToolType.SERVICE:
-        config = made["config"]
-        shown |= {"service": made["service"], **(config if beside else {"config": config})}
-    elif kind == ToolType.PROMPT:
-        shown |= made | {"template": shown["name"]}
-        extra["prompt"] = {"prompt": made["template"]}
-    elif kind in FLAT:
-        shown |= made
-    else:
-        shown["implementation"] = made
-    shown["arguments"] = shown.pop("parameters")
-    states = shown.pop("available_in_states")
-    if states is not None:
-        shown["applicable-states"] = states
-    return {"tool": shown, **extra}

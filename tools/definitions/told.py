@@ -9,6 +9,7 @@ from typing import Any
 
 from tools.definitions.names import WILDCARD
 from tools.definitions.tool import ToolDefinition
+from tools.definitions.trustgraph import as_item
 
 MOST_DESCRIPTION = 1_000  # characters
 # Never one that looks like a name made here, for nobody's tool stands in for another.
@@ -21,6 +22,7 @@ class Form(StrEnum):
     OPENAI = "openai"
     ANTHROPIC = "anthropic"
     REACT = "react"
+    TRUSTGRAPH = "trustgraph"
 
 
 def function(tool: ToolDefinition) -> dict[str, Any]:
@@ -137,9 +139,14 @@ def _react(tool: ToolDefinition) -> dict[str, Any]:
     return {"name": tool.name, "text": paragraph(tool)}
 
 
+def _trustgraph(tool: ToolDefinition) -> dict[str, Any]:
+    return {"key": f"tool/{tool.name}", "value": as_item(tool.raw)}
+
+
 TOLD: dict[Form, Callable[[ToolDefinition], dict[str, Any]]] = {
     Form.MCP: _mcp,
     Form.OPENAI: _openai,
     Form.ANTHROPIC: _anthropic,
     Form.REACT: _react,
+    Form.TRUSTGRAPH: _trustgraph,
 }

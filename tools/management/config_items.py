@@ -8,6 +8,7 @@ from tools.catalog.actions import find_tool
 from tools.catalog.importing_sources import service_descriptor
 from tools.catalog.verified import INVALID, trusted
 from tools.definitions.dialects.items import Kind
+from tools.definitions.trustgraph import as_item
 from tools.errors import Conflict, NotFound
 from tools.models import McpServer, Organization, Tool, ToolService
 
@@ -43,10 +44,7 @@ def value_of(row: Found) -> dict[str, Any]:
     assert row.version is not None
     if not trusted(row):
         raise Conflict(f"The stored version of {row.name} is not what was signed.", code=INVALID)
-    value: dict[str, Any] = exporting.as_items(exporting.written(row), beside=False)["tool"]
-    if row.type == "prompt":
-        value["template"] = row.version.definition["implementation"]["template"]
-    return value
+    return as_item(exporting.written(row))
 
 
 def keys_of(organization: Organization) -> list[str]:

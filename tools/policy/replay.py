@@ -165,11 +165,11 @@ def combinations_of(
     denied = Case(When(Q(status=Status.PERMISSION_DENIED), then=True), default=False)
     counted = (
         rows.annotate(denied=denied, at=Func(when, function="", output_field=DateTimeField()))
-        .values("agent_id", "tool_name", "requested_groups", "state", "denied", "at")
+        .values_list("agent_id", "tool_name", "requested_groups", "state", "denied", "at")
         .annotate(calls=Count("pk"))
         .order_by("-calls", "tool_name", "state")[: MOST_COMBINATIONS + 1]
     )
-    found = [_combination(dict(row)) for row in counted]
+    found = [_combination(row) for row in counted]
     return found[:MOST_COMBINATIONS], len(found) > MOST_COMBINATIONS
 
 
@@ -230,14 +230,7 @@ def _asked(combination: Combination) -> Asked:
     return Asked.of(None if groups is None else list(groups), combination.state)
 
 
-def _combination(row: dict[str, Any]) -> Combination:
-    groups = row["requested_groups"]
-    return Combination(
-        agent_id=row["agent_id"],
-        tool=row["tool_name"],
-        groups=None if groups is None else tuple(groups),
-        state=row["state"],
-        refused=row["denied"],
-        calls=row["calls"],
-        at=row["at"],
-    )
+def _combination(row: tuple[Any, ...]) -> Combination:
+    agent_id, tool, groups, state, refused, at, calls = row
+    asked = None if groups is None else tuple(groups)
+    return Combination(agent_id, tool, asked, state, refused, calls, at)

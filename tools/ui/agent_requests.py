@@ -9,10 +9,8 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Count, Q, Sum
 from django.http import HttpResponse, QueryDict
-from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
-from django_htmx.http import push_url, replace_url
 
 from audit.actions import redactor_of
 from tools.agents import actions
@@ -25,6 +23,7 @@ from tools.policy.people import may
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.executions import BULKY, FAILED, fingerprint, of_agent, older_than
+from tools.ui.results import page_or_results
 from tools.ui.shown import milliseconds
 from tools.ui.visible import Piece, pieces
 
@@ -68,14 +67,8 @@ def request_list(request: PageRequest) -> HttpResponse:
         "everyone": may(request.caller, "view_execution"),
         "ready": ready(),
     }
-    if not request.htmx or request.htmx.target != "results":
-        return render(request, LIST, context)
-    part = render(request, f"{LIST}#results", context)
-    if "seen" in request.GET:
-        return part
-    if request.htmx.trigger == "filters":
-        return replace_url(part, address(search))
-    return push_url(part, request.get_full_path())
+    here = address(search, before=request.GET.get("before", ""))
+    return page_or_results(request, LIST, context, here=here)
 
 
 def ready() -> bool:

@@ -9,11 +9,9 @@ from urllib.parse import urlencode
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 from django.http import HttpResponse, QueryDict
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
-from django_htmx.http import push_url, replace_url
 
 from tools.errors import NotFound
 from tools.execution.figures import PAID
@@ -23,6 +21,7 @@ from tools.policy.people import may, require
 from tools.policy.periods import midnight
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.results import page_or_results
 
 LIST = "ui/agents.html"
 PAGE_SIZE = 25
@@ -61,11 +60,7 @@ def agent_list(request: PageRequest) -> HttpResponse:
         "sees_calls": may(request.caller, "view_execution"),
         "makes": may(request.caller, "add_agent"),
     }
-    if not request.htmx or request.htmx.target != "results":
-        return render(request, LIST, context)
-    remember = replace_url if request.htmx.trigger == "filters" else push_url
-    part = render(request, f"{LIST}#results", context)
-    return remember(part, address(search, found.number))
+    return page_or_results(request, LIST, context, here=address(search, found.number))
 
 
 def find_agent(request: PageRequest, slug: str) -> Agent:

@@ -16,10 +16,11 @@ from tools.models import Execution
 from tools.policy.decision import DEFAULT_STATE
 from tools.ui import asking_inputs
 from tools.ui.asking_inputs import CONTINUES, MOST_OFFERED, REPLAYS
-from tools.ui.inputs import Input
+from tools.ui.inputs import Input, words
 from tools.ui.playground import Standing
 
 MOST_TIME_S = 86_400
+MOST_SHARED, MOST_NAME = 20, 63  # agents, and characters of a name
 _MONEY = re.compile(r"\d{1,9}(\.\d{1,6})?")
 _SHARE = re.compile(r"0(\.\d{1,6})?|1(\.0{1,6})?")
 _WHOLE = {"max_iterations": MOST_ITERATIONS, "max_tokens": MOST_TOKENS, "timeout_s": MOST_TIME_S}
@@ -71,6 +72,7 @@ class Asking:
         _check_form(self.inputs["confidence"], _SHARE, "Give a number from 0 to 1, such as 0.7.")
         for name in ("pattern", "model", "session"):
             _check_choice(self.inputs[name])
+        _check_names(self.inputs["shared_with"])
 
     def call(self) -> Call:
         """Of what `check` has found good. Raises as `actions.call_of` does."""
@@ -121,7 +123,8 @@ class Asking:
         given |= {name: _number(self.inputs[name]) for name in ("max_iterations", "max_tokens")}
         if given["pattern"] == PLAN and self.inputs["confidence"].value.strip():
             given["confidence"] = float(self.inputs["confidence"].value)
-        known = {name: one for name, one in given.items() if one not in ("", None)}
+        given["shared_with"] = words(self.inputs["shared_with"].value)
+        known = {name: one for name, one in given.items() if one not in ("", None, [])}
         return known | self._follows()
 
     def _follows(self) -> dict[str, str]:
@@ -199,6 +202,14 @@ def _check_whole(one: Input, most: int) -> None:
 def _check_form(one: Input, form: re.Pattern[str], says: str) -> None:
     if one.value.strip() and not form.fullmatch(one.value.strip()):
         one.errors.append(says)
+
+
+def _check_names(one: Input) -> None:
+    names = words(one.value)
+    if len(names) > MOST_SHARED or any(len(name) > MOST_NAME for name in names):
+        one.errors.append(
+            f"Name at most {MOST_SHARED} agents, each with at most {MOST_NAME} characters."
+        )
 
 
 def _check_choice(one: Input) -> None:

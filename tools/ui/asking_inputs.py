@@ -41,6 +41,9 @@ def ways(standing: Standing) -> list[Input]:
               help="Of a plan: steps that are less sure than this wait for a person."),
         Input("model", "Model", Widget.SELECT, value="",
               options=(("", f"The installation's ({usual})"), *choices(actions.models()))),
+        Input("shared_with", "Shared with",
+              help="Agents that may go on from it, with commas between them. They need the same"
+              " rights."),
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
-from django_htmx.http import push_url, replace_url, trigger_client_event
+from django_htmx.http import trigger_client_event
 
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -26,6 +26,7 @@ from tools.policy.people import may, require
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
 from tools.ui.facets import LABELS, Facet, Kinds, chips, counted, facets, kinds_of
+from tools.ui.results import page_or_results
 
 PAGE_SIZE = 25
 SORTS: dict[str, Callable[[CatalogTool], Any]] = {
@@ -128,11 +129,7 @@ def tool_list(request: PageRequest) -> HttpResponse:
         "may_add": may(request.caller, "add_tool"),
         "here": here,
     }
-    if not request.htmx or request.htmx.target != "results":
-        return render(request, TEMPLATE, context)
-    # Typing makes one entry of the history, not one per letter; a click makes a new one.
-    remember = replace_url if request.htmx.trigger == "filters" else push_url
-    return remember(render(request, f"{TEMPLATE}#results", context), here)
+    return page_or_results(request, TEMPLATE, context, here=here)
 
 
 @require_POST

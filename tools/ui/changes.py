@@ -12,7 +12,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
-from django_htmx.http import push_url
 
 from tools.catalog import drift
 from tools.definitions.differences import shown
@@ -24,6 +23,7 @@ from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page
 from tools.ui.drawn import draw_difference, fields_of
 from tools.ui.origins import Source, source_of
+from tools.ui.results import page_or_results
 from tools.ui.shown import pretty
 
 LIST, ONE = "ui/changes.html", "ui/change.html"
@@ -69,9 +69,7 @@ def change_list(request: PageRequest) -> HttpResponse:
         "items": _items(found),
         "decides": may(request.caller, "change_tool"),
     }
-    if not request.htmx or request.htmx.target != "results":
-        return render(request, LIST, context)
-    return push_url(render(request, f"{LIST}#results", context), request.get_full_path())
+    return page_or_results(request, LIST, context, here=request.get_full_path())
 
 
 @require_safe

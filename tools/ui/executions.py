@@ -13,7 +13,6 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
-from django_htmx.http import push_url, replace_url
 
 from tools.definitions.implementations.builtin import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
@@ -28,6 +27,7 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calls_within import calls_within
 from tools.ui.chain_run import drawn_run
 from tools.ui.meters import meters_of
+from tools.ui.results import page_or_results
 from tools.ui.road import road_of
 from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty
 
@@ -69,14 +69,8 @@ def execution_list(request: PageRequest) -> HttpResponse:
         "within": _within(request, search["within"]),
         "everyone": may(request.caller, "view_execution"),
     }
-    if not request.htmx or request.htmx.target != "results":
-        return render(request, LIST, context)
-    part = render(request, f"{LIST}#results", context)
-    if "seen" in request.GET:
-        return part
-    if request.htmx.trigger == "filters":
-        return replace_url(part, _address(search))
-    return push_url(part, request.get_full_path())
+    here = _address(search, before=request.GET.get("before", ""))
+    return page_or_results(request, LIST, context, here=here)
 
 
 @require_safe

@@ -13,7 +13,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
-from django_htmx.http import push_url, replace_url
 
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, CallerKind
@@ -28,10 +27,11 @@ from tools.policy.pins import snapshot_for
 from tools.policy.whatif import what_if
 from tools.shapes import difference_shape
 from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.results import page_or_results, wants_results
 
 TEMPLATE = "ui/explain.html"
 PAGE_SIZE = 25
-MOST_LISTED = 500  # agents and tools that a form offers
+MOST_LISTED, MOST_SUGGESTED = 500, 200  # agents that a form offers, and tools
 MOST_NAMES, MOST_CALLS = 12, 50  # that a row, and a table, of a difference shows
 LABELS = {
     "status": "In service",
@@ -122,12 +122,10 @@ def explain_page(request: PageRequest) -> HttpResponse:
         "rows": [_row(explanation.of(tool)) for tool in shown.object_list],
         "state": asked.state,
         "default_state": DEFAULT_STATE,
+        "part": wants_results(request),
     }
-    if not request.htmx or request.htmx.target != "results":
-        return render(request, TEMPLATE, context)
-    remember = replace_url if request.htmx.trigger == "filters" else push_url
-    answer = render(request, f"{TEMPLATE}#results", context | {"part": True})
-    return remember(answer, search.address(page="" if shown.number == 1 else shown.number))
+    here = search.address(page="" if shown.number == 1 else shown.number)
+    return page_or_results(request, TEMPLATE, context, here=here)
 
 
 @require_safe
@@ -139,7 +137,7 @@ def what_if_page(request: PageRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "query": query,
         "agents": agents_for_explaining(request),
-        "tools": snapshot.sorted_tools[:MOST_LISTED],
+        "tools": snapshot.sorted_tools[:MOST_SUGGESTED],
         "tiers": LicenseTier.objects.all(),
         "tier": snapshot.tier,
         "days": DAYS,

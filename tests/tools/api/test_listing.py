@@ -8,6 +8,7 @@ from tests.api import Api
 from tests.tools import catalogs
 from tests.tools.shapes import check_error
 from tools import metrics
+from tools.catalog.actions import delete_tool
 from tools.models import Execution, ToolGroup
 
 
@@ -190,7 +191,9 @@ def test_the_list_comes_in_the_forms_of_models_endpoints(api, organization):
 @pytest.mark.parametrize("form", ["", "OpenAI", "json", "%00", "events"])
 def test_another_form_is_400_and_says_which_there_are(api, form):
     error = check_error(api.get(f"/tools?format={form}"), 400)
-    assert error["message"] == ("format must be one of definition, mcp, openai, anthropic, react.")
+    assert error["message"] == (
+        "format must be one of definition, mcp, openai, anthropic, react, trustgraph."
+    )
 
 
 def test_filters_narrow_the_list(api, organization):
@@ -263,6 +266,26 @@ def test_a_tool_is_told_as_text_for_a_prompt(api, organization):
     factories.tool(organization, "plain")
     (told,) = api.get("/tools?format=react").json()["results"]
     assert told["text"].startswith("- plain: ") and "text (string; required)" in told["text"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"available_in_states": ["undefined"], "state": "late"},
+        {"type": "prompt", "implementation": {"template": "Say {text} once more."}},
+    ],
+)
+def test_a_tool_is_told_as_an_item_that_an_import_reads_again(api, admin_api, organization, more):
+    tool = factories.tool(organization, "plain", group=["default"], **more)
+    (item,) = api.get("/tools?format=trustgraph").json()["results"]
+    assert item["key"] == "tool/plain" and item["value"]["group"] == ["default"]
+    assert item["value"].get("applicable-states") == more.get("available_in_states")
+    assert [one["name"] for one in item["value"]["arguments"]] == ["text"]
+    delete_tool(tool=tool, by=factories.by(organization))
+    answer = admin_api.post("/tools/import", {"source": "items", "items": [item]})
+    assert [one["result"] for one in answer.json()["items"]] == ["created"]
+    again = admin_api.get("/tools/plain").json()
+    assert {name: again[name] for name in tool.version.definition} == tool.version.definition
 
 
 def test_a_name_that_no_endpoint_takes_is_told_another_way(api, organization):

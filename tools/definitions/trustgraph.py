@@ -1,0 +1,43 @@
+"""A definition as TrustGraph's configurations keep it, in a form that an import reads again."""
+
+from typing import Any
+
+from tools.definitions.descriptors import FLAT
+from tools.definitions.vocabulary import ToolType
+
+
+def as_item(definition: dict[str, Any]) -> dict[str, Any]:
+    """The value of one item, with the text of a prompt in it."""
+    value: dict[str, Any] = as_items(definition)["tool"]
+    if definition["type"] == ToolType.PROMPT:
+        value["template"] = definition["implementation"]["template"]
+    return value
+
+
+def as_items(definition: dict[str, Any], *, beside: bool = False) -> dict[str, Any]:
+    """The item `tool/<name>`, and `prompt/<name>` where the tool is made of one.
+
+    `beside`: what a service's tool configures stands beside its other keys, as in S2; its names
+    must be declared for that to be read again.
+    """
+    shown = dict(definition)
+    made = shown.pop("implementation")
+    kind = shown["type"]
+    extra: dict[str, Any] = {}
+    if kind == ToolType.MCP:
+        shown |= {"mcp-tool": made["tool"], "server": made["server"]}
+    elif kind == ToolType.SERVICE:
+        config = made["config"]
+        shown |= {"service": made["service"], **(config if beside else {"config": config})}
+    elif kind == ToolType.PROMPT:
+        shown |= made | {"template": shown["name"]}
+        extra["prompt"] = {"prompt": made["template"]}
+    elif kind in FLAT:
+        shown |= made
+    else:
+        shown["implementation"] = made
+    shown["arguments"] = shown.pop("parameters")
+    states = shown.pop("available_in_states")
+    if states is not None:
+        shown["applicable-states"] = states
+    return {"tool": shown, **extra}

@@ -1,0 +1,32 @@
+"""Lists whose `results` are asked for anew by their filters, their links, and by themselves."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django_htmx.http import push_url, replace_url
+
+from tools.ui.access import PageRequest
+
+
+def wants_results(request: PageRequest) -> bool:
+    """Whether the part is asked for, and not the page."""
+    return bool(request.htmx) and request.htmx.target == "results"
+
+
+def page_or_results(
+    request: PageRequest, template: str, context: Mapping[str, Any], *, here: str
+) -> HttpResponse:
+    """The page; or its partial `results`, with the address that shows the same again.
+
+    Typing makes one entry of the history, not one per letter; a click makes a new one. What looks
+    by itself for what is new (`seen`) makes none.
+    """
+    if not wants_results(request):
+        return render(request, template, dict(context))
+    part = render(request, f"{template}#results", dict(context))
+    if "seen" in request.GET:
+        return part
+    remember = replace_url if request.htmx.trigger == "filters" else push_url
+    return remember(part, here)
