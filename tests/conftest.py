@@ -22,8 +22,8 @@ from tools.policy.grants import grants
 from tools.runners.base import sandbox
 
 # The same examples in every run, so that a failure is of the change under test. What new examples
-# would find, `pytest --hypothesis-profile=exploring` looks for. How long one takes says something of
-# the machine alone.
+# would find, `pytest --hypothesis-profile=exploring` looks for. How long one
+# takes says something of the machine alone.
 _UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", derandomize=True, **_UNTIMED)
 settings.register_profile("exploring", derandomize=False, **_UNTIMED)
