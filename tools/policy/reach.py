@@ -53,7 +53,6 @@ class Reach:
             found[snapshot.own_groups(kind[0]), definition.states, required] += kind
         self._alike = list(found.values())
         self._in_some_state: dict[Hashable, _Passing] = {}
-        self._closed = openings_of(snapshot).closed
 
     def of(self, caller: Caller, asked: Asked | None = None) -> Set[str]:
         """In that request; without one, with all the caller was granted in some state."""
@@ -71,13 +70,12 @@ class Reach:
         if asked is not None:
             return self._passing(caller, asked, (*OF_ITS_KIND, in_state))
         closed = openings_of(self._snapshot).closed
-        if closed != self._closed:
-            self._in_some_state, self._closed = {}, closed
-        key = (caller.granted_groups, caller.granted_permissions)
-        if key not in self._in_some_state:
+        key = (closed, caller.granted_groups, caller.granted_permissions)
+        found = self._in_some_state.get(key)
+        if found is None:
             asked = Asked(caller.granted_groups, DEFAULT_STATE)
-            self._in_some_state[key] = self._passing(caller, asked, OF_ITS_KIND)
-        return self._in_some_state[key]
+            found = self._in_some_state[key] = self._passing(caller, asked, OF_ITS_KIND)
+        return found
 
     def _passing(self, caller: Caller, asked: Asked, gates: tuple[Gate, ...]) -> "_Passing":
         open_ones = (
