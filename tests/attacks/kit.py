@@ -180,10 +180,10 @@ def ear(p: Parameters) -> int:
     return os.open(f"{p['arena']}/answer", os.O_RDONLY | os.O_NONBLOCK)
 
 
-def has_heard(ear: int) -> bool:
+def has_heard(fifo: int) -> bool:
     """Whether the other side has done its part by now."""
     try:
-        return os.read(ear, 1) != b""
+        return os.read(fifo, 1) != b""
     except BlockingIOError:
         return False
 
