@@ -14,11 +14,9 @@ from hypothesis import HealthCheck, settings
 
 from audit import export, source
 from tests import crib as cribs
-from tests import factories
+from tests import factories, organizations
 from tests.api import Api
-from tools.catalog.registry import registry
 from tools.models import Agent, Organization, User
-from tools.policy.grants import grants
 from tools.runners.base import sandbox
 
 # The same examples in every run, so that a failure is of the change under test. What new examples
@@ -43,6 +41,8 @@ def crib() -> Iterator[cribs.Crib]:
 @pytest.fixture(scope="session")
 def django_db_setup(crib: cribs.Crib, django_db_blocker: Any) -> Iterator[None]:
     """The product has migrated its database; each test rolls back what it did there."""
+    with django_db_blocker.unblock():
+        organizations.prepare()
     yield
     with django_db_blocker.unblock():
         for connection in connections.all():
@@ -61,8 +61,7 @@ def _calls_may_wait() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> None:
     """What a process keeps of the catalog belongs to a test that has been rolled back."""
-    registry.forget()
-    grants.forget()
+    organizations.restore()
     source.forget()  # a command of the test before
     # A test that reads all addresses leaves exports open that nobody reads to their end.
     export._places = threading.BoundedSemaphore(export.AT_ONCE)
@@ -82,9 +81,12 @@ def committed(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 
 @pytest.fixture
 def organization(request: pytest.FixtureRequest) -> Organization:
-    """An Enterprise organization with the built-in tools, used by nobody else."""
-    request.getfixturevalue("committed" if "committed" in request.fixturenames else "db")
-    return factories.organization(f"org-{uuid4().hex[:12]}")
+    """An Enterprise organization with the built-in tools, as if no test had used it before."""
+    if "committed" in request.fixturenames:
+        request.getfixturevalue("committed")
+        return factories.organization(f"org-{uuid4().hex[:12]}")
+    request.getfixturevalue("db")
+    return organizations.ready()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from audit.actions import Actor
 from config.stdio import StdioServer, read_allowed
+from tests import organizations
 from tests.api import Api
 from tools.builtin.workspace import workspace_of
 from tools.catalog.actions import register_tool
@@ -20,7 +21,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.execution.call import Call
 from tools.execution.pipeline import admit
-from tools.models import Agent, Execution, LicenseTier, Organization, Tool, User
+from tools.models import Agent, Execution, Organization, Tool, User
 from tools.policy import actions
 from tools.policy.callers import caller_of_token
 
@@ -32,14 +33,8 @@ def by(organization: Organization) -> Actor:
 
 
 def organization(slug: str, tier: str = "Enterprise") -> Organization:
-    made = actions.create_organization(
-        slug=slug,
-        name=slug,
-        tier=LicenseTier.objects.get(name=tier),
-        by=Actor("system", "tests", slug),
-    )
-    install_builtins(organization=made, by=by(made))
-    return made
+    """With the product's own tools."""
+    return organizations.copied(slug, tier)
 
 
 def agent(organization: Organization, slug: str | None = None, **grants: Any) -> Agent:

@@ -1,0 +1,162 @@
+"""Organizations with the product's own tools. Making one by the product's actions takes 335
+statements, so each process does that once.
+
+Tests that are rolled back share that one, `ready()`. Every other organization is a copy of it,
+`copied()`: the same tools, groups, versions and words, signed by a key of its own, in about a dozen
+statements; it lacks the audit records of its tools and groups.
+"""
+
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from django.db import connection
+
+from audit.actions import Actor
+from tools.builtin.workspace import workspace_of
+from tools.catalog import newest
+from tools.catalog.builtins import install_builtins
+from tools.catalog.keys import current_key
+from tools.catalog.registry import Snapshot, registry
+from tools.catalog.versions import statement_of
+from tools.models import LicenseTier, Organization, Tool, ToolGroup, ToolVersion
+from tools.models.tool_words import ToolWords
+from tools.policy import actions
+from tools.policy.grants import grants
+
+_USE_VERSIONS = """
+UPDATE tools_tool SET version_id = tools_toolversion.id FROM tools_toolversion
+WHERE tools_toolversion.tool_id = tools_tool.id AND tools_tool.organization_id = %s
+"""
+_COPY_WORDS = """
+INSERT INTO tools_toolwords (tool_id, organization_id, digest, words, letters)
+SELECT tools_tool.id, tools_tool.organization_id, known.digest, known.words::tsvector, known.letters
+FROM tools_tool JOIN unnest(%s::text[], %s::text[], %s::text[], %s::text[])
+    AS known(name, digest, words, letters) ON known.name = tools_tool.name
+WHERE tools_tool.organization_id = %s
+"""
+
+
+@dataclass(frozen=True)
+class _Template:
+    """What an organization has from the start, apart from its own name and keys."""
+
+    revision: int
+    groups: list[ToolGroup]
+    tools: list[Tool]
+    words: list[tuple[str, str, str, str]]  # tool, digest, words, letters
+
+
+def by(slug: str) -> Actor:
+    return Actor("system", "tests", slug)
+
+
+@cache
+def _prepared() -> Snapshot:
+    """The catalog of the shared organization. Call it first where its rows are committed."""
+    slug = f"org-{uuid4().hex[:12]}"
+    row = actions.create_organization(slug=slug, name=slug, tier=_tier("Enterprise"), by=by(slug))
+    install_builtins(organization=row, by=by(slug))
+    row.refresh_from_db()
+    return registry.snapshot(row.pk, row.revision)
+
+
+def prepare() -> None:
+    """Make the shared organization, outside of every test's transaction."""
+    _prepared(), _template(), _newest_versions()
+
+
+def ready() -> Organization:
+    """The shared organization, for a test that takes back what it changes."""
+    return Organization.objects.get(pk=_prepared().organization_id)
+
+
+def restore() -> None:
+    """Forget what a test left outside of the database of the shared organization."""
+    registry.forget()
+    grants.forget()
+    if not _prepared.cache_info().currsize:
+        return
+    known = _prepared()
+    registry._snapshots[known.organization_id] = known
+    file, content = _newest_versions()
+    if file.stat().st_size != len(content):
+        file.write_bytes(content)
+    for entry in workspace_of(known.organization).iterdir():
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+
+@cache
+def _newest_versions() -> tuple[Path, bytes]:
+    file = newest._path(_prepared().organization_id)
+    return file, file.read_bytes()
+
+
+def copied(slug: str, tier: str) -> Organization:
+    template = _template()
+    row = actions.create_organization(slug=slug, name=slug, tier=_tier(tier), by=by(slug))
+    Organization.objects.filter(pk=row.pk).update(revision=template.revision)
+    row.revision = template.revision
+    workspace_of(slug)
+    _copy_groups(row, template.groups)
+    _copy_tools(row, template)
+    return row
+
+
+def _tier(name: str) -> LicenseTier:
+    return LicenseTier.objects.get(name=name)
+
+
+@cache
+def _template() -> _Template:
+    pattern = ready()
+    groups = list(ToolGroup.objects.filter(organization=pattern).order_by("created_at"))
+    tools = list(Tool.objects.filter(organization=pattern).select_related("version").order_by("pk"))
+    words = ToolWords.objects.filter(organization=pattern).extra(select={"text": "words::text"})
+    found = words.values_list("tool__name", "digest", "text", "letters")
+    return _Template(pattern.revision, groups, tools, [tuple(row) for row in found])
+
+
+def _copy_groups(organization: Organization, groups: list[ToolGroup]) -> None:
+    copies = {
+        row.pk: ToolGroup(
+            organization=organization, name=row.name, description=row.description,
+            permissions=row.permissions,
+        )
+        for row in groups
+    }  # fmt: skip
+    for row in groups:
+        copies[row.pk].parent = copies[row.parent_id] if row.parent_id else None
+    ToolGroup.objects.bulk_create(copies.values())
+
+
+def _copy_tools(organization: Organization, template: _Template) -> None:
+    rows = [
+        Tool(organization=organization, name=tool.name, type=tool.type, revision=tool.revision)
+        for tool in template.tools
+    ]
+    Tool.objects.bulk_create(rows)
+    key = current_key(organization, by(organization.slug))
+    ToolVersion.objects.bulk_create(
+        _version(organization.slug, row, tool.version, key)
+        for row, tool in zip(rows, template.tools, strict=True)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(_USE_VERSIONS, [organization.pk])
+        columns = [list(column) for column in zip(*template.words, strict=True)]
+        cursor.execute(_COPY_WORDS, [*columns, organization.pk])
+
+
+def _version(slug: str, tool: Tool, version: Any, key: Any) -> ToolVersion:
+    statement = statement_of(
+        organization=slug, tool=tool.pk, name=tool.name, number=version.number,
+        label=version.label, version_digest=version.digest, origin=version.origin,
+    )  # fmt: skip
+    return ToolVersion(
+        tool=tool, number=version.number, label=version.label, definition=version.definition,
+        digest=version.digest, key_id=key.key_id, signature=key.sign(statement),
+        created_by=version.created_by, note=version.note, origin=version.origin,
+    )  # fmt: skip

@@ -1,0 +1,101 @@
+"""Where the time of a run goes: wall and processor seconds of each test's set-up and call.
+
+Loaded by `addopts`. Every run ends with the slowest files; `--times FILE` also writes a line of
+JSON for each test, from which `python -m tests.timing FILE` makes a table of files.
+"""
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SLOWEST = 20
+PHASES = ("setup", "call", "teardown")
+Line = dict[str, Any]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--times", type=Path, help="write the seconds of each test to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the one process that hears of every test
+        config.pluginmanager.register(Times(config.getoption("--times")), "times")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The report takes the processor time along to the process that prints it."""
+    report = yield
+    now, before = time.process_time(), getattr(item.config, "_processor_s", 0.0)
+    item.config._processor_s = now  # type: ignore[attr-defined]
+    report.processor_s = now - before
+    return report
+
+
+class Times:
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        self.begun = time.monotonic()
+        self.tests: dict[str, Line] = defaultdict(dict)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        line = self.tests[report.nodeid]
+        line[report.when] = round(report.duration, 4)
+        line[f"{report.when}_processor"] = round(getattr(report, "processor_s", 0.0), 4)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.file is not None:
+            texts = (json.dumps({"test": name, **line}) for name, line in self.tests.items())
+            self.file.write_text("\n".join(texts) + "\n")
+        if len(self.tests) > SLOWEST:
+            total = time.monotonic() - self.begun
+            terminalreporter.section(f"{len(self.tests)} tests in {total:.0f} s; slowest files")
+            for row in table(
+                ({"test": name, **line} for name, line in self.tests.items()), SLOWEST
+            ):
+                terminalreporter.write_line(row)
+
+
+def table(lines: Iterable[Line], most: int) -> list[str]:
+    """The files that took longest, with tests, wall s, of it set-up, processor s."""
+    files: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        files[line["test"].partition("::")[0]].append(line)
+    rows = sorted(((_wall(tests), name, tests) for name, tests in files.items()), reverse=True)
+    return [f"{'wall s':>8} {'set-up':>8} {'CPU s':>8} {'tests':>6}  file"] + [
+        f"{wall:8.1f} {_sum(tests, 'setup'):8.1f} {_processor(tests):8.1f} {len(tests):6}  {name}"
+        for wall, name, tests in rows[:most]
+    ]
+
+
+def _sum(tests: list[Line], name: str) -> float:
+    return sum(test.get(name, 0.0) for test in tests)
+
+
+def _wall(tests: list[Line]) -> float:
+    return sum(_sum(tests, phase) for phase in PHASES)
+
+
+def _processor(tests: list[Line]) -> float:
+    return sum(_sum(tests, f"{phase}_processor") for phase in PHASES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The files of a run, by the time they took.")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--most", type=int, default=1_000_000)
+    asked = parser.parse_args()
+    for row in table(map(json.loads, asked.file.read_text().splitlines()), asked.most):
+        print(row)
+
+
+if __name__ == "__main__":
+    main()
