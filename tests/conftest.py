@@ -13,8 +13,9 @@ from django.test import Client, override_settings
 from hypothesis import HealthCheck, settings
 
 from audit import export, source
+from config import embedded
 from tests import crib as cribs
-from tests import factories, organizations
+from tests import factories, organizations, stores
 from tests.api import Api
 from tools.models import Agent, Organization, User
 from tools.runners.base import sandbox
@@ -28,19 +29,63 @@ settings.register_profile("exploring", derandomize=False, **_UNTIMED)
 settings.load_profile("steady")
 
 
+# What is slow by nature stands in a part of `make test-all`, each with a representative in
+# `make test`: `pytestmark = pytest.mark.part("faults")`.
+PARTS = {
+    "browser": "long walks in Chromium, and axe over every page",
+    "conformance": "MCP's conformance suite and real servers of others",
+    "exploring": "property tests with new examples in every run",
+    "faults": "kills, full disks and stopped clocks",
+    "frameworks": "agent frameworks of others",
+    "generated": "many generated requests, rows and documents",
+    "runtimes": "container runtimes, and JavaScript in the sandbox",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=[*PARTS, "every"], help="run a part of `make test-all`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--part")
+    left_out = [] if wanted == "every" else [item for item in items if _part(item) != wanted]
+    config.hook.pytest_deselected(items=left_out)
+    out = {*left_out}
+    items[:] = [item for item in items if item not in out]
+
+
+def _part(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("part")
+    if marker is None:
+        return None
+    (name,) = marker.args
+    if name not in PARTS:
+        raise pytest.UsageError(f"{item.nodeid}: there is no part {name!r}")
+    return str(name)
+
+
 @pytest.fixture(scope="session")
-def crib() -> Iterator[cribs.Crib]:
-    """The running product; its database is the one the tests use."""
-    data = Path(os.environ["TOOLCRIB_DATA"])
-    with cribs.running(data) as running:
-        yield running
+def data() -> Iterator[Path]:
+    """The data directory, with PostgreSQL and Valkey running and migrated."""
+    place = Path(os.environ["TOOLCRIB_DATA"])
+    with stores.running(place):
+        yield place
     if not os.environ.get("TOOLCRIB_TEST_DATA"):
-        cribs.remove(data)
+        cribs.remove(place)
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(crib: cribs.Crib, django_db_blocker: Any) -> Iterator[None]:
-    """The product has migrated its database; each test rolls back what it did there."""
+def crib(data: Path, django_db_setup: None) -> Iterator[cribs.Crib]:
+    """The running product, on the database that the tests use. It starts with the first test that
+    asks for it; the others share no processor with it."""
+    urls = {"DATABASE_URL": embedded.database_url(data), "REDIS_URL": embedded.redis_url(data)}
+    with cribs.running(data, urls) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(data: Path, django_db_blocker: Any) -> Iterator[None]:
+    """Each test takes back what it did in this database."""
     with django_db_blocker.unblock():
         organizations.prepare()
     yield
@@ -68,7 +113,7 @@ def _nothing_remembered() -> None:
 
 
 @pytest.fixture
-def committed(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+def committed(crib: cribs.Crib, django_db_blocker: Any) -> Iterator[None]:
     """For what other processes or threads must see: nothing is rolled back.
 
     Such a test works in an organization of its own, which stays.

@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(data: Path) -> Iterator[Crib]:
+def running(data: Path, environment: dict[str, str] | None = None) -> Iterator[Crib]:
     """`manage.py up` on a free port, ready; stopped as Ctrl-C stops it."""
     port = free_port()
     process = subprocess.Popen(
@@ -43,7 +43,8 @@ def running(data: Path) -> Iterator[Crib]:
         cwd=CHECKOUT,
         env=os.environ
         | {"TOOLCRIB_DATA": str(data), "EGRESS_ALLOW_PRIVATE": "127.0.0.1/32"}
-        | {"MCP_STDIO_ALLOWED": json.dumps(stdio.ALLOWED)},
+        | {"MCP_STDIO_ALLOWED": json.dumps(stdio.ALLOWED)}
+        | (environment or {}),
         start_new_session=True,
     )
     url = f"http://127.0.0.1:{port}"

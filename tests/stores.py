@@ -1,0 +1,128 @@
+"""PostgreSQL and Valkey for one test process, migrated: `python -m tests.stores DATA`.
+
+Says `ready` on standard output and stops when its standard input ends, so that it does not outlive
+the tests. Migrating takes 13 s, so a migrated cluster is kept in `.venv`, named by what it was made
+of; a run begins with a copy of it.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import django
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+KEPT = CHECKOUT / ".venv" / "test-databases"
+MADE_OF = ("*/migrations/*.py", "config/postgres.py", "requirements.txt")
+
+
+@contextmanager
+def running(data: Path) -> Iterator[None]:
+    """Raises `RuntimeError` where they do not start; standard error says why."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.stores", str(data)],
+        cwd=CHECKOUT,
+        env=os.environ | {"TOOLCRIB_DATA": str(data)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line == b"ready\n":
+                break
+        else:
+            raise RuntimeError("PostgreSQL and Valkey did not start")
+        yield
+    finally:
+        process.stdin.close()
+        process.wait(60)
+        process.stdout.close()
+
+
+def main(data: Path) -> None:
+    from config import embedded, supervisor  # noqa: PLC0415 - after django.setup()
+    from tools.bootstrap import first_administrator  # noqa: PLC0415
+
+    _copy_template(data)
+    servers = supervisor.Supervisor(data)
+    servers.record = data / "stores.json"  # the product's own supervisor has one beside it
+    with servers:
+        servers.start(embedded.database_server(data), embedded.broker_server(data))
+        first_administrator()
+        _forget_connections()
+        print("ready", flush=True)
+        sys.stdin.buffer.read()
+    embedded.remove_socket_directory(data)
+
+
+def _copy_template(data: Path) -> None:
+    """One process makes it; the others wait and copy."""
+    if (data / "postgres").exists():
+        return
+    KEPT.mkdir(parents=True, exist_ok=True)
+    place = KEPT / _digest()
+    with (KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            for other in KEPT.glob("sha256-*"):
+                shutil.rmtree(other)
+            _make_template(place)
+    data.mkdir(parents=True, exist_ok=True)
+    data.chmod(0o711)
+    subprocess.run(["cp", "-a", str(place), str(data / "postgres")], check=True)
+
+
+def _digest() -> str:
+    made_of = hashlib.sha256(f"{os.geteuid()} {sys.version}".encode())
+    for pattern in MADE_OF:
+        for file in sorted(CHECKOUT.glob(pattern)):
+            made_of.update(file.read_bytes())
+    return f"sha256-{made_of.hexdigest()[:16]}"
+
+
+def _make_template(place: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="tc-") as made:
+        subprocess.run(
+            [sys.executable, "-c", "from tests import stores; stores.migrate_only()"],
+            cwd=CHECKOUT,
+            env=os.environ | {"TOOLCRIB_DATA": made},
+            check=True,
+        )
+        draft = place.with_suffix(".new")
+        shutil.rmtree(draft, ignore_errors=True)
+        subprocess.run(["cp", "-a", f"{made}/postgres", str(draft)], check=True)
+        draft.rename(place)
+
+
+def migrate_only() -> None:
+    _set_up()
+    from config import deployment, embedded  # noqa: PLC0415 - after django.setup()
+
+    with embedded.running(Path(os.environ["TOOLCRIB_DATA"])):
+        deployment.migrate()
+        _forget_connections()
+
+
+def _forget_connections() -> None:
+    from config import database  # noqa: PLC0415 - after django.setup()
+
+    database.forget_connections()
+
+
+def _set_up() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    django.setup()
+
+
+if __name__ == "__main__":
+    _set_up()
+    main(Path(sys.argv[1]))
