@@ -1,6 +1,7 @@
 # make run [PORT=8000]   everything in one terminal; Ctrl-C stops it
-# make test [TESTERS=2]  what tests need, then all checks and tests, in so many processes (0: in one)
-# make lint              the checks alone
+# make test [TESTERS=2]  lint, types and the tests that a change can break, in so many processes
+# make test-all [PART=faults]   that, and what is slow by nature; or one part (tests/parts.py)
+# make lint              lint and types alone
 # make soak [KILLS=1000] [CALLS=20000] [SECONDS=0] [SEED=…]   until there were so many, or so long
 # make pictures          those of README and docs, anew
 # make lock              pins every dependency anew
@@ -12,19 +13,25 @@ CALLS ?= 20000
 SECONDS ?= 0
 TESTERS ?= 2
 
-.PHONY: run test lint soak pictures lock
+.PHONY: run test test-all environment lint soak pictures lock
+# Compiled modules are kept: a run starts dozens of processes that import the same ones.
+unexport PYTHONDONTWRITEBYTECODE
 
 run:
 	@sh config/environment.sh requirements.txt
 	@exec $(PY) manage.py up --port "$(PORT)"
 
-test: lint
-	@sh tests/chromium.sh
-	@sh tests/runtimes.sh
-	@sh tests/upstreams.sh
-	@sh tests/frameworks.sh
-	@sh tests/faults/clock.sh
-	$(PY) -m pytest -n $(TESTERS) --dist loadfile
+test: environment
+	@$(PY) -m tests.suite --processes $(TESTERS)
+
+test-all: environment
+	@$(PY) -m tests.suite --processes $(TESTERS) $(if $(PART),--part $(PART),--all)
+
+environment:
+	@began=$$(date +%s); \
+	sh config/environment.sh requirements.txt tests/requirements.txt && \
+	sh tests/chromium.sh && sh tests/faults/clock.sh && \
+	echo "Set-up: $$(($$(date +%s) - began)) s"
 
 lint:
 	@sh config/environment.sh requirements.txt tests/requirements.txt

@@ -29,41 +29,6 @@ settings.register_profile("exploring", derandomize=False, **_UNTIMED)
 settings.load_profile("steady")
 
 
-# What is slow by nature stands in a part of `make test-all`, each with a representative in
-# `make test`: `pytestmark = pytest.mark.part("faults")`.
-PARTS = {
-    "browser": "long walks in Chromium, and axe over every page",
-    "conformance": "MCP's conformance suite and real servers of others",
-    "exploring": "property tests with new examples in every run",
-    "faults": "kills, full disks and stopped clocks",
-    "frameworks": "agent frameworks of others",
-    "generated": "many generated requests, rows and documents",
-    "runtimes": "container runtimes, and JavaScript in the sandbox",
-}
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", choices=[*PARTS, "every"], help="run a part of `make test-all`")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    wanted = config.getoption("--part")
-    left_out = [] if wanted == "every" else [item for item in items if _part(item) != wanted]
-    config.hook.pytest_deselected(items=left_out)
-    out = {*left_out}
-    items[:] = [item for item in items if item not in out]
-
-
-def _part(item: pytest.Item) -> str | None:
-    marker = item.get_closest_marker("part")
-    if marker is None:
-        return None
-    (name,) = marker.args
-    if name not in PARTS:
-        raise pytest.UsageError(f"{item.nodeid}: there is no part {name!r}")
-    return str(name)
-
-
 @pytest.fixture(scope="session")
 def data() -> Iterator[Path]:
     """The data directory, with PostgreSQL and Valkey running and migrated."""

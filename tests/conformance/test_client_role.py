@@ -25,6 +25,7 @@ EXCEPTIONS = {
 _LINE = re.compile(r"^(?:\x1b\[[0-9;]*m)*([✓✗]) ([^:\s]+): ", re.MULTILINE)
 
 pytestmark = [
+    pytest.mark.part("conformance"),
     pytest.mark.timeout(600),
     pytest.mark.skipif(
         not (PLACE / "installed").exists(),

@@ -29,7 +29,14 @@ installed = pytest.mark.skipif(
     reason="THE AGENT FRAMEWORKS ARE NOT INSTALLED: sh tests/frameworks.sh",
 )
 each_program = pytest.mark.parametrize(
-    "program", ["plain_http.py", *(pytest.param(name, marks=installed) for name in WITH_FRAMEWORKS)]
+    "program",
+    [
+        "plain_http.py",
+        *(
+            pytest.param(name, marks=[installed, pytest.mark.part("frameworks")])
+            for name in WITH_FRAMEWORKS
+        ),
+    ],
 )
 GUARDED = str(CHECKOUT / "tests" / "frameworks" / "guarded.py")
 SEND_EVERY_NAME = ["plain_http.py", "langchain_agent.py"]  # the others refuse one themselves

@@ -1,4 +1,5 @@
-"""The product under faults, once, from a seed: `make soak` is the long run of the same."""
+"""The product under faults, from a seed: each process killed once in `make test`, every kind of
+fault in `make test-all PART=faults`. `make soak` is the long run of the same."""
 
 import subprocess
 import sys
@@ -7,6 +8,10 @@ import pytest
 
 from tests.crib import CHECKOUT
 
+EACH_PROCESS = [
+    "kill web", "kill worker", "kill beat", "kill sealer", "kill sandboxd", "kill egress",
+    "kill run", "kill service", "redis killed", "postgres killed",
+]  # fmt: skip
 SEED = 7
 FAULTS = 40
 CALLS = 300
@@ -18,11 +23,20 @@ TO_CLEAR_UP_S = 60
 
 
 @pytest.mark.timeout(MOST_S + 30)
+def test_nothing_is_lost_doubled_or_unproved_when_each_process_is_killed_once():
+    often = len(EACH_PROCESS)
+    words = ["--seed", SEED, "--faults", often, "--calls", 100, "--seconds", MOST_STORM_S]
+    words += ["--pause", 1, "--least", often, "--within", FINISHED_WITHIN_S]
+    status, said = _ended(*map(str, words), "--kinds", *EACH_PROCESS)
+    assert status == 0, said
+
+
+@pytest.mark.part("faults")
+@pytest.mark.timeout(MOST_S + 30)
 def test_nothing_is_lost_doubled_or_unproved_while_things_die():
     words = ["--seed", SEED, "--faults", FAULTS, "--calls", CALLS, "--seconds", MOST_STORM_S]
     words += ["--least", LEAST, "--within", FINISHED_WITHIN_S]
     status, said = _ended(*map(str, words))
-    print(said)
     assert status == 0, said
 
 

@@ -73,6 +73,7 @@ def workspace(organization):
     return place
 
 
+@pytest.mark.part("conformance")
 @installed
 def test_the_time_server_tells_the_time(upstream):
     time = upstream("mcp-server-time", "--local-timezone=Europe/Vienna")
@@ -82,6 +83,7 @@ def test_the_time_server_tells_the_time(upstream):
     assert "21:00" in str(time.imported().output("convert_time", **given))
 
 
+@pytest.mark.part("conformance")
 @installed
 def test_the_git_server_reads_a_repository_of_the_workspace(upstream, workspace):
     place = workspace / "repository"
@@ -96,6 +98,7 @@ def test_the_git_server_reads_a_repository_of_the_workspace(upstream, workspace)
     assert check_execution(refused, "Failed")["error_code"] == "TOOL_ERROR"
 
 
+@pytest.mark.part("conformance")
 @installed
 def test_the_everything_server_echoes_and_tells_its_progress(upstream):
     server = upstream("server-everything")
@@ -107,6 +110,7 @@ def test_the_everything_server_echoes_and_tells_its_progress(upstream):
     assert "completed" in str(long)
 
 
+@pytest.mark.part("conformance")
 @installed
 def test_the_filesystem_server_reads_and_writes_the_workspace_alone(upstream, workspace):
     server = upstream("server-filesystem")
@@ -119,6 +123,7 @@ def test_the_filesystem_server_reads_and_writes_the_workspace_alone(upstream, wo
     assert refused["error_code"] == "TOOL_ERROR"
 
 
+@pytest.mark.part("conformance")
 @installed
 def test_the_memory_server_remembers_beyond_its_process(upstream, workspace, admin):
     server = upstream("server-memory")
@@ -129,6 +134,7 @@ def test_the_memory_server_remembers_beyond_its_process(upstream, workspace, adm
     assert "wrote notes" in str(server.output("read_graph"))
 
 
+@pytest.mark.part("conformance")
 @installed
 def test_the_fetch_server_reaches_what_the_organization_allows_through_the_broker(
     upstream, admin, organization
@@ -167,6 +173,7 @@ def pids_of(words):
                 yield int(entry.name)
 
 
+@pytest.mark.part("conformance")
 @installed
 def test_a_real_server_that_is_killed_during_a_call_leaves_its_outcome_unknown(
     upstream, http, crib

@@ -1,0 +1,58 @@
+"""The parts of `make test-all`: what is slow by nature, or needs what others wrote.
+
+A test stands in a part by `pytest.mark.part("faults")`; each part has representatives without that
+mark in `make test`. `make test-all PART=faults` runs one of them, `pytest --part faults FILE` what
+one file has of it.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Part:
+    about: str
+    needs: tuple[str, ...] = ()  # scripts that install it
+    processes: int = 2
+
+
+PARTS = {
+    "browser": Part("walks in Chromium, and axe over every page", ("tests/chromium.sh",)),
+    "conformance": Part(
+        "MCP's conformance suite, and MCP servers that others wrote", ("tests/upstreams.sh",)
+    ),
+    "exploring": Part("property tests with many more examples"),
+    "faults": Part("kills, full disks and clocks that jump", ("tests/faults/clock.sh",), 1),
+    "frameworks": Part("agents of other frameworks", ("tests/frameworks.sh",)),
+    "generated": Part("many generated requests, documents and rows"),
+    "runtimes": Part("container runtimes and JavaScript", ("tests/runtimes.sh",)),
+}
+EVERY = "every"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=[*PARTS, EVERY], help="the tests of a part of test-all")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what was not asked for, and put last what needs the running product: until then
+    its processes share no processor with the tests."""
+    wanted = config.getoption("--part")
+    chosen = [item for item in items if wanted in (EVERY, part_of(item))]
+    config.hook.pytest_deselected(items=sorted({*items} - {*chosen}, key=lambda item: item.nodeid))
+    items[:] = sorted(chosen, key=needs_product)
+
+
+def part_of(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("part")
+    if marker is None:
+        return None
+    (name,) = marker.args
+    if name not in PARTS:
+        raise pytest.UsageError(f"{item.nodeid}: there is no part {name!r} in tests/parts.py")
+    return str(name)
+
+
+def needs_product(item: pytest.Item) -> bool:
+    return not {"crib", "committed"}.isdisjoint(getattr(item, "fixturenames", ()))

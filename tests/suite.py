@@ -1,0 +1,111 @@
+"""What `make test` and `make test-all` run, and how long each part of it took.
+
+    python -m tests.suite                  lint, types and every test without a part
+    python -m tests.suite --all            that, then every part
+    python -m tests.suite --part faults    one part
+
+Every step runs, whatever became of the one before; the exit status is 1 where one failed.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.parts import PARTS
+
+PYTHON = (sys.executable, "-m")
+LINT = (
+    (*PYTHON, "ruff", "check", "."),
+    (*PYTHON, "ruff", "format", "--check", "."),
+    (sys.executable, "-c", "from importlinter.cli import lint_imports_command as main; main()"),
+)
+TYPES = (*PYTHON, "mypy", ".")
+
+
+@dataclass
+class Report:
+    """Seconds of each step, and which of them failed."""
+
+    steps: dict[str, float] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    def run(self, name: str, work: Callable[[], bool]) -> None:
+        begun = time.monotonic()
+        if not work():
+            self.failed.append(name)
+        self.steps[name] = time.monotonic() - begun
+
+    def show(self) -> None:
+        for name, seconds in self.steps.items():
+            print(f"{name:>14} {seconds:6.0f} s{'  FAILED' if name in self.failed else ''}")
+        print(f"{'total':>14} {sum(self.steps.values()):6.0f} s", flush=True)
+
+
+def lint() -> bool:
+    statuses = [subprocess.run(command, check=False).returncode for command in LINT]
+    return not any(statuses)
+
+
+@contextmanager
+def types() -> Iterator[Callable[[], bool]]:
+    """Types are checked beside the tests: it is one process that would leave a core idle. What is
+    given waits for the end, says what was found, and whether it was nothing."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(TYPES, stdout=said, stderr=subprocess.STDOUT)
+
+        def ended() -> bool:
+            process.wait()
+            said.seek(0)
+            print(said.read(), end="", flush=True)
+            return process.returncode == 0
+
+        try:
+            yield ended
+        finally:
+            process.kill()
+            process.wait()
+
+
+def tests(processes: int, *words: str) -> bool:
+    command = (*PYTHON, "pytest", "-q", "-n", str(processes), "--dist", "worksteal", *words)
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def ordinary(report: Report, processes: int) -> None:
+    report.run("lint", lint)
+    with types() as types_are_right:
+        report.run("tests", lambda: tests(processes))
+        report.run("types", types_are_right)
+
+
+def part(report: Report, name: str, processes: int) -> None:
+    def work() -> bool:
+        for script in PARTS[name].needs:
+            subprocess.run(("sh", script), check=True)
+        return tests(min(processes, PARTS[name].processes), "--part", name)
+
+    report.run(name, work)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--processes", type=int, default=2)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true")
+    which.add_argument("--part", choices=PARTS)
+    asked, report = parser.parse_args(), Report()
+    if not asked.part:
+        ordinary(report, asked.processes)
+    for name in [asked.part] if asked.part else PARTS if asked.all else ():
+        part(report, name, asked.processes)
+    report.show()
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
