@@ -14,12 +14,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import django
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 KEPT = CHECKOUT / ".venv" / "test-databases"
+# A test cannot pull the plug, so nothing waits for the disk; tests/faults has a database that does.
+WITHOUT_DISK = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 MADE_OF = ("*/migrations/*.py", "config/postgres.py", "requirements.txt")
 
 
@@ -56,7 +59,9 @@ def main(data: Path) -> None:
     servers = supervisor.Supervisor(data)
     servers.record = data / "stores.json"  # the product's own supervisor has one beside it
     with servers:
-        servers.start(embedded.database_server(data), embedded.broker_server(data))
+        database = embedded.database_server(data)
+        database = replace(database, command=(*database.command, *WITHOUT_DISK))
+        servers.start(database, embedded.broker_server(data))
         first_administrator()
         _forget_connections()
         print("ready", flush=True)
