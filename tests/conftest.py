@@ -30,7 +30,7 @@ settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")
-def data() -> Iterator[Path]:
+def servers_in() -> Iterator[Path]:
     """The data directory, with PostgreSQL and Valkey running and migrated."""
     place = Path(os.environ["TOOLCRIB_DATA"])
     with stores.running(place):
@@ -40,16 +40,19 @@ def data() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def crib(data: Path, django_db_setup: None) -> Iterator[cribs.Crib]:
+def crib(servers_in: Path, django_db_setup: None) -> Iterator[cribs.Crib]:
     """The running product, on the database that the tests use. It starts with the first test that
     asks for it; the others share no processor with it."""
-    urls = {"DATABASE_URL": embedded.database_url(data), "REDIS_URL": embedded.redis_url(data)}
-    with cribs.running(data, urls) as running:
+    urls = {
+        "DATABASE_URL": embedded.database_url(servers_in),
+        "REDIS_URL": embedded.redis_url(servers_in),
+    }
+    with cribs.running(servers_in, urls) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(data: Path, django_db_blocker: Any) -> Iterator[None]:
+def django_db_setup(servers_in: Path, django_db_blocker: Any) -> Iterator[None]:
     """Each test takes back what it did in this database."""
     with django_db_blocker.unblock():
         organizations.prepare()
@@ -91,11 +94,12 @@ def committed(crib: cribs.Crib, django_db_blocker: Any) -> Iterator[None]:
 
 @pytest.fixture
 def organization(request: pytest.FixtureRequest) -> Organization:
-    """An Enterprise organization with the built-in tools, as if no test had used it before."""
-    if "committed" in request.fixturenames:
-        request.getfixturevalue("committed")
+    """An Enterprise organization with the built-in tools, as if no test had used it before. One of
+    its own for a test that is `committed`, or marked `own_organization`."""
+    committed = "committed" in request.fixturenames
+    request.getfixturevalue("committed" if committed else "db")
+    if committed or request.node.get_closest_marker("own_organization"):
         return factories.organization(f"org-{uuid4().hex[:12]}")
-    request.getfixturevalue("db")
     return organizations.ready()
 
 

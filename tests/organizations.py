@@ -54,13 +54,18 @@ def by(slug: str) -> Actor:
     return Actor("system", "tests", slug)
 
 
+def made(slug: str, tier: str = "Enterprise") -> Organization:
+    """As the product makes one, with a record of each tool and group."""
+    row = actions.create_organization(slug=slug, name=slug, tier=_tier(tier), by=by(slug))
+    install_builtins(organization=row, by=by(slug))
+    row.refresh_from_db()
+    return row
+
+
 @cache
 def _prepared() -> Snapshot:
     """The catalog of the shared organization. Call it first where its rows are committed."""
-    slug = f"org-{uuid4().hex[:12]}"
-    row = actions.create_organization(slug=slug, name=slug, tier=_tier("Enterprise"), by=by(slug))
-    install_builtins(organization=row, by=by(slug))
-    row.refresh_from_db()
+    row = made(f"org-{uuid4().hex[:12]}")
     return registry.snapshot(row.pk, row.revision)
 
 

@@ -11,6 +11,8 @@ from tests.ui.pages import inline_code, text
 from tools.catalog import content_schemas
 from tools.models import ContentSchema, Organization
 
+pytestmark = pytest.mark.usefixtures("crib")
+
 ORDER = {"type": "object", "required": ["id"]}
 HOSTILE = "<script>alert(1)</script>\u202e"
 FORM = {"name": "order", "kind": "json-schema", "description": "", "note": "First."}

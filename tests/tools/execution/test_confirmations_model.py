@@ -28,6 +28,8 @@ from tools.execution.performance import claim, finish
 from tools.models import Confirmation, Execution, Token
 from tools.policy import actions as policy
 
+pytestmark = pytest.mark.usefixtures("crib")
+
 PEOPLE = st.sampled_from([0, 1, 2])
 AGENTS = st.sampled_from([0, 1])
 

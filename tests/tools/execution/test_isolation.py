@@ -9,6 +9,8 @@ from tests import factories
 from tools.execution import isolation
 from tools.models import Organization
 
+pytestmark = [pytest.mark.own_organization, pytest.mark.usefixtures("crib")]
+
 
 def known(organization: Organization) -> list[AuditRecord]:
     records = AuditRecord.objects.filter(

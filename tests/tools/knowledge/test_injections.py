@@ -24,6 +24,8 @@ from tools.models import LicenseTier
 from tools.runners import knowledge
 from tools.runners.base import Run
 
+pytestmark = pytest.mark.usefixtures("crib")
+
 RAW = next(one for one in DEFINITIONS if one["name"] == "execute_ckvs_query")
 OURS, SECRET = "ours-to-read", "never-to-be-seen"
 STATEMENTS = 100

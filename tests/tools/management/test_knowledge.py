@@ -8,7 +8,7 @@ from django.conf import settings
 from audit.models import AuditRecord
 from tests import factories
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.own_organization, pytest.mark.usefixtures("crib")]
 ELEMENTS = settings.BASE_DIR / "examples" / "elements.ttl"
 
 

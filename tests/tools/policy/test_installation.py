@@ -7,7 +7,7 @@ import pytest
 from audit.models import AuditRecord
 from tools.policy.installation import record_settings
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
 
 
 def last(organization):
