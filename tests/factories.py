@@ -38,7 +38,10 @@ def organization(slug: str, tier: str = "Enterprise") -> Organization:
 
 
 def agent(organization: Organization, slug: str | None = None, **grants: Any) -> Agent:
+    """One that may execute every tool of its groups, unless `tools` or `tool_groups` name some."""
     slug = slug or f"agent-{uuid4().hex[:8]}"
+    if not {"tools", "tool_groups", "giver"} & grants.keys():
+        return organizations.copied_agent(organization, slug, **grants)
     return actions.create_agent(organization=organization, slug=slug, by=by(organization), **grants)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from django.contrib.auth.models import Permission
 from django.db import connection
 
 from audit.actions import Actor
@@ -22,10 +23,11 @@ from tools.catalog.builtins import install_builtins
 from tools.catalog.keys import current_key
 from tools.catalog.registry import Snapshot, registry
 from tools.catalog.versions import statement_of
-from tools.models import LicenseTier, Organization, Tool, ToolGroup, ToolVersion
+from tools.models import Agent, LicenseTier, Organization, Tool, ToolGroup, ToolVersion, User
 from tools.models.tool_words import ToolWords
+from tools.models.user import default_groups
 from tools.policy import actions
-from tools.policy.grants import grants
+from tools.policy.grants import EXECUTE, grants
 
 _USE_VERSIONS = """
 UPDATE tools_tool SET version_id = tools_toolversion.id FROM tools_toolversion
@@ -109,6 +111,38 @@ def copied(slug: str, tier: str) -> Organization:
     _copy_groups(row, template.groups)
     _copy_tools(row, template)
     return row
+
+
+def copied_agent(
+    organization: Organization,
+    slug: str,
+    *,
+    groups: list[str] | None = None,
+    permissions: list[str] | None = None,
+    description: str = "",
+    strict: bool = False,
+) -> Agent:
+    """An agent that may execute every tool of its groups, in four statements rather than the 26 of
+    `tools.policy.actions.create_agent`; it lacks the audit records of its creation and grants."""
+    account = User.objects.create(
+        username=f"agent:{organization.slug}:{slug}",
+        password="!",
+        organization=organization,
+        is_service_account=True,
+        granted_groups=default_groups() if groups is None else groups,
+        granted_permissions=permissions or [],
+    )
+    User.user_permissions.through.objects.create(user=account, permission_id=_execute_every_tool())
+    return Agent.objects.create(
+        organization=organization, slug=slug, description=description, service_account=account,
+        strict=strict,
+    )  # fmt: skip
+
+
+@cache
+def _execute_every_tool() -> int:
+    every = Permission.objects.get(content_type__app_label="tools", codename=EXECUTE)
+    return every.pk
 
 
 def _tier(name: str) -> LicenseTier:

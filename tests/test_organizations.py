@@ -1,0 +1,90 @@
+"""Copies are what the product makes, so that no test runs on anything else."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests import organizations
+from tools.catalog.registry import registry
+from tools.models import Agent, Organization, Tool, ToolGroup, ToolVersion
+from tools.models.tool_words import ToolWords
+from tools.policy import actions
+from tools.policy.grant_actions import held_by, subject_of
+
+pytestmark = pytest.mark.django_db
+OWN = {
+    "id",
+    "date_joined",
+    "organization",
+    "tool",
+    "version",
+    "parent",
+    "service_account",
+    "key_id",
+    "signature",
+}
+
+
+def name() -> str:
+    return f"org-{uuid4().hex[:12]}"
+
+
+def said(row: Any) -> dict[str, Any]:
+    """Every field that names no other row, no moment and no key."""
+    fields = {field.name: field.value_from_object(row) for field in row._meta.concrete_fields}
+    return {
+        field: value
+        for field, value in fields.items()
+        if field not in OWN and not field.endswith("_at")
+    }
+
+
+def contents(organization: Organization) -> dict[str, Any]:
+    tools = Tool.objects.filter(organization=organization).order_by("pk")
+    groups = ToolGroup.objects.filter(organization=organization).select_related("parent")
+    versions = ToolVersion.objects.filter(tool__organization=organization)
+    words = ToolWords.objects.filter(organization=organization).order_by("tool__name")
+    return {
+        "tools": [said(row) for row in tools],
+        "groups": {row.name: (said(row), row.parent and row.parent.name) for row in groups},
+        "versions": {row.definition["name"]: said(row) for row in versions},
+        "words": [said(row) for row in words],
+        "organization": said(organization) | {"slug": "", "name": ""},
+    }
+
+
+def test_a_copied_organization_is_what_the_product_makes() -> None:
+    made, copied = organizations.made(name()), organizations.copied(name(), "Enterprise")
+    assert contents(copied) == contents(made)
+
+
+def test_a_copied_organizations_tools_are_signed_for_it() -> None:
+    copied = organizations.copied(name(), "Enterprise")
+    tools = registry.snapshot(copied.pk, copied.revision).tools.values()
+    assert len(tools) == 14
+    assert [tool.name for tool in tools if tool.flaw or not tool.enabled] == []
+
+
+def test_a_copied_agent_is_what_the_product_makes() -> None:
+    place = organizations.ready()
+    given: dict[str, Any] = {"groups": ["write"], "permissions": ["p"], "description": "d"}
+    by = organizations.by(place.slug)
+    made = actions.create_agent(organization=place, slug="magpie", by=by, strict=True, **given)
+    copied = organizations.copied_agent(place, "jackdaw", strict=True, **given)
+    assert (described(copied), held_by(subject_of(copied))) == (
+        described(made), held_by(subject_of(made))
+    )  # fmt: skip
+
+
+def described(agent: Agent) -> dict[str, Any]:
+    account = said(agent.service_account) | {"username": ""}
+    return said(agent) | {"slug": ""} | account
+
+
+def test_the_shared_organization_is_as_new_for_each_test() -> None:
+    place = organizations.ready()
+    Tool.objects.filter(organization=place).update(status="disabled")
+    organizations.restore()
+    known = registry.snapshot(place.pk, place.revision)
+    assert all(tool.enabled for tool in known.tools.values())
