@@ -22,7 +22,7 @@ from audit.inspection import Question, inspect
 from audit.models import AuditLeaf, AuditLog, AuditRecord, Checkpoint, CheckpointKey
 from audit.sealer import seal
 from tests.audit.logs import settled, write
-from tests.tools.waiting import until
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ django.setup()
 
 from tests import crib, factories  # noqa: E402
 from tests.sandbox.watching import all_end_within, pidfds_of  # noqa: E402
-from tests.tools.waiting import until  # noqa: E402
+from tests.waiting import until  # noqa: E402
 
 STUBBORN = """
 import subprocess, sys, time

@@ -15,7 +15,8 @@ import pytest
 
 from config import leftovers, processes
 from config.address import Address
-from tests.config.waiting import alive, eventually, using
+from tests.config.processes import alive, using
+from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROCESSES = (
@@ -118,8 +119,8 @@ def test_the_password_is_shown_once_and_every_killed_process_is_back(data: Path)
             former = one.leader(name)
             os.kill(former, signal.SIGKILL)
             one.read_until(f"{name} was killed by SIGKILL; starting it again")
-            eventually(lambda name=name, former=former: one.leader(name) != former)
-            eventually(lambda: one.address.unready() is None)
+            until(lambda name=name, former=former: one.leader(name) != former)
+            until(lambda: one.address.unready() is None)
         assert one.stop() == 0
     assert using(data) == []
 
@@ -129,7 +130,7 @@ def test_after_the_kill_of_the_supervisor_all_end_and_the_next_start_works(data:
     with crib(data) as one:
         running = [one.leader(name) for name in PROCESSES]
         one.process.kill()
-        eventually(lambda: not any(alive(pid) for pid in running))
+        until(lambda: not any(alive(pid) for pid in running))
     with crib(data) as next_one:
         assert "Password" not in "".join(next_one.said)
         assert next_one.address.unready() is None

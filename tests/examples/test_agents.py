@@ -18,7 +18,7 @@ from tests.journeys.test_confirmations import Browser
 from tests.stubs import llm
 from tests.stubs.chat import call, calls, says
 from tests.tools.held import codes
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Confirmation, Execution, Session
 
 AGENTS = CHECKOUT / "examples" / "agents"

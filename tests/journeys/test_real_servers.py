@@ -14,7 +14,7 @@ from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio import UPSTREAMS
 from tests.stubs.web import Reply, serving
 from tests.tools.shapes import check_execution
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.builtin.workspace import workspace_of
 
 PATIENCE_S = 60

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.workers import taken_by, worker
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")

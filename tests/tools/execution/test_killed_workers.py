@@ -6,7 +6,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.workers import stopped, taken_by, worker
 from tests.tools.execution.working import calls_of
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.execution import actions
 from tools.models import Execution
 

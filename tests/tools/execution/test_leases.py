@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from tests import factories
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.execution.leases import CANCELLED, Keeper, Lease, look_after
 from tools.execution.returning import HANDED_BACK, LEASE_LOST
 from tools.models import Execution

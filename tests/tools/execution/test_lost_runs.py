@@ -16,7 +16,7 @@ from audit.models import AuditRecord
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, ResourceUsage, SandboxResult
 from tests import factories
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.catalog import profiles
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Refused

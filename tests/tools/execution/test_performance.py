@@ -12,7 +12,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.factories import definition
 from tests.tools.database import no_evidence_for, no_lease_for, tamper
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.builtin.workspace import workspace_of
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry

@@ -10,7 +10,7 @@ from audit.checkpoints import Statement
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.workers import stopped, worker
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")

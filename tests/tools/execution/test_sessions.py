@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import no_transition_for
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools import metrics
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, Refused

@@ -11,7 +11,7 @@ from pathlib import Path
 from django.test import override_settings
 
 from tests.crib import CHECKOUT, Crib, free_port
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Execution
 
 Process = subprocess.Popen[bytes]

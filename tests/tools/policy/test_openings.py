@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from tests import factories
 from tests.tools.shapes import check_error
 from tests.tools.snapshots import closed_now, group, snapshot, tool
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.catalog.actions import save_group
 from tools.execution.pipeline import perform
 from tools.models import Execution, ToolGroup
