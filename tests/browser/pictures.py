@@ -105,7 +105,9 @@ def test_pages_of_a_day_in_a_workshop(
     mine = AuditRecord.objects.filter(organization=workshop.slug, code="TOOL.END").order_by("id")
     record = until(lambda: next((one for one in mine[:1] if _signed(one)), None))
     assert record is not None
-    failed = Execution.objects.filter(tool_name="quote_price").latest("created_at")
+    failed = Execution.objects.filter(organization=workshop, tool_name="quote_price").latest(
+        "created_at"
+    )
     for name, address in {
         "home": "/home/",
         "catalog": "/?status=active",

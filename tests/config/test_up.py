@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 from config import leftovers, processes
 from config.address import Address
 from tests.config.processes import alive, using
+from tests.crib import free_port
 from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -72,11 +72,6 @@ def stores_of_its_own() -> dict[str, str]:
     """This environment without the servers and sockets of the test run."""
     ours = {"DATABASE_URL", "REDIS_URL", "SANDBOX_SOCKET", "EGRESS_SOCKET"}
     return {name: value for name, value in os.environ.items() if name not in ours}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

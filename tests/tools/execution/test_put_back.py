@@ -36,6 +36,6 @@ def test_a_worker_asks_before_its_first_call_and_needs_no_sealer(
         execution = factories.execution(agent)
         with worker(crib, AUDIT_ANCHORS_DIR=str(published)):
             over = Execution.objects.filter(pk=execution.pk).exclude(status="Pending")
-            ended = until(over.first, 60)
+            ended = until(over.first)
     assert (ended.status, ended.error_code) == ("PermissionDenied", "audit_halted")
     assert not AuditRecord.objects.filter(execution_id=execution.pk, code="TOOL.START").exists()
