@@ -201,7 +201,7 @@ def test_a_grant_is_given_and_taken_away(admin_client: Client, bot: Agent) -> No
 
 
 @pytest.mark.parametrize(
-    ("data", "status", "told"),
+    ("grant", "status", "told"),
     [
         ({"kind": "permission", "names": "mail.send"}, 403, "you do not hold"),
         ({"kind": "else", "names": "x"}, 400, "which kind of grant"),
@@ -212,17 +212,17 @@ def test_a_grant_is_given_and_taken_away(admin_client: Client, bot: Agent) -> No
     ],
 )
 def test_a_grant_that_cannot_be_given_is_explained(
-    administrator: Client, bot: Agent, data: dict[str, str], status: int, told: str
+    administrator: Client, bot: Agent, grant: dict[str, str], status: int, told: str
 ) -> None:
-    page = administrator.post("/agents/bot/give", data)
+    page = administrator.post("/agents/bot/give", grant)
     assert page.status_code == status and told in text(page)
     bot.service_account.refresh_from_db()
     assert bot.service_account.granted_permissions == []
 
 
-@pytest.mark.parametrize("data", [{}, {"kind": "tool", "name": "x\x00"}, {"kind": "permission"}])
-def test_what_is_not_held_is_not_taken(admin_client: Client, bot: Agent, data: dict) -> None:
-    assert admin_client.post("/agents/bot/take", data).status_code in (400, 404)
+@pytest.mark.parametrize("grant", [{}, {"kind": "tool", "name": "x\x00"}, {"kind": "permission"}])
+def test_what_is_not_held_is_not_taken(admin_client: Client, bot: Agent, grant: dict) -> None:
+    assert admin_client.post("/agents/bot/take", grant).status_code in (400, 404)
 
 
 # --- budgets ----------------------------------------------------------------------------------
