@@ -83,7 +83,7 @@ def asked(client: Client) -> dict[type[Model], list[str]]:
     return found
 
 
-def fill(label: str) -> None:
+def fill(label: str) -> Organization:
     """An organization with one of everything, and more of what there is most of."""
     organization = factories.organization(f"lists-{label}-{uuid4().hex[:8]}")
     side = Side(organization, label)
@@ -94,14 +94,14 @@ def fill(label: str) -> None:
     Checkpoint.objects.create(log=log, size=1, root=b"r" * 32, note="n")
     AuditSegment.objects.create(log=log, first=0, end=1, file=f"{label}.jsonl", note="n")
     CheckpointKey.objects.create(key_id=uuid4().hex[:8], name="key", public=b"p" * 32)
+    return organization
 
 
 @pytest.fixture(scope="module")
 def lists(django_db_setup: None, django_db_blocker: Any) -> Iterator[Asked]:
     with django_db_blocker.unblock(), transaction.atomic():
-        fill("a")
+        user = factories.superuser(fill("a"))
         client = Client()
-        user = factories.superuser(Organization.objects.order_by("-created_at").first())
         client.force_login(user, backend="tools.policy.login.PeopleBackend")
         asked(client)  # what processes keep is kept from now on
         few = asked(client)

@@ -292,19 +292,20 @@ def test_an_auditor_reads_people_and_changes_nothing_in_the_administration(
 def test_no_action_of_the_administration_is_an_auditors(
     person_with: With, organization: Organization, agent: Agent
 ) -> None:
-    client = enter(person_with("auditor"))
+    person = person_with("auditor")
+    client = enter(person)
     factories.token(agent.service_account)
-    before = AuditRecord.objects.filter(outcome="changed").count()
+    changes = AuditRecord.objects.filter(actor=person.username, outcome="changed")
     for model, registered in admin.site._registry.items():
         row = model._default_manager.first()
         for name in registered.actions or ():
             data = {"action": name, "_selected_action": str(row.pk if row else 0)}
             client.post(place(model, "changelist"), data)
-    assert AuditRecord.objects.filter(outcome="changed").count() == before
+    assert not changes.exists()
     for row, name in ((agent, "suspend"), (agent.service_account.tokens.get(), "revoke")):
         data = {"action": name, "_selected_action": str(row.pk)}
         client.post(place(type(row), "changelist"), data)
-    assert AuditRecord.objects.filter(outcome="changed").count() == before
+    assert not changes.exists()
 
 
 @pytest.mark.parametrize("name", ["tool-manager", "approver", "viewer"])
@@ -328,8 +329,10 @@ def test_an_administrator_takes_the_second_factor_of_who_lost_theirs(
     assert not AuthenticatorApp.objects.filter(user=person).exists()
     assert not RecoveryCode.objects.filter(user=person).exists()
     assert browser.get("/profile/").status_code == 302
-    found = AuditRecord.objects.get(code="AUTH.SECOND_FACTOR_RESET")
-    assert (found.actor, found.subject) == (administrator.username, f"user:{person.username}")
+    found = AuditRecord.objects.get(
+        code="AUTH.SECOND_FACTOR_RESET", subject=f"user:{person.username}"
+    )
+    assert found.actor == administrator.username
 
 
 def test_nobody_takes_the_second_factor_of_who_holds_more(

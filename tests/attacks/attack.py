@@ -36,6 +36,20 @@ ONLY_X86 = "" if X86 else "it is machine code of another processor"
 
 
 @dataclass(frozen=True)
+class Hole:
+    """What works in spite of the wall, and why. `finding` is a pattern of what is then told."""
+
+    why: str
+    finding: str
+
+
+UNCOUNTED = Hole(
+    "there is no control group here to count for a whole tree",
+    r"it got .*|it ended (well|[A-Z_]+), not .*",
+)
+
+
+@dataclass(frozen=True)
 class Attack:
     """`ends` are the error codes one of which a run must end with; empty: it may end well.
 
@@ -53,7 +67,7 @@ class Attack:
     limits: Limits = USUAL
     ends: frozenset[str] = frozenset()
     toothless: str = ""
-    unsolved: str = ""
+    unsolved: Hole | None = None
     unsolved_at: tuple[IsolationLevel, ...] = ()
     network: Network = Network.NONE
     egress: PolicyFor | None = None
@@ -80,7 +94,7 @@ class Duel:
     newcomer: bool = False
     limits: Limits = USUAL
     toothless: str = ""
-    unsolved: str = ""
+    unsolved: Hole | None = None
     unsolved_at: tuple[IsolationLevel, ...] = ()
     counted: bool = False
 
@@ -95,7 +109,7 @@ def attack(
     seen: tuple[Judge, ...] = (got_something,),
     ends: tuple[str, ...] = (),
     toothless: str = "",
-    unsolved: str = "",
+    unsolved: Hole | None = None,
     unsolved_at: tuple[IsolationLevel, ...] = (),
     network: Network = Network.NONE,
     egress: PolicyFor | None = None,
@@ -143,7 +157,7 @@ def duel(
     same_organization: bool = False,
     newcomer: bool = False,
     toothless: str = "",
-    unsolved: str = "",
+    unsolved: Hole | None = None,
     unsolved_at: tuple[IsolationLevel, ...] = (),
     counted: bool = False,
     **limits: Any,

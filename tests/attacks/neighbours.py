@@ -142,7 +142,7 @@ def wakes_whoever_waits(p: Parameters) -> object:
     for _ in range(20):  # whoever waits may be on the way there
         if call("futex", page, 1, 100, 0, 0, 0):
             return ["somebody waited"]
-        time.sleep(0.02)
+        time.sleep(0.02)  # lint: inside the sandbox
     return []
 
 

@@ -124,7 +124,7 @@ def flees_from_its_end_by_forking_on_and_on(p: Parameters) -> object:
     brand(p)
 
     def comet() -> None:
-        until = time.monotonic() + 1
+        until = time.monotonic() + p["flees_s"]
         while time.monotonic() < until:
             if os.fork():
                 os._exit(0)
@@ -188,7 +188,7 @@ def hangs_until_its_child_has_gone(p: Parameters) -> object:
 
 @attack(levels=ALL, seen=(stayed_too_long,), ends=("TIMEOUT",), wall_s=0.2)
 def sleeps_longer_than_it_may(p: Parameters) -> object:
-    time.sleep(60)
+    time.sleep(60)  # lint: inside the sandbox
     return []
 
 
@@ -197,7 +197,7 @@ def sleeps_deaf_to_all_signals(p: Parameters) -> object:
     for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    time.sleep(60)
+    time.sleep(60)  # lint: inside the sandbox
     return []
 
 
@@ -232,7 +232,7 @@ def says_a_little_now_and_then(p: Parameters) -> object:
     """Whoever begins to count anew at each sign of life waits for ever."""
     while True:
         os.write(1, b".")
-        time.sleep(0.02)
+        time.sleep(0.02)  # lint: inside the sandbox
 
 
 @attack(levels=ALL, seen=(stayed_too_long,), ends=("TIMEOUT",), wall_s=0.3)
@@ -240,4 +240,4 @@ def begins_an_answer_and_never_ends_it(p: Parameters) -> object:
     os.write(3, (1000).to_bytes(4, "big") + b"R")
     while True:
         os.write(3, b" ")
-        time.sleep(0.02)
+        time.sleep(0.02)  # lint: inside the sandbox

@@ -16,11 +16,12 @@ from uuid import uuid4
 
 from sandbox.daemon import scratch
 from sandbox.spec import Limits
-from tests.sandbox.watching import all_end_within
+from tests.sandbox.watching import all_end
+from tests.waiting import LIMIT_S
 
 SLEEPER = "/bin/sleep"
 _ROOT = Path(__file__).resolve().parents[2]
-_GONE_WITHIN_S = 2
+_LATE_S = 2
 _SHARED_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _HARMLESS_KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 _LOOKED_AT = 200  # entries of the arena
@@ -119,6 +120,10 @@ class Scene:
             "ports": ports | {"web": self.web_port},
             "canary": self.canary.pid,
             "patience_s": 0.05 if self._without_wall else 2,
+            # How far beyond its limit an attack tries to get. Who watches it may be late.
+            "beyond_s": 0.1 if self._without_wall else _LATE_S,
+            # How long it flees: without the wall there is nobody to end it.
+            "flees_s": 1 if self._without_wall else 2 * LIMIT_S,
             "limits": limits.to_wire(),
         }
 
@@ -172,7 +177,7 @@ class Scene:
         self.start_canary()
         return True
 
-    def survivors(self, marker: str = "", patience_s: float = _GONE_WITHIN_S) -> int:
+    def survivors(self, marker: str = "", patience_s: float = LIMIT_S) -> int:
         """Processes that carry the marker, or any of this scene, and are not gone in time."""
         deadline = time.monotonic() + patience_s
         while found := list(_bearing(marker or self.token)):
@@ -277,7 +282,7 @@ def _all_end(pids: list[int], seconds: float) -> bool:
     """Also True when they have others in their places; False when there is no time left."""
     pidfds = [pidfd for pid in pids if (pidfd := _open_process(pid)) is not None]
     try:
-        return seconds > 0 and all_end_within(pidfds, seconds)
+        return seconds > 0 and all_end(pidfds, seconds)
     finally:
         for pidfd in pidfds:
             os.close(pidfd)

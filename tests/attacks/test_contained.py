@@ -2,6 +2,7 @@
 
 import builtins
 import dis
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
@@ -9,7 +10,7 @@ from types import CodeType
 import pytest
 
 from sandbox.spec import IsolationLevel
-from tests.attacks.attack import Attack, Duel, name_of
+from tests.attacks.attack import UNCOUNTED, Attack, Duel, Hole, name_of
 from tests.attacks.siege import Wall
 from tests.attacks.sources import Body, source_of
 from tests.attacks.suite import ATTACKS, DUELS
@@ -36,17 +37,21 @@ def cases(book: dict[str, Attack] | dict[str, Duel]) -> list[object]:
 
 
 def count(wall: Wall, faults: list[str], case: Attack | Duel, level: IsolationLevel) -> None:
-    """A known hole is told, not hidden."""
-    unsolved = case.unsolved if level in case.unsolved_at else ""
-    if case.counted and faults and wall.mode == "none":
-        unsolved = "there is no control group here to count for a whole tree"
+    """A known hole is told, not hidden, and nothing else hides behind it."""
     TALLY.mode = wall.mode
     TALLY.suffered += 1
     TALLY.contained += not faults
-    if unsolved and faults:
+    known = known_hole(wall, case, level)
+    if faults and known and all(re.fullmatch(known.finding, one) for one in faults):
         TALLY.unsolved += 1
-        pytest.xfail(f"{unsolved}: {faults}")
+        pytest.xfail(f"{known.why}: {faults}")  # lint: these faults alone, each by its words
     assert not faults, "; ".join(faults)
+
+
+def known_hole(wall: Wall, case: Attack | Duel, level: IsolationLevel) -> Hole | None:
+    if case.counted and wall.mode == "none":
+        return UNCOUNTED
+    return case.unsolved if level in case.unsolved_at else None
 
 
 def bodies() -> list[Body]:

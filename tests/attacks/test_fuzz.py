@@ -16,11 +16,11 @@ from sandbox.daemon.answers import End, read_answer
 from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.inside.frames import FrameReader, FrameTooLarge, pack
 from sandbox.spec import IsolationLevel, Limits, Profile, SandboxSpec, Source
-from tests.attacks.siege import Wall, settles
+from tests.attacks.siege import Wall
+from tests.waiting import LIMIT_S, until
 
 _SEEDS = (1, 2, 3)
 _CAP = 4096
-_PATIENCE_S = 3
 _PIECES = (
     b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\\u0000", b"\\ud800", b"\\ud83d\\ude00",
     b"\0", b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"NaN", b"-Infinity", b"null", b"true", b"1e999",
@@ -296,11 +296,11 @@ def test_many_silent_callers_keep_nobody_out(wall: Wall) -> None:
     finally:
         for one in silent:
             one.close()
-    assert settles(lambda: threads(wall) < 100)
+    until(lambda: threads(wall) < 100)
 
 
 def test_neither_thread_nor_descriptor_nor_crash_is_left_of_them(wall: Wall) -> None:
-    assert settles(lambda: threads(wall) < 100)
+    until(lambda: threads(wall) < 100)
     assert wall.descriptors_settle()
     assert crashes(wall) == []
 
@@ -308,7 +308,7 @@ def test_neither_thread_nor_descriptor_nor_crash_is_left_of_them(wall: Wall) -> 
 def caller(wall: Wall) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(wall.daemon.path)
-    connection.settimeout(_PATIENCE_S)
+    connection.settimeout(LIMIT_S)
     return connection
 
 
@@ -331,7 +331,7 @@ def crashes(wall: Wall) -> list[str]:
     with caller(wall) as connection:
         wire.send(connection, wire.encode({"type": word}))
         is_ended(connection)
-    assert settles(lambda: any(word in line for line in wall.daemon.log))
+    until(lambda: any(word in line for line in wall.daemon.log))
     told = [json.loads(line) for line in list(wall.daemon.log) if '"crash"' in line]
     return [f"{one['kind']} at {one['where'][-1]}" for one in told]
 

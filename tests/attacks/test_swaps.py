@@ -13,6 +13,7 @@ from tests.attacks.kit import Parameters, call, tell, texts_of
 from tests.attacks.siege import Wall, said_by
 from tests.attacks.sources import source_of
 from tests.sandbox.watching import wait_readable
+from tests.waiting import LIMIT_S
 
 _LAUNCHES = 12
 
@@ -66,10 +67,10 @@ def test_no_moment_is_left_between_the_look_and_the_mount(wall: Wall) -> None:
             target=wall.run_body, args=(swaps_without_pause, IsolationLevel.STANDARD)
         )
         swapping.start()
-        assert wait_readable(told, 10)
+        assert wait_readable(told)
         for number in range(_LAUNCHES):
             results.append(run_with(wall, f"{wall.scene.arena}/given", f"swap-{number}"))
         os.write(answer, b"x")
-        swapping.join(10)
+        swapping.join(LIMIT_S)
     assert not [one for one in results if wall.scene.secret in said_by(one)]
     assert not [one for one in results if "arena" in str(one.output)]

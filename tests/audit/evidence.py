@@ -11,7 +11,7 @@ from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from audit.sealer import seal
 from tests.audit.logs import settled
-from tests.tools.waiting import until
+from tests.waiting import until
 
 HERE = "here"
 BY = Actor("agent", "magpie", HERE, source_ip="10.1.2.3", request_id="r-1")

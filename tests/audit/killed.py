@@ -22,7 +22,7 @@ def one(lives_s: float) -> None:
     if not pid:
         sealer.Sealer(threading.Event()).run()
         os._exit(1)
-    time.sleep(lives_s)
+    time.sleep(lives_s)  # lint: how long it lives is drawn by lot
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 

@@ -7,7 +7,7 @@ from django.db import connection
 from audit import leaves
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from tests.tools.waiting import until
+from tests.waiting import until
 
 _LINES = f"""
 SELECT {leaves.body_sql("r")}, r.mac, {leaves.moment_sql("r")}

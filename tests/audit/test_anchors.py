@@ -22,7 +22,7 @@ from audit.inspection import Question, inspect
 from audit.models import AuditLeaf, AuditLog, AuditRecord, Checkpoint, CheckpointKey
 from audit.sealer import seal
 from tests.audit.logs import settled, write
-from tests.tools.waiting import until
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def put_back(size):
             "DELETE FROM audit_auditrecord r"
             " WHERE NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)"
         )
-    log = AuditLog.objects.get(name="here")
-    AuditLog.objects.update(size=size, frontier=bytes(32 * size.bit_count()), horizon=None)
-    publishing._mend(log.__class__.objects.get())
+    logs = AuditLog.objects.filter(name="here")
+    logs.update(size=size, frontier=bytes(32 * size.bit_count()), horizon=None)
+    publishing._mend(logs.get())
 
 
 def signed(log, size, *signers, accepted=None):

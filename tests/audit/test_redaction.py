@@ -107,9 +107,10 @@ def test_whatever_it_is_given_it_gives_json_back(value):
     json.dumps(REDACTOR.clean(value))
 
 
-def test_a_long_text_of_almost_secrets_takes_no_time_worth_naming():
-    for part in ("password=", "://a:", "4" * 12 + " ", "basic ", "eyJ"):
-        REDACTOR.clean({"text": part * 100_000})
+@pytest.mark.parametrize("part", ["password=", "://a:", "4" * 12 + " ", "basic ", "eyJ"])
+def test_a_text_of_almost_secrets_is_cleaned_in_linear_time(part):
+    """The square of its length, 10^13 steps, would not end before pytest's timeout."""
+    assert REDACTOR.clean({"text": part * 1_000_000})["text"]
 
 
 def test_a_command_tells_the_mark_of_a_secret_and_hears_it_from_standard_input(monkeypatch):

@@ -17,7 +17,7 @@ from audit.models import AuditLeaf, AuditLog, AuditNode, AuditRecord, Checkpoint
 from audit.sealer import Sealer, seal
 from config.embedded import database_url
 from tests.audit.logs import lines_of, scribble, settled, write
-from tests.tools.waiting import until
+from tests.waiting import until
 
 
 def root_of(name):

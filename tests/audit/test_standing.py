@@ -10,7 +10,7 @@ from audit.models import AuditLog, AuditRecord
 from audit.sealer import seal
 from config import probes
 from tests.audit.logs import write
-from tests.tools.waiting import until
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -30,8 +30,8 @@ import django  # noqa: E402
 django.setup()
 
 from tests import crib, factories  # noqa: E402
-from tests.sandbox.watching import all_end_within, pidfds_of  # noqa: E402
-from tests.tools.waiting import until  # noqa: E402
+from tests.sandbox.watching import all_end, pidfds_of  # noqa: E402
+from tests.waiting import until  # noqa: E402
 
 STUBBORN = """
 import subprocess, sys, time
@@ -68,7 +68,7 @@ def _cancelled_ms(url: str, token: str) -> float:
     members = pidfds_of(marker)
     began = time.perf_counter()
     _post(url, token, f"/api/v1/executions/{called['execution_id']}/cancel")
-    if not all_end_within(members, LONGEST_S):
+    if not all_end(members, LONGEST_S):
         raise SystemExit(f"Something of a cancelled call lived on after {LONGEST_S:g} s.")
     return (time.perf_counter() - began) * 1000
 

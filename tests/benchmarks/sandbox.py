@@ -29,7 +29,7 @@ from tests.sandbox.watching import (
     SPAWN_AND_TELL,
     STUBBORN,
     Meeting,
-    all_end_within,
+    all_end,
     arrange,
     pidfds_of,
 )
@@ -232,7 +232,7 @@ def kill_and_watch(daemon: Daemon, directory: Path, whom: str) -> float:
         victim = victims.get(whom) or parent_of(members[0])
         began = time.monotonic()
         os.kill(victim, signal.SIGKILL)
-        all_end_within(members, 5)
+        all_end(members, 5)
         elapsed = (time.monotonic() - began) * 1000
         worker.kill()
     return elapsed
@@ -257,7 +257,7 @@ def _cancel_and_watch(daemon: Daemon, directory: Path) -> float:
     meeting.hear()
     members, began = pidfds_of(marker), time.monotonic()
     stop.set()
-    all_end_within(members, 5)
+    all_end(members, 5)
     elapsed = (time.monotonic() - began) * 1000
     run.join()
     return elapsed

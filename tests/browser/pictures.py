@@ -19,7 +19,7 @@ from audit.models import AuditRecord
 from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import enter
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.errors import Refused
 from tools.execution.pipeline import perform
 from tools.models import Execution, Organization
@@ -105,7 +105,9 @@ def test_pages_of_a_day_in_a_workshop(
     mine = AuditRecord.objects.filter(organization=workshop.slug, code="TOOL.END").order_by("id")
     record = until(lambda: next((one for one in mine[:1] if _signed(one)), None))
     assert record is not None
-    failed = Execution.objects.filter(tool_name="quote_price").latest("created_at")
+    failed = Execution.objects.filter(organization=workshop, tool_name="quote_price").latest(
+        "created_at"
+    )
     for name, address in {
         "home": "/home/",
         "catalog": "/?status=active",

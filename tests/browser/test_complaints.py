@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import ConsoleMessage, Page, Request
 
 from tests.browser.test_accessibility import ASKED, SHOWN, World, world  # noqa: F401
-from tests.tools.waiting import until
+from tests.waiting import until
 
 
 class Complaints:

@@ -12,7 +12,7 @@ from tests import factories
 from tests.browser.test_pages import BARE, PHONE
 from tests.stubs.mcp import mcp_serving
 from tests.tools.held import held
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.execution.actions import execute
 from tools.models import Confirmation, Organization, Tool
 

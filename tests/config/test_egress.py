@@ -13,7 +13,7 @@ from config.accounts import EGRESS_UID, sandbox_account
 from config.children import launcher
 from sandbox.egress.client import EgressClient
 from sandbox.egress.policy import EgressPolicy
-from tests.config.waiting import eventually
+from tests.waiting import until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -32,7 +32,7 @@ def test_it_runs_as_a_user_of_its_own_and_serves_its_worker(data: Path) -> None:
     spec = processes.egress(data)
     broker = subprocess.Popen(launcher(spec), env={}, stderr=subprocess.DEVNULL)
     try:
-        eventually(spec.ready)
+        until(spec.ready)
         status = Path(f"/proc/{broker.pid}/status").read_text(encoding="utf-8")
         client = EgressClient(str(embedded.egress_socket(data)))
         client.open(EgressPolicy()).close()

@@ -8,7 +8,8 @@ import redis
 
 from config import embedded
 from config.env import database_options
-from tests.config.waiting import alive, eventually, using
+from tests.config.processes import alive, using
+from tests.waiting import until
 
 
 def connect(data: Path, role: str = "toolcrib") -> psycopg.Connection:
@@ -63,7 +64,7 @@ def test_a_server_that_outlived_its_supervisor_is_stopped_first(tmp_path: Path) 
         outliving = supervisor.lives["postgres"].child.pid
         (tmp_path / "processes.json").unlink()
         embedded.database_server(tmp_path).before_start()
-        eventually(lambda: not alive(outliving))
+        until(lambda: not alive(outliving))
     with embedded.running(tmp_path), connect(tmp_path) as database:
         assert database.execute("SELECT 1").fetchone() == (1,)
 

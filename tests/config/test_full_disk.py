@@ -15,8 +15,9 @@ from config.children import ProcessSpec
 from config.logfile import MOST_BYTES, LogFile
 from config.postgres import _write_access
 from config.supervisor import Supervisor
-from tests.config.waiting import alive, eventually
+from tests.config.processes import alive
 from tests.faults import disks
+from tests.waiting import until
 
 DISK_BYTES = 16 << 20
 
@@ -63,11 +64,11 @@ def test_what_cannot_start_for_want_of_room_comes_back_and_ends_no_other(disk: P
         (disk / "note").unlink()
         filler = fill(disk)
         os.kill(hungry.pid, signal.SIGKILL)
-        eventually(lambda: crib.look() or any("could not be started" in one for one in said))
+        until(lambda: crib.look() or any("could not be started" in one for one in said))
         assert said[-1] == "hungry could not be started: No space left on device"
         assert alive(other.pid)
         filler.unlink()
-        eventually(lambda: crib.look() or not hungry.ended())
+        until(lambda: crib.look() or not hungry.ended())
         assert alive(other.pid)
 
 
@@ -78,7 +79,7 @@ def test_who_was_started_on_a_full_disk_is_noted_as_soon_as_there_is_room(disk: 
         filler = fill(disk)
         former = child.pid
         os.kill(former, signal.SIGKILL)
-        eventually(lambda: crib.look() or child.pid != former)
+        until(lambda: crib.look() or child.pid != former)
         assert alive(child.pid) and not leftovers.survivors(crib.record)
         filler.unlink()
         crib.look()

@@ -9,7 +9,7 @@ import httpx2
 from config import keeper, oxigraph
 from config.oxigraph import BINARY
 from tests.crib import free_port
-from tests.tools.waiting import until
+from tests.waiting import until
 
 SPINS = "while True: pass"
 GROWS = "import time\nkept = bytearray(200_000_000)\ntime.sleep(600)"

@@ -11,7 +11,8 @@ import pytest
 from config import leftovers
 from config.children import ProcessSpec
 from config.supervisor import StartFailed, Supervisor
-from tests.config.waiting import alive, eventually
+from tests.config.processes import alive
+from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -61,9 +62,9 @@ def test_a_killed_process_is_back_and_what_it_left_is_gone(tmp_path: Path, name:
         before = pids(tmp_path, name)
         os.kill(before[0], signal.SIGKILL)
         assert said(supervisor) == f"{name} was killed by SIGKILL; starting it again"
-        after = eventually(lambda: pids_other_than(before, tmp_path, name))
+        after = until(lambda: pids_other_than(before, tmp_path, name))
         assert all(alive(pid) for pid in after)
-        eventually(lambda: none_alive(before))
+        until(lambda: none_alive(before))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -84,7 +85,7 @@ def test_children_die_with_a_killed_supervisor_and_the_next_one_ends_the_rest(
     with crib(tmp_path) as supervisor:
         first, second = pids(tmp_path, "first"), pids(tmp_path, "second")
         supervisor.kill()
-        eventually(lambda: none_alive([first[0], second[0]]))
+        until(lambda: none_alive([first[0], second[0]]))
     with crib(tmp_path):
         assert none_alive([first[1], second[1]])
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,9 @@ import pytest
 
 from config import leftovers, processes
 from config.address import Address
-from tests.config.waiting import alive, eventually, using
+from tests.config.processes import alive, using
+from tests.crib import free_port
+from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROCESSES = (
@@ -73,11 +74,6 @@ def stores_of_its_own() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def crib(data: Path) -> Iterator[Crib]:
     one = Crib(data, free_port())
@@ -118,8 +114,8 @@ def test_the_password_is_shown_once_and_every_killed_process_is_back(data: Path)
             former = one.leader(name)
             os.kill(former, signal.SIGKILL)
             one.read_until(f"{name} was killed by SIGKILL; starting it again")
-            eventually(lambda name=name, former=former: one.leader(name) != former)
-            eventually(lambda: one.address.unready() is None)
+            until(lambda name=name, former=former: one.leader(name) != former)
+            until(lambda: one.address.unready() is None)
         assert one.stop() == 0
     assert using(data) == []
 
@@ -129,7 +125,7 @@ def test_after_the_kill_of_the_supervisor_all_end_and_the_next_start_works(data:
     with crib(data) as one:
         running = [one.leader(name) for name in PROCESSES]
         one.process.kill()
-        eventually(lambda: not any(alive(pid) for pid in running))
+        until(lambda: not any(alive(pid) for pid in running))
     with crib(data) as next_one:
         assert "Password" not in "".join(next_one.said)
         assert next_one.address.unready() is None

@@ -6,9 +6,9 @@ import urllib.request
 
 import pytest
 
-from tests.config.waiting import eventually
 from tests.faults import ledger
 from tests.faults.service import serving
+from tests.waiting import until
 
 BODY = json.dumps({"key": "k", "run": "r", "what": ledger.EFFECT}).encode()
 
@@ -51,7 +51,7 @@ def test_what_nobody_waits_for_any_more_has_no_effect(service, book):
         caller.sendall(head.encode() + BODY)
     service.signal(signal.SIGCONT)
     assert post(service.url) == 204
-    eventually(lambda: len(book.effects()) == 1)
+    until(lambda: len(book.effects()) == 1)
 
 
 def test_what_was_asked_for_too_long_ago_the_ledger_does_not_take(book):

@@ -17,7 +17,7 @@ from tests.stubs.llm import calls
 from tests.tools.execution.workers import stopped, worker
 from tests.tools.execution.working import calls_of
 from tests.tools.held import approve, approver
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.execution import reaper
 from tools.models import Confirmation, Execution, StateTransition
 

@@ -10,7 +10,7 @@ from audit.models import AuditPayload, AuditRecord
 from tests import factories
 from tests.journeys.client import Http
 from tests.tools.shapes import check_error, check_execution
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Execution
 
 COUNTS = "import time\ndef main(p):\n    time.sleep(float(p['text']))\n    return {'done': True}"

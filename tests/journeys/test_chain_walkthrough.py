@@ -19,7 +19,7 @@ from django.core.management import call_command
 
 from tests.crib import CHECKOUT, free_port
 from tests.journeys.reader import Reader
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import User
 
 PAGE = (CHECKOUT / "docs" / "chains.md").read_text("utf-8")

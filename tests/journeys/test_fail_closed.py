@@ -10,7 +10,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.crib import Crib
 from tests.tools.execution.workers import stopped
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Execution
 
 

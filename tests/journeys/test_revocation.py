@@ -8,7 +8,7 @@ import pytest
 from tests import factories
 from tests.journeys.client import Answer, Http
 from tests.tools.shapes import check_error
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Execution
 
 SLEEPS = "import time\ndef main(parameters):\n    time.sleep(2)\n    return 'slept'\n"
@@ -76,7 +76,7 @@ def test_a_call_that_waits_in_the_queue_is_refused_when_its_grant_is_taken(
     assert admin("DELETE", f"/api/v1/grants/{grant}").status_code == 204
     rows = Execution.objects.filter(pk__in=waiting)
     taken = Execution.objects.filter(pk__in=waiting).exclude(status="Pending").count()
-    until(lambda: not rows.filter(status__in=("Pending", "Running")).exists(), within_s=60)
+    until(lambda: not rows.filter(status__in=("Pending", "Running")).exists())
     refused = rows.filter(status="PermissionDenied", error_code="tool_not_granted").count()
     assert refused > 0
     assert rows.filter(status="Success").count() <= taken

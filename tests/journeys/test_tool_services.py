@@ -16,7 +16,7 @@ from tests.crib import CHECKOUT
 from tests.tools.shapes import check_error, check_execution
 from tests.tools.toolservices.conftest import process
 from tests.tools.toolservices.services import QUEUE
-from tests.tools.waiting import until
+from tests.waiting import until
 
 ITEMS = json.loads(Path(CHECKOUT, "examples/joke-service.json").read_text())
 SERVICE = {"id": "echo", "request_queue": QUEUE, "response_queue": "r"}

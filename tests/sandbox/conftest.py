@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from sandbox.client import SandboxClient
 from sandbox.spec import IsolationLevel, Limits, Profile, SandboxResult, SandboxSpec, Source
+from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 # Two suites may run on one machine at the same time.
@@ -61,7 +61,7 @@ class Daemon:
     def stop(self, number: int = signal.SIGTERM) -> None:
         self.client.close()
         self.process.send_signal(number)
-        self.process.wait(10)
+        self.process.wait(LIMIT_S)
 
     def run(
         self,
@@ -121,19 +121,16 @@ def own_daemon() -> Iterator[Callable[..., Daemon]]:
 def remove_groups(name: str = GROUPS) -> None:
     for tree in Path("/sys/fs/cgroup").glob(f"*/{name}*"):
         for directory in (*tree.glob("*/"), tree):
-            assert remove_patiently(directory)
+            until(lambda group=directory: is_removed(group))
 
 
-def remove_patiently(group: Path) -> bool:
-    """The kernel may still be busy with the last process of a run."""
-    for _ in range(500):
-        try:
-            group.rmdir()
-        except OSError:
-            time.sleep(0.01)
-        else:
-            return True
-    return False
+def is_removed(group: Path) -> bool:
+    """Not while the kernel is busy with the last process of a run."""
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture

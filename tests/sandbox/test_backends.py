@@ -42,7 +42,8 @@ from sandbox.spec import (
     SandboxResult,
 )
 from tests.sandbox.conftest import ROOT
-from tests.sandbox.watching import all_end_within
+from tests.sandbox.watching import all_end
+from tests.waiting import LIMIT_S
 
 LEVELS = (IsolationLevel.STANDARD, IsolationLevel.STRICT, IsolationLevel.RESTRICTED)
 PROFILE = Profile(IsolationLevel.STANDARD, backend=Backend.CONTAINER)
@@ -84,7 +85,7 @@ def run(root: str) -> Iterator[RunIt]:
 
     yield one
     for containers in made:
-        containers.join(20)
+        containers.join(LIMIT_S)
     assert os.listdir(root) == []
 
 
@@ -289,11 +290,11 @@ def test_a_run_that_takes_too_long_is_killed_with_its_container(run, runtime):
 def test_retiring_ends_containers_that_are_still_at_work(root, runtime):
     Path(root).mkdir()
     containers = Containers(found(runtime), PROFILE, root, NoDriver())
-    slot = containers.take(Disk.of(Limits()), 20)
+    slot = containers.take(Disk.of(Limits()), LIMIT_S)
     containers.retire()
-    assert all_end_within([slot.pidfd], 5)
+    assert all_end([slot.pidfd])
     clear_away(slot)
-    containers.join(20)
+    containers.join(LIMIT_S)
     assert not containers.alive and os.listdir(root) == []
 
 
@@ -334,7 +335,7 @@ def killed(root: str) -> Callable[[str], bool]:
             pidfd = os.pidfd_open(int(holder.stdout.readline()))
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-        return all_end_within([pidfd], 5)
+        return all_end([pidfd])
 
     return kill
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.spec import Backend, IsolationLevel, Mount, Profile
-from tests.sandbox.watching import all_end_within, arrange, pidfds_of
+from tests.sandbox.watching import ENDLESS_S, all_end, all_pidfds_of, arrange
 
 ENVIRONMENT = {"HOME", "LANG", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "PWD", "TMPDIR", "TZ"}
 LEAVE = """
@@ -29,7 +29,6 @@ def main(p):
             if os.fork() == 0:
                 stay(p["marker"])
             stay(p["marker"])
-    time.sleep(0.3)  # until all of them have become what they will be
     open(place("/meet") + "/fifo", "w").write("started")
     time.sleep(86400)
 """
@@ -63,14 +62,13 @@ def test_no_process_of_a_run_outlives_it(own_daemon, tmp_path, profile, how):
     daemon, meeting = own_daemon("--allow-degraded"), arrange(tmp_path)
     profile = replace(profile, mounts=meeting.profile.mounts)
     marker, cancelled = f"marker-{os.urandom(6).hex()}", threading.Event()
-    work = {"profile": profile, "cancelled": cancelled}
+    work = {"profile": profile, "cancelled": cancelled, "wall_s": ENDLESS_S}
     thread = threading.Thread(target=daemon.run, args=(LEAVE, {"marker": marker}), kwargs=work)
     thread.start()
     assert meeting.hear() == "started"
-    members = pidfds_of(marker)
-    assert len(members) == 4
+    members = all_pidfds_of(marker, 4)
     cancelled.set() if how == signal.SIGTERM else daemon.process.kill()
-    assert all_end_within(members, 1)
+    assert all_end(members)
     daemon.process.poll()
     thread.join()
 

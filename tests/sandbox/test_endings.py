@@ -5,15 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.client import SandboxClient
 from sandbox.spec import Outcome
 from tests.sandbox.conftest import GROUPS, ROOT
-from tests.sandbox.watching import SPAWN_AND_TELL, all_end_within, arrange, pidfds_of
+from tests.sandbox.watching import ENDLESS_S, SPAWN_AND_TELL, all_end, arrange, pidfds_of
+from tests.waiting import LIMIT_S, until
 
 CALLER = """
 import sys
@@ -21,21 +20,13 @@ from sandbox.client import SandboxClient
 from sandbox.spec import *
 profile = Profile(IsolationLevel.STANDARD, (Mount(sys.argv[2], "/meet", True),))
 program = Source(sys.argv[4])
-spec = SandboxSpec("acme", profile, Limits(), program, {"marker": sys.argv[3]})
+spec = SandboxSpec("acme", profile, Limits(wall_s=3600), program, {"marker": sys.argv[3]})
 SandboxClient(sys.argv[1]).run(spec)
 """
 
 
 def leaves(root: str) -> list[Path]:
     return list(Path("/sys/fs/cgroup").glob(f"*/{root}/run-*"))
-
-
-def settles(holds: Callable[[], bool], seconds: float = 10) -> bool:
-    """Clearing up goes on after a result is out; ask until it is done."""
-    deadline = time.monotonic() + seconds
-    while not (done := holds()) and time.monotonic() < deadline:
-        continue
-    return done
 
 
 def test_the_death_of_the_worker_ends_every_process_of_its_run(daemon, tmp_path):
@@ -47,27 +38,27 @@ def test_the_death_of_the_worker_ends_every_process_of_its_run(daemon, tmp_path)
     caller.kill()
     caller.wait()
     assert len(pidfds) >= 4  # the caller itself, two children, the double-forked one
-    assert all_end_within(pidfds, 0.5)
+    assert all_end(pidfds)
 
 
-def test_cancelling_ends_a_run_within_a_second(daemon, tmp_path):
+def test_cancelling_ends_a_run_long_before_its_time(daemon, tmp_path):
     meeting, marker, cancelled = arrange(tmp_path), uuid.uuid4().hex, threading.Event()
     results = []
     thread = threading.Thread(
         target=lambda: results.append(
             daemon.run(
-                SPAWN_AND_TELL, {"marker": marker}, profile=meeting.profile, cancelled=cancelled
+                SPAWN_AND_TELL, {"marker": marker}, profile=meeting.profile,
+                cancelled=cancelled, wall_s=ENDLESS_S,
             )
         )
-    )
+    )  # fmt: skip
     thread.start()
     meeting.hear()
-    pidfds, began = pidfds_of(marker), time.monotonic()
+    pidfds = pidfds_of(marker)
     cancelled.set()
-    thread.join(5)
+    thread.join(LIMIT_S)
     assert results[0].outcome == Outcome.CANCELLED and results[0].usage.wall_ms > 0
-    assert time.monotonic() - began < 1
-    assert len(pidfds) >= 3 and all_end_within(pidfds, 0.5)
+    assert len(pidfds) >= 3 and all_end(pidfds)
 
 
 def test_a_daemonized_process_does_not_outlive_its_run(daemon, tmp_path):
@@ -84,9 +75,9 @@ def test_a_daemonized_process_does_not_outlive_its_run(daemon, tmp_path):
     meeting.hear()
     pidfds = pidfds_of(marker)
     (tmp_path / "fifo").write_text("go on")
-    thread.join(5)
+    thread.join(LIMIT_S)
     assert results[0].outcome == Outcome.SUCCESS
-    assert len(pidfds) >= 3 and all_end_within(pidfds, 0.5)
+    assert len(pidfds) >= 3 and all_end(pidfds)
 
 
 def test_killing_sandboxd_ends_everything_below_and_a_restart_clears_up(own_daemon, tmp_path):
@@ -94,15 +85,17 @@ def test_killing_sandboxd_ends_everything_below_and_a_restart_clears_up(own_daem
     results = []
     thread = threading.Thread(
         target=lambda: results.append(
-            daemon.run(SPAWN_AND_TELL, {"marker": marker}, profile=meeting.profile)
+            daemon.run(
+                SPAWN_AND_TELL, {"marker": marker}, profile=meeting.profile, wall_s=ENDLESS_S
+            )
         )
     )
     thread.start()
     meeting.hear()
     pidfds = pidfds_of(marker)
     daemon.stop(signal.SIGKILL)
-    assert len(pidfds) >= 3 and all_end_within(pidfds, 1)
-    thread.join(5)
+    assert len(pidfds) >= 3 and all_end(pidfds)
+    thread.join(LIMIT_S)
     assert results[0].error_code == "LOST"
     again = own_daemon()
     assert again.facts["cgroups"]["leftovers_removed"] > 0
@@ -116,9 +109,9 @@ def test_killing_sandboxd_ends_everything_below_and_a_restart_clears_up(own_daem
 def test_groups_and_zombies_do_not_pile_up(daemon):
     for _ in range(40):
         daemon.run("import os\ndef main(p):\n    os.fork()\n    os.fork()\n    return 1")
-    assert settles(lambda: len(leaves(GROUPS)) <= 4 * daemon.client.ping()["slots"])
+    until(lambda: len(leaves(GROUPS)) <= 4 * daemon.client.ping()["slots"])
     command = ["ps", "-o", "stat=", "--ppid", str(daemon.process.pid)]
-    assert settles(lambda: b"Z" not in subprocess.check_output(command))
+    until(lambda: b"Z" not in subprocess.check_output(command))
 
 
 def test_a_kept_connection_serves_the_next_run_after_a_restart(own_daemon):
@@ -140,7 +133,7 @@ def test_descriptors_of_the_daemon_do_not_leak(daemon):
     before = held()
     for _ in range(60):
         daemon.run("def main(p):\n    return 1")
-    assert settles(lambda: held() <= before + 30)  # ready slots come and go; each holds six
+    until(lambda: held() <= before + 30)  # ready slots come and go; each holds six
 
 
 def test_a_probe_beside_a_working_daemon_leaves_its_slots_alone(daemon):

@@ -14,11 +14,11 @@ from sandbox.servers import KEPT_WORDS, ServerSpec
 from sandbox.serving import start_server
 from sandbox.spec import Limits, Mount, Network
 from tests.sandbox.conftest import GROUPS
-from tests.sandbox.test_endings import leaves, settles
-from tests.sandbox.watching import all_end_within, pidfds_of
+from tests.sandbox.test_endings import leaves
+from tests.sandbox.watching import all_end, pidfds_of
+from tests.waiting import LIMIT_S, until
 
 PYTHON = f"{sys.base_prefix}/bin/python3"
-PATIENCE_S = 30
 MIB = 1 << 20
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 TELL = "print({0}, flush=True)\nimport sys; sys.stdin.read()"
@@ -56,7 +56,7 @@ def spec(source, *words, organization="acme", **more):
 def started(daemon, source, *words, **more):
     """Held until the block ends: a server nobody holds is ended at once."""
     with closing(start_server(daemon.path, None, spec(source, *words, **more))) as process:
-        process.stdio.settimeout(PATIENCE_S)
+        process.stdio.settimeout(LIMIT_S)
         yield process
 
 
@@ -167,21 +167,21 @@ def test_hanging_up_kills_all_its_processes(daemon):
         assert heard(process) == "ready"
         members = pidfds_of(marker)
         assert len(members) == 3
-    assert all_end_within(members, PATIENCE_S)
-    assert settles(lambda: servers(daemon) == 0)
+    assert all_end(members)
+    until(lambda: servers(daemon) == 0)
 
 
 def test_a_server_that_ends_says_why_and_what_it_said_last(daemon):
     source = "import sys; sys.stderr.write('no such zone\\n'); sys.exit(3)"
     with started(daemon, source) as process:
         assert ended(process) == ("it ended", "no such zone\n")
-    assert settles(lambda: servers(daemon) == 0)
+    until(lambda: servers(daemon) == 0)
 
 
 def test_a_program_that_is_not_there_is_said_so(daemon):
     missing = ServerSpec("acme", ("/usr/bin/no-such-program",))
     with closing(start_server(daemon.path, None, missing)) as process:
-        process.stdio.settimeout(PATIENCE_S)
+        process.stdio.settimeout(LIMIT_S)
         assert "/usr/bin/no-such-program: No such file" in ended(process)[1]
 
 
@@ -203,7 +203,7 @@ def test_what_floods_stderr_is_kept_to_its_last_words(daemon):
 def test_a_bomb_stops_at_its_limit_and_is_cleared_away(daemon):
     with started(daemon, BOMB, limits=Limits(processes=16)) as process:
         assert int(heard(process)) < 16
-    assert settles(lambda: servers(daemon) == 0)
+    until(lambda: servers(daemon) == 0)
 
 
 def test_memory_beyond_its_limit_ends_it(daemon):
@@ -221,8 +221,8 @@ def test_nothing_is_left_of_many_servers(own_daemon):
         with started(daemon, ECHO) as process:
             process.stdio.sendall(b"x\n")
             assert heard(process) == "x"
-    assert settles(lambda: servers(daemon) == 0)
-    assert settles(lambda: len(leaves(f"{GROUPS}-own")) <= len(before))
+    until(lambda: servers(daemon) == 0)
+    until(lambda: len(leaves(f"{GROUPS}-own")) <= len(before))
 
 
 def test_there_are_never_more_than_so_many(own_daemon):
@@ -231,7 +231,7 @@ def test_there_are_never_more_than_so_many(own_daemon):
         for organization in ("acme", "third"):
             with pytest.raises(Refused, match="too many servers"):
                 start_server(daemon.path, None, spec(ECHO, organization=organization))
-    assert settles(lambda: servers(daemon) == 0)
+    until(lambda: servers(daemon) == 0)
     with started(daemon, ECHO) as process:
         process.stdio.sendall(b"x\n")
         assert heard(process) == "x"
@@ -244,10 +244,10 @@ def test_with_sandboxd_all_servers_end(own_daemon, number):
         assert heard(process) == "ready"
         members = pidfds_of(marker)
         daemon.stop(number)
-        assert len(members) == 3 and all_end_within(members, PATIENCE_S)
+        assert len(members) == 3 and all_end(members)
         assert ended(process)[1] == ""
     again = own_daemon()
-    assert settles(lambda: servers(again) == 0)
+    until(lambda: servers(again) == 0)
 
 
 def test_with_the_process_that_asked_its_servers_end(daemon):
@@ -259,11 +259,11 @@ def test_with_the_process_that_asked_its_servers_end(daemon):
             heard(process)
             os.write(far, b"x")
             signal.pause()
-    assert select.select([near], [], [], PATIENCE_S)[0]
+    assert select.select([near], [], [], LIMIT_S)[0]
     members = pidfds_of(marker)
     os.kill(worker, signal.SIGKILL)
     os.waitpid(worker, 0)
-    assert members and all_end_within(members, PATIENCE_S)
+    assert members and all_end(members)
     os.close(near)
     os.close(far)
 
@@ -279,7 +279,7 @@ def test_a_directory_that_cannot_be_shown_is_a_refusal(daemon):
     with pytest.raises(Refused) as refused:
         start_server(daemon.path, None, spec(ECHO, mounts=mounts))
     assert refused.value.code == ErrorCode.LAUNCH_FAILED
-    assert settles(lambda: servers(daemon) == 0)
+    until(lambda: servers(daemon) == 0)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.spec import IsolationLevel, Mount, Profile
+from tests.waiting import LIMIT_S, until
+
+# For a run that is ended by something else: longer than a test waits for it.
+ENDLESS_S = 3600
 
 # Each process of the run carries the marker in its command line.
 _CHILD = "import time; time.sleep(86400) # {marker}"
@@ -25,7 +29,7 @@ class Meeting:
         """Waits until the run has written to the FIFO."""
         fifo = os.open(self.directory / "fifo", os.O_RDONLY | os.O_NONBLOCK)
         try:
-            assert wait_readable(fifo, 10), "the run never wrote"
+            assert wait_readable(fifo), "the run never wrote"
             return os.read(fifo, 4096).decode()
         finally:
             os.close(fifo)
@@ -42,7 +46,7 @@ def arrange(directory: Path) -> Meeting:
     return Meeting(directory)
 
 
-def wait_readable(descriptor: int, seconds: float) -> bool:
+def wait_readable(descriptor: int, seconds: float = LIMIT_S) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return any(event & select.POLLIN for _, event in poll.poll(seconds * 1000))
@@ -89,7 +93,20 @@ def pidfds_of(marker: str, *, besides: int = 0) -> list[int]:
     return found
 
 
-def all_end_within(pidfds: list[int], seconds: float) -> bool:
+def all_pidfds_of(marker: str, count: int) -> list[int]:
+    """As soon as there are so many: a program names itself when it has been loaded."""
+
+    def look() -> list[int]:
+        if len(found := pidfds_of(marker)) == count:
+            return found
+        for pidfd in found:
+            os.close(pidfd)
+        return []
+
+    return until(look)
+
+
+def all_end(pidfds: list[int], seconds: float = LIMIT_S) -> bool:
     poll = select.poll()
     for pidfd in pidfds:
         poll.register(pidfd, select.POLLIN)

@@ -10,6 +10,8 @@ PYTHON = f"{sys.base_prefix}/bin/python3"
 _BIN = UPSTREAMS / "python" / "bin"
 _NODE = UPSTREAMS / "node"
 _MODULES = _NODE / "node_modules" / "@modelcontextprotocol"
+# A server has a /tmp of its own and is shown no program below it: not those of a checkout there.
+MAY_BE_SHOWN = UPSTREAMS.parts[1] != "tmp"
 
 
 def _python(name: str, **more: Any) -> dict[str, Any]:
@@ -32,13 +34,15 @@ def _node(name: str, *words: str, **more: Any) -> dict[str, Any]:
     }
 
 
-ALLOWED: dict[str, dict[str, Any]] = {
+_STUB: dict[str, dict[str, Any]] = {
     "stub": {
         "command": [PYTHON, "-c", STUB],
         "programs": [sys.base_prefix],
         "arguments": ["2026-07-28", "2025-11-25"],
         "variables": ["KEY"],
     },
+}
+_OF_OTHERS: dict[str, dict[str, Any]] = {
     "mcp-server-time": _python("mcp-server-time", arguments=["--local-timezone=[A-Za-z_/]+"]),
     "mcp-server-git": _python(
         "mcp-server-git",
@@ -60,3 +64,4 @@ ALLOWED: dict[str, dict[str, Any]] = {
         "server-memory", environment={"MEMORY_FILE_PATH": "/workspace/memory.json"}
     ),
 }
+ALLOWED = _STUB | (_OF_OTHERS if MAY_BE_SHOWN else {})

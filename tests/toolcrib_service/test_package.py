@@ -11,7 +11,7 @@ import pytest
 
 from tests.crib import CHECKOUT
 from tests.tools.toolservices.conftest import process
-from tests.tools.waiting import until
+from tests.waiting import until
 
 LOOK = """
 import pathlib, pkgutil, sys, importlib, toolcrib_service

@@ -57,12 +57,14 @@ def test_a_table_that_was_changed_is_what_is_saved(admin_client: Client) -> None
     assert [one["name"] for one in saved()["parameters"]] == ["town"]
 
 
-def test_where_both_were_changed_a_person_says_which_counts(admin_client: Client) -> None:
+def test_where_both_were_changed_a_person_says_which_counts(
+    admin_client: Client, organization: Organization
+) -> None:
     sent = drawn(admin_client, **{"arguments-text": "[]"}) | argument(0, "town")
     response = admin_client.post("/editor/", sent)
     page = text(response)
     assert response.status_code == 400 and 'value="take text"' in page and names(page) == ["town"]
-    assert not Tool.objects.filter(name="fresh").exists()
+    assert not Tool.objects.filter(organization=organization, name="fresh").exists()
     assert names(text(admin_client.post("/editor/", sent | {"do": "take text"}))) == []
     assert names(text(admin_client.post("/editor/", sent | {"do": "take table"}))) == ["town"]
 
@@ -78,13 +80,14 @@ def test_where_both_were_changed_a_person_says_which_counts(admin_client: Client
     ],
 )  # fmt: skip
 def test_a_text_that_cannot_be_read_saves_nothing_and_stays(
-    admin_client: Client, written: str, told: str
+    admin_client: Client, organization: Organization, written: str, told: str
 ) -> None:
     sent = drawn(admin_client, **{"arguments-text": written})
     response = admin_client.post("/editor/", sent)
     page = text(response)
     assert response.status_code == 400 and told in page and area(page) == written
-    assert names(page) == ["city"] and not Tool.objects.filter(name="fresh").exists()
+    assert names(page) == ["city"]
+    assert not Tool.objects.filter(organization=organization, name="fresh").exists()
     again = sent | noted(page)
     assert admin_client.post("/editor/", again).status_code == 400
 

@@ -16,8 +16,8 @@ from audit.handouts import GROWTH
 from audit.models import AuditRecord
 from audit.verifier import toolcrib_verify as verifier
 from tests.audit.logs import scribble, write
-from tests.tools.waiting import until
 from tests.ui.pages import text
+from tests.waiting import until
 from tools.models import Organization
 
 

@@ -58,13 +58,16 @@ def test_absent_given_and_empty_are_three_things(
     assert saved()["group"] == saved()["available_in_states"] == read
 
 
-def test_each_wrong_field_says_so_and_nothing_is_saved(admin_client: Client) -> None:
+def test_each_wrong_field_says_so_and_nothing_is_saved(
+    admin_client: Client, organization: Organization
+) -> None:
     sent = answers(name="not a name", max_execution_time="soon", rate_limit_per_minute="many")
     sent |= argument(0, "9lives", default="{") | {"arguments": "1"}
     page = text(response := admin_client.post("/editor/", sent))
     assert response.status_code == 400
     assert page.count('aria-invalid="true"') >= 3
-    assert 'value="not a name"' in page and not Tool.objects.filter(name="not a name").exists()
+    assert 'value="not a name"' in page
+    assert not Tool.objects.filter(organization=organization, name="not a name").exists()
 
 
 def test_flaws_of_an_implementation_stand_at_its_own_field(admin_client: Client) -> None:
@@ -79,14 +82,14 @@ def test_flaws_of_an_implementation_stand_at_its_own_field(admin_client: Client)
      ("up 0", ["a", "b"]), ("remove 99", ["a", "b"])],
 )  # fmt: skip
 def test_arguments_are_moved_without_saving(
-    admin_client: Client, do: str, order: list[str]
+    admin_client: Client, organization: Organization, do: str, order: list[str]
 ) -> None:
     sent = answers(do=do, arguments="2") | argument(0, "a", enum='["x"]') | argument(1, "b")
     page = text(admin_client.post("/editor/", sent, headers=htmx("editor")))
     found = [page.split(f'name="argument-{at}-name" value="')[1].split('"')[0] for at in
              range(len(order))]  # fmt: skip
     assert found == order and f'name="arguments" value="{len(order)}"' in page
-    assert not Tool.objects.filter(name="fresh").exists()
+    assert not Tool.objects.filter(organization=organization, name="fresh").exists()
 
 
 def test_the_form_shows_what_the_tool_says_and_saving_it_unchanged_changes_nothing(

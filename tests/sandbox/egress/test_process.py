@@ -19,10 +19,10 @@ from sandbox.egress.attach import attach
 from sandbox.egress.client import EgressClient
 from sandbox.egress.policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.inside import sandbox_http
-from tests.config.waiting import eventually
 from tests.crib import CHECKOUT
 from tests.sandbox.egress.conftest import python, refused
 from tests.stubs.web import Reply, serving
+from tests.waiting import until
 
 ME = ("--worker-uid", str(os.getuid()), "--sandbox-uid", str(os.getuid()))
 NOWHERE = ("--socket", "/nowhere/s", *ME)
@@ -118,8 +118,8 @@ def test_an_idle_broker_waits_for_events_without_end(start, web):
     broker = start(*LOOPBACK)
     with broker.run(HostRule("127.0.0.1", ports=(web.port,))):
         sandbox_http.get(web.url())
-        eventually(broker.sleeps_without_a_timer)
-    eventually(broker.sleeps_without_a_timer)
+        until(broker.sleeps_without_a_timer)
+    until(broker.sleeps_without_a_timer)
 
 
 def test_a_large_answer_streams_through(start):
@@ -170,7 +170,7 @@ def test_nobody_reads_what_never_is_read(start, web):
         asked = sandbox_http._Request("GET", web.url(), {}, b"")
         with sandbox_http._door.conversation(asked, time.monotonic() + 60) as talk:
             talk.head()
-            eventually(Still(lambda: (len(written), broker.processor_time())))
+            until(Still(lambda: (len(written), broker.processor_time())))
             ticket.close()
     web.lost()
     gone.set()

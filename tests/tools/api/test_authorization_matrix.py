@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecord, Checkpoint
 from tests import agent_runs, factories
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.catalog import (
     builtins,
     channels,

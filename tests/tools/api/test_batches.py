@@ -7,7 +7,7 @@ import pytest
 from tests import factories
 from tests.tools.held import approve, approver
 from tests.tools.shapes import check_error, check_execution
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Confirmation, Execution
 
 pytestmark = pytest.mark.usefixtures("committed")

@@ -11,7 +11,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error, check_execution
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")

@@ -10,6 +10,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error, check_execution
+from tests.waiting import until
 from tools.execution.pipeline import perform
 from tools.models import Execution, Session
 
@@ -208,9 +209,8 @@ def test_a_call_says_where_it_led_and_the_session_tells_its_story(committed, api
     assert (step["state_before"], step["state_after"]) == ("undefined", "analysis")
 
 
-def test_of_two_calls_at_once_exactly_one_runs(committed, api, organization):
-    source = "import time\ndef main(p):\n    time.sleep(1)\n    return 'done'"
-    factories.tool(organization, "slow", state="after", implementation={"source": source})
+def test_of_two_calls_at_once_exactly_one_runs(committed, api, gate):
+    gate.tool("slow", state="after")
     session = opened(api)["id"]
     answers, start = [], threading.Barrier(2)
 
@@ -221,6 +221,8 @@ def test_of_two_calls_at_once_exactly_one_runs(committed, api, organization):
 
     threads = [threading.Thread(target=call) for _ in range(2)]
     [thread.start() for thread in threads]
+    until(lambda: answers)  # of the one that is refused: the other one runs
+    gate.open()
     [thread.join() for thread in threads]
     ran, refused = sorted(answers, key=lambda answer: answer.status_code)
     done = check_execution(ran.json(), "Success")

@@ -287,8 +287,9 @@ def test_a_profile_or_credential_of_theirs_is_named_by_nobody_here(mine, theirs,
             check_error(getattr(api, method)(path, body), 404)
     tool = factories.definition("sly", constraints={"sandbox_profile": "their-wall"})
     assert api.post("/tools", tool).status_code in (400, 404, 409)
-    assert SandboxProfile.objects.filter(name="their-wall").exists()
-    assert EgressCredential.objects.filter(name="their-key").exists()
+    there = theirs.organization
+    assert SandboxProfile.objects.filter(organization=there, name="their-wall").exists()
+    assert EgressCredential.objects.filter(organization=there, name="their-key").exists()
 
 
 def test_organizations_and_tiers_are_beyond_who_is_no_superuser(mine, theirs, api):

@@ -12,7 +12,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.stubs.oauth import consented, guarded_serving
 from tests.stubs.web import Reply
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.catalog import mcp_consents, mcp_import, mcp_servers, mcp_tokens
 from tools.catalog.upstreams import hub
 from tools.errors import Conflict, Malformed, NotFound, Unavailable

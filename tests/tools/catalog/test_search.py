@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from tests import factories
 from tests.tools.execution.working import work_off
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.catalog import questions, search, words
 from tools.catalog.actions import delete_tool, find_tool, update_tool
 from tools.catalog.registry import registry

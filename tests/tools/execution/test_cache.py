@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.waiting import until
 from tools.catalog import actions as catalog
 from tools.catalog import mcp_servers, services
 from tools.catalog.registry import registry
@@ -221,8 +222,7 @@ def test_an_answer_that_is_being_worked_out_is_forgotten_too(agent, organization
     row = factories.execution(agent, "dice", text="x")
     thread = threading.Thread(target=_perform_all, args=([row.pk],))
     thread.start()
-    while not CacheEntry.objects.filter(execution=row).exists():
-        continue
+    until(lambda: CacheEntry.objects.filter(execution=row).exists())
     cache.invalidate(organization=fresh(organization), by=factories.by(organization))
     thread.join()
     assert not ask(agent).cached

@@ -11,7 +11,7 @@ from sandbox.spec import Outcome, SandboxResult
 from tests import factories
 from tests.tools.held import at_the_browser
 from tests.tools.policy.allowing import bound, budget, standing
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.errors import Conflict, Forbidden
 from tools.execution import actions, claiming, outcomes, performance, reaper, returning, stumbling
 from tools.models import Execution, Resolution

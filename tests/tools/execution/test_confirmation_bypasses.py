@@ -22,7 +22,7 @@ from tests.tools.held import (
     with_a_token,
     word,
 )
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.errors import Conflict, Forbidden, Mismatch, NotFound

@@ -18,7 +18,7 @@ from tests.tools.held import (
     never_began,
     word,
 )
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.errors import Conflict, TooManyHeld
 from tools.execution import actions, claiming, decisions, expiry, reaper
 from tools.execution.confirmations import MOST_HELD

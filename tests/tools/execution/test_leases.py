@@ -8,11 +8,14 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from config import ladder
 from tests import factories
-from tests.tools.waiting import until
+from tests.waiting import LIMIT_S, until
 from tools.execution.leases import CANCELLED, Keeper, Lease, look_after
 from tools.execution.returning import HANDED_BACK, LEASE_LOST
 from tools.models import Execution
+
+LONG_AGO_S = 5  # a lease of that age is due to be renewed
 
 
 @pytest.fixture
@@ -43,12 +46,13 @@ def test_many_leases_are_looked_at_in_one_statement(running, django_assert_num_q
 
 
 def test_all_that_are_due_are_renewed_in_one_statement(running, django_assert_num_queries):
-    leases = [running(age_s=5) for _ in range(5)]
+    leases = [running(age_s=LONG_AGO_S) for _ in range(5)]
+    before = [lease.renewed_at for lease in leases]
     for lease in leases:
         row(lease).update(lease_until=Now())
     with django_assert_num_queries(2):
         look_after(leases, connection)
-    assert all(lease.age_s < 5 for lease in leases)
+    assert all(lease.renewed_at > at for lease, at in zip(leases, before, strict=True))
     assert (
         Execution.objects.abandoned().filter(pk__in=[x.execution_id for x in leases]).count() == 0
     )
@@ -88,7 +92,8 @@ def test_the_first_word_about_a_run_stands():
 
 @pytest.mark.usefixtures("committed")
 def test_a_locked_row_waits_for_the_next_look_and_holds_up_no_other(running):
-    locked, other = running(age_s=5), running(age_s=5)
+    locked, other = running(age_s=LONG_AGO_S), running(age_s=LONG_AGO_S)
+    before = locked.renewed_at, other.renewed_at
 
     def look():
         look_after([locked, other], connection)
@@ -98,8 +103,8 @@ def test_a_locked_row_waits_for_the_next_look_and_holds_up_no_other(running):
         row(locked).select_for_update(no_key=True).get()
         thread = threading.Thread(target=look)
         thread.start()
-        thread.join(10)
-    assert (locked.age_s > 5, other.age_s < 5) == (True, True)
+        thread.join(LIMIT_S)
+    assert locked.renewed_at == before[0] and other.renewed_at > before[1]
     assert not locked.stop.is_set() and not other.stop.is_set()
 
 
@@ -110,7 +115,7 @@ def test_the_clock_stops_a_run_while_the_database_keeps_everybody_waiting(runnin
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("LOCK TABLE tools_execution IN ACCESS EXCLUSIVE MODE")
         with Keeper().held(lease.execution_id, lease.fence) as held:
-            assert held.stop.wait(10)
+            assert held.stop.wait(LIMIT_S)
     assert (held.reason, held.cancelled) == (LEASE_LOST, False)
 
 
@@ -118,7 +123,7 @@ def test_the_clock_stops_a_run_while_the_database_keeps_everybody_waiting(runnin
 def test_the_lease_of_a_slow_claim_runs_since_it_was_asked_for(running):
     lease = running()
     with Keeper().held(lease.execution_id, lease.fence, since=time.monotonic() - 20) as held:
-        assert held.stop.wait(5) and held.reason == LEASE_LOST
+        assert held.stop.wait(LIMIT_S) and held.reason == LEASE_LOST
 
 
 @pytest.mark.usefixtures("committed")
@@ -126,16 +131,18 @@ def test_a_cancellation_is_seen_by_the_thread_that_looks(running):
     lease = running()
     with Keeper().held(lease.execution_id, lease.fence) as held:
         row(lease).update(cancel_requested_at=Now())
-        assert held.stop.wait(5) and held.cancelled
+        assert held.stop.wait(LIMIT_S) and held.cancelled
 
 
 @pytest.mark.usefixtures("committed")
 def test_a_lease_is_renewed_as_long_as_it_is_held(running, settings):
-    settings.EXECUTION_LEASE_S = 4
+    settings.EXECUTION_LEASE_S = 120
     lease = running()
-    with Keeper().held(lease.execution_id, lease.fence) as held:
-        first = until(lambda: held.renewed_at if held.age_s < 0.5 else None)
-        until(lambda: held.renewed_at > first)
+    due = time.monotonic() - ladder.renew_s(settings.EXECUTION_LEASE_S)
+    with Keeper().held(lease.execution_id, lease.fence, since=due) as held:
+        until(lambda: held.renewed_at > due)
+        again = held.renewed_at = due
+        until(lambda: held.renewed_at > again)
         assert not held.stop.is_set()
 
 
@@ -152,7 +159,7 @@ def test_a_fault_of_one_look_does_not_end_all_looking(running, monkeypatch, capl
     lease = running()
     with Keeper().held(lease.execution_id, lease.fence) as held:
         row(lease).update(cancel_requested_at=Now())
-        assert held.stop.wait(5) and held.cancelled
+        assert held.stop.wait(LIMIT_S) and held.cancelled
     assert "the leases met a fault of ours" in caplog.text
 
 

@@ -16,7 +16,7 @@ from audit.models import AuditRecord
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, ResourceUsage, SandboxResult
 from tests import factories
-from tests.tools.waiting import until
+from tests.waiting import LIMIT_S, until
 from tools.catalog import profiles
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Refused
@@ -183,10 +183,10 @@ def test_a_sandboxd_that_is_killed_under_eight_calls_loses_and_doubles_nothing(
         for number in range(4)
     }
     threads = [performing(execution) for execution in calls.values()]
-    until(lambda: len(list(ledger.iterdir())) == 8, 60)
+    until(lambda: len(list(ledger.iterdir())) == 8)
     os.kill(sandbox().ping()["pid"], signal.SIGKILL)
-    [thread.join(30) for thread in threads]
-    until(lambda: all(row_of(one).over for one in calls.values()), 60)
+    [thread.join(LIMIT_S) for thread in threads]
+    until(lambda: all(row_of(one).over for one in calls.values()))
     for name, execution in calls.items():
         row, marks = row_of(execution), len((ledger / name).read_text())
         expected = ("Success", 2) if name.startswith("idempotent") else ("Failed", 1)
@@ -197,10 +197,10 @@ def test_a_cancelled_calls_grandchildren_are_gone(agent, organization):
     factories.tool(organization, implementation={"source": STUBBORN}, delivery="external")
     execution = factories.execution(agent, text=f"marker-{os.urandom(6).hex()}")
     thread, marker = performing(execution), execution.parameters["text"]
-    members = until(lambda: _four(marker), 30)
+    members = until(lambda: _four(marker))
     actions.cancel(caller=factories.caller(agent), execution=execution)
     until(lambda: not any(_alive(pid) for pid in members))
-    thread.join(10)
+    thread.join(LIMIT_S)
     row = row_of(execution)
     assert (row.status, row.error_details) == ("Cancelled", {"effect_possible": True})
 

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from tests import factories
 from tests.tools.execution.workers import taken_by, worker
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.execution import capacity, polling
 from tools.execution.polling import Poller, Resting
 from tools.models import Execution
@@ -107,7 +107,7 @@ os.environ["REDIS_URL"] = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
 import django
 django.setup()
 from uuid import uuid4
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.execution import bell, hints
 callers = [threading.Thread(target=hints.tell, args=[[uuid4()]]) for _ in range(4)]
 for caller in callers:

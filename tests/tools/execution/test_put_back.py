@@ -10,7 +10,7 @@ from audit.checkpoints import Statement
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.workers import stopped, worker
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -36,6 +36,6 @@ def test_a_worker_asks_before_its_first_call_and_needs_no_sealer(
         execution = factories.execution(agent)
         with worker(crib, AUDIT_ANCHORS_DIR=str(published)):
             over = Execution.objects.filter(pk=execution.pk).exclude(status="Pending")
-            ended = until(over.first, 60)
+            ended = until(over.first)
     assert (ended.status, ended.error_code) == ("PermissionDenied", "audit_halted")
     assert not AuditRecord.objects.filter(execution_id=execution.pk, code="TOOL.START").exists()

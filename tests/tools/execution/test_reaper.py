@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import no_evidence_for, overwrite
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.execution import reaper
 from tools.models import Execution
 

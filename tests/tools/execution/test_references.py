@@ -11,7 +11,7 @@ from audit import payloads
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.held import approve, approver
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.errors import InvalidCall
 from tools.execution import retention
 from tools.execution.pipeline import admit, perform

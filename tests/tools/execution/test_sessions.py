@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import no_transition_for
-from tests.tools.waiting import until
+from tests.waiting import LIMIT_S, until
 from tools import metrics
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, Refused
@@ -302,16 +302,16 @@ def test_a_revoked_group_stops_the_next_call_and_a_queued_one(agent, organizatio
     assert untouched(session)
 
 
-def test_a_running_call_finishes_in_a_session_that_was_closed(agent, organization):
-    source = "import time\ndef main(p):\n    time.sleep(1)\n    return 1"
-    factories.tool(organization, "leads", state="elsewhere", implementation={"source": source})
+def test_a_running_call_finishes_in_a_session_that_was_closed(agent, gate):
+    gate.tool("leads", state="elsewhere")
     session = opened(agent)
     execution = asked(agent, session, "leads")
     thread = threading.Thread(target=_performed, args=(execution,))
     thread.start()
     until(lambda: Execution.objects.filter(pk=execution.pk, status="Running").exists())
     session_actions.close_session(caller=factories.caller(agent), session=session)
-    thread.join(20)
+    gate.open()
+    thread.join(LIMIT_S)
     assert Execution.objects.get(pk=execution.pk).status == "Success"
     assert state_of(session) == "elsewhere"
 
@@ -447,17 +447,17 @@ def _held(session):
         with transaction.atomic():
             Session.objects.select_for_update(no_key=True).get(pk=session.pk)
             held.set()
-            release.wait(20)
+            release.wait(LIMIT_S)
         connection.close()
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait(20)
+    held.wait(LIMIT_S)
     try:
         yield
     finally:
         release.set()
-        thread.join(20)
+        thread.join(LIMIT_S)
 
 
 # --- what a client says of its session ----------------------------------------------------------

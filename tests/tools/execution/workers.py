@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from django.db.models.functions import Now
 from django.test import override_settings
 
 from tests.crib import CHECKOUT, Crib, free_port
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.models import Execution
 
 Process = subprocess.Popen[bytes]
@@ -42,7 +43,15 @@ def taken_by(crib: Crib, process: Process, make: Callable[[], Execution]) -> Exe
     with stopped(crib):
         execution = make()
         row = Execution.objects.filter(pk=execution.pk, worker__contains=f":{process.pid}:")
-        return until(row.first, 60)
+        return until(row.first)
+
+
+def killed(process: Process) -> None:
+    """And the leases of its calls are over at once: nobody waits for them."""
+    process.kill()
+    process.wait()
+    held = Execution.objects.filter(status="Running", worker__contains=f":{process.pid}:")
+    held.update(lease_until=Now())
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pytest
 
 from config import oxigraph
 from tests.crib import free_port
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.knowledge import effort, queries
 from tools.knowledge.queries import BadQuery
 

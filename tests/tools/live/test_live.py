@@ -12,7 +12,7 @@ from tests import factories
 from tests.tools.held import held
 from tests.tools.live import reading as reads
 from tests.tools.live.reading import logged_in, reading
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.execution import bell
 from tools.live.streams import EACH
 from tools.models import Agent, Execution, Organization, User

@@ -53,10 +53,10 @@ def test_whoever_may_not_log_in_reads_nothing(person: User, field: str) -> None:
     assert readers([key]) == {}
 
 
-@pytest.mark.parametrize("data", [{}, {"_auth_user_id": "x"}, {"_auth_user_id": "\x00"}])
-def test_a_session_of_nobody_reads_nothing(db: None, data: dict[str, Any]) -> None:
+@pytest.mark.parametrize("held", [{}, {"_auth_user_id": "x"}, {"_auth_user_id": "\x00"}])
+def test_a_session_of_nobody_reads_nothing(db: None, held: dict[str, Any]) -> None:
     store = SessionStore()
-    store.update(data)
+    store.update(held)
     store.save()
     assert store.session_key and readers([store.session_key]) == {}
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.stubs.mcp import Error, Tool, as_json, streamed, text
 from tests.stubs.web import Held, Raw, Reply
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.mcpclient.errors import (
     Answered,
     Changed,

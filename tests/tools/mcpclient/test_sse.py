@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.egress.grammar import Url
 from tests.stubs.web import Reply, serving
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.mcpclient.errors import Changed, Lost, NeverBegan, NotAllowed, Unusable
 from tools.mcpclient.hub import Stopped
 from tools.mcpclient.sse_channel import Sse

@@ -13,7 +13,7 @@ from sandbox.servers import ServerSpec
 from sandbox.serving import start_server
 from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio_server import MODERN
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.mcpclient import hub as hubs
 from tools.mcpclient.errors import Lost, NeverBegan, Unusable
 from tools.mcpclient.hub import Endpoint, Hub, Stopped

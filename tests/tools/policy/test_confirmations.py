@@ -7,7 +7,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import builtins, factories
 from tests.tools.held import approve, approver, held
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.catalog.registry import registry
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import ConfirmationRule, Execution, Organization

@@ -11,7 +11,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.stubs.mcp import Error, mcp_serving, text
 from tests.stubs.web import Held, Raw, Reply
-from tests.tools.waiting import until
+from tests.waiting import until
 from tools.catalog import drift, mcp_import, mcp_servers
 from tools.catalog.actions import register_tool
 from tools.catalog.upstreams import endpoint_of, hub

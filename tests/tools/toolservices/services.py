@@ -3,9 +3,9 @@
 import asyncio
 import os
 import threading
-import time
 from pathlib import Path
 
+from tests.waiting import until
 from toolcrib_service import DynamicToolService, ToolFailed
 
 QUEUE = "non-persistent://tests/request"
@@ -80,16 +80,14 @@ class Held(Echo):
 
 
 class Slow(Echo):
-    """Of a process of its own: it notes each beginning in the file LOG, and takes SLOW_S seconds
-    while there is no file named like it with `.go` behind."""
+    """Of a process of its own: it notes each beginning in the file LOG, and ends when there
+    is a file named like it with `.go` behind."""
 
     def invoke(self, user, config, arguments):
         log = Path(os.environ["SERVICE_LOG"])
         with log.open("a") as out:
             out.write(f"{os.getpid()}\n")
-        deadline = time.monotonic() + 60
-        while not log.with_suffix(".go").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(log.with_suffix(".go").exists)
         return f"done by {os.getpid()}"
 
 

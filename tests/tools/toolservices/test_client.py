@@ -7,7 +7,7 @@ import pytest
 
 from tests.crib import free_port
 from tests.tools.toolservices import services
-from tests.tools.waiting import until
+from tests.waiting import until
 from toolcrib_service import serve
 from toolcrib_service.wire import GROUP, Queue, Request, Response
 from tools.toolservices.bounded import MOST_BYTES

@@ -15,7 +15,7 @@ from kombu.messaging import Producer
 from config.brokers import read_brokers
 from tests.crib import CHECKOUT
 from tests.tools.toolservices import services
-from tests.tools.waiting import until
+from tests.waiting import until
 from toolcrib_service import serve
 from toolcrib_service.wire import Queue, message_of
 from tools.toolservices.answers import Gathering

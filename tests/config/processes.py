@@ -1,19 +1,6 @@
-"""Waiting for what the system does, with a deadline instead of a guess."""
+"""Processes as the machine sees them."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
-
-DEADLINE_S = 30.0
-
-
-def eventually[T](what: Callable[[], T], *, within_s: float = DEADLINE_S) -> T:
-    """The first truthy answer of `what`."""
-    deadline = time.monotonic() + within_s
-    while not (answer := what()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-    return answer
 
 
 def alive(pid: int) -> bool:
