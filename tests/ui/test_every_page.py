@@ -1,9 +1,11 @@
 """What holds for each page, whatever it shows."""
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import transaction
 from django.test import Client
 
 from audit.models import AuditRecord
@@ -144,8 +146,8 @@ PAGES = [
 
 
 @pytest.fixture
-def hostile(organization: Organization) -> None:
-    """A tool whose every text tries to become code."""
+def hostile(crib: Any, organization: Organization) -> None:
+    """A tool whose every text tries to become code. The sandbox tries its schema."""
     parameter = {"name": "text", "type": "String", "description": HOSTILE, "default": HOSTILE}
     source = f"def main(p):\n    return {HOSTILE!r}\n"
     Author(organization).says("hostile", [told("hostile-joke", "hostile", description=HOSTILE)])
@@ -217,40 +219,52 @@ def place(record: UUID, organization: Organization) -> Callable[[str], str]:
     return address_of
 
 
-@pytest.mark.parametrize("address", PAGES)
-def test_a_page_runs_no_code_of_others(
-    admin_client: Client, place: Callable[[str], str], address: str
+def flaws(client: Client, address: str) -> list[str]:
+    """What is wrong with the page at an address. What asking for it changed is taken back."""
+    with transaction.atomic():
+        response = client.get(address)
+        page = text(response)
+        transaction.set_rollback(True)
+    found = inline_code(response)
+    if response.status_code != 200:
+        found.append(f"status {response.status_code}")
+    if "<script>alert" in page:
+        found.append("a script of others")
+    if POLICY not in response.get("Content-Security-Policy", ""):
+        found.append("another policy")
+    if "no-store" not in response.get("Cache-Control", ""):
+        found.append("may be stored")
+    return [f"{address}: {flaw}" for flaw in found]
+
+
+def test_a_page_runs_no_code_of_others_and_is_stored_nowhere(
+    admin_client: Client, place: Callable[[str], str]
 ) -> None:
-    response = admin_client.get(place(address))
-    assert response.status_code == 200
-    assert inline_code(response) == []
-    assert "<script>alert" not in text(response)
-    assert POLICY in response["Content-Security-Policy"]
+    admin_client.raise_request_exception = False
+    assert [flaw for address in PAGES for flaw in flaws(admin_client, place(address))] == []
 
 
-@pytest.mark.parametrize("address", PAGES)
-def test_a_page_is_kept_nowhere(
-    admin_client: Client, place: Callable[[str], str], address: str
-) -> None:
-    assert "no-store" in admin_client.get(place(address))["Cache-Control"]
+def test_a_page_is_for_those_who_logged_in(client: Client, db: None) -> None:
+    answers = {address: client.get(address) for address in PAGES}
+    opened = {
+        address: response.status_code
+        for address, response in answers.items()
+        if response.status_code != 302 or not response["Location"].startswith("/login/?next=")
+    }
+    assert opened == {}
 
 
-@pytest.mark.parametrize("address", PAGES)
-def test_a_page_is_for_those_who_logged_in(client: Client, db: None, address: str) -> None:
-    response = client.get(address)
-    assert response.status_code == 302
-    assert response["Location"].startswith("/login/?next=")
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["/tools/nothing/", "/tools/read_file/versions/9/", f"/executions/{NOBODYS}/", "/nowhere"],
-)
-def test_what_is_not_there_is_a_page_too(admin_client: Client, address: str) -> None:
-    response = admin_client.get(address)
-    assert response.status_code == 404
-    assert inline_code(response) == []
-    assert response["X-Request-Id"] in text(response)
+def test_what_is_not_there_is_a_page_too(admin_client: Client) -> None:
+    versions, execution = "/tools/read_file/versions/9/", f"/executions/{NOBODYS}/"
+    addresses = ["/tools/nothing/", versions, execution, "/nowhere"]
+    wrong = {}
+    for address in addresses:
+        response = admin_client.get(address)
+        told = response["X-Request-Id"] in text(response)
+        found = response.status_code, inline_code(response), told
+        if found != (404, [], True):
+            wrong[address] = found
+    assert wrong == {}
 
 
 def test_the_login_page_obeys_the_policy(client: Client, db: None) -> None:
