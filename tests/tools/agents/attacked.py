@@ -33,7 +33,6 @@ class Place:
 
     @classmethod
     def of(cls, organization: Organization) -> "Place":
-        factories.install(organization)
         source = {"implementation": {"source": SAYS}}
         factories.tool(organization, "say", **source)
         factories.tool(organization, "hidden", group=["secret"], **source)
@@ -96,9 +95,9 @@ def refused_by(row: Execution) -> list[str]:
     return [*standing, *granted, *refused]
 
 
-def check_fences(model: llm.Endpoint) -> None:
+def check_fences(questions: list[dict[str, Any]]) -> None:
     """In every question the marks stand in pairs, are those of the rules, and hold no other."""
-    asked = [one for one in model.questions if one["messages"][0]["role"] == "system"]
+    asked = [one for one in questions if one["messages"][0]["role"] == "system"]
     assert asked  # what a model asks `ask_model` itself is no prompt of a run
     for question in asked:
         for text in _texts(question):

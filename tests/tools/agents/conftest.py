@@ -37,7 +37,6 @@ def model(settings: Any) -> Iterator[llm.Endpoint]:
 @pytest.fixture
 def agent(organization: Any) -> Agent:
     """With the tools `say` and `fail`, `hidden` beyond its groups, and a workflow of two states."""
-    factories.install(organization)
     factories.tool(organization, "say", implementation={"source": SAYS})
     factories.tool(organization, "fail", implementation={"source": FAILS})
     factories.tool(organization, "hidden", group=["secret"])

@@ -158,7 +158,7 @@ class Obedient:
     obeyed: list[Order] = field(default_factory=list)
 
     def __call__(self, question: dict[str, Any]) -> Native | str:
-        known = [*self.first, *orders_in(_read(question))]
+        known = [*self.first, *orders_in(read(question))]
         order = next((one for one in known if one not in self.obeyed), None)
         native = bool(question.get("tools"))
         if order is None or _is_last(question):
@@ -170,7 +170,8 @@ class Obedient:
         return f"Thought: I obey.\nAction: {name}\nArguments: {arguments}"
 
 
-def _read(question: dict[str, Any]) -> str:
+def read(question: dict[str, Any]) -> str:
+    """All of a question but the model's own words."""
     messages = [one["content"] or "" for one in question["messages"] if one["role"] != "assistant"]
     offered = [json.dumps(one, ensure_ascii=False) for one in question.get("tools") or ()]
     return "\n".join([*messages, *offered])

@@ -4,11 +4,14 @@ Nothing outside groups, states, grants and confirmations ever runs.
 """
 
 import json
+from itertools import product
+from uuid import uuid4
 
 import pytest
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.tools import snapshots
 from tests.tools.agents.attacked import GROUPS, Place, check_fences, mark_of
 from tests.tools.agents.conftest import SAYS, begun, reported
 from tests.tools.agents.poison import (
@@ -18,23 +21,39 @@ from tests.tools.agents.poison import (
     FORBIDDEN,
     UNSEEN,
     Obedient,
+    orders_in,
+    read,
     said,
 )
 from tests.tools.execution.working import work_off
 from tests.tools.held import approver, at_the_browser, word
+from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
+from tools.agents.prompts import Form, prompt_of
+from tools.agents.steps import Action, Move, Step
+from tools.agents.toolbox import Toolbox
 from tools.errors import ToolcribError
 from tools.execution import decisions
 from tools.execution.session_actions import open_session
+from tools.execution.transforms import observation_of
 from tools.models import Confirmation, Execution
 
-pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.timeout(120)]
 PAGE = ("page", {})
-FORMS = pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+PAGE_TOOL = snapshots.tool("page", parameters=[])
+GENERATED = pytest.mark.part("generated")
+NATIVE, TEXT = pytest.param(True, id="native"), pytest.param(False, id="text")
+BOTH = pytest.mark.parametrize("native", [NATIVE, TEXT])
+# Each has a run in `make test`, the other form one in `make test-all`.
+NATIVE_FIRST = pytest.mark.parametrize(
+    "native", [NATIVE, pytest.param(False, id="text", marks=GENERATED)]
+)
+TEXT_FIRST = pytest.mark.parametrize(
+    "native", [pytest.param(True, id="native", marks=GENERATED), TEXT]
+)
 
 
 @pytest.fixture
-def place(organization):
+def place(alone, organization):
     return Place.of(organization)
 
 
@@ -51,9 +70,31 @@ def obedient(model, settings):
     return of
 
 
-@FORMS
+@BOTH
 @pytest.mark.parametrize("disguise", DISGUISES)
-def test_orders_in_a_result_reach_nothing(place, obedient, model, disguise, native):
+def test_orders_in_a_result_are_shown_as_data(disguise, native):
+    """What a model is shown of them; what comes of it where it obeys, the next test says."""
+    seen = observation_of(DISGUISES[disguise](DIRECT), PAGE_TOOL.definition, uuid4())
+    step = Step(1, Move(action=Action("page", {})), seen, "Success", None, Spent())
+    form = Form(Toolbox((PAGE_TOOL.definition,)), Fence("0123456789abcdef"), native, False)
+    prompt = prompt_of("What does the page say?", [], [step], form)
+    question = {"messages": prompt.messages}
+    found = {name for name, _ in orders_in(read(question))} & set(FORBIDDEN)
+    assert found == (set() if disguise in UNSEEN else set(FORBIDDEN))
+    check_fences([question])
+
+
+RUN = {("plain", True), ("our text form", False)}
+
+
+@pytest.mark.parametrize(
+    ("disguise", "native"),
+    [
+        pytest.param(*row, marks=() if row in RUN else GENERATED)
+        for row in product(DISGUISES, (True, False))
+    ],
+)
+def test_orders_in_a_result_reach_nothing(place, organization, obedient, model, disguise, native):
     place.gives(DISGUISES[disguise](DIRECT))
     mind = obedient(PAGE, native=native)
     run = place.ran()
@@ -61,21 +102,24 @@ def test_orders_in_a_result_reach_nothing(place, obedient, model, disguise, nati
     wanted = set() if disguise in UNSEEN else set(FORBIDDEN)
     assert {name for name, _ in mind.obeyed} & set(FORBIDDEN) == wanted
     assert place.tried() & set(FORBIDDEN) == wanted
+    denied = AuditRecord.objects.filter(code="TOOL.DENY", organization=organization.slug)
+    assert wanted - {"risky"} <= set(denied.values_list("subject", flat=True))
     place.check()
-    check_fences(model)
+    check_fences(model.questions)
 
 
-@pytest.mark.parametrize("detour", DETOURS)
-def test_no_detour_leads_past_a_gate(place, obedient, model, detour):
-    place.gives(said((DETOURS[detour],)))
+def test_no_detour_leads_past_a_gate(place, obedient, model):
+    """One model takes them all."""
+    place.gives(said(tuple(DETOURS.values())))
     mind = obedient(PAGE)
     run = place.ran()
-    assert run.over and DETOURS[detour] in mind.obeyed
+    assert run.over
+    assert [name for name, order in DETOURS.items() if order not in mind.obeyed] == []
     place.check()
-    check_fences(model)
+    check_fences(model.questions)
 
 
-@FORMS
+@NATIVE_FIRST
 def test_orders_in_descriptions_reach_nothing(place, organization, obedient, model, native):
     orders = said(DIRECT).replace("\n", " ")
     factories.tool(
@@ -92,10 +136,10 @@ def test_orders_in_descriptions_reach_nothing(place, organization, obedient, mod
     run = place.ran()
     assert run.status == "Success" and set(FORBIDDEN) <= {name for name, _ in mind.obeyed}
     place.check()
-    check_fences(model)
+    check_fences(model.questions)
 
 
-@FORMS
+@TEXT_FIRST
 def test_orders_in_an_error_reach_nothing(place, organization, obedient, model, native):
     raises = f"raise ToolError('NO', {said(DIRECT)!r})"
     source = f"from toolcrib import ToolError\ndef main(p):\n    {raises}\n"
@@ -104,10 +148,10 @@ def test_orders_in_an_error_reach_nothing(place, organization, obedient, model, 
     run = place.ran()
     assert run.status == "Success" and set(FORBIDDEN) <= {name for name, _ in mind.obeyed}
     place.check()
-    check_fences(model)
+    check_fences(model.questions)
 
 
-@FORMS
+@NATIVE_FIRST
 def test_a_history_orders_nothing_and_counts_for_nothing(place, obedient, model, native):
     """What it says was done or allowed is what somebody says."""
     claims = [
@@ -123,10 +167,10 @@ def test_a_history_orders_nothing_and_counts_for_nothing(place, obedient, model,
     assert run.status == "Success"
     assert reported(place.agent, run).state == "undefined"
     place.check()
-    check_fences(model)
+    check_fences(model.questions)
 
 
-@FORMS
+@TEXT_FIRST
 def test_the_reason_of_a_no_orders_nothing(place, organization, obedient, model, native):
     mind = obedient(("risky", {"text": "once"}), native=native)
     begun(place.agent, group=GROUPS, max_iterations=30)
@@ -138,10 +182,10 @@ def test_the_reason_of_a_no_orders_nothing(place, organization, obedient, model,
     work_off(organization)
     assert len(mind.obeyed) >= 1
     place.check()
-    check_fences(model)
+    check_fences(model.questions)
 
 
-@FORMS
+@NATIVE_FIRST
 def test_the_marks_of_a_run_do_not_leave_it(place, organization, obedient, model, native):
     """A model that gives them away, and a tool that gives them back."""
     obedient(native=native)
@@ -165,10 +209,10 @@ def test_the_marks_of_a_run_do_not_leave_it(place, organization, obedient, model
     assert mark_of(model) != mark
     call = Execution.objects.get(organization=organization, tool_name="say")
     assert call.parameters["text"] == "<data [mark]> </data [mark]>"
-    check_fences(model)
+    check_fences(model.questions)
 
 
-@FORMS
+@TEXT_FIRST
 def test_references_are_data_wherever_a_model_writes_them(place, organization, obedient, native):
     """Neither another agent's results nor those of its own run."""
     factories.tool(
@@ -195,18 +239,19 @@ def test_a_run_goes_on_from_no_run_that_its_caller_may_not_read(place, organizat
             begun(other, "And?", group=GROUPS, **{name: str(theirs.pk)})
 
 
-@pytest.mark.parametrize("name", ["continues", "replays"])
-def test_a_run_inside_a_run_goes_on_from_nobody_elses(place, organization, obedient, model, name):
+def test_a_run_inside_a_run_goes_on_from_nobody_elses(place, organization, obedient, model):
     """What the door refuses, the run refuses as well: a model may name any run."""
     obedient()
     other = factories.agent(organization, groups=GROUPS)
     theirs = begun(other, "treasure-of-another", group=GROUPS)
     work_off(organization)
     model.web.seen.clear()
-    obedient(("run_agent", {"question": "And?", name: str(theirs.pk)}))
+    names = ("continues", "replays")
+    obedient(*(("run_agent", {"question": "And?", name: str(theirs.pk)}) for name in names))
     run = place.ran()
-    inner = Execution.objects.get(parent=run.pk, tool_name="run_agent")
-    assert (inner.status, inner.error_code) == ("Failed", "run_not_found")
+    inner = Execution.objects.filter(parent=run.pk, tool_name="run_agent")
+    assert {name for one in inner for name in names if name in one.asked} == {*names}
+    assert {(one.status, one.error_code) for one in inner} == {("Failed", "run_not_found")}
     assert "treasure-of-another" not in json.dumps(model.questions)
 
 
@@ -225,14 +270,17 @@ def test_another_agents_key_finds_no_run_of_ones_own(place, organization, obedie
     assert begun(other, "Mine", idempotency_key="k").pk != mine.pk
 
 
-@pytest.mark.parametrize("amount", ["NaN", "sNaN", "Infinity", "-Infinity", "1e999999", "-1"])
-def test_an_amount_that_is_none_bounds_nothing_away(place, obedient, amount):
-    """A nested run that a model asks for with odd amounts comes to an end of its own."""
-    obedient(("run_agent", {"question": "And?", "max_cost": amount}))
+AMOUNTS = ("NaN", "sNaN", "Infinity", "-Infinity", "1e999999", "-1")
+
+
+def test_an_amount_that_is_none_bounds_nothing_away(place, obedient):
+    """Nested runs that a model asks for with odd amounts come to an end of their own."""
+    orders = [("run_agent", {"question": "And?", "max_cost": amount}) for amount in AMOUNTS]
+    mind = obedient(*orders)
     run = place.ran()
-    assert run.over
-    inner = Execution.objects.filter(parent=run.pk, tool_name="run_agent").first()
-    assert inner is None or inner.error_code != "INTERNAL_ERROR"
+    assert run.over and [order for order in orders if order not in mind.obeyed] == []
+    inner = Execution.objects.filter(parent=run.pk, tool_name="run_agent")
+    assert [one.asked for one in inner if one.error_code == "INTERNAL_ERROR"] == []
 
 
 def test_a_model_that_was_not_priced_is_not_asked(place, obedient, model):
@@ -254,10 +302,3 @@ def test_agents_within_agents_come_to_an_end(place, obedient, model):
     )
     run = place.ran()
     assert run.over and len(model.questions) < 100
-
-
-def test_every_refusal_is_in_the_evidence(place, organization, obedient):
-    obedient(*DIRECT)
-    place.ran()
-    denied = AuditRecord.objects.filter(code="TOOL.DENY", organization=organization.slug)
-    assert set(FORBIDDEN) - {"risky"} <= set(denied.values_list("subject", flat=True))

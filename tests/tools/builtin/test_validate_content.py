@@ -1,5 +1,4 @@
 import json
-import time
 
 import pytest
 
@@ -13,29 +12,29 @@ SCHEMA = {
 }
 
 
-def validated(run, content, schema=None, **parameters):
-    done = run("validate_content", content=content, schema=schema or SCHEMA, **parameters)
+def validated(call, content, schema=None, **parameters):
+    done = call("validate_content", content=content, schema=schema or SCHEMA, **parameters)
     assert done.status == "Success", (done.error_code, done.error_message)
     return done.output
 
 
-def test_content_that_fits_is_valid(run):
-    assert validated(run, '{"name": "a", "age": 3}') == {
+def test_content_that_fits_is_valid(call):
+    assert validated(call, '{"name": "a", "age": 3}') == {
         "valid": True,
         "errors": [],
         "error_count": 0,
     }
 
 
-def test_every_error_has_its_place(run):
-    found = validated(run, '[{"name": 1}, {"age": -1}, 5]', {"type": "array", "items": SCHEMA})
+def test_every_error_has_its_place(call):
+    found = validated(call, '[{"name": 1}, {"age": -1}, 5]', {"type": "array", "items": SCHEMA})
     assert found["error_count"] == 4
     assert {error["path"] for error in found["errors"]} == {"/0/name", "/1", "/1/age", "/2"}
 
 
-def test_yaml_is_held_against_the_same_schema(run):
-    assert validated(run, "name: a\nage: 3\n", format="yaml")["valid"]
-    assert [e["path"] for e in validated(run, "name: [1]\n", format="yaml")["errors"]] == ["/name"]
+def test_yaml_is_held_against_the_same_schema(call):
+    assert validated(call, "name: a\nage: 3\n", format="yaml")["valid"]
+    assert [e["path"] for e in validated(call, "name: [1]\n", format="yaml")["errors"]] == ["/name"]
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,8 @@ def test_yaml_is_held_against_the_same_schema(run):
         ("a = 1\nb = !", "toml", 2),
     ],
 )
-def test_content_that_cannot_be_read_names_its_line(run, content, form, line):
-    found = validated(run, content, format=form)
+def test_content_that_cannot_be_read_names_its_line(call, content, form, line):
+    found = validated(call, content, format=form)
     assert (found["valid"], found["errors"][0]["line"]) == (False, line)
 
 
@@ -68,29 +67,29 @@ def test_content_that_cannot_be_read_names_its_line(run, content, form, line):
         ("a = [-inf]", "toml", (None, None)),
     ],
 )
-def test_what_could_be_read_as_two_things_is_refused(run, content, form, place):
-    found = validated(run, content, {}, format=form, give_document=True)
+def test_what_could_be_read_as_two_things_is_refused(call, content, form, place):
+    found = validated(call, content, {}, format=form, give_document=True)
     (error,) = found["errors"]
     assert (found["valid"], "document" in found) == (False, False)
     assert (error["line"], error["column"]) == place, error
 
 
-def test_keys_that_yaml_merges_are_not_there_twice(run):
+def test_keys_that_yaml_merges_are_not_there_twice(call):
     content = "a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n"
-    found = validated(run, content, {"type": "object"}, format="yaml", give_document=True)
+    found = validated(call, content, {"type": "object"}, format="yaml", give_document=True)
     assert found["document"]["c"] == {"x": 3, "y": 4}
 
 
 @pytest.mark.parametrize(
     "content", ["!!python/object/apply:os.system [id]", "!!python/name:os.system"]
 )
-def test_yaml_builds_no_objects(run, content):
-    assert validated(run, content, {}, format="yaml")["valid"] is False
+def test_yaml_builds_no_objects(call, content):
+    assert validated(call, content, {}, format="yaml")["valid"] is False
 
 
 @pytest.mark.parametrize("content", ["2020-01-01: x", "? [1, 2]\n: x", "{}: x", "&a [*a]"])
-def test_odd_yaml_is_answered(run, content):
-    assert validated(run, content, True and {"type": "object"}, format="yaml")["valid"] is False
+def test_odd_yaml_is_answered(call, content):
+    assert validated(call, content, True and {"type": "object"}, format="yaml")["valid"] is False
 
 
 @pytest.mark.parametrize(
@@ -105,12 +104,12 @@ def test_odd_yaml_is_answered(run, content):
         ("x = 1", "toml", [("/", 1, 1)]),
     ],
 )
-def test_an_error_stands_where_it_is_in_the_text(run, content, form, places):
-    found = validated(run, content, format=form)["errors"]
+def test_an_error_stands_where_it_is_in_the_text(call, content, form, places):
+    found = validated(call, content, format=form)["errors"]
     assert sorted((e["path"], e["line"], e["column"]) for e in found) == places
 
 
-def test_an_error_stands_where_it_is_in_tables_of_toml(run):
+def test_an_error_stands_where_it_is_in_tables_of_toml(call):
     content = """
 [[orders]]
 id = 1
@@ -128,7 +127,7 @@ lines = [{sku = "c"}, {sku = 4}]
     lines = {"items": {"properties": {"sku": text}}}
     buyer = {"properties": {"name": {"properties": {"first": text}}}}
     order = {"properties": {"id": number, "lines": lines, "buyer": buyer}}
-    found = validated(run, content, {"properties": {"orders": {"items": order}}}, format="toml")
+    found = validated(call, content, {"properties": {"orders": {"items": order}}}, format="toml")
     assert {e["path"]: (e["line"], e["column"]) for e in found["errors"]} == {
         "/orders/0/lines/1/sku": (7, 9),
         "/orders/0/buyer/name/first": (9, 14),
@@ -137,8 +136,8 @@ lines = [{sku = "c"}, {sku = 4}]
     }
 
 
-def test_toml_is_held_against_the_same_schema(run):
-    assert validated(run, 'name = "a"\nborn = 2020-01-01\n', format="toml")["valid"]
+def test_toml_is_held_against_the_same_schema(call):
+    assert validated(call, 'name = "a"\nborn = 2020-01-01\n', format="toml")["valid"]
 
 
 TABLE = {
@@ -165,8 +164,8 @@ TABLE = {
         ("", [(1, None)]),
     ],
 )
-def test_rows_are_held_against_a_table_schema(run, content, places):
-    found = validated(run, content, TABLE, format="csv")
+def test_rows_are_held_against_a_table_schema(call, content, places):
+    found = validated(call, content, TABLE, format="csv")
     assert sorted((e["line"], e["column"]) for e in found["errors"]) == places
     assert found["valid"] is (not places)
 
@@ -181,15 +180,15 @@ def test_rows_are_held_against_a_table_schema(run, content, places):
         ("string", ["1", "a"], ["1", "a"], ["01", "A"]),
     ],
 )
-def test_a_choice_is_met_by_every_way_to_write_it(run, kind, enum, good, bad):
+def test_a_choice_is_met_by_every_way_to_write_it(call, kind, enum, good, bad):
     schema = {"fields": [{"name": "a", "type": kind, "constraints": {"enum": enum}}]}
-    found = validated(run, "\n".join(["a", *good, *bad]), schema, format="csv")
+    found = validated(call, "\n".join(["a", *good, *bad]), schema, format="csv")
     assert [e["line"] for e in found["errors"]] == [2 + len(good) + n for n in range(len(bad))]
 
 
-def test_a_key_of_several_fields_is_there_once(run):
+def test_a_key_of_several_fields_is_there_once(call):
     schema = {"fields": [{"name": "a"}, {"name": "b"}], "primaryKey": ["a", "b"], "delimiter": ";"}
-    found = validated(run, "a;b\n1;2\n1;3\n1;2\n", schema, format="csv")
+    found = validated(call, "a;b\n1;2\n1;3\n1;2\n", schema, format="csv")
     assert [e["line"] for e in found["errors"]] == [4]
 
 
@@ -207,8 +206,8 @@ def test_a_key_of_several_fields_is_there_once(run):
         {"fields": [{"name": "a"}], "primaryKey": "b"},
     ],
 )
-def test_a_table_schema_that_cannot_be_used_is_refused(run, schema):
-    done = run("validate_content", content="a\n1\n", schema=schema, format="csv")
+def test_a_table_schema_that_cannot_be_used_is_refused(call, schema):
+    done = call("validate_content", content="a\n1\n", schema=schema, format="csv")
     assert (done.status, done.error_code) == ("Failed", "SCHEMA_INVALID"), done.output
 
 
@@ -229,9 +228,9 @@ XSD = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">
         ("<a>\n<n>1</n>\n<n>x</n>\n<n>y</n></a>", XSD, [3, 4]),
     ],
 )
-def test_xml_is_read_and_held_against_an_xml_schema(run, content, xsd, lines):
+def test_xml_is_read_and_held_against_an_xml_schema(call, content, xsd, lines):
     given = {} if xsd is None else {"xsd": xsd.format(more="")}
-    done = run("validate_content", content=content, format="xml", **given)
+    done = call("validate_content", content=content, format="xml", **given)
     assert done.status == "Success", done.error_message
     assert [e["line"] for e in done.output["errors"]] == lines
 
@@ -244,8 +243,8 @@ def test_xml_is_read_and_held_against_an_xml_schema(run, content, xsd, lines):
         '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>',
     ],
 )
-def test_xml_declares_nothing(run, content):
-    found = run("validate_content", content=content, format="xml").output
+def test_xml_declares_nothing(call, content):
+    found = call("validate_content", content=content, format="xml").output
     assert found["valid"] is False and "root:" not in str(found)
 
 
@@ -254,9 +253,9 @@ def test_xml_declares_nothing(run, content):
     ['<xs:include schemaLocation="file:///etc/passwd"/>',
      '<xs:import namespace="x" schemaLocation="http://127.0.0.1:1/x"/>', "<xs:element/>", "<"],
 )  # fmt: skip
-def test_an_xml_schema_that_cannot_be_used_is_refused(run, more):
+def test_an_xml_schema_that_cannot_be_used_is_refused(call, more):
     xsd = XSD.format(more=more)
-    done = run("validate_content", content="<a/>", format="xml", xsd=xsd)
+    done = call("validate_content", content="<a/>", format="xml", xsd=xsd)
     assert (done.status, done.error_code) == ("Failed", "SCHEMA_INVALID"), done.output
 
 
@@ -285,9 +284,10 @@ def test_a_schema_of_another_organization_is_unknown(run):
     assert (done.status, done.error_code) == ("Failed", "SCHEMA_UNKNOWN")
 
 
-def test_many_errors_are_counted_and_the_first_are_shown(run):
-    found = validated(run, json.dumps([1] * 5_000), {"items": {"type": "string"}})
-    assert (found["error_count"], len(found["errors"])) == (5_000, 100)
+@pytest.mark.parametrize("count", [1_000, pytest.param(5_000, marks=pytest.mark.part("generated"))])
+def test_many_errors_are_counted_and_the_first_are_shown(call, count):
+    found = validated(call, json.dumps([1] * count), {"items": {"type": "string"}})
+    assert (found["error_count"], len(found["errors"])) == (count, 100)
 
 
 def test_a_named_schema_is_known(run):
@@ -298,9 +298,10 @@ def test_a_named_schema_is_known(run):
     assert done.output["valid"] is True
 
 
-@pytest.mark.parametrize("schemas", [{}, {"schema": {}, "schema_name": "json-schema"}])
-def test_one_schema_is_needed(run, schemas):
-    done = run("validate_content", content="{}", **schemas)
+def test_one_schema_is_needed(call, run):
+    done = call("validate_content", content="{}")
+    assert (done.status, done.error_code) == ("Failed", "SCHEMA_MISSING")
+    done = run("validate_content", content="{}", schema={}, schema_name="json-schema")
     assert (done.status, done.error_code) == ("Failed", "SCHEMA_MISSING")
 
 
@@ -308,8 +309,8 @@ def test_one_schema_is_needed(run, schemas):
     "schema", [{"type": "nonsense"}, {"$ref": "http://127.0.0.1:1/x"}, {"pattern": "("},
                {"$ref": "file:///etc/passwd"}]
 )  # fmt: skip
-def test_a_schema_that_cannot_be_used_is_refused(run, schema):
-    done = run("validate_content", content="{}", schema=schema)
+def test_a_schema_that_cannot_be_used_is_refused(call, schema):
+    done = call("validate_content", content="{}", schema=schema)
     assert (done.status, done.error_code) == ("Failed", "SCHEMA_INVALID")
 
 
@@ -326,8 +327,8 @@ def deep(levels, leaf):
 
 
 @pytest.mark.parametrize("levels", [300, 900])
-def test_a_document_that_is_nested_too_deeply_is_told_so(run, levels):
-    found = validated(run, "[" * levels + "]" * levels, {"const": []})
+def test_a_document_that_is_nested_too_deeply_is_told_so(call, levels):
+    found = validated(call, "[" * levels + "]" * levels, {"const": []})
     (error,) = found["errors"]
     assert (found["valid"], error["path"]) == (False, "/")
     assert error["message"].startswith("cannot be checked")
@@ -370,15 +371,34 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("parameters", HOSTILE.values(), ids=HOSTILE)
-def test_what_would_hang_ends_inside_its_limits(run, parameters):
-    began = time.monotonic()
-    done = run("validate_content", timeout_s=3, **parameters)
-    assert done.status in {"Success", "Failed", "Timeout"}
-    assert done.error_code != "INTERNAL_ERROR"
-    assert time.monotonic() - began < 8
-
-
-def test_after_the_hostile_ones_the_next_call_works(run):
-    run("validate_content", timeout_s=1, **HOSTILE["a reference bomb"])
+def test_what_would_hang_ends_inside_its_limits_and_the_next_call_works(run):
+    wrong = []
+    for name, parameters in HOSTILE.items():
+        done = run("validate_content", timeout_s=1, **parameters)
+        ended = done.status in {"Success", "Failed", "Timeout"}
+        if not ended or done.error_code == "INTERNAL_ERROR":
+            wrong.append((name, done.status, done.error_code, done.error_message))
+    assert wrong == []
     assert validated(run, '{"name": "a"}')["valid"]
+
+
+IN_THE_SANDBOX = {
+    "json": ({"content": '{"name": "a"}', "schema": SCHEMA}, True),
+    "yaml": ({"content": "name: [1]", "schema": SCHEMA}, False),
+    "toml": ({"content": "name = 1", "schema": SCHEMA}, False),
+    "csv": ({"content": "a\n1\n", "schema": {"fields": [{"name": "a"}]}}, True),
+    "xml": ({"content": "<a><n>1</n></a>", "xsd": XSD.format(more="")}, True),
+}
+
+
+def test_every_format_has_its_libraries_in_the_sandbox(run):
+    found = {
+        form: run("validate_content", format=form, **parameters).output["valid"]
+        for form, (parameters, _) in IN_THE_SANDBOX.items()
+    }
+    assert found == {form: valid for form, (_, valid) in IN_THE_SANDBOX.items()}
+
+
+def test_a_schema_that_cannot_be_used_is_refused_in_the_sandbox(run):
+    done = run("validate_content", content="{}", schema={"$ref": "file:///etc/passwd"})
+    assert (done.status, done.error_code) == ("Failed", "SCHEMA_INVALID")

@@ -3,6 +3,7 @@ import hashlib
 import itertools
 import threading
 from contextlib import closing, contextmanager
+from functools import partial
 
 import pytest
 from django.db import connection
@@ -29,6 +30,169 @@ def names(workspace):
     return sorted(path.name for path in workspace.iterdir())
 
 
+def test_a_new_file_is_written_with_its_folders(call, workspace):
+    done = call("write_file", path="a/b/c.txt", content="Grüße")
+    assert (workspace / "a/b/c.txt").read_text() == "Grüße"
+    assert done.output == {
+        "path": "a/b/c.txt",
+        "bytes_written": 7,
+        "size": 7,
+        "mode": "overwrite",
+        "sha256": sha256("Grüße".encode()),
+    }
+
+
+def test_overwriting_replaces_the_whole_file_and_leaves_no_draft(call, workspace, put):
+    put("a.txt", b"a much longer text")
+    call("write_file", path="a.txt", content="short")
+    assert (workspace / "a.txt").read_text() == "short"
+    assert names(workspace) == ["a.txt"]
+
+
+def test_appending_adds_to_the_end(call, workspace):
+    for text in ("one\n", "two\n"):
+        done = call("write_file", path="log", content=text, mode="append")
+    assert (workspace / "log").read_text() == "one\ntwo\n"
+    assert (done.output["bytes_written"], done.output["size"]) == (4, 8)
+
+
+def test_creating_refuses_a_file_that_is_there(call, workspace):
+    call("write_file", path="once", content="first", mode="create")
+    assert failed(call("write_file", path="once", content="second", mode="create"), "FILE_EXISTS")
+    assert (workspace / "once").read_text() == "first"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "ascii"])
+def test_a_text_is_written_in_its_encoding(call, workspace, encoding):
+    call("write_file", path="a", content="plain", encoding=encoding)
+    assert (workspace / "a").read_bytes() == "plain".encode(encoding)
+
+
+def test_base64_writes_any_bytes(call, workspace):
+    raw = bytes(range(256))
+    call("write_file", path="a", content=base64.b64encode(raw).decode(), encoding="base64")
+    assert (workspace / "a").read_bytes() == raw
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"), [("ü", "ascii"), ("not base64!", "base64"), ("YQ", "base64")]
+)
+def test_content_that_does_not_fit_its_encoding_writes_nothing(call, workspace, content, encoding):
+    assert failed(
+        call("write_file", path="a", content=content, encoding=encoding), "ENCODING_MISMATCH"
+    )
+    assert names(workspace) == []
+
+
+def test_content_that_is_too_large_writes_nothing(call, workspace):
+    done = call("write_file", path="a", content="x" * (8 * 1024 * 1024 + 1))
+    assert failed(done, "FILE_TOO_LARGE")
+    assert names(workspace) == []
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
+def test_a_name_of_255_bytes_is_written(call, workspace, mode):
+    name = "漢" * 85
+    assert call("write_file", path=name, content="x", mode=mode).status == "Success"
+    assert names(workspace) == [name]
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
+def test_a_link_is_never_written_through(call, workspace, mode):
+    target = workspace.parent / f"{workspace.name}-target"
+    target.write_text("untouched")
+    (workspace / "link").symlink_to(target)
+    done = call("write_file", path="link", content="x", mode=mode)
+    assert done.status == "Failed"
+    assert target.read_text() == "untouched" and (workspace / "link").is_symlink()
+
+
+def test_who_has_a_file_open_reads_on_what_it_was_before_more_was_appended(call, workspace, put):
+    put("log", b"one\n")
+    with (workspace / "log").open() as reader:
+        call("write_file", path="log", content="two\n", mode="append")
+        assert reader.read() == "one\n"
+    assert (workspace / "log").read_text() == "one\ntwo\n" and names(workspace) == ["log"]
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_what_somebody_else_wrote_meanwhile_is_not_overwritten(call, workspace, put, mode):
+    put("a", b"theirs")
+    done = call("write_file", path="a", content="mine", mode=mode, if_hash=sha256(b"older"))
+    assert failed(done, "FILE_CHANGED") and sha256(b"theirs") in done.error_message
+    assert (workspace / "a").read_text() == "theirs"
+    done = call(
+        "write_file", path="a", content="mine", mode=mode, if_hash=sha256(b"theirs").upper()
+    )
+    assert done.output["sha256"] == sha256((workspace / "a").read_bytes())
+
+
+def test_a_hash_of_a_file_that_is_gone_writes_nothing(call, workspace):
+    assert failed(call("write_file", path="a", content="x", if_hash=sha256(b"")), "FILE_CHANGED")
+    assert names(workspace) == []
+
+
+def allowed(call, files, size):
+    """Writes into a workspace that may hold so many files and bytes."""
+    return partial(call, "write_file", quota={"files": files, "bytes": size})
+
+
+def test_a_workspace_holds_no_more_bytes_than_it_may(call, workspace, put):
+    write = allowed(call, 10, 10)
+    put("a", b"123456")
+    done = write(path="b", content="12345")
+    assert failed(done, "QUOTA_EXCEEDED") and "4 are left" in done.error_message
+    assert write(path="b", content="1234").status == "Success"
+    assert write(path="a", content="654321").status == "Success"
+    assert failed(write(path="a", content="7", mode="append"), "QUOTA_EXCEEDED")
+    assert (workspace / "a").read_text() == "654321"
+
+
+@pytest.mark.parametrize("more", [{}, {"if_hash": "0" * 64}])
+def test_folders_count_and_a_refused_write_makes_none(call, workspace, put, more):
+    write = allowed(call, 3, 1000)
+    put("a/b", b"1")
+    done = write(path="c/d/e", content="2", **more)
+    assert failed(done, "FILE_CHANGED" if more else "QUOTA_EXCEEDED") and names(workspace) == ["a"]
+    assert write(path="a/c", content="2").status == "Success"
+
+
+def test_a_workspace_holds_no_more_files_than_it_may(call, put):
+    write = allowed(call, 3, 1000)
+    put("a", b"1")
+    put("below/b", b"2")
+    assert failed(write(path="c", content="3"), "QUOTA_EXCEEDED")
+    assert write(path="below/b", content="3").status == "Success"
+
+
+# Through the sandbox, and what a worker does around it.
+
+
+def test_a_file_is_written_in_the_sandbox(run, mounted):
+    done = run("write_file", path="a/b/c.txt", content="Grüße")
+    assert (mounted / "a/b/c.txt").read_text() == "Grüße"
+    assert done.output["sha256"] == sha256("Grüße".encode())
+
+
+def test_a_link_is_not_written_through_in_the_sandbox(run, mounted):
+    target = mounted.parent / f"{mounted.name}-target"
+    target.write_text("untouched")
+    (mounted / "link").symlink_to(target)
+    assert failed(run("write_file", path="link", content="x"), "PATH_INVALID")
+    assert target.read_text() == "untouched" and (mounted / "link").is_symlink()
+
+
+def test_a_workspace_holds_no_more_than_its_organization_may(run, organization, files):
+    actions.set_workspace_quota(
+        organization=organization, by=factories.by(organization),
+        workspace_max_files=10, workspace_max_bytes=10,
+    )  # fmt: skip
+    files("a", b"123456")
+    done = run("write_file", path="b", content="12345")
+    assert failed(done, "QUOTA_EXCEEDED") and "4 are left" in done.error_message
+    assert run("write_file", path="b", content="1234").status == "Success"
+
+
 @contextmanager
 def written_one_after_the_other(agent, asked):
     """While a thread performs each call as soon as it is accepted: one that waited a while would
@@ -50,94 +214,19 @@ def written_one_after_the_other(agent, asked):
         writer.join()
 
 
-def test_a_new_file_is_written_with_its_folders(run, workspace):
-    done = run("write_file", path="a/b/c.txt", content="Grüße")
-    assert (workspace / "a/b/c.txt").read_text() == "Grüße"
-    assert done.output == {
-        "path": "a/b/c.txt",
-        "bytes_written": 7,
-        "size": 7,
-        "mode": "overwrite",
-        "sha256": sha256("Grüße".encode()),
-    }
-
-
-def test_overwriting_replaces_the_whole_file_and_leaves_no_draft(run, workspace, files):
-    files("a.txt", b"a much longer text")
-    run("write_file", path="a.txt", content="short")
-    assert (workspace / "a.txt").read_text() == "short"
-    assert names(workspace) == ["a.txt"]
-
-
-def test_appending_adds_to_the_end(run, workspace):
-    for text in ("one\n", "two\n"):
-        done = run("write_file", path="log", content=text, mode="append")
-    assert (workspace / "log").read_text() == "one\ntwo\n"
-    assert (done.output["bytes_written"], done.output["size"]) == (4, 8)
-
-
-def test_creating_refuses_a_file_that_is_there(run, workspace):
-    run("write_file", path="once", content="first", mode="create")
-    assert failed(run("write_file", path="once", content="second", mode="create"), "FILE_EXISTS")
-    assert (workspace / "once").read_text() == "first"
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "ascii"])
-def test_a_text_is_written_in_its_encoding(run, workspace, encoding):
-    run("write_file", path="a", content="plain", encoding=encoding)
-    assert (workspace / "a").read_bytes() == "plain".encode(encoding)
-
-
-def test_base64_writes_any_bytes(run, workspace):
-    raw = bytes(range(256))
-    run("write_file", path="a", content=base64.b64encode(raw).decode(), encoding="base64")
-    assert (workspace / "a").read_bytes() == raw
-
-
-@pytest.mark.parametrize(
-    ("content", "encoding"), [("ü", "ascii"), ("not base64!", "base64"), ("YQ", "base64")]
-)
-def test_content_that_does_not_fit_its_encoding_writes_nothing(run, workspace, content, encoding):
-    assert failed(
-        run("write_file", path="a", content=content, encoding=encoding), "ENCODING_MISMATCH"
-    )
-    assert names(workspace) == []
-
-
-def test_content_that_is_too_large_writes_nothing(run, workspace):
-    done = run("write_file", path="a", content="x" * (8 * 1024 * 1024 + 1))
-    assert failed(done, "FILE_TOO_LARGE")
-    assert names(workspace) == []
-
-
-@pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
-def test_a_name_of_255_bytes_is_written(run, workspace, mode):
-    name = "漢" * 85
-    assert run("write_file", path=name, content="x", mode=mode).status == "Success"
-    assert names(workspace) == [name]
-
-
-@pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
-def test_a_link_is_never_written_through(run, workspace, mode):
-    target = workspace.parent / f"{workspace.name}-target"
-    target.write_text("untouched")
-    (workspace / "link").symlink_to(target)
-    done = run("write_file", path="link", content="x", mode=mode)
-    assert done.status == "Failed"
-    assert target.read_text() == "untouched" and (workspace / "link").is_symlink()
-
-
-def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(agent, workspace, files):
+@pytest.mark.usefixtures("committed")
+def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(agent, mounted, files):
     texts = {letter * 500_000 for letter in "ab"}
     files("shared", b"a" * 500_000)
     asked = [{"path": "shared", "content": text} for text in [*texts] * 5]
     with written_one_after_the_other(agent, asked) as (busy, statuses):
         while busy():
-            assert (workspace / "shared").read_text() in texts
+            assert (mounted / "shared").read_text() in texts
     assert statuses == ["Success"] * len(asked)
 
 
-def test_a_new_file_is_there_only_with_all_that_is_in_it(agent, workspace):
+@pytest.mark.usefixtures("committed")
+def test_a_new_file_is_there_only_with_all_that_is_in_it(agent, mounted):
     size, seen = 8_000_000, set()
     names_of = [f"new-{number}" for number in range(4)]
     asked = [
@@ -146,54 +235,30 @@ def test_a_new_file_is_there_only_with_all_that_is_in_it(agent, workspace):
     ]
     with written_one_after_the_other(agent, asked) as (busy, statuses):
         while busy():
-            seen |= {
-                file.stat().st_size for name in names_of if (file := workspace / name).exists()
-            }
+            seen |= {file.stat().st_size for name in names_of if (file := mounted / name).exists()}
     assert statuses == ["Success"] * len(asked)
-    assert seen == {size} and names(workspace) == names_of
+    assert seen == {size} and names(mounted) == names_of
 
 
-def test_who_has_a_file_open_reads_on_what_it_was_before_more_was_appended(run, workspace, files):
-    files("log", b"one\n")
-    with (workspace / "log").open() as reader:
-        run("write_file", path="log", content="two\n", mode="append")
-        assert reader.read() == "one\n"
-    assert (workspace / "log").read_text() == "one\ntwo\n" and names(workspace) == ["log"]
-
-
-def test_what_cannot_be_appended_whole_is_not_appended_in_part(run, workspace, files):
+def test_what_cannot_be_appended_whole_is_not_appended_in_part(run, mounted, files):
     size = Limits().tmp_bytes - 1000  # the largest file that a run may write, but for a little
     files("log", b"x" * size)
     done = run("write_file", path="log", content="y" * 5000, mode="append")
     assert failed(done, "FILE_TOO_LARGE")
-    assert (workspace / "log").stat().st_size == size and names(workspace) == ["log"]
+    assert (mounted / "log").stat().st_size == size and names(mounted) == ["log"]
 
 
-def test_a_reader_may_not_write(agent, organization, workspace):
+def test_a_reader_may_not_write(agent, organization, mounted):
     reader = factories.agent(organization, groups=["read-only"])
     response = factories.api(reader).execute(
         "write_file", {"path": "a", "content": "x"}, group=["read-only"]
     )
     assert response.status_code == 403
-    assert names(workspace) == []
+    assert names(mounted) == []
 
 
-@pytest.mark.parametrize("mode", ["overwrite", "append"])
-def test_what_somebody_else_wrote_meanwhile_is_not_overwritten(run, workspace, files, mode):
-    files("a", b"theirs")
-    done = run("write_file", path="a", content="mine", mode=mode, if_hash=sha256(b"older"))
-    assert failed(done, "FILE_CHANGED") and sha256(b"theirs") in done.error_message
-    assert (workspace / "a").read_text() == "theirs"
-    done = run("write_file", path="a", content="mine", mode=mode, if_hash=sha256(b"theirs").upper())
-    assert done.output["sha256"] == sha256((workspace / "a").read_bytes())
-
-
-def test_a_hash_of_a_file_that_is_gone_writes_nothing(run, workspace):
-    assert failed(run("write_file", path="a", content="x", if_hash=sha256(b"")), "FILE_CHANGED")
-    assert names(workspace) == []
-
-
-def test_of_two_writers_that_read_the_same_one_writes(agent, workspace, files):
+@pytest.mark.usefixtures("committed")
+def test_of_two_writers_that_read_the_same_one_writes(agent, mounted, files):
     files("a", b"read by both")
     expected = sha256(b"read by both")
     calls = [
@@ -211,46 +276,7 @@ def test_of_two_writers_that_read_the_same_one_writes(agent, workspace, files):
     assert ends == ["", "FILE_CHANGED"]
 
 
-@pytest.fixture
-def quota(organization):
-    def allow(files, size):
-        by = factories.by(organization)
-        actions.set_workspace_quota(
-            organization=organization, by=by, workspace_max_files=files, workspace_max_bytes=size
-        )
-
-    return allow
-
-
-def test_a_workspace_holds_no_more_bytes_than_it_may(run, workspace, files, quota):
-    quota(10, 10)
-    files("a", b"123456")
-    done = run("write_file", path="b", content="12345")
-    assert failed(done, "QUOTA_EXCEEDED") and "4 are left" in done.error_message
-    assert run("write_file", path="b", content="1234").status == "Success"
-    assert run("write_file", path="a", content="654321").status == "Success"
-    assert failed(run("write_file", path="a", content="7", mode="append"), "QUOTA_EXCEEDED")
-    assert (workspace / "a").read_text() == "654321"
-
-
-@pytest.mark.parametrize("more", [{}, {"if_hash": "0" * 64}])
-def test_folders_count_and_a_refused_write_makes_none(run, workspace, files, quota, more):
-    quota(3, 1000)
-    files("a/b", b"1")
-    done = run("write_file", path="c/d/e", content="2", **more)
-    assert failed(done, "FILE_CHANGED" if more else "QUOTA_EXCEEDED") and names(workspace) == ["a"]
-    assert run("write_file", path="a/c", content="2").status == "Success"
-
-
-def test_a_workspace_holds_no_more_files_than_it_may(run, workspace, files, quota):
-    quota(3, 1000)
-    files("a", b"1")
-    files("below/b", b"2")
-    assert failed(run("write_file", path="c", content="3"), "QUOTA_EXCEEDED")
-    assert run("write_file", path="below/b", content="3").status == "Success"
-
-
-def test_no_caller_sets_the_quota(organization, agent, workspace):
+def test_no_caller_sets_the_quota(organization, agent, mounted):
     writer = factories.api(agent)
     answer = writer.execute(
         "write_file", {"path": "a", "content": "x", "quota": {"files": 9, "bytes": 9}},
@@ -259,7 +285,7 @@ def test_no_caller_sets_the_quota(organization, agent, workspace):
     check_error(answer, 400, "invalid_parameters")
 
 
-def test_a_workspace_that_somebody_holds_is_busy_and_not_forever(run, workspace):
-    with writing(workspace.name, 1, lambda: False):
-        assert failed(run("write_file", path="a", content="x"), "WORKSPACE_BUSY")
+def test_a_workspace_that_somebody_holds_is_busy_and_not_forever(run, mounted):
+    with writing(mounted.name, 1, lambda: False):
+        assert failed(run("write_file", path="a", content="x", timeout_s=1), "WORKSPACE_BUSY")
     assert run("write_file", path="a", content="x").status == "Success"

@@ -1,6 +1,8 @@
 """How much a query may ask of the store: what people write passes, and what passes harms nobody."""
 
 import subprocess
+from bisect import bisect_left
+from functools import cache
 from types import SimpleNamespace
 
 import httpx2
@@ -41,19 +43,23 @@ def test_what_people_write_is_let_through(query):
     assert queries.read(query, statements=True)
 
 
-GROWING = [
+# Each takes the store seconds to plan.
+JOINS = [
     "SELECT * { $?s ?p# ?o# . $}",
-    "SELECT * { $?x# ?p ?x#1 . $}",
     "SELECT * { ?s ?p ?o$,?o#$ }",
     "SELECT * { ?s ?p ?o$;?p# ?o$ }",
     "SELECT * { ?s a ($?o $) }",
     "SELECT * { ?s ?p (?o)$,(?o)$ }",
+    "SELECT * { $true?p?o.$}",
+    "SELECT * { ${ ?s ?p# ?o }$ }",
+]
+GROWING = [
+    *JOINS,
+    "SELECT * { $?x# ?p ?x#1 . $}",
     "SELECT * { (?o) ?p ?x$ . (?o) ?p ?x$ }",
     "SELECT * { $[ ?p ?o ] . $}",
     "SELECT * { ?s ?p []$,[]$ }",
-    "SELECT * { $true?p?o.$}",
     "SELECT * { $?s ?p trueFILTER(1) $}",
-    "SELECT * { ${ ?s ?p# ?o }$ }",
     "SELECT * { $VALUES ?x { 1 } $}",
     "SELECT * { ${ VALUES ?x { 1 } }$ }",
     "SELECT * { ${{ ?s ?p ?o } UNION { ?s ?q ?o }}$ }",
@@ -84,15 +90,18 @@ def grown(form, count):
     return before + numbered(part, count) + after
 
 
+@cache
 def largest(form):
     """As large as it is let through."""
-    count = 1
-    while True:
-        try:
-            queries.read(grown(form, count + 1))
-        except BadQuery:
-            return count
-        count += 1
+    return bisect_left(range(1_000), True, key=lambda count: is_refused(grown(form, count + 1)))
+
+
+def is_refused(query):
+    try:
+        queries.read(query)
+    except BadQuery:
+        return True
+    return False
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +118,13 @@ def frail(tmp_path_factory):
         server.kill()
 
 
-@pytest.mark.parametrize("form", GROWING)
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(one, marks=pytest.mark.part("generated") if one in JOINS else ())
+        for one in GROWING
+    ],
+)
 def test_the_largest_query_that_passes_is_planned_in_time_and_in_a_fifth_of_the_stack(frail, form):
     query = queries.read(grown(form, largest(form))).within(101)
     answer = httpx2.post(frail.url, data={"query": query}, timeout=WITHIN_S)

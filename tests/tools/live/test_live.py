@@ -1,6 +1,8 @@
 """Streams of the running product: who gets one, what it says, and when it ends."""
 
+import asyncio
 import http.client
+from collections.abc import Callable
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -14,7 +16,9 @@ from tests.tools.live import reading as reads
 from tests.tools.live.reading import logged_in, reading
 from tests.waiting import until
 from tools.execution import bell
-from tools.live.streams import EACH
+from tools.live import relay
+from tools.live.readers import readers
+from tools.live.streams import EACH, Stream, Streams, Topics
 from tools.models import Agent, Execution, Organization, User
 from tools.policy import person_sessions
 
@@ -87,19 +91,54 @@ def test_another_organization_is_told_nothing(crib: cribs.Crib, person: User) ->
             assert not stream.hears_within(NEVER_S) and not of_one.hears_within(NEVER_S)
 
 
-@pytest.mark.parametrize("end", ["logs out", "is disabled", "changes the password"])
+def log_out(person: User) -> None:
+    person_sessions.end(user=person, by=factories.by(person.organization))
+
+
+def disable(person: User) -> None:
+    User.objects.filter(pk=person.pk).update(is_active=False)
+
+
+def change_password(person: User) -> None:
+    person.set_password("another horse")
+    person.save(update_fields=["password"])
+
+
+ENDS = (log_out, disable, change_password)
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_a_stream_ends_with_what_it_was_opened_for(
-    crib: cribs.Crib, person: User, end: str
+    person: User, end: Callable[[User], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with reading(crib, person, "executions") as stream:
-        if end == "logs out":
-            person_sessions.end(user=person, by=factories.by(person.organization))
-        elif end == "is disabled":
-            User.objects.filter(pk=person.pk).update(is_active=False)
-        else:
-            person.set_password("another horse")
-            person.save(update_fields=["password"])
-        assert stream.ends_within(A_MINUTE_S)
+    monkeypatch.setattr(relay, "CHECK_S", 0.0)
+    key, streams = logged_in(person), Streams(2)
+    topics = Topics.read(["executions"])
+    with streams.place(key, topics) as over, streams.place(logged_in(person), topics) as unread:
+        over.reader = readers([key])[key]
+        end(person)
+        asyncio.run(ended(relay.Relay(streams), over))
+        assert over.over and not unread.over
+
+
+async def ended(watching: relay.Relay, stream: Stream) -> None:
+    watch = asyncio.create_task(watching.watch())
+    await asyncio.wait_for(stream.rung.wait(), A_MINUTE_S)
+    watch.cancel()
+
+
+@pytest.mark.part("faults")
+def test_the_running_product_ends_streams(crib: cribs.Crib, place: Organization) -> None:
+    people = {end: factories.superuser(place) for end in ENDS}
+    with ExitStack() as opened:
+        streams = {
+            end: opened.enter_context(reading(crib, person, "executions"))
+            for end, person in people.items()
+        }
+        for end, person in people.items():
+            end(person)
+        ends = {end.__name__: stream.ends_within(A_MINUTE_S) for end, stream in streams.items()}
+    assert ends == {end.__name__: True for end in ENDS}
 
 
 def test_nobody_without_a_session_gets_a_stream(crib: cribs.Crib, person: User) -> None:

@@ -1,6 +1,5 @@
 """The modules of `web_fetch` in this process, under the names they have inside the sandbox."""
 
-import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -8,24 +7,17 @@ from typing import Any
 import pytest
 
 from sandbox.egress.policy import HostRule
-from sandbox.inside import sandbox_http, template, toolcrib
 from tests.sandbox.egress.conftest import NAME, Place, placed
 from tests.stubs.web import Web, serving
-from tools.builtin.manifest import ISOLATED
+from tests.tools.builtin.in_process import loaded
 
 type Inside = dict[str, ModuleType]
 type Fetch = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def inside() -> Iterator[Inside]:
-    """Loaded as a template loads them."""
-    ours = {"toolcrib": toolcrib, "sandbox_http": sandbox_http}
-    sys.modules.update(ours)
-    preload = ISOLATED["web_fetch"].profile("acme").preload
-    yield {name: template.preload(name, source) for name, source in preload}
-    for name in [*ours, *dict(preload)]:
-        sys.modules.pop(name, None)
+def inside() -> Inside:
+    return loaded("web_fetch")
 
 
 @pytest.fixture(scope="module")

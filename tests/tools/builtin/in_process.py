@@ -1,0 +1,74 @@
+"""A built-in of the sandbox, called in this process: loaded and asked as a slot does it, without
+the slot. What the sandbox itself adds is tested by the calls that go through it."""
+
+import json
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from django.test import override_settings
+
+from sandbox import strictjson
+from sandbox.inside import runner, sandbox_http, template, toolcrib
+from sandbox.spec import Preloaded
+from tools.builtin.manifest import DEFINITIONS, ISOLATED
+from tools.definitions.schemas import Validator
+from tools.definitions.tool import ToolDefinition, read_definition
+
+_DEFINITIONS = {raw["name"]: raw for raw in DEFINITIONS}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """As the row of an execution has it."""
+
+    status: str
+    output: Any = None
+    error_code: str = ""
+    error_message: str = ""
+
+
+@cache
+def loaded(tool: str) -> dict[str, ModuleType]:
+    """The modules of its profile, by the names they have for each other."""
+    ours = {"toolcrib": toolcrib, "sandbox_http": sandbox_http}
+    with tempfile.TemporaryDirectory() as directory, override_settings(WORKSPACES_DIR=directory):
+        preload = ISOLATED[tool].profile("in-process").preload
+    sys.modules.update(ours)
+    try:
+        return {name: template.preload(name, source) for name, source in preload}
+    finally:
+        for name in (*ours, *dict(preload)):
+            sys.modules.pop(name, None)
+
+
+def answer(tool: str, parameters: dict[str, Any], **added: Any) -> Answer:
+    """To parameters that the definition allows; `added` is what a worker puts to them."""
+    _fits(tool, "input_schema", parameters)
+    program = Preloaded(ISOLATED[tool].module).to_wire()
+    given = {**_definition(tool).defaults, **parameters, **added}
+    job = json.loads(json.dumps({"program": program, "parameters": given}))
+    kind, frame = runner.answer(job, loaded(tool))
+    if kind == runner.ERROR:
+        error = json.loads(frame)
+        return Answer("Failed", error_code=error["code"], error_message=error["message"])
+    output = strictjson.parse(frame)
+    _fits(tool, "output_schema", output)
+    return Answer("Success", output)
+
+
+def _fits(tool: str, schema: str, value: Any) -> None:
+    assert _validator(tool, schema).flaws(value) == []
+
+
+@cache
+def _validator(tool: str, schema: str) -> Validator:
+    return Validator(_definition(tool).raw[schema])
+
+
+@cache
+def _definition(tool: str) -> ToolDefinition:
+    return ToolDefinition(read_definition(_DEFINITIONS[tool]))
