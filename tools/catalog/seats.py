@@ -4,7 +4,8 @@ Every present custom tool takes a seat, switched on or not, but those that the l
 out. Those are marked where people read why a tool is not in use: in `status_reason`.
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -25,6 +26,7 @@ from tools.models import LicenseTier, Tool, ToolStatus
 DISABLED = "Disabled by the licence: "
 LEFT_OUT = "Left out by the licence: "  # was not in use before: pending, quarantined, switched off
 _MARKS = (DISABLED, LEFT_OUT)
+_PUT_OUT = reduce(or_, (Q(status_reason__startswith=mark) for mark in _MARKS))
 _BEFORE = " | "  # what stood there before stands behind it
 _LONGEST = 200
 
@@ -84,16 +86,12 @@ def counts(organization_ids: Iterable[UUID]) -> dict[UUID, int]:
 
 
 def _with_seat() -> QuerySet[Tool]:
-    rows = Tool.objects.custom()
-    for mark in _MARKS:
-        rows = rows.exclude(status_reason__startswith=mark)
-    return rows
+    return Tool.objects.custom().exclude(_PUT_OUT)
 
 
 def anybody_out(organization_id: UUID) -> bool:
     rows = Tool.objects.custom().filter(organization_id=organization_id)
-    marked = (Q(status_reason__startswith=mark) for mark in _MARKS)
-    return rows.filter(reduce(or_, marked)).exists()
+    return rows.filter(_PUT_OUT).exists()
 
 
 def disabled(organization_id: UUID) -> QuerySet[Tool]:
@@ -137,6 +135,25 @@ def moves_of[AnyTool: Seated](ordered: Iterable[AnyTool], tier: LicenseTier) -> 
     if limit is None:
         return Moves(back=tuple(outside))
     return Moves(tuple(reversed(inside[limit:])), tuple(outside[: max(0, limit - len(inside))]))
+
+
+def moves_by_organization(tiers: Mapping[UUID, LicenseTier]) -> dict[UUID, Moves[Tool]]:
+    """What their tiers' limits do to the custom tools of organizations, without those in which no
+    tool moves: one statement, and a second one where some do."""
+    rows = Tool.objects.custom().filter(organization_id__in=tiers)
+    counted = rows.order_by().values_list("organization_id").annotate(
+        inside=Count("pk", filter=~_PUT_OUT), outside=Count("pk", filter=_PUT_OUT)
+    )  # fmt: skip
+    moving = [pk for pk, inside, outside in counted if _moves(tiers[pk], inside, outside)]
+    tools: defaultdict[UUID, list[Tool]] = defaultdict(list)
+    for tool in rows.filter(organization_id__in=moving):
+        tools[tool.organization_id].append(tool)
+    return {pk: moves(tools[pk], tiers[pk]) for pk in moving}
+
+
+def _moves(tier: LicenseTier, inside: int, outside: int) -> bool:
+    limit = tier.max_custom_tools
+    return outside > 0 if limit is None else inside > limit or (inside < limit and outside > 0)
 
 
 def carry_out(wanted: Moves[Tool], tier: LicenseTier, revision: int, by: Actor) -> None:

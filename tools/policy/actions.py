@@ -156,7 +156,7 @@ def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Ch
     for field, value in changes.items():
         setattr(tier, field, value)
     _save_tier(tier)
-    every = {held.place.slug: licenses.hold(held, by) for held in places}
+    every = licenses.hold_all(places, by)
     follows = {slug: change for slug, change in every.items() if change.any}
     named = {slug: change.named() for slug, change in follows.items()}
     _record(Event.TIER_CHANGE, by, tier.name, before, changes, organizations=named)
@@ -172,8 +172,7 @@ def create_tier(*, by: Actor, **fields: Any) -> LicenseTier:
     tier = LicenseTier(**fields)
     places = licenses.locked_places(tier)
     _save_tier(tier)
-    for held in places:
-        licenses.hold(held, by)
+    licenses.hold_all(places, by)
     _record(Event.TIER_CHANGE, by, tier.name, None, fields)
     return tier
 

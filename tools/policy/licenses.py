@@ -5,9 +5,10 @@ first, and those the licence had disabled come back, the oldest first, as far as
 `preview` says the same beforehand, worked out by the same functions.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import batched
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -23,6 +24,7 @@ from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from tools import metrics
 from tools.catalog import seats
+from tools.catalog.license_catalogs import license_catalogs
 from tools.catalog.registry import CatalogLicense, CatalogTool, Snapshot, registry
 from tools.catalog.tiers import lowest_tier, standing_of
 from tools.definitions.callers import CallerKind
@@ -31,8 +33,10 @@ from tools.errors import Conflict, NotFound
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
 from tools.policy.kinds import Kinds, kinds_in, kinds_of, left_of, names_of, passing
 from tools.policy.licensing import includes
+from tools.policy.tier_terms import same_terms, terms_of
 
 _MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
+_AT_ONCE = 100  # organizations whose tools are in memory together
 _NOBODY = seats.Moves[Any]()
 _IN_USE: tuple[str, str] = (ToolStatus.ACTIVE, "")
 BEAT = "licence clock"
@@ -78,16 +82,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Tools:
-    """An organization's tools, and what the gates of a licence say of them. Their definitions were
-    read and their signatures checked when the catalog was; in which state they are, their rows say.
-    """
+    """An organization's tools, and what the gates of a licence say of them."""
 
-    organization: Organization
     catalog: Snapshot
 
     @classmethod
-    def of(cls, organization: Organization, catalog: Snapshot) -> "Tools":
-        rows = Tool.objects.present().filter(organization=organization)
+    def of(cls, catalog: Snapshot) -> "Tools":
+        """Their definitions were read and their signatures checked when the catalog was; in which
+        state they are, their rows say."""
+        rows = Tool.objects.present().filter(organization_id=catalog.organization_id)
         told = rows.exclude(status=ToolStatus.ACTIVE, status_reason="")
         found = told.values_list("name", "status", "status_reason")
         states = {name: (status, reason) for name, status, reason in found}
@@ -98,7 +101,7 @@ class Tools:
         }
         if other:
             catalog = catalog.changed(tools=MappingProxyType({**catalog.tools, **other}))
-        return cls(organization, catalog)
+        return cls(catalog)
 
     def moves(self, tier: LicenseTier) -> seats.Moves[CatalogTool]:
         return seats.moves_of(seats.custom_by_age(self.catalog), tier)
@@ -116,8 +119,7 @@ class Tools:
         )
 
     def profiles(self) -> tuple[str, ...]:
-        names = self.organization.sandbox_profiles.order_by("name").values_list("name", flat=True)
-        return tuple(names)
+        return tuple(self.catalog.profiles)
 
     def _stay(self, moved: seats.Moves[Any]) -> Kinds:
         """Those that do not move."""
@@ -155,11 +157,13 @@ def locked_tier(tier: LicenseTier) -> LicenseTier:
 
 
 def locked_places(tier: LicenseTier) -> list[Held]:
-    """The organizations a change of the tier may concern: those that have it, and those whose
-    licence ends, for it may be or become the lowest."""
+    """The organizations a change of the tier may concern, in their next revisions: those that have
+    it, and those whose licence ends, for it may be or become the lowest."""
     concerned = Q(tier_id=tier.pk) | Q(license_expires_at__isnull=False)
-    rows = Organization.objects.filter(concerned).order_by("pk").values_list("pk", flat=True)
-    return [locked(pk) for pk in list(rows)]
+    revisions = Organization.objects.filter(concerned).next_revisions()
+    rows = Organization.objects.select_related("tier").filter(pk__in=revisions).order_by("pk")
+    lowest = lowest_tier()
+    return [Held(row, standing_of(row, lowest).tier, revisions[row.pk]) for row in rows]
 
 
 def held_to(tier: LicenseTier) -> list[Organization]:
@@ -178,16 +182,45 @@ def locked(organization_id: UUID) -> Held:
 
 
 def hold(held: Held, by: Actor, *, before: LicenseTier | None = None) -> Change:
-    """Make an organization's tools fit the tier that counts now. What changed is saved before.
+    """Make an organization's tools fit the tier that counts now. What changed is saved before."""
+    return hold_all([replace(held, before=before or held.before)], by)[held.place.slug]
+
+
+def hold_all(every: Iterable[Held], by: Actor) -> dict[str, Change]:
+    """The same for many, by slug, in a few statements for each hundred; more are made only for
+    tools that are disabled or enabled.
 
     What follows for its tools is evidence of the organization's, whoever changed what for all.
     """
-    place = Organization.objects.select_related("tier").get(pk=held.place.pk)
-    tools, tier = Tools.of(place, registry.as_it_stands(place.pk)), effective_tier(place)
-    moved = seats.moves(Tool.objects.custom().filter(organization=place), tier)
-    change = _difference(tools, before or held.before, tier, moved)
-    seats.carry_out(moved, tier, held.revision, replace(by, organization=place.slug))
-    return change
+    lowest = lowest_tier()
+    changes: dict[str, Change] = {}
+    for some in batched(every, _AT_ONCE, strict=False):
+        changes |= _hold_some(some, lowest, by)
+    return changes
+
+
+def _hold_some(some: Sequence[Held], lowest: LicenseTier | None, by: Actor) -> dict[str, Change]:
+    """Tools are looked at where some move or the terms are others: else nothing can follow."""
+    rows = Organization.objects.select_related("tier").in_bulk([held.place.pk for held in some])
+    tiers = {pk: standing_of(row, lowest).tier for pk, row in rows.items()}
+    moves = seats.moves_by_organization(tiers)
+    same = {
+        pk for held in some
+        if (pk := held.place.pk) not in moves
+        and same_terms(terms_of(held.before), terms_of(tiers[pk]))
+    }  # fmt: skip
+    catalogs = license_catalogs(row for pk, row in rows.items() if pk not in same)
+    changes = {}
+    for held in some:
+        pk, slug = held.place.pk, held.place.slug
+        moved, tier = moves.get(pk, _NOBODY), tiers[pk]
+        changes[slug] = (
+            Change(held.before.name, tier.name)
+            if pk in same
+            else _difference(Tools(catalogs[pk]), held.before, tier, moved)
+        )
+        seats.carry_out(moved, tier, held.revision, replace(by, organization=slug))
+    return changes
 
 
 def preview(
@@ -195,9 +228,17 @@ def preview(
 ) -> Change:
     """What `set_tier` would do, as the row and the catalog stand; who has locked the row brings the
     catalog as it stands then. Nothing is saved."""
-    catalog = catalog or registry.snapshot(organization.pk, organization.revision)
-    tools = Tools.of(organization, catalog)
-    return _difference(tools, effective_tier(organization), tier, tools.moves(tier))
+    tools = Tools.of(catalog or registry.snapshot(organization.pk, organization.revision))
+    return _moved_to(tier, tools, effective_tier(organization))
+
+
+def preview_all(organizations: Sequence[Organization], tier: LicenseTier) -> list[Change]:
+    """The same for many, as their rows stand, in a few statements."""
+    lowest, catalogs = lowest_tier(), license_catalogs(organizations)
+    return [
+        _moved_to(tier, Tools(catalogs[row.pk]), standing_of(row, lowest).tier)
+        for row in organizations
+    ]
 
 
 @transaction.atomic
@@ -292,6 +333,10 @@ def _unsettled(place: Organization) -> bool:
 
 def _expired_subject(place: Organization) -> str:
     return f"{place.license_id or 'licence'} {_text(place.license_expires_at)}"
+
+
+def _moved_to(tier: LicenseTier, tools: Tools, before: LicenseTier) -> Change:
+    return _difference(tools, before, tier, tools.moves(tier))
 
 
 def _difference(

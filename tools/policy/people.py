@@ -55,6 +55,4 @@ def count_up(accounts: QuerySet[User], *places: Organization) -> None:
         | Q(organizationuserobjectpermission__user__in=accounts)
         | Q(organizationgroupobjectpermission__group__user__in=accounts)
     )
-    # Always in one order, so that two changes at once wait for each other and never both.
-    for pk in where.order_by("pk").distinct().values_list("pk", flat=True):
-        Organization.objects.next_revision(pk)
+    Organization.objects.filter(pk__in=list(where.values_list("pk", flat=True))).next_revisions()

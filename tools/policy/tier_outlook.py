@@ -3,7 +3,7 @@ doing it, where that is then still what was shown."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -25,12 +25,12 @@ from tools.policy.licenses import (
     locked_places,
     locked_tier,
     preview,
+    preview_all,
 )
 from tools.policy.reach import Losers, losers
 from tools.policy.tier_terms import TERMS, check_tier, same_terms, terms_of
 
 MOST_PLACES = 20  # organizations whose tools are looked through for one preview
-type CatalogOf = Callable[[Organization], Snapshot]
 _WAITING = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
 
 
@@ -80,13 +80,13 @@ def with_terms(tier: LicenseTier, terms: Mapping[str, Any]) -> LicenseTier:
 
 def outlook_of_terms(tier: LicenseTier, terms: Mapping[str, Any]) -> Outlook:
     """Other terms of a tier: for every organization for which it counts."""
-    outlook, wanted = _terms_alone(tier, terms, _known), with_terms(tier, terms)
+    outlook, wanted = _terms_alone(tier, terms), with_terms(tier, terms)
     return replace(outlook, effects=tuple(_looked(one, wanted) for one in outlook.effects))
 
 
 def outlook_of_move(place: Organization, tier: LicenseTier) -> Outlook:
     """Another tier for one organization. Raises `Conflict` where its licence says which it has."""
-    outlook = _move_alone(place, tier, _known)
+    outlook = _move_alone(place, tier, registry.snapshot(place.pk, place.revision))
     return replace(outlook, effects=tuple(_looked(one, tier) for one in outlook.effects))
 
 
@@ -97,7 +97,7 @@ def apply_terms(
     """What followed, by organization. Raises `Conflict` where it is no longer what was shown."""
     tier = locked_tier(tier)
     locked_places(tier)
-    if _terms_alone(tier, terms, _held).mark != mark:
+    if _terms_alone(tier, terms).mark != mark:
         raise _changed_meanwhile()
     return change_tier(tier=tier, by=by, **terms)
 
@@ -106,7 +106,8 @@ def apply_terms(
 def apply_move(*, organization: Organization, tier: LicenseTier, mark: str, by: Actor) -> Change:
     tier = locked_tier(tier)
     place = locked(organization.pk).place
-    if _move_alone(place, tier, _held).mark != mark:
+    # The row is locked, in a revision that may never be.
+    if _move_alone(place, tier, registry.as_it_stands(place.pk)).mark != mark:
         raise _changed_meanwhile()
     return set_tier(organization=place, tier=tier, by=by)
 
@@ -141,31 +142,22 @@ def _changed_meanwhile() -> Conflict:
     )
 
 
-def _known(place: Organization) -> Snapshot:
-    return registry.snapshot(place.pk, place.revision)
-
-
-def _held(place: Organization) -> Snapshot:
-    """Of a row that is locked, in a revision that may never be."""
-    return registry.as_it_stands(place.pk)
-
-
-def _terms_alone(tier: LicenseTier, terms: Mapping[str, Any], catalog: CatalogOf) -> Outlook:
+def _terms_alone(tier: LicenseTier, terms: Mapping[str, Any]) -> Outlook:
     wanted, places = with_terms(tier, terms), held_to(tier)
     looked_at = places[:MOST_PLACES]
-    effects = tuple(Effect(one, preview(one, wanted, catalog=catalog(one))) for one in looked_at)
+    effects = tuple(map(Effect, looked_at, preview_all(looked_at, wanted)))
     said = (_terms_text(terms_of(tier)), _terms_text(terms), [str(place.pk) for place in places])
     return Outlook(effects, _mark(tier, effects, said), max(0, len(places) - MOST_PLACES))
 
 
-def _move_alone(place: Organization, tier: LicenseTier, catalog: CatalogOf) -> Outlook:
+def _move_alone(place: Organization, tier: LicenseTier, catalog: Snapshot) -> Outlook:
     if place.license_id and tier != place.tier:
         raise Conflict(
             f"The tier of {place.slug} is set by the licence {place.license_id}. Install another "
             "one, or remove it first.",
             code="tier_is_licensed",
         )
-    effects = (Effect(place, preview(place, tier, catalog=catalog(place))),)
+    effects = (Effect(place, preview(place, tier, catalog=catalog)),)
     said = (str(place.pk), place.tier.name, _terms_text(terms_of(tier)))
     return Outlook(effects, _mark(tier, effects, said))
 

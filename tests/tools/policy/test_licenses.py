@@ -113,7 +113,8 @@ def test_what_must_be_approved_must_be_approved_after_an_upgrade_too(organizatio
 def test_a_preview_says_what_would_happen_and_saves_nothing(organization):
     tools(organization, 12)
     before = [*Tool.objects.filter(organization=organization).order_by("name").values()]
-    revision = Organization.objects.get(pk=organization.pk).revision
+    organization.refresh_from_db()
+    revision = organization.revision
     said = ours.preview(organization, tier("Core"))
     assert [*Tool.objects.filter(organization=organization).order_by("name").values()] == before
     assert Organization.objects.get(pk=organization.pk).revision == revision

@@ -321,6 +321,19 @@ def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
     assert {licensing.tier_now(snapshot(each)).max_custom_tools for each in places} == {2}
 
 
+def test_tiers_that_are_changed_at_once_wait_for_each_other(tier_of):
+    """Each concerns all organizations whose licence ends, and locks them in one order."""
+    tiers = [tier_of(5) for _ in range(4)]
+    places = [factories.organization(f"seats-{uuid4().hex[:12]}") for _ in range(6)]
+    rows = Organization.objects.filter(pk__in=[place.pk for place in places])
+    rows.update(license_expires_at=timezone.now() + timedelta(days=40))
+    before = dict(rows.values_list("pk", "revision"))
+    by = factories.by(places[0])
+    at_once(lambda n: policy.change_tier(tier=tiers[n], by=by, max_custom_tools=n), 4)
+    assert dict(rows.values_list("pk", "revision")) == {pk: n + 4 for pk, n in before.items()}
+    rows.update(license_expires_at=None)
+
+
 def test_a_tool_that_a_person_switched_off_keeps_its_seat(db):
     place = factories.organization("seat-kept", "WriterPro")
     first, *_ = tools(place, 10)
