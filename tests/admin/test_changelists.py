@@ -194,9 +194,10 @@ def _request(client: Client) -> Any:
 
 
 def test_no_page_shows_what_is_sealed(admin_client: Client, organization: Organization) -> None:
+    request = _request(admin_client)
     for model in LISTED:
         registered = admin.site._registry[model]
-        shown = {*registered.get_fields(_request(admin_client)), *registered.list_display}
+        shown = {*registered.get_fields(request), *registered.list_display}
         assert not shown & {"sealed", "secret", "secret_hash", "content", "wrapped", "session_key"}
 
 

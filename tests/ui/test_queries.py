@@ -4,8 +4,7 @@ The addresses come from the URL resolver and the administration's list of models
 that comes later is asked too.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -18,15 +17,15 @@ from django.utils import timezone
 from audit.models import Alert, AlertChannel
 from tests import bulk, factories
 from tests.tools.api.test_authorization_matrix import Side
-from tests.ui.addresses import ASKED_FOR_MORE, LISTS, SHOWN, addresses_of, busiest_pages
+from tests.ui.addresses import addresses_of
 from tests.ui.test_knowledge import ELEMENTS, teller
-from tools.catalog import channels, content_schemas, credentials, mcp_servers, profiles, services
+from tools.catalog import channels, credentials, mcp_servers, profiles, services
 from tools.catalog.drift import note_upstream
 from tools.definitions.chains.written import definition_of
-from tools.models import Organization, User
+from tools.models import Execution, Organization, User
 from tools.policy import confirmation_rules
 
-FEW = 6  # rows of each kind; there are three times as many in the end, and a page holds more
+FEW = 3  # rows of each kind; there are three times as many in the end, and a page holds more
 MOST = 40  # statements of one page
 
 # A proof reads two parts of the tree more where the log is 256 times as long; what is not among the
@@ -34,27 +33,41 @@ MOST = 40  # statements of one page
 STEPS = {"audit-record-verify": 4, "audit, no such word": 1}
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Statements of each page, with few rows and with three times as many."""
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("committed")  # the sealer signs the record that a page proves
+def test_a_page_asks_as_much_of_many_rows_as_of_few(organization: Organization) -> None:
+    side, reader = Side(organization, "axe"), factories.superuser(organization)
+    factories.workspace_file(organization, "notes/read.md", b"# Read\n\nWords.\n")
+    teller(organization)(ELEMENTS.read_text())
+    pages = addresses_of(side, tool=side.tool.name, agent=side.agent.slug)
+    held = Execution.objects.filter(organization=organization, status="Running")
+    held.update(lease_until=timezone.now() + timedelta(hours=1))  # no worker takes them over
+    client = Client(SERVER_NAME="127.0.0.1")
+    client.force_login(reader, backend="tools.policy.login.PeopleBackend")
+    grow(side, reader, FEW)
+    few = {name: fewest(client, address) for name, address in pages.items()}
+    most = {name: min(few[name] + STEPS.get(name, 0), MOST) for name in pages}
+    grow(side, reader, 2 * FEW)
+    many = {name: fewest(client, address, most[name]) for name, address in pages.items()}
+    wrong = {name: (few[name], many[name]) for name in pages if many[name] > most[name]}
+    assert wrong == {}, "statements with few rows, and with three times as many"
 
-    few: dict[str, int]
-    many: dict[str, int]
+
+def fewest(client: Client, address: str, enough: int = 0) -> int:
+    """Statements of a page that is asked for up to three times: what a process or a moment keeps
+    is there by then. Once is too often after `enough`; without it, after two that agree."""
+    found = [statements(client, address)]
+    while len(found) < 3 and not (found[-1] <= enough if enough else found[-1] in found[:-1]):
+        found.append(statements(client, address))
+    return min(found)
 
 
-@pytest.fixture(scope="module")
-def asked(crib: Any, django_db_setup: None, django_db_blocker: Any) -> Iterator[Asked]:
-    with django_db_blocker.unblock():
-        organization = factories.organization(f"org-{uuid4().hex[:12]}")
-        side, reader = Side(organization, "axe"), factories.superuser(organization)
-        factories.workspace_file(organization, "notes/read.md", b"# Read\n\nWords.\n")
-        teller(organization)(ELEMENTS.read_text())
-        pages = addresses_of(side, tool=side.tool.name, agent=side.agent.slug)
-        grow(side, reader, FEW)
-        few = counted(reader, pages)
-        grow(side, reader, 2 * FEW)
-        yield Asked(few, counted(reader, pages))
-        connection.close()
+def statements(client: Client, address: str) -> int:
+    with CaptureQueriesContext(connection) as found:
+        response = client.get(address)
+    assert response.status_code == 200, (address, response.status_code)
+    response.close()
+    return len(found)
 
 
 def grow(side: Side, reader: User, count: int) -> None:
@@ -86,9 +99,7 @@ def _one_more(organization: Organization, name: str, tool: Any) -> None:
     mcp_servers.create_server(
         server={"name": f"server-{name}", "url": "https://mcp.example/mcp"}, **here
     )
-    content_schemas.create_schema(
-        schema={"name": f"schema-{name}", "document": {"type": "object"}}, **here
-    )
+    _one_more_schema(organization, name)
     credentials.create_credential(
         credential={"name": f"key-{name}", "header": "X-Key", "value": "x"}, **here
     )
@@ -111,30 +122,13 @@ def _one_more(organization: Organization, name: str, tool: Any) -> None:
     )  # fmt: skip
 
 
+def _one_more_schema(organization: Organization, name: str) -> None:
+    """Without a trial in the sandbox."""
+    row = organization.content_schemas.create(name=f"schema-{name}", kind="json-schema")
+    row.versions.create(number=1, document={"type": "object"}, digest="", created_by="system:tests")
+
+
 def _one_more_chain(organization: Organization, name: str, tool: Any) -> None:
     step = {"id": "one", "tool_name": tool.name, "parameters": {"text": "x"}}
     written = {"name": f"chain-{name}", "description": "A chain.", "steps": [step]}
     factories.register(organization, definition_of(written | {"parameters": []}))
-
-
-def counted(reader: User, pages: dict[str, str]) -> dict[str, int]:
-    """The least of three: what a process or a moment keeps is there by then."""
-    client = Client(SERVER_NAME="127.0.0.1")
-    client.force_login(reader, backend="tools.policy.login.PeopleBackend")
-    return {
-        name: min(statements(client, address) for _ in range(3)) for name, address in pages.items()
-    }
-
-
-def statements(client: Client, address: str) -> int:
-    with CaptureQueriesContext(connection) as found:
-        response = client.get(address)
-    assert response.status_code == 200, (address, response.status_code)
-    response.close()
-    return len(found)
-
-
-@pytest.mark.parametrize("name", [*SHOWN, *ASKED_FOR_MORE, *busiest_pages("x"), *LISTS])
-def test_a_page_asks_as_much_of_many_rows_as_of_few(asked: Asked, name: str) -> None:
-    assert asked.many[name] <= asked.few[name] + STEPS.get(name, 0)
-    assert asked.many[name] <= MOST
