@@ -49,6 +49,8 @@ LEVELS = (IsolationLevel.STANDARD, IsolationLevel.STRICT, IsolationLevel.RESTRIC
 PROFILE = Profile(IsolationLevel.STANDARD, backend=Backend.CONTAINER)
 NAMES = [runtime.name for runtime in installed()]
 
+RUNTIMES = pytest.mark.part("runtimes")
+
 # crun before 1.9 refuses machines that have both versions of control groups mounted.
 HERE = [name for name in NAMES if name != "crun"]
 
@@ -106,6 +108,7 @@ def perform(containers: Containers, source: str, limits: Limits) -> SandboxResul
 # What a run sees.
 
 
+@RUNTIMES
 @pytest.mark.parametrize("runtime", HERE)
 def test_a_tool_in_a_container_has_its_result_and_both_its_streams(run, runtime):
     source = "import sys\ndef main(p):\n    print('out')\n    print('err', file=sys.stderr)\n"
@@ -129,6 +132,7 @@ def main(p):
 """
 
 
+@RUNTIMES
 @pytest.mark.skipif("runc" not in HERE, reason="runc is not installed")
 def test_a_tool_is_alone_in_its_container_and_without_power(run):
     seen = run("runc", LOOK).output
@@ -137,6 +141,7 @@ def test_a_tool_is_alone_in_its_container_and_without_power(run):
     assert {"PATH", "HOME"} <= {*seen["environment"]} <= {*KNOWN_VARIABLES}
 
 
+@RUNTIMES
 @pytest.mark.skipif("runc" not in HERE, reason="runc is not installed")
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_above_standard_a_container_shows_no_processes_and_no_programs(run, level):
@@ -147,6 +152,7 @@ def test_above_standard_a_container_shows_no_processes_and_no_programs(run, leve
     assert seen == ["PermissionError", "FileNotFoundError"]
 
 
+@RUNTIMES
 @pytest.mark.parametrize("runtime", HERE)
 def test_a_container_has_no_network(run, runtime):
     source = "import socket\ndef main(p):\n    s = socket.socket()\n"
@@ -155,6 +161,7 @@ def test_a_container_has_no_network(run, runtime):
     assert result.error_message.startswith("PermissionError")
 
 
+@RUNTIMES
 @pytest.mark.parametrize("runtime", HERE)
 def test_the_private_place_of_a_container_is_small_and_runs_nothing(run, runtime):
     source = "import os, errno\ndef main(p):\n    file = open('/tmp/big', 'wb')\n"
@@ -163,6 +170,7 @@ def test_the_private_place_of_a_container_is_small_and_runs_nothing(run, runtime
     assert run(runtime, source, tmp_bytes=1 << 20).output == "ENOSPC"
 
 
+@RUNTIMES
 @pytest.mark.parametrize("runtime", HERE)
 def test_a_library_of_the_profile_can_be_imported_in_a_container(run, runtime):
     profile = Profile(
@@ -172,6 +180,7 @@ def test_a_library_of_the_profile_can_be_imported_in_a_container(run, runtime):
     assert run(runtime, source, profile).output == {"a": [1]}
 
 
+@RUNTIMES
 def test_gvisor_does_not_have_what_restricted_needs(run):
     if "runsc" not in HERE:
         pytest.skip("runsc is not installed")
@@ -196,6 +205,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount somet
 WRITE = "def main(p):\n    open('/data/{}', 'w').write('x')"
 
 
+@RUNTIMES
 @runc_only
 def test_what_a_run_writes_to_a_writable_path_is_there_afterwards(run, shared):
     profile = container(IsolationLevel.STRICT, Mount(str(shared), "/data", writable=True))
@@ -203,6 +213,7 @@ def test_what_a_run_writes_to_a_writable_path_is_there_afterwards(run, shared):
     assert (shared / "new").read_text() == "x"
 
 
+@RUNTIMES
 @runc_only
 def test_a_path_that_is_not_writable_can_be_read_only(run, shared):
     profile = container(IsolationLevel.STANDARD, Mount(str(shared), "/data"))
@@ -212,6 +223,7 @@ def test_a_path_that_is_not_writable_can_be_read_only(run, shared):
     assert (shared / "file").read_text() == "hello"
 
 
+@RUNTIMES
 @runc_only
 @as_root
 def test_what_is_mounted_below_a_path_is_shut_as_well(run, shared):
@@ -245,6 +257,7 @@ FORGET_READ_ONLY = """
 """
 
 
+@RUNTIMES
 @runc_only
 def test_a_runtime_that_leaves_a_path_open_gets_no_job(run, shared, tmp_path):
     profile = container(IsolationLevel.STANDARD, Mount(str(shared), "/data"))
@@ -259,6 +272,7 @@ EXCHANGE = """
 """
 
 
+@RUNTIMES
 @runc_only
 def test_a_path_that_is_exchanged_for_a_link_in_the_meantime_is_refused(run, shared, tmp_path):
     other = tmp_path / "other"
@@ -270,6 +284,7 @@ def test_a_path_that_is_exchanged_for_a_link_in_the_meantime_is_refused(run, sha
     assert os.listdir(other) == []
 
 
+@RUNTIMES
 def test_gvisor_gets_no_paths_for_nobody_can_look_at_its_mounts(run, shared):
     if "runsc" not in HERE:
         pytest.skip("runsc is not installed")
@@ -280,12 +295,14 @@ def test_gvisor_gets_no_paths_for_nobody_can_look_at_its_mounts(run, shared):
 # Its end.
 
 
+@RUNTIMES
 @pytest.mark.parametrize("runtime", HERE)
 def test_a_run_that_takes_too_long_is_killed_with_its_container(run, runtime):
     source = "import time\ndef main(p):\n    time.sleep(86400)"
     assert run(runtime, source, wall_s=0.2).outcome == Outcome.TIMEOUT
 
 
+@RUNTIMES
 @pytest.mark.parametrize("runtime", HERE)
 def test_retiring_ends_containers_that_are_still_at_work(root, runtime):
     Path(root).mkdir()
@@ -340,6 +357,7 @@ def killed(root: str) -> Callable[[str], bool]:
     return kill
 
 
+@RUNTIMES
 @pytest.mark.parametrize("runtime", HERE)
 def test_no_container_survives_a_sandboxd_that_is_killed(killed, root, runtime):
     assert killed(runtime)
@@ -363,6 +381,7 @@ def test_the_bundles_of_another_living_sandboxd_are_left_alone(root):
 # The backend as a whole.
 
 
+@RUNTIMES
 @pytest.mark.skipif(not HERE, reason="no OCI runtime is installed")
 def test_the_container_backend_finds_a_runtime_that_really_works(root):
     backend = ContainerBackend(root, NoDriver())
@@ -481,6 +500,7 @@ def test_what_is_not_a_program_has_no_loader(tmp_path):
 # Through sandboxd, as a worker asks for it.
 
 
+@RUNTIMES
 @pytest.mark.skipif(not HERE, reason="no OCI runtime is installed")
 @pytest.mark.parametrize("level", LEVELS[:2])
 def test_sandboxd_runs_a_tool_in_a_container(daemon, level):
@@ -489,6 +509,7 @@ def test_sandboxd_runs_a_tool_in_a_container(daemon, level):
     assert not result.usage.approximate
 
 
+@RUNTIMES
 @pytest.mark.skipif(not HERE, reason="no OCI runtime is installed")
 @pytest.mark.parametrize(
     ("source", "limits", "code"),
@@ -504,6 +525,7 @@ def test_limits_hold_in_a_container(daemon, source, limits, code):
     assert daemon.run(source, profile=container(), **limits).error_code == code
 
 
+@RUNTIMES
 @pytest.mark.skipif(not HERE, reason="no OCI runtime is installed")
 def test_cancelling_ends_a_run_in_a_container(daemon):
     cancelled = threading.Event()

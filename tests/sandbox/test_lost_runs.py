@@ -29,6 +29,7 @@ from tests.sandbox.watching import (
 )
 from tests.waiting import LIMIT_S, until
 
+FAULTS = pytest.mark.part("faults")
 OWN = f"{GROUPS}-own"
 ONE = "def main(p):\n    return 1"
 TELLS_AND_SLEEPS = (
@@ -153,7 +154,8 @@ def test_waiting_for_a_sandboxd_that_is_away_ends_when_the_run_is_given_up(tmp_p
     threading.Timer(0.3, cancelled.set).start()
     spec = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {})
     client = SandboxClient(str(tmp_path / "none"), reach_s=ENDLESS_S)
-    assert client.run(spec, cancelled=cancelled).error_code == "NOT_BEGUN"
+    result = client.run(spec, cancelled=cancelled)
+    assert (result.outcome, result.error_code) == (Outcome.CANCELLED, "NOT_BEGUN")
 
 
 @pytest.mark.parametrize(
@@ -189,6 +191,7 @@ def test_a_word_that_comes_when_the_run_is_over_disturbs_nobody(daemon):
             wire.send(worker, wire.alive_frame(time.monotonic() + 9))
 
 
+@FAULTS
 def test_a_sandboxd_that_is_away_for_a_moment_is_waited_for(own_daemon):
     daemon = own_daemon()
     client: SandboxClient = daemon.client
@@ -215,6 +218,7 @@ def test_eight_runs_under_a_killed_sandboxd_are_lost_and_gone(own_daemon, tmp_pa
     assert own_daemon().run(ONE).output == 1
 
 
+@FAULTS
 def test_a_sandboxd_that_hangs_under_a_run_loses_it(own_daemon):
     daemon = own_daemon()
     client = SandboxClient(daemon.path, reach_s=0.5, spare_s=0.5)
@@ -239,6 +243,7 @@ def test_a_slot_that_somebody_kills_is_lost_and_one_that_ends_itself_is_not(own_
     assert daemon.run(ONE).output == 1
 
 
+@FAULTS
 def test_a_slot_that_died_before_its_job_is_replaced(own_daemon):
     daemon = own_daemon()
     for _ in range(3):
@@ -283,6 +288,7 @@ def _asked(daemon, spec: SandboxSpec, until: float) -> dict[str, object]:
     return {key: answer.value(key) for key in ("outcome", "error_code")}
 
 
+@FAULTS
 def test_a_slot_that_does_not_take_its_job_is_ended_and_the_next_one_gets_it(own_daemon):
     daemon, text = own_daemon(), "x" * 1_000_000
     assert daemon.run(ONE).output == 1
