@@ -1,0 +1,220 @@
+"""Faults written by hand: what no change of the suite may stop catching.
+
+Each is a name, a file, a whole line of it without its indentation, what the line becomes, and the
+functions that refuse: of the tests that execute them, those that execute their rarest lines come
+first, for thousands of tests pass a gate and few are refused by it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.proof.mutants import Moved, Mutant
+
+type Gate = tuple[str, str, str, str, tuple[str, ...]]
+
+_ADMISSION = "tools/execution/admission.py"
+_ACCEPTANCE = "tools/execution/acceptance.py"
+_PERFORMANCE = "tools/execution/performance.py"
+_EXECUTION = "tools/models/execution.py"
+_SANDBOXING = "tools/runners/sandboxing.py"
+_AVAILABILITY = tuple(
+    f"tools/policy/availability.py:{name}"
+    for name in ("in_service", "source_open", "in_group", "group_open", "in_state")
+)
+_PERMISSION = tuple(
+    f"tools/policy/permissions.py:{name}" for name in ("object_permission", "required_permissions")
+)
+_LICENSE = tuple(
+    f"tools/policy/licensing.py:{name}"
+    for name in ("_included", "_seated", "_profile_included", "_level_included")
+)
+_ISOLATION = tuple(
+    f"tools/policy/isolation.py:{name}" for name in ("profile_there", "network_permitted")
+)
+# Entries of a tuple, one a line, which are taken out.
+_STEPS: dict[str, dict[str, tuple[str, ...]]] = {
+    _ADMISSION: {
+        "resolve": (f"{_ADMISSION}:resolve",),
+        "nested": (f"{_ADMISSION}:nested",),
+        "accountable": ("tools/policy/accountability.py:check_lately",),
+        "shed_load": ("tools/policy/pressure.py:enter",),
+        "limit_fan_out": ("tools/policy/fan_out.py:check",),
+        "enter_session": ("tools/execution/sessions.py:enter",),
+        "available": _AVAILABILITY,
+        "permitted": _PERMISSION,
+        "licensed": _LICENSE,
+        "limit_rate": ("tools/policy/ratelimits.py:count",),
+        "check_json": (f"{_ADMISSION}:check_json",),
+        "references.resolve_references": ("tools/execution/references.py:resolve_references",),
+        "validate_arguments": (f"{_ADMISSION}:validate_arguments",),
+    },
+    _ACCEPTANCE: {
+        "confirm_rate": ("tools/policy/ratelimits.py:confirm",),
+        "find_need": (f"{_ACCEPTANCE}:find_need", "tools/policy/confirmations.py:needed"),
+        "reserve_budget": ("tools/policy/budgets.py:reserve",),
+        "put_on_record": (f"{_ACCEPTANCE}:put_on_record",),
+        "hold": ("tools/execution/confirmations.py:hold",),
+    },
+    _PERFORMANCE: {
+        "ask_again": (f"{_PERFORMANCE}:ask_again",),
+        "sessions.ask_again": ("tools/execution/sessions.py:ask_again",),
+        "references.ask_again": ("tools/execution/references.py:ask_again",),
+        "check_signature": (f"{_PERFORMANCE}:check_signature",),
+        "confirmations.spend": ("tools/execution/confirmations.py:spend",),
+        "record_start": (f"{_PERFORMANCE}:record_start",),
+    },
+}
+# Tuples on one line: a name, its entries, and the functions that refuse for each.
+_TUPLES: dict[str, tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]] = {
+    "tools/policy/availability.py": (
+        "AVAILABILITY",
+        ("in_service", "source_open", "in_group", "group_open", "in_state"),
+        tuple((name,) for name in _AVAILABILITY),
+    ),
+    "tools/policy/permissions.py": (
+        "PERMISSION",
+        ("object_permission", "required_permissions"),
+        tuple((name,) for name in _PERMISSION),
+    ),
+    "tools/policy/licensing.py": (
+        "LICENSE",
+        ("licensed", "profiles_licensed", "isolation_licensed", "*ISOLATION"),
+        (_LICENSE[:2], _LICENSE[2:3], _LICENSE[3:], _ISOLATION),
+    ),
+    "tools/policy/isolation.py": (
+        "ISOLATION",
+        ("profile_there", "network_permitted"),
+        tuple((name,) for name in _ISOLATION),
+    ),
+}
+
+
+def _without_steps() -> Iterator[Gate]:
+    for file, steps in _STEPS.items():
+        for step, refusing in steps.items():
+            yield f"{Path(file).stem} without {step}", file, f"{step},", "", refusing
+
+
+def _without_entries() -> Iterator[Gate]:
+    for file, (name, entries, refusing) in _TUPLES.items():
+        line = f"{name} = ({', '.join(entries)})"
+        for entry, functions in zip(entries, refusing, strict=True):
+            left = "".join(f"{other}, " for other in entries if other != entry)
+            yield f"{name} without {entry}", file, line, f"{name} = ({left.strip()})", functions
+
+
+GATES: tuple[Gate, ...] = (
+    *_without_steps(),
+    *_without_entries(),
+    (
+        "a claim that keeps the fence",
+        _EXECUTION,
+        "SET status = %(running)s, fence = fence + 1, worker = %(worker)s,",
+        "SET status = %(running)s, fence = greatest(fence, 1), worker = %(worker)s,",
+        ("tools/execution/returning.py:record_late", f"{_EXECUTION}:_claimed"),
+    ),
+    (
+        "an end without the fence",
+        _EXECUTION,
+        "WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s",
+        "WHERE id = %(pk)s AND status = %(running)s",
+        ("tools/execution/returning.py:record_late", f"{_EXECUTION}:finish"),
+    ),
+    (
+        "a row held without the fence",
+        _EXECUTION,
+        "return self.filter(pk=pk, fence=fence, status=Status.RUNNING)",
+        "return self.filter(pk=pk, status=Status.RUNNING)",
+        (f"{_EXECUTION}:held",),
+    ),
+    (
+        "a rate that is counted and not refused",
+        "tools/policy/ratelimits.py",
+        "raise bound.refusal(answer.used, answer.leaves_in_s)",
+        "pass",
+        (),
+    ),
+    (
+        "a run without its timeout",
+        _SANDBOXING,
+        "limits = Limits(wall_s=run.timeout_s, output_bytes=run.definition.max_output_bytes)",
+        "limits = Limits(output_bytes=run.definition.max_output_bytes)",
+        (),
+    ),
+    (
+        "a run without its limit of output",
+        _SANDBOXING,
+        "limits = Limits(wall_s=run.timeout_s, output_bytes=run.definition.max_output_bytes)",
+        "limits = Limits(wall_s=run.timeout_s)",
+        (),
+    ),
+    (
+        "a sandbox without its limit of output",
+        "sandbox/daemon/run.py",
+        "if self._streams[stream].received > self._limits.output_bytes:",
+        "if False:",
+        (),
+    ),
+    (
+        "executions of every organization",
+        "tools/execution/reading.py",
+        "here = Execution.objects.filter(organization_id=caller.organization_id)",
+        "here = Execution.objects.all()",
+        (),
+    ),
+    (
+        "agents of every organization",
+        "tools/api/agents.py",
+        "return Agent.objects.filter(organization_id=self.caller.organization_id).select_related(",
+        "return Agent.objects.select_related(",
+        (),
+    ),
+    (
+        "audit records of every organization",
+        "audit/search.py",
+        "return AuditRecord.objects.filter(organization=organization)",
+        "return AuditRecord.objects.all()",
+        (),
+    ),
+    (
+        "the page of agents without a permission",
+        "tools/ui/agents.py",
+        'require(request.caller, "view_agent")',
+        "pass",
+        (),
+    ),
+    (
+        "the page of settings without a permission",
+        "tools/ui/settings.py",
+        'require(request.caller, "audit.view_auditrecord")',
+        "pass",
+        (),
+    ),
+    (
+        "the page of alerts without a permission",
+        "audit/alert_views.py",
+        "@permission_required(VIEW, raise_exception=True)",
+        "",
+        (),
+    ),
+)
+
+
+def gate_mutants(root: Path) -> list[Mutant]:
+    """`GATES` in this source. Raises `Moved` with all that are not there exactly once."""
+    found = [_gate_mutant(root, gate) for gate in GATES]
+    missing = [text for text in found if isinstance(text, str)]
+    if missing:
+        raise Moved("\n".join(missing))
+    return [mutant for mutant in found if isinstance(mutant, Mutant)]
+
+
+def _gate_mutant(root: Path, gate: Gate) -> Mutant | str:
+    name, file, original, changed, focus = gate
+    lines = (root / file).read_text().split("\n")
+    found = [number for number, line in enumerate(lines, 1) if line.strip() == original]
+    if len(found) != 1:
+        return f"{name}: {file} has the line {original!r} {len(found)} times, not once"
+    text = lines[found[0] - 1]
+    column = text.index(original)
+    return Mutant("gates", file, found[0], column, name, original, changed, text, focus)

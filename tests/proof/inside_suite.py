@@ -1,0 +1,233 @@
+"""Loaded into the suite under proof: `PYTHONPATH=tests/proof pytest -p inside_suite`.
+
+That suite may be another checkout with other fixtures, so nothing of this package is imported.
+The file named by PROOF_PLAN says what to do: measure the suite, or run some tests in an order.
+As a program it starts the product of a checkout and says where, until its standard input ends.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import coverage
+import pytest
+
+PACKAGES = ("audit", "config", "sandbox", "tools", "toolcrib_service")
+SHARED = "shared:"  # a context: the fixtures of this file or folder, or of the session
+STARTS_WITHIN_S = 900  # the product, on a busy machine: it is not what is measured
+WRITE_EVERY = 200  # tests, so that a worker that dies takes few branches along
+Plan = dict[str, Any]
+
+
+class Measurement:
+    """Lines by test, and branches of all tests together: those by test would take gigabytes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.suite = Path(plan["suite"])
+        self.tests = 0
+        self.context = ""
+        self.arcs: dict[str, set[tuple[int, int]]] = defaultdict(set)
+        self.lines, self.branches = (
+            coverage.CoverageData(f"{plan['into']}/{name}.{os.getpid()}")
+            for name in ("lines", "branches")
+        )
+        greenlets = importlib.util.find_spec("greenlet") is not None  # Playwright switches them
+        self.coverage = coverage.Coverage(
+            data_file=None,
+            branch=True,
+            config_file=False,
+            include=[str(self.suite / name / "*") for name in PACKAGES],
+            concurrency=["thread", "greenlet"] if greenlets else ["thread"],
+            messages=False,
+        )
+        # A warning would fail the test that runs meanwhile.
+        kinds = ["no-data-collected", "trace-changed", "module-not-measured", "couldnt-parse"]
+        self.coverage.set_option("run:disable_warnings", kinds)
+        self.coverage.start()
+
+    def pytest_configure(self) -> None:
+        _crib()
+
+    @contextmanager
+    def within(self, context: str) -> Iterator[None]:
+        before = self.context
+        self._take(before)
+        self.context = context
+        try:
+            yield
+        finally:
+            self._take(context)
+            self.context = before
+
+    def _take(self, context: str) -> None:
+        data = self.coverage.get_data()
+        executed: dict[str, set[int]] = {}
+        for file in data.measured_files():
+            name = os.path.relpath(file, self.suite)
+            arcs = data.arcs(file) or []
+            self.arcs[name].update(arcs)
+            executed[name] = {line for arc in arcs for line in arc if line > 0}
+        data.erase()
+        self.lines.set_context(context)
+        self.lines.add_lines(executed)
+
+    def _write(self) -> None:
+        self.branches.add_arcs(self.arcs)
+        self.arcs.clear()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        with self.within(item.nodeid):
+            result = yield
+        self.tests += 1
+        if self.tests % WRITE_EVERY == 0:
+            self._write()
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Generator[None, Any, Any]:
+        """What a shared fixture executes, the tests that share it execute."""
+        if fixturedef.scope == "function":
+            return (yield)
+        with self.within(SHARED + request.node.nodeid):
+            return (yield)
+
+    def pytest_unconfigure(self) -> None:
+        self.coverage.stop()
+        self._take("")
+        self._write()
+
+
+class Trial:
+    """Runs the plan's tests in its order and ends after its seconds of tests."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.log = Path(plan["log"]).open("a", buffering=1)  # noqa: SIM115 - until the process ends
+        self.test, self.since = "", time.monotonic()
+        self.timer: threading.Timer | None = None
+
+    def _note(self, event: str, **more: object) -> None:
+        self.log.write(json.dumps({"event": event, "at": time.monotonic(), **more}) + "\n")
+
+    def pytest_configure(self) -> None:
+        _use_running_product(self.plan)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, None, None]:
+        yield
+        found = {item.nodeid: item for item in items}
+        wanted = [found.pop(test) for test in self.plan["tests"] if test in found]
+        config.hook.pytest_deselected(items=[*found.values()])
+        items[:] = wanted
+        self._note("collected", missing=len(self.plan["tests"]) - len(wanted))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._note("failed", test=report.nodeid, when="collect", why=_why(report))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.test, self.since = nodeid, time.monotonic()
+        self._note("begin", test=nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._note("failed", test=report.nodeid, when=report.when, why=_why(report))
+        if self.timer is None:  # what the session needs is there now
+            self._note("ready")
+            self.timer = threading.Timer(self.plan["seconds"], self._time_is_over)
+            self.timer.daemon = True
+            self.timer.start()
+
+    def pytest_sessionfinish(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def _time_is_over(self) -> None:
+        self._note("over", test=self.test, ran_s=round(time.monotonic() - self.since, 1))
+        os.kill(os.getpid(), signal.SIGINT)  # fixtures still end what they started
+
+
+def _why(report: pytest.TestReport | pytest.CollectReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = str(crash.message if crash else report.longrepr).strip().splitlines()
+    return lines[0 if crash else -1][:300] if lines else ""
+
+
+def _crib() -> Any:
+    """The module of the suite under proof that starts the product."""
+    from tests import crib  # noqa: PLC0415 - found beside the tests
+
+    crib.STARTS_WITHIN_S = STARTS_WITHIN_S
+    return crib
+
+
+def _use_running_product(plan: Plan) -> None:
+    """The session's servers run already; a product that a test starts for itself is started."""
+    crib = _crib()
+    ours = crib.Crib(plan["url"], Path(plan["data"]), plan["supervisor"])
+    _replace(crib, ours.data, ours)
+    if importlib.util.find_spec("tests.stores"):
+        from tests import stores  # noqa: PLC0415 - a suite may have none
+
+        _replace(stores, ours.data, None)
+
+
+def _replace(module: Any, data: Path, known: object) -> None:
+    start = module.running
+
+    @contextmanager
+    def running(place: Path, *more: Any) -> Iterator[Any]:
+        if Path(place) == data:
+            yield known
+            return
+        with start(place, *more) as other:
+            yield other
+
+    module.running = running
+
+
+def serve(data: Path) -> None:
+    """Start the product of the checkout in the current directory."""
+    os.environ["TOOLCRIB_TEST_DATA"] = str(data)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    sys.path.insert(0, os.getcwd())
+    from tests import data_directory  # noqa: F401, PLC0415 - sets the surroundings aside
+
+    with ExitStack() as stack:
+        urls: list[dict[str, str]] = []
+        if importlib.util.find_spec("tests.stores"):
+            from config import embedded  # noqa: PLC0415
+            from tests import stores  # noqa: PLC0415
+
+            stack.enter_context(stores.running(data))
+            named = {"DATABASE_URL": embedded.database_url(data)}
+            urls = [named | {"REDIS_URL": embedded.redis_url(data)}]
+        product = stack.enter_context(_crib().running(data, *urls))
+        print("READY", json.dumps({"url": product.url, "supervisor": product.supervisor}))
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+def _plugin(plan: Plan) -> object:
+    return Measurement(plan) if plan["kind"] == "measure" else Trial(plan)
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))
+elif "PROOF_PLAN" in os.environ:
+    _PLUGIN = _plugin(json.loads(Path(os.environ["PROOF_PLAN"]).read_text()))
+
+    def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+        pluginmanager.register(_PLUGIN, "proof")
