@@ -13,6 +13,8 @@ from tests.ui.pages import fields, text
 from tests.ui.test_editor import answers, argument
 from tools.models import Execution, Organization, RateHit, Tool
 
+pytestmark = pytest.mark.usefixtures("crib")
+
 SAYS = """\
 import sys
 def main(parameters):

@@ -18,6 +18,8 @@ from tests.ui.pages import POLICY, inline_code, text
 from tools.execution.isolation import watch
 from tools.ui.sandbox import notice_of
 
+pytestmark = pytest.mark.usefixtures("crib")
+
 NONE, STANDARD, STRICT, RESTRICTED = IsolationLevel
 FACTS = Facts("v2", landlock_abi=7, signs=Signs())
 SILENCE = "sandboxd does not answer"

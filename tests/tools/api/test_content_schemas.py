@@ -10,8 +10,7 @@ from tools.catalog import content_schemas
 from tools.errors import NotFound
 from tools.models import ContentSchema, ContentSchemaVersion
 
-pytestmark = pytest.mark.usefixtures("crib")
-
+pytestmark = pytest.mark.usefixtures("crib")  # the sandbox tries each schema
 ORDER = {"type": "object", "required": ["id"]}
 TABLE = {"fields": [{"name": "id", "type": "integer"}]}
 XSD = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:element name="a"/></xs:schema>'
