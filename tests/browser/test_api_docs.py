@@ -1,6 +1,9 @@
+import pytest
 from playwright.sync_api import Browser
 
 from tests import crib as cribs
+
+pytestmark = pytest.mark.part("browser")
 
 
 def test_the_api_can_be_tried_under_the_strict_policy(chromium: Browser, crib: cribs.Crib) -> None:

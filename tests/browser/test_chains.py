@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests import crib as cribs
 from tests import factories
-from tests.browser.conftest import enter
+from tests.browser.conftest import context_of
 from tests.browser.test_pages import PHONE, mark, marked
 from tests.crib import CHECKOUT
 from tests.stubs.web import Reply, serving
@@ -17,6 +17,8 @@ from tools.catalog.channels import create_channel
 from tools.catalog.content_schemas import create_schema
 from tools.models import Organization, User
 from tools.policy.actions import set_allowed_hosts
+
+pytestmark = pytest.mark.part("browser")
 
 EXAMPLE = (CHECKOUT / "examples" / "keep_elements.yaml").read_text("utf-8")
 DESK = {"viewport": {"width": 1440, "height": 900}}
@@ -49,10 +51,8 @@ def fetched(place: Organization, administrator: User) -> Iterator[str]:
 @pytest.fixture
 def colleague(chromium: Browser, crib: cribs.Crib, place: Organization) -> Iterator[Page]:
     """A second person, in a browser of their own."""
-    context = chromium.new_context(base_url=crib.url)
-    page = context.new_page()
-    enter(page, factories.superuser(place))
-    yield page
+    context = context_of(factories.superuser(place), chromium, crib)
+    yield context.new_page()
     context.close()
 
 

@@ -10,6 +10,8 @@ from tests.browser.test_pages import BARE, PHONE
 from tools.catalog.drift import note_upstream
 from tools.models import Organization, Tool, UpstreamChange
 
+pytestmark = pytest.mark.part("browser")
+
 
 @pytest.fixture
 def change(place: Organization) -> UpstreamChange:

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import ConsoleMessage, Page, Request
 
-from tests.browser.test_accessibility import ASKED, SHOWN, World, world  # noqa: F401
+from tests.browser.test_accessibility import SHOWN, World, world  # noqa: F401
 from tests.waiting import until
+
+pytestmark = pytest.mark.part("browser")
 
 
 class Complaints:
@@ -54,7 +56,7 @@ def counted(page: Page) -> float:
 def test_no_page_makes_the_browser_complain(world: World, complaints: Complaints) -> None:  # noqa: F811
     before = counted(world.page)
     for name in SHOWN:
-        world.page.goto(world.addresses[name] + ASKED.get(name, ""))
+        world.page.goto(world.address(name))
         world.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
         world.page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
     assert complaints.found == []

@@ -1,6 +1,5 @@
 """The queue of held calls in a real browser."""
 
-import os
 import re
 
 import pytest
@@ -10,7 +9,7 @@ from tests import factories
 from tests.tools.held import held
 from tools.models import Agent, Confirmation, Organization
 
-os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright keeps a loop running
+pytestmark = pytest.mark.part("browser")
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 BARE = {"java_script_enabled": False}

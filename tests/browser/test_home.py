@@ -9,6 +9,8 @@ from tests.browser.test_pages import BARE, PHONE, mark, marked
 from tools.execution import bell
 from tools.models import Agent, Execution, Organization, User
 
+pytestmark = pytest.mark.part("browser")
+
 
 @pytest.fixture
 def caller(place: Organization) -> Agent:

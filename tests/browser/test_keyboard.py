@@ -5,6 +5,8 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.test_pages import BARE, PHONE
 
+pytestmark = pytest.mark.part("browser")
+
 
 def test_a_slash_searches_the_page(page: Page) -> None:
     page.keyboard.press("/")

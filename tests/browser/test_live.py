@@ -11,14 +11,14 @@ from playwright.sync_api import Browser, Page, expect
 from config import leftovers
 from tests import crib as cribs
 from tests import factories
-from tests.browser.conftest import enter
+from tests.browser.conftest import context_of
 from tests.browser.test_pages import BARE, mark, marked
 from tests.tools.held import held
 from tools.execution import actions, bell
 from tools.models import Agent, Execution, Organization, User
 from tools.policy.callers import caller_of_user
 
-os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright keeps a loop running
+pytestmark = pytest.mark.part("browser")
 
 LINE = "Not live: trying again"
 # With a stream a page asks once in a minute by itself: what is there sooner was told.
@@ -34,10 +34,9 @@ def caller(place: Organization) -> Agent:
 @pytest.fixture
 def lasting(chromium: Browser, crib: cribs.Crib, administrator: User) -> Iterator[Page]:
     """A page that may complain of a server that is away."""
-    page = chromium.new_page(base_url=crib.url)
-    enter(page, administrator)
-    yield page
-    page.context.close()
+    context = context_of(administrator, chromium, crib)
+    yield context.new_page()
+    context.close()
 
 
 def hears(page: Page, *, soon: bool = True) -> None:

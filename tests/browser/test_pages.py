@@ -1,6 +1,5 @@
 """The pages as a person uses them."""
 
-import os
 import re
 
 import pytest
@@ -10,7 +9,7 @@ from tests import builtins, factories
 from tools.execution.actions import execute
 from tools.models import Execution, Organization, Tool
 
-os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright keeps a loop running
+pytestmark = pytest.mark.part("browser")
 
 SLOW = (
     "import time\ndef main(parameters):\n    time.sleep(parameters['seconds'])\n"

@@ -5,6 +5,8 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.test_pages import BARE, PHONE
 
+pytestmark = pytest.mark.part("browser")
+
 
 def opened(page: Page) -> None:
     page.keyboard.press("Control+k")

@@ -9,6 +9,8 @@ from tests import factories
 from tests.browser.test_pages import BARE, PHONE
 from tools.models import Organization
 
+pytestmark = pytest.mark.part("browser")
+
 FIELDS = [
     {"name": "text", "type": "String", "description": "d", "required": True},
     {"name": "count", "type": "Integer", "description": "d"},

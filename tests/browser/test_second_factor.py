@@ -10,9 +10,12 @@ from playwright.sync_api import Browser, Page
 
 from tests import crib as cribs
 from tests.authenticators import code_of
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.test_accessibility import AXE_SCRIPT, violations
 from tests.ui.second_factors import with_app
 from tools.models import AuthenticatorApp, User
+
+pytestmark = pytest.mark.part("browser")
 
 WIDTHS = [1440, 390]
 
@@ -25,7 +28,7 @@ def door(
     size = {"width": request.param, "height": 900}
     address = crib.url.replace("127.0.0.1", "localhost")
     context = chromium.new_context(base_url=address, viewport=size)  # type: ignore[arg-type]
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -10,6 +10,8 @@ from tests.stubs.mcp import McpStub, mcp_serving
 from tests.ui.sources import Author, told
 from tools.models import Organization, Tool, ToolService
 
+pytestmark = pytest.mark.part("browser")
+
 
 @pytest.fixture
 def stub() -> Iterator[McpStub]:

@@ -9,18 +9,22 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests import factories
+from tests.browser.conftest import enter
 from tests.browser.test_pages import BARE, PHONE
 from tests.stubs.mcp import mcp_serving
 from tests.tools.held import held
 from tests.waiting import until
 from tools.execution.actions import execute
-from tools.models import Confirmation, Organization, Tool
+from tools.models import Confirmation, Organization, Tool, User
 
+BROWSER = pytest.mark.part("browser")
+ELSEWHERE = [
+    pytest.param(PHONE, id="phone", marks=BROWSER),
+    pytest.param(BARE, id="desk without JavaScript", marks=BROWSER),
+    pytest.param(PHONE | BARE, id="phone without JavaScript", marks=BROWSER),
+]
 EVERYWHERE = pytest.mark.parametrize(
-    "page",
-    [{}, PHONE, BARE, PHONE | BARE],
-    indirect=True,
-    ids=["desk", "phone", "desk without JavaScript", "phone without JavaScript"],
+    "page", [pytest.param({}, id="desk", marks=BROWSER), *ELSEWHERE], indirect=True
 )
 SLOWLY = 20_000
 
@@ -45,9 +49,19 @@ def followed(page: Page, wanted: Locator) -> None:
     until(there)
 
 
-@EVERYWHERE
-def test_from_the_first_login_to_the_first_call(page: Page, place: Organization) -> None:
+def logged_in_again(page: Page, user: User) -> None:
+    """By the form, which leaves a record."""
+    page.context.clear_cookies()
+    enter(page, user)
+
+
+@pytest.mark.parametrize("page", [pytest.param({}, id="desk"), *ELSEWHERE], indirect=True)
+def test_from_the_first_login_to_the_first_call(
+    page: Page, place: Organization, administrator: User
+) -> None:
+    """At a desk in `make test` too."""
     factories.workspace_file(place, "notes.txt", b"Return the torque wrench.\n")
+    logged_in_again(page, administrator)
     page.get_by_role("link", name="Toolcrib").click()
     expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()
     page.get_by_role("main").get_by_role("link", name="catalog").click()
@@ -102,7 +116,8 @@ def test_a_failed_call_is_found_mended_and_made_again(page: Page, place: Organiz
 
 
 @EVERYWHERE
-def test_a_record_is_found_and_its_proof_holds(page: Page, place: Organization) -> None:
+def test_a_record_is_found_and_its_proof_holds(page: Page, administrator: User) -> None:
+    logged_in_again(page, administrator)
     go(page, "Audit")
     mine = page.locator(".records details", has_text="AUTH.LOGIN").first
     mine.locator("summary").click()
