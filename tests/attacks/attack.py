@@ -24,7 +24,7 @@ WALLED = (STANDARD, STRICT, RESTRICTED)
 NOTHING_RUNS = (STRICT, RESTRICTED)
 # Its private places have the usual size: only such slots are made in advance.
 USUAL = Limits(
-    wall_s=5,
+    wall_s=60,  # none comes near it on a machine however busy
     cpu_s=4,
     memory_bytes=96 * MIB,
     processes=20,

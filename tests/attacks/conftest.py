@@ -4,7 +4,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -14,7 +13,7 @@ from tests.attacks.brokers import brokering
 from tests.attacks.control import Run
 from tests.attacks.siege import Wall, besieged
 from tests.attacks.tally import TALLY
-from tests.sandbox.conftest import Daemon
+from tests.sandbox.conftest import Daemon, remove_groups
 
 # Two suites may run on one machine at the same time.
 GROUPS = f"toolcrib-siege-{os.getpid()}"
@@ -72,7 +71,7 @@ def wall(laden: tuple[str, ...], secret: str, broker: str) -> Iterator[Wall]:
         with besieged(daemon, GROUPS, secret, broker) as wall:
             yield wall
         daemon.stop()
-        remove_groups()
+        remove_groups(GROUPS)
 
 
 @pytest.fixture
@@ -102,12 +101,6 @@ def needs(wall: Wall) -> Callable[[IsolationLevel], None]:
             pytest.skip(f"{level} is not served here")
 
     return need
-
-
-def remove_groups() -> None:
-    for tree in Path("/sys/fs/cgroup").glob(f"*/{GROUPS}*"):
-        for directory in (*tree.glob("*/"), tree):
-            directory.rmdir()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

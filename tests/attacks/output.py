@@ -52,7 +52,7 @@ def returns_a_list_without_end(p: Parameters) -> object:
     return [0] * (p["limits"]["output_bytes"] // 2 + 1)
 
 
-@attack(levels=ALL, ends=_FLOOD, seen=(was_believed,), wall_s=0.5)
+@attack(levels=ALL, ends=_FLOOD, seen=(was_believed,))
 def announces_more_than_it_may(p: Parameters) -> object:
     os.write(3, (1 << 31).to_bytes(4, "big") + b"R" + b"1" * 1000)
     forever()

@@ -13,12 +13,12 @@ import pytest
 
 from sandbox import wire
 from sandbox.spec import IsolationLevel, Outcome, SandboxResult, SandboxSpec, Source
-from tests.attacks.attack import NONE, USUAL
+from tests.attacks.attack import NONE, USUAL, limited
 from tests.attacks.kit import Parameters, brand, forever, in_child, succeeds, tell
 from tests.attacks.siege import Wall
 from tests.attacks.sources import source_of
 from tests.sandbox.conftest import Daemon
-from tests.sandbox.watching import wait_readable
+from tests.sandbox.watching import ENDLESS_S, wait_readable
 from tests.waiting import LIMIT_S
 
 type Needs = Callable[[IsolationLevel], None]
@@ -55,10 +55,11 @@ class Guest:
 
     def __init__(self, wall: Wall, daemon: Daemon, level: IsolationLevel) -> None:
         self._scene = wall.scene
-        parameters = wall.scene.parameters(USUAL, walled=level != NONE)
+        limits = limited({"wall_s": ENDLESS_S})
+        parameters = wall.scene.parameters(limits, walled=level != NONE)
         self.marker = parameters["marker"]
         program = Source(source_of(stays))
-        self.spec = SandboxSpec("acme", wall.profile(level), USUAL, program, parameters)
+        self.spec = SandboxSpec("acme", wall.profile(level), limits, program, parameters)
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.connect(daemon.path)
 
