@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -226,4 +227,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     os.environ.pop("PROOF_PLAN", None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is stopped then too
     sys.exit(main())

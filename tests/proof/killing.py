@@ -197,7 +197,12 @@ class Environment:
                 stderr=subprocess.STDOUT, start_new_session=True,
                 env=environment(plan) | {"TOOLCRIB_TEST_DATA": self._product["data"]},
             )  # fmt: skip
-            _wait(process, log, seconds)
+            try:
+                _wait(process, log, seconds)
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
         self._end_orphans()
         return outcome_of([json.loads(line) for line in log.open()], process.returncode)
 
@@ -252,8 +257,6 @@ def _wait(process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
         with log.open("a") as file:
             over = {"event": "over", "at": time.monotonic(), "test": "", "ran_s": None}
             file.write(json.dumps(over) + "\n")
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _children() -> set[int]:
