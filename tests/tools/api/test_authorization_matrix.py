@@ -886,6 +886,12 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
     ]  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _logged_in_lately(settings: Any) -> None:
+    """The browsers log in once for all tests here, however long a loaded machine takes for them."""
+    settings.FRESH_SECONDS = 86_400
+
+
 # --- what is expected -----------------------------------------------------------------------------
 
 
