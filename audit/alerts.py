@@ -7,7 +7,7 @@ raise no other. All times are the database's: the clock of a worker may be anoth
 """
 
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, connection, transaction
@@ -26,6 +26,7 @@ _MOST_FINDINGS = 200  # of one organization, so that its flood hides nobody else
 _LONGEST_LOOK_S = 86_400
 _LOOKS_PER_WINDOW = 60  # a rule over an hour is not asked every few seconds
 _QUIET = timedelta(days=1)
+_NEVER = datetime.min.replace(tzinfo=UTC)
 LONGEST_NOTE = 500
 
 
@@ -113,7 +114,23 @@ def _findings(rule: AlertRule, window_s: int) -> list[Finding]:
 
 
 def _raised_of(rule: AlertRule, findings: list[Finding]) -> list[Alert]:
-    return [alert for found in findings if (alert := _raised(rule, found))]
+    return [alert for found in _news(rule, findings) if (alert := _raised(rule, found))]
+
+
+def _news(rule: AlertRule, findings: list[Finding]) -> list[Finding]:
+    """Those that no alert has counted yet: a look finds most of what the one before it found."""
+    rows = Alert.objects.filter(
+        rule=rule.name,
+        organization__in={found.organization for found in findings},
+        last_at__gte=min((found.last_at for found in findings), default=_NEVER),
+    ).order_by("last_at")
+    told = rows.values_list("organization", "actor", "subject", "last_at")
+    counted = {row[:3]: row[3] for row in told}
+    return [
+        found
+        for found in findings
+        if counted.get((found.organization, found.actor, found.subject), _NEVER) < found.last_at
+    ]
 
 
 @transaction.atomic

@@ -107,12 +107,14 @@ class Sealer:
         self._owed: dict[str, float] = {}
         self._told: set[str] = set()
         self._held_up: set[tuple[str, str]] = set()  # by which transaction
+        self._signed: dict[str, float] = {}  # when, by log; each was compared before
         self._watched = self._beaten = float("-inf")
 
     def _turn(self) -> None:
         now = time.monotonic()
         if now - self._watched >= WATCH_S:
-            publishing.watch()
+            self._signed = {name: at for name, at in self._signed.items() if now - at < WATCH_S}
+            publishing.watch(compared_lately=self._signed)
             self._watched = now
         foreign = self._since is None
         names, until = sealing.active(self._since)
@@ -155,6 +157,7 @@ class Sealer:
             except _OF_ONE_LOG:
                 log.exception("the log %s could not be signed", name)
                 continue
+            self._signed[name] = time.monotonic()
             for courier in self._couriers if note else ():
                 courier.take(name, note or "")
         if signing.rotating():

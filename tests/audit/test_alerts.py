@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from audit import alerts, fixed_rules
@@ -235,6 +236,21 @@ def test_looking_twice_raises_nothing_twice(place):
     refused(place, times=3)
     raised(place)
     assert len(raised(place)) == 1
+
+
+def test_what_was_found_before_costs_no_statement_of_its_own(place):
+    def looks(*subjects):
+        for subject in subjects:
+            happened(place, Event.TOOL_LOST, reason="OUTCOME_UNKNOWN", subject=subject)
+        raised(place)
+        rule = AlertRule.objects.get(name="outcome_unknown")
+        AlertRule.objects.update(looked_at=None)
+        with CaptureQueriesContext(connection) as asked:
+            assert alerts.raise_for(rule) == []
+        return len(asked)
+
+    few = looks("t0", "t1", "t2")
+    assert looks(*(f"t{number}" for number in range(3, 30))) == few
 
 
 def test_what_was_acknowledged_is_not_raised_again_for_the_same_records(place):
