@@ -123,7 +123,7 @@ class Scene:
             # How far beyond its limit an attack tries to get. Who watches it may be late.
             "beyond_s": 0.1 if self._without_wall else _LATE_S,
             # How long it flees: without the wall there is nobody to end it.
-            "flees_s": 1 if self._without_wall else 2 * LIMIT_S,
+            "flees_s": 1 if self._without_wall else LIMIT_S + 20,
             "limits": limits.to_wire(),
         }
 

@@ -194,7 +194,7 @@ def test_a_word_that_comes_when_the_run_is_over_disturbs_nobody(daemon):
 @FAULTS
 def test_a_sandboxd_that_is_away_for_a_moment_is_waited_for(own_daemon):
     daemon = own_daemon()
-    client: SandboxClient = daemon.client
+    client = SandboxClient(daemon.path, reach_s=LIMIT_S)
     daemon.process.kill()
     daemon.process.wait()
     spec, results = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {}), []

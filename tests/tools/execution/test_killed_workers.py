@@ -39,10 +39,12 @@ def test_a_batch_whose_worker_is_killed_in_a_turn_makes_each_call_once(crib, org
     with worker(crib) as process, stopped(crib):
         execution = call("run_batch", {"inputs": [one] * MANY})
         until(lambda: calls_of(execution).count() > 40)
-        killed(process)
+        process.kill()
+        process.wait()
         begun = calls_of(execution).count()
         assert 40 < begun < MANY
         assert Execution.objects.get(pk=execution.pk).status == "Running"
+        killed(process)
     done = succeeded(execution)
     assert done.output["succeeded"] == MANY
     assert set(calls_of(execution).values_list("place", flat=True)) == set(map(str, range(MANY)))

@@ -319,7 +319,7 @@ def test_a_lease_is_renewed_while_the_call_runs(agent, gate, settings):
     thread = run_in_thread(execution)
     until(lambda: is_running(execution))
     row = Execution.objects.filter(pk=execution.pk)
-    for _ in range(3):
+    for _ in range(2):
         leased = row.get().lease_until
         until(lambda leased=leased: row.get().lease_until > leased)
     gate.open()
