@@ -88,6 +88,7 @@ def restore() -> None:
     if not _prepared.cache_info().currsize:
         return
     known = _prepared()
+    known._remembered.clear()  # it is by the minute, or what a client asked
     registry._snapshots[known.organization_id] = known
     file, content = _newest_versions()
     if file.stat().st_size != len(content):
