@@ -1,5 +1,6 @@
 """The shapes of the API contract, written once."""
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -47,3 +48,11 @@ def check_error(response: Any, status: int, code: str | None = None) -> dict[str
     if code:
         assert body["code"] == code
     return body
+
+
+def is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True

@@ -5,21 +5,24 @@ EXPECTED that says what its callers need.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import batched
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Group, Permission
-from django.db import connection, transaction
+from django.db import connection
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecord, Checkpoint
 from tests import agent_runs, factories
+from tests.savepoints import read_catalogs, rolled_back
+from tests.tools.api.document import AS_JSON
 from tests.tools.waiting import until
 from tools.catalog import (
     builtins,
@@ -32,7 +35,6 @@ from tools.catalog import (
     services,
 )
 from tools.catalog.drift import note_upstream
-from tools.catalog.registry import registry
 from tools.definitions.chains.written import definition_of
 from tools.models import (
     Confirmation,
@@ -51,7 +53,6 @@ from tools.models import (
 from tools.models.grant_rows import GrantRow
 from tools.policy import actions, confirmation_rules
 from tools.policy.grant_ids import grant_id
-from tools.policy.grants import grants
 from tools.policy.roles import Role, roles
 from tools.ui import workspace
 
@@ -781,7 +782,7 @@ def bearer(user: User, **limits: Any) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def sides(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, Side]]:
+def sides(crib: Any, django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, Side]]:
     """Two organizations, written once for all tests of this module: each request is rolled back."""
     with django_db_blocker.unblock():
         yield {
@@ -885,6 +886,12 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
     ]  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _logged_in_lately(settings: Any) -> None:
+    """The browsers log in once for all tests here, however long a loaded machine takes for them."""
+    settings.FRESH_SECONDS = 86_400
+
+
 # --- what is expected -----------------------------------------------------------------------------
 
 
@@ -914,36 +921,49 @@ def expected(needs: Needs, kind: Kind, *, whose: str, page: bool, names_row: boo
 def answered(kind: Kind, method: str, path: str, body: Any, *, page: bool) -> Any:
     """The class of the answer. Whatever the request changed is taken back."""
     cookies = copy.deepcopy(kind.client.cookies)
-    with transaction.atomic():
+    headers = kind.headers | AS_JSON if path == "/api/schema/" else kind.headers
+    with rolled_back():
         sent: dict[str, Any] = {} if page else {"content_type": "application/json"}
         data = {"data": body} if method in {"post", "put", "patch"} else {}
-        response = getattr(kind.client, method)(path, headers=kind.headers, **data, **sent)
-        transaction.set_rollback(True)
+        response = getattr(kind.client, method)(path, headers=headers, **data, **sent)
     kind.client.cookies = cookies  # whoever logged out is back
     for close in response._resource_closers if response.streaming else ():
         close()  # an event stream that nobody reads gives its place back
-    if method not in {"get", "head", "options"}:
-        registry.forget()  # its revisions have been taken back
-        grants.forget()
     if response.status_code in (401, 403, 404, 405):
         return response.status_code
     if response.status_code == 302 and response["Location"].startswith("/login/?"):
         return LOGIN
-    assert response.status_code < 500, (kind.name, method, path, response.content[:500])
+    if response.status_code >= 500:
+        return f"{response.status_code} {response.content[:500]!r}"
     return IN
 
 
+def paths_of(names: Iterable[str], sides: dict[str, Side]) -> dict[tuple[str, str], str]:
+    """By name and side. They are made before the first request, for that writes their rows."""
+    paths = {
+        (name, whose): reverse(name, kwargs=side.place(name))
+        for name in names
+        for whose, side in sides.items()
+    }
+    read_catalogs(*(side.organization for side in sides.values()))
+    return paths
+
+
 def wrong_answers(
-    name: str, table: dict[str, Needs], kinds: list[Kind], sides: dict[str, Side], *, page: bool
+    names: Iterable[str],
+    table: dict[str, dict[str, Needs]],
+    kinds: list[Kind],
+    sides: dict[str, Side],
+    *,
+    page: bool,
 ) -> list[str]:
     """A line for each caller who was answered as nobody expected."""
     wrong = []
-    for whose, side in sides.items():
-        path = reverse(name, kwargs=side.place(name))
+    for (name, whose), path in paths_of(names, sides).items():
         names_row = bool(ADDRESSES[name].pattern.converters)
         if whose == "there" and not names_row:
             continue
-        for method, needs in table.items():
+        for method, needs in table[name].items():
             for kind in kinds:
                 wanted = expected(needs, kind, whose=whose, page=page, names_row=names_row)
                 got = answered(kind, method, path, needs.body, page=page)
@@ -952,8 +972,37 @@ def wrong_answers(
     return wrong
 
 
+def opened_by_absent_methods(
+    names: Iterable[str],
+    table: dict[str, dict[str, Needs]],
+    kinds: list[Kind],
+    side: Side,
+    *,
+    page: bool,
+) -> list[str]:
+    """A line for each method that the table does not have and that is not refused."""
+    closed = {LOGIN if page else 401, 403, 404, 405}
+    extremes = [kind for kind in kinds if kind.superuser or not kind.known]
+    wrong = []
+    for (name, _), path in paths_of(names, {"here": side}).items():
+        for method in {*METHODS, "trace"} - table[name].keys():
+            for kind in extremes:
+                got = answered(kind, method, path, {} if page else NONSENSE, page=page)
+                if got not in closed:
+                    wrong.append(f"{kind.name}: {method} {path}: {got}")
+    return wrong
+
+
 API = sorted(name for name in ADDRESSES if name.startswith("api-"))
 UI = sorted(name for name in ADDRESSES if not name.startswith("api-"))
+
+
+def families(names: list[str]) -> Any:
+    """Some addresses a test: one alone costs more around its requests than for them."""
+    some = 10 if names is API else 5  # a page takes longer
+    return pytest.mark.parametrize(
+        "names", [pytest.param(few, id=f"{few[0]} to {few[-1]}") for few in batched(names, some)]
+    )
 
 
 def test_every_address_of_the_api_has_its_row():
@@ -977,9 +1026,10 @@ def test_every_page_has_its_row():
     assert not PAGES.keys() - set(UI), "these pages are gone: take their rows out"
 
 
-@pytest.mark.parametrize("name", API)
-def test_who_may_do_what_over_the_api(name, callers, sides):
-    assert wrong_answers(name, EXPECTED[name], callers, sides, page=False) == []
+@pytest.mark.usefixtures("document_made_once")
+@families(API)
+def test_who_may_do_what_over_the_api(names, callers, sides):
+    assert wrong_answers(names, EXPECTED, callers, sides, page=False) == []
 
 
 @pytest.fixture
@@ -989,9 +1039,9 @@ def _no_waiting(monkeypatch):
 
 
 @pytest.mark.usefixtures("_no_waiting")
-@pytest.mark.parametrize("name", UI)
-def test_who_may_do_what_on_a_page(name, browsers, sides):
-    assert wrong_answers(name, PAGES[name], browsers, sides, page=True) == []
+@families(UI)
+def test_who_may_do_what_on_a_page(names, browsers, sides):
+    assert wrong_answers(names, PAGES, browsers, sides, page=True) == []
 
 
 def test_an_auditor_has_no_way_to_change_anything():
@@ -1011,36 +1061,33 @@ def test_an_auditor_has_no_way_to_change_anything():
     assert opened == {"api-lint", "logout", *OWN_CALLS}
 
 
-@pytest.mark.parametrize("name", API)
-def test_a_method_that_is_not_there_opens_nothing(name, callers, sides):
+@families(API)
+def test_a_method_that_is_not_there_opens_nothing(names, callers, sides):
     """Not even to those who may do most."""
-    path = reverse(name, kwargs=sides["here"].place(name))
-    for method in {*METHODS, "trace"} - EXPECTED[name].keys():
-        for kind in (one for one in callers if one.superuser or not one.known):
-            got = answered(kind, method, path, NONSENSE, page=False)
-            assert got in (401, 403, 404, 405), (kind.name, method, path, got)
+    assert opened_by_absent_methods(names, EXPECTED, callers, sides["here"], page=False) == []
 
 
-@pytest.mark.parametrize("name", UI)
-def test_a_method_that_a_page_has_not_opens_nothing(name, browsers, sides):
-    path = reverse(name, kwargs=sides["here"].place(name))
-    for method in {*METHODS, "trace"} - PAGES[name].keys():
-        for kind in (one for one in browsers if one.superuser or not one.known):
-            got = answered(kind, method, path, {}, page=True)
-            assert got in (LOGIN, 403, 404, 405), (kind.name, method, path, got)
+@families(UI)
+def test_a_method_that_a_page_has_not_opens_nothing(names, browsers, sides):
+    assert opened_by_absent_methods(names, PAGES, browsers, sides["here"], page=True) == []
 
 
-@pytest.mark.parametrize("name", API)
-def test_head_and_options_tell_no_more_than_get(name, callers, sides):
-    """HEAD is answered as GET is; OPTIONS describes the address, to who may read at all."""
-    path = reverse(name, kwargs=sides["here"].place(name))
-    for kind in callers:
-        if "get" in EXPECTED[name]:
-            get, head = (answered(kind, one, path, None, page=False) for one in ("get", "head"))
-            assert get == head, (kind.name, path)
-        options = answered(kind, "options", path, None, page=False)
+@pytest.mark.usefixtures("document_made_once")
+@families(API)
+def test_head_and_options_tell_no_more_than_get(names, callers, sides):
+    """HEAD is answered as GET has to be; OPTIONS describes the address, to who may read at all."""
+    wrong = []
+    for (name, _), path in paths_of(names, {"here": sides["here"]}).items():
+        names_row = bool(ADDRESSES[name].pattern.converters)
         opened = any(needs.anybody for needs in EXPECTED[name].values())
-        if opened or (kind.known and kind.welcome):
-            assert options in (IN, 403, 405), (kind.name, path, options)
-        else:
-            assert options in (401, 404), (kind.name, path, options)
+        for kind in callers:
+            if get := EXPECTED[name].get("get"):
+                wanted = expected(get, kind, whose="here", page=False, names_row=names_row)
+                head = answered(kind, "head", path, None, page=False)
+                if head != wanted:
+                    wrong.append(f"{kind.name}: head {path}: {head}, not {wanted}")
+            options = answered(kind, "options", path, None, page=False)
+            may_read = opened or (kind.known and kind.welcome)
+            if options not in ((IN, 403, 405) if may_read else (401, 404)):
+                wrong.append(f"{kind.name}: options {path}: {options}")
+    assert wrong == []

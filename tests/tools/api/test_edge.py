@@ -1,6 +1,7 @@
 """The edge: hostile JSON, odd requests. Every answer has the one shape, and none is a 500."""
 
 import json
+from itertools import product
 
 import pytest
 from django.test import Client
@@ -20,43 +21,46 @@ def raw(agent, organization):
     """POSTs bytes to the execution of a tool."""
     factories.tool(organization)
     headers = {"Authorization": f"Bearer {factories.token(agent.service_account)}"}
+    client = Client()
 
     def post(body, content_type="application/json", path="/api/v1/tools/echo/execute", **more):
-        return Client().generic(
+        return client.generic(
             "POST", path, body, content_type=content_type, headers={**headers, **more}
         )
 
     return post
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b for n, b in HOSTILE.items() if n != "empty"],
-    ids=[n for n in HOSTILE if n != "empty"],
-)
-def test_hostile_json_is_400_and_runs_nothing(raw, organization, body):
-    check_error(raw(body), 400)
-    check_error(raw(b'{"parameters": ' + body + b"}"), 400)
-    assert not Execution.objects.filter(organization=organization).exists()
+def test_hostile_json_is_400_and_runs_nothing(raw, organization, subtests):
+    for name in HOSTILE.keys() - {"empty"}:
+        body = HOSTILE[name]
+        with subtests.test(name=name):
+            check_error(raw(body), 400)
+            check_error(raw(b'{"parameters": ' + body + b"}"), 400)
+            assert not Execution.objects.filter(organization=organization).exists()
 
 
-@pytest.mark.parametrize("body", [b"[]", b'"x"', b"5", b"null", b"true", b"[{}]"])
-def test_a_body_that_is_no_object_is_400(raw, body):
-    check_error(raw(body), 400)
+def test_a_body_that_is_no_object_is_400(raw, subtests):
+    for body in [b"[]", b'"x"', b"5", b"null", b"true", b"[{}]"]:
+        with subtests.test(body=body):
+            check_error(raw(body), 400)
 
 
 def test_an_empty_body_is_a_call_without_parameters(raw):
     check_error(raw(b""), 400, "invalid_parameters")
 
 
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
-             "application/json; charset=utf-16", "application/json; CHARSET=bogus",
-             "application/xml",
-             "nonsense", "application/jsonx"]
-)  # fmt: skip
-def test_another_content_type_is_415(raw, kind):
-    check_error(raw(b'{"parameters": {"text": "x"}}', kind), 415)
+OTHER_TYPES = [
+    "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+    "application/json; charset=utf-16", "application/json; CHARSET=bogus", "application/xml",
+    "nonsense", "application/jsonx",
+]  # fmt: skip
+
+
+def test_another_content_type_is_415(raw, subtests):
+    for kind in OTHER_TYPES:
+        with subtests.test(kind=kind):
+            check_error(raw(b'{"parameters": {"text": "x"}}', kind), 415)
 
 
 @pytest.mark.parametrize(
@@ -77,22 +81,30 @@ def test_what_cannot_be_answered_is_406(raw, accept):
     check_error(raw(b"{}", Accept=accept), 406)
 
 
-@pytest.mark.parametrize("path", ["/api/v1/nothing", "/api/v1/", "/api/", "/api/v2/tools",
-                                  "/api/v1/tools/", "/api/v1/executions/not-a-uuid",
-                                  "/api/v1/tools/a/b/c", "/api/v1/%00"])  # fmt: skip
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_an_unknown_address_is_a_json_404(db, path, method):
-    check_error(Client().generic(method, path), 404)
+UNKNOWN = [
+    "/api/v1/nothing", "/api/v1/", "/api/", "/api/v2/tools", "/api/v1/tools/",
+    "/api/v1/executions/not-a-uuid", "/api/v1/tools/a/b/c", "/api/v1/%00",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("DELETE", "/tools"), ("PUT", "/tools"), ("GET", "/tools/echo/execute"), ("POST",
-        "/tools/echo"),
-     ("PATCH", "/executions"), ("GET", "/tokens"), ("TRACE", "/tools"), ("BREW", "/tools")],
-)  # fmt: skip
-def test_a_method_that_is_not_there_is_405(admin_api, method, path):
-    check_error(getattr(admin_api, method)(path), 405, "method_not_allowed")
+def test_an_unknown_address_is_a_json_404(db, subtests):
+    client = Client()
+    for path, method in product(UNKNOWN, ["GET", "POST", "DELETE"]):
+        with subtests.test(path=path, method=method):
+            check_error(client.generic(method, path), 404)
+
+
+ABSENT = [
+    ("DELETE", "/tools"), ("PUT", "/tools"), ("GET", "/tools/echo/execute"),
+    ("POST", "/tools/echo"), ("PATCH", "/executions"), ("GET", "/tokens"), ("TRACE", "/tools"),
+    ("BREW", "/tools"),
+]  # fmt: skip
+
+
+def test_a_method_that_is_not_there_is_405(admin_api, subtests):
+    for method, path in ABSENT:
+        with subtests.test(method=method, path=path):
+            check_error(getattr(admin_api, method)(path), 405, "method_not_allowed")
 
 
 def test_the_request_is_named_in_the_answer(api):
@@ -100,23 +112,29 @@ def test_the_request_is_named_in_the_answer(api):
     assert check_error(given, 404)["request_id"] == "mine-1"
 
 
-@pytest.mark.parametrize("name", ["a b", "x" * 65, "ü", "<script>", "a\tb"])
-def test_a_request_id_that_is_no_plain_word_is_replaced(api, name):
-    assert api.get("/tools", **{"X-Request-Id": name}).headers["X-Request-Id"] != name
+def test_a_request_id_that_is_no_plain_word_is_replaced(api, subtests):
+    for name in ["a b", "x" * 65, "ü", "<script>", "a\tb"]:
+        with subtests.test(name=name):
+            assert api.get("/tools", **{"X-Request-Id": name}).headers["X-Request-Id"] != name
 
 
 # --- who calls ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "header", ["", "Bearer", "Bearer ", "bearer nonsense", "Basic dXNlcjpwYXNz", "Token x",
-               "Bearer tcr_", "Bearer tcr_abcdefgh_" + "x" * 49, "Bearer " + "x" * 9_000,
-               "Bearer \u00fc", "Bearer tcr_' OR 1=1 --", "Digest x"]
-)  # fmt: skip
-def test_what_is_no_token_is_401(db, header):
-    response = Client().get("/api/v1/tools", headers={"Authorization": header})
-    check_error(response, 401)
-    assert response.headers["WWW-Authenticate"].startswith("Bearer")
+NO_TOKENS = [
+    "", "Bearer", "Bearer ", "bearer nonsense", "Basic dXNlcjpwYXNz", "Token x", "Bearer tcr_",
+    "Bearer tcr_abcdefgh_" + "x" * 49, "Bearer " + "x" * 9_000, "Bearer \u00fc",
+    "Bearer tcr_' OR 1=1 --", "Digest x",
+]  # fmt: skip
+
+
+def test_what_is_no_token_is_401(db, subtests):
+    client = Client()
+    for header in NO_TOKENS:
+        with subtests.test(header=header):
+            response = client.get("/api/v1/tools", headers={"Authorization": header})
+            check_error(response, 401)
+            assert response.headers["WWW-Authenticate"].startswith("Bearer")
 
 
 def test_the_scheme_may_be_written_small(api):
@@ -124,9 +142,10 @@ def test_the_scheme_may_be_written_small(api):
     assert Client().get("/api/v1/tools", headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("name", ["token", "access_token", "authorization", "api_key", "key"])
-def test_a_token_in_the_address_opens_nothing(api, name):
-    check_error(Client().get(f"/api/v1/tools?{name}={api.token}"), 401)
+def test_a_token_in_the_address_opens_nothing(api, subtests):
+    for name in ["token", "access_token", "authorization", "api_key", "key"]:
+        with subtests.test(name=name):
+            check_error(Client().get(f"/api/v1/tools?{name}={api.token}"), 401)
 
 
 def test_a_token_in_a_cookie_opens_nothing(api):
@@ -165,13 +184,14 @@ def test_a_superuser_acts_in_another_organization(admin_api):
     assert admin_api.get("/tools/theirs").status_code == 404
 
 
-@pytest.mark.parametrize("slug", ["nowhere", "a b", "x" * 500, "../x", "%00"])
-def test_an_organization_that_is_not_there_or_not_granted_is_404(organization, slug):
+def test_an_organization_that_is_not_there_or_not_granted_is_404(organization, subtests):
     factories.organization("not-granted")
     person = factories.person(organization)
     api = Api(factories.token(person))
-    check_error(api.get("/tools", **{"X-Organization": slug}), 404)
-    check_error(api.get("/tools", **{"X-Organization": "not-granted"}), 404)
+    for slug in ["nowhere", "a b", "x" * 500, "../x", "%00"]:
+        with subtests.test(slug=slug):
+            check_error(api.get("/tools", **{"X-Organization": slug}), 404)
+            check_error(api.get("/tools", **{"X-Organization": "not-granted"}), 404)
 
 
 def test_a_grant_in_one_organization_is_not_remembered_for_another(organization):

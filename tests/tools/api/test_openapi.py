@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.test import Client
-from drf_spectacular.generators import SchemaGenerator
 
+from tests.tools.api import document as api_document
 from tools.api.urls import urlpatterns
 
 VERBS = {"get", "post", "put", "patch", "delete"}
 
 
-@pytest.fixture(scope="module")
-def document() -> Any:
-    return SchemaGenerator().get_schema(request=None, public=True)
+@pytest.fixture
+def document() -> dict[str, Any]:
+    return api_document.document()
 
 
 @pytest.fixture
@@ -75,10 +75,16 @@ def test_every_reference_leads_somewhere(document):
     assert set(named) <= document["components"]["schemas"].keys()
 
 
-@pytest.mark.parametrize("path", ["/tools", "/tools/{name}/execute", "/executions"])
-def test_what_one_tries_first_has_an_example(document, path):
-    body = document["paths"][f"/api/v1{path}"]["post"]["requestBody"]
-    assert body["content"]["application/json"]["examples"]
+def test_what_one_tries_first_has_an_example(document):
+    for path in ("/tools", "/tools/{name}/execute", "/executions"):
+        body = document["paths"][f"/api/v1{path}"]["post"]["requestBody"]
+        assert body["content"]["application/json"]["examples"], path
+
+
+def test_anybody_is_served_the_generated_document(db, document):
+    assert Client().get("/api/schema/").content.startswith(b"openapi: 3.")
+    served = Client().get("/api/schema/", headers=api_document.AS_JSON)
+    assert served.json() == json.loads(json.dumps(document))
 
 
 def test_the_example_of_a_tool_can_be_registered(document, admin_api):
