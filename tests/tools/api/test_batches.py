@@ -157,23 +157,24 @@ def test_its_events_are_those_of_its_execution(api):
     assert "calls are over" in text and "Completed" in text
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        {"inputs": []},
-        {"inputs": [1]},
-        {"inputs": [{"parameters": {}}]},
-        {"inputs": [one()] * 1001},
-        {"inputs": [one()], "mode": "sideways"},
-        {"inputs": [one()], "mode": ["parallel"]},
-        {"inputs": [one()], "max_parallel": 0},
-        {"inputs": [one()], "max_parallel": True},
-        {"inputs": [one() | {"group": ["*"]}]},
-    ],
-)
-def test_what_can_be_no_batch_is_named(api, wrong):
-    check_error(api.post("/batches", wrong), 400)
+WRONG = [
+    {},
+    {"inputs": []},
+    {"inputs": [1]},
+    {"inputs": [{"parameters": {}}]},
+    {"inputs": [one()] * 1001},
+    {"inputs": [one()], "mode": "sideways"},
+    {"inputs": [one()], "mode": ["parallel"]},
+    {"inputs": [one()], "max_parallel": 0},
+    {"inputs": [one()], "max_parallel": True},
+    {"inputs": [one() | {"group": ["*"]}]},
+]
+
+
+def test_what_can_be_no_batch_is_named(api, subtests):
+    for wrong in WRONG:
+        with subtests.test(wrong=wrong):
+            check_error(api.post("/batches", wrong), 400)
 
 
 def test_an_execution_of_another_tool_is_no_batch(api):

@@ -79,7 +79,7 @@ def test_a_page_has_the_edges_from_and_to_its_tools(api):
     found = graph(api, "?category=Network")
     assert [(one["from"], one["to"]) for one in found["edges"]] == [
         ("strip", "shorten"), ("fetch", "strip"),
-    ]  # fmt: skip
+]  # fmt: skip
 
 
 @pytest.mark.usefixtures("reading")
@@ -207,39 +207,44 @@ def test_nothing_is_called_and_nothing_kept(api, organization):
     assert not Execution.objects.filter(organization=organization).exists()
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({}, "want"), ([], "non_field_errors"), ({"want": 7}, "want"), ({"want": {}}, "want"),
-        ({"want": {"value": "a", "tool": "b"}}, "want"), ({"want": {"value": ""}}, "want"),
-        ({"want": {"value": "--"}}, "want"), ({"want": {"value": "x" * 101}}, "want"),
-        ({"want": {"value": "a\u202eb"}}, "want"), ({"want": {"ghost": 1}}, "want"),
-        ({"want": {"value": "a", "schema": {"type": "ghost"}}}, "want"),
-        ({"want": {"tool": "a", "schema": {}}}, "want"),
-        ({"have": [], "want": {"value": "a"}}, "have"),
-        ({"have": {"a": 1}, "want": {"value": "a"}}, "have"),
-        ({"have": {"": {}}, "want": {"value": "a"}}, "have"),
-        ({"have": {"a": {"schema": []}}, "want": {"value": "a"}}, "have"),
-        ({"have": {"a": {"schema": {"$ref": "http://x"}}}, "want": {"value": "a"}}, "have"),
-        ({"have": {"a": {"schema": {"items": {"$ref": "#"}}}}, "want": {"value": "a"}}, "have"),
-        ({"want": {"value": "a", "schema": {"enum": ["x" * 20_001]}}}, "want"),
-        ({"have": {"a": {"schema": {}, "example": 1}}, "want": {"value": "a"}}, "have"),
-        ({"have": {"a": {"ghost": 1}}, "want": {"value": "a"}}, "have"),
-        ({"have": {f"a{at}": {} for at in range(51)}, "want": {"value": "a"}}, "have"),
-        ({"have": {"a": {"example": "x" * 20_001}}, "want": {"value": "a"}}, "have"),
-        ({"want": {"value": "a"}, "group": "x"}, "group"),
-        ({"want": {"value": "a"}, "state": 1}, "state"), ({"want": {"value": "a"}, "x": 1}, "x"),
-    ],
-)  # fmt: skip
-def test_each_wrong_field_is_named(api, body, field):
-    answer = check_error(api.post("/chains/proposals", body), 400)
-    assert field in str(answer["details"]), answer
+WRONG = [
+    ({}, "want"), ([], "non_field_errors"), ({"want": 7}, "want"), ({"want": {}}, "want"),
+    ({"want": {"value": "a", "tool": "b"}}, "want"), ({"want": {"value": ""}}, "want"),
+    ({"want": {"value": "--"}}, "want"), ({"want": {"value": "x" * 101}}, "want"),
+    ({"want": {"value": "a\u202eb"}}, "want"), ({"want": {"ghost": 1}}, "want"),
+    ({"want": {"value": "a", "schema": {"type": "ghost"}}}, "want"),
+    ({"want": {"tool": "a", "schema": {}}}, "want"),
+    ({"have": [], "want": {"value": "a"}}, "have"),
+    ({"have": {"a": 1}, "want": {"value": "a"}}, "have"),
+    ({"have": {"": {}}, "want": {"value": "a"}}, "have"),
+    ({"have": {"a": {"schema": []}}, "want": {"value": "a"}}, "have"),
+    ({"have": {"a": {"schema": {"$ref": "http://x"}}}, "want": {"value": "a"}}, "have"),
+    ({"have": {"a": {"schema": {"items": {"$ref": "#"}}}}, "want": {"value": "a"}}, "have"),
+    ({"want": {"value": "a", "schema": {"enum": ["x" * 20_001]}}}, "want"),
+    ({"have": {"a": {"schema": {}, "example": 1}}, "want": {"value": "a"}}, "have"),
+    ({"have": {"a": {"ghost": 1}}, "want": {"value": "a"}}, "have"),
+    ({"have": {f"a{at}": {} for at in range(51)}, "want": {"value": "a"}}, "have"),
+    ({"have": {"a": {"example": "x" * 20_001}}, "want": {"value": "a"}}, "have"),
+    ({"want": {"value": "a"}, "group": "x"}, "group"),
+    ({"want": {"value": "a"}, "state": 1}, "state"), ({"want": {"value": "a"}, "x": 1}, "x"),
+]  # fmt: skip
+
+
+def test_each_wrong_field_is_named(api, subtests):
+    for body, field in WRONG:
+        with subtests.test(body=body, field=field):
+            answer = check_error(api.post("/chains/proposals", body), 400)
+            assert field in str(answer["details"]), answer
+
+
+EXAMPLES = [None, [], {}, [[[[[[[[1]]]]]]]], {"a": {"b": [None]}}, 1e300]
 
 
 @pytest.mark.usefixtures("reading")
-@pytest.mark.parametrize("example", [None, [], {}, [[[[[[[[1]]]]]]]], {"a": {"b": [None]}}, 1e300])
-def test_any_example_will_do(api, example):
-    propose(api, {"html": {"example": example}}, {"value": "summary"})
+def test_any_example_will_do(api, subtests):
+    for example in EXAMPLES:
+        with subtests.test(example=example):
+            propose(api, {"html": {"example": example}}, {"value": "summary"})
 
 
 @pytest.mark.parametrize("name", ["graph", "proposals"])

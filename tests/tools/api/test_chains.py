@@ -104,38 +104,40 @@ def test_it_may_be_written_as_yaml(admin_api, api):
     assert run["execution"]["output"] == "x"
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: 1\n---\nb: 2\n", "&a [*a]", "", "\x00"])
-def test_yaml_that_is_none_is_refused(admin_api, text):
-    assert written(admin_api, text).status_code == 400
+def test_yaml_that_is_none_is_refused(admin_api, subtests):
+    for text in ["a: [", "a: 1\n---\nb: 2\n", "&a [*a]", "", "\x00"]:
+        with subtests.test(text=text):
+            assert written(admin_api, text).status_code == 400
 
 
-@pytest.mark.parametrize(
-    ("wrong", "field"),
-    [
-        ({"steps": []}, "steps"),
-        ({"steps": [step(tool_name="ghost")]}, "steps.0.tool_name"),
-        ({"steps": [step(tool_name="told")]}, "steps.0.tool_name"),
-        ({"steps": [step(), step()]}, "steps.1.id"),
-        ({"steps": [step("No")]}, "steps.0.id"),
-        ({"steps": [step(parameters={"text": {"$step": "later"}})]}, "steps.0.parameters.text"),
-        ({"steps": [step(parameters={"text": {"$item": ""}})]}, "steps.0.parameters.text"),
-        ({"steps": [step(parameters={"text": {"$text": "{{ x }}"}})]}, "steps.0.parameters.text"),
-        ({"steps": [step(when={"eval": "1"})]}, "steps.0.when.eval"),
-        ({"steps": [step(when={"equals": [1]})]}, "steps.0.when.equals"),
-        ({"steps": [step(when={"succeeded": ["one"]})]}, "steps.0.when.succeeded"),
-        ({"steps": [step(when={"failed": {"one": 1}})]}, "steps.0.when.failed"),
-        ({"steps": [step(on_error="panic")]}, "steps.0.on_error"),
-        ({"steps": [step(parallel=2)]}, "steps.0.parallel"),
-        ({"steps": [step(retries={"attempts": 99})]}, "steps.0.retries.attempts"),
-        ({"steps": [step(timeout="soon")]}, "steps.0.timeout"),
-        ({"steps": [step(nonsense=1)]}, "steps.0.nonsense"),
-        ({"output": {"$step": "ghost"}}, "output"),
-        ({"delivery": "external"}, "delivery"),
-    ],
-)
-def test_each_flaw_is_named_by_its_place(admin_api, wrong, field):
-    body = check_error(admin_api.post("/chains", chain() | wrong), 400)
-    assert field in [flaw["field"] for flaw in body["details"]["errors"]], body
+FLAWS = [
+    ({"steps": []}, "steps"),
+    ({"steps": [step(tool_name="ghost")]}, "steps.0.tool_name"),
+    ({"steps": [step(tool_name="told")]}, "steps.0.tool_name"),
+    ({"steps": [step(), step()]}, "steps.1.id"),
+    ({"steps": [step("No")]}, "steps.0.id"),
+    ({"steps": [step(parameters={"text": {"$step": "later"}})]}, "steps.0.parameters.text"),
+    ({"steps": [step(parameters={"text": {"$item": ""}})]}, "steps.0.parameters.text"),
+    ({"steps": [step(parameters={"text": {"$text": "{{ x }}"}})]}, "steps.0.parameters.text"),
+    ({"steps": [step(when={"eval": "1"})]}, "steps.0.when.eval"),
+    ({"steps": [step(when={"equals": [1]})]}, "steps.0.when.equals"),
+    ({"steps": [step(when={"succeeded": ["one"]})]}, "steps.0.when.succeeded"),
+    ({"steps": [step(when={"failed": {"one": 1}})]}, "steps.0.when.failed"),
+    ({"steps": [step(on_error="panic")]}, "steps.0.on_error"),
+    ({"steps": [step(parallel=2)]}, "steps.0.parallel"),
+    ({"steps": [step(retries={"attempts": 99})]}, "steps.0.retries.attempts"),
+    ({"steps": [step(timeout="soon")]}, "steps.0.timeout"),
+    ({"steps": [step(nonsense=1)]}, "steps.0.nonsense"),
+    ({"output": {"$step": "ghost"}}, "output"),
+    ({"delivery": "external"}, "delivery"),
+]
+
+
+def test_each_flaw_is_named_by_its_place(admin_api, subtests):
+    for wrong, field in FLAWS:
+        with subtests.test(wrong=wrong, field=field):
+            body = check_error(admin_api.post("/chains", chain() | wrong), 400)
+            assert field in [flaw["field"] for flaw in body["details"]["errors"]], body
 
 
 def test_steps_that_cannot_fit_are_refused_with_the_path_that_does_not(admin_api, organization):

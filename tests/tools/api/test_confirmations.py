@@ -103,9 +103,10 @@ def test_waiting_ends_at_the_deadline_and_at_once_for_what_is_over(api, agent, c
     assert api.get(f"{address}?wait_s=60").status_code == 200
 
 
-@pytest.mark.parametrize("wait", ["-1", "61", "x", "1e1", "1.5", "999999999999", "%00"])
-def test_a_wait_that_cannot_be_meant_is_refused(api, confirmation, wait):
-    check_error(api.get(f"/executions/{confirmation.execution_id}?wait_s={wait}"), 400)
+def test_a_wait_that_cannot_be_meant_is_refused(api, confirmation, subtests):
+    for wait in ["-1", "61", "x", "1e1", "1.5", "999999999999", "%00"]:
+        with subtests.test(wait=wait):
+            check_error(api.get(f"/executions/{confirmation.execution_id}?wait_s={wait}"), 400)
 
 
 def test_a_person_sees_all_that_would_run(browser, agent, confirmation):
@@ -228,17 +229,27 @@ BODIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("body", BODIES)
-def test_a_word_that_cannot_be_read_is_an_error(browser, confirmation, body):
+def test_a_word_that_cannot_be_read_is_an_error(browser, confirmation, subtests):
     path = f"/confirmations/{confirmation.pk}/approve"
-    check_error(browser("POST", path, body), 400)
+    for body in BODIES:
+        with subtests.test(body=body):
+            check_error(browser("POST", path, body), 400)
 
 
-@pytest.mark.parametrize(
-    "many", [None, [], [{}], [{"id": "x", "bound_hash": "", "approve": True}], [None] * 101, "x"]
-)
-def test_words_that_cannot_be_read_are_an_error(browser, confirmation, many):
-    check_error(browser("POST", "/confirmations/decide", {"decisions": many}), 400)
+WRONG_DECISIONS = [
+    None,
+    [],
+    [{}],
+    [{"id": "x", "bound_hash": "", "approve": True}],
+    [None] * 101,
+    "x",
+]
+
+
+def test_words_that_cannot_be_read_are_an_error(browser, confirmation, subtests):
+    for many in WRONG_DECISIONS:
+        with subtests.test(many=many):
+            check_error(browser("POST", "/confirmations/decide", {"decisions": many}), 400)
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -261,17 +272,20 @@ def test_a_rule_is_written_read_changed_and_deleted(admin_api, api, organization
     check_error(admin_api.get("/confirmation-rules/r"), 404, "confirmation_rule_not_found")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{"name": "r"}, {"name": "", "every_call": True}, {"name": "r", "tool": 1},
-     {"name": "r", "min_cost": 0.5}, {"name": "r", "min_cost": "x"},
-     {"name": "r", "min_cost": "1e99"},
-     {"name": "r", "tool": "echo", "approvals_needed": 3}, {"name": "r", "tools": ["echo"]},
-     {"name": "r", "every_call": "yes"}, {"name": "r", "min_cost": "NaN"}],
-)  # fmt: skip
-def test_a_rule_that_cannot_be_meant_is_refused(admin_api, organization, body):
-    check_error(admin_api.post("/confirmation-rules", body), 400)
-    assert not ConfirmationRule.objects.filter(organization=organization).exists()
+WRONG_RULES = [
+    {"name": "r"}, {"name": "", "every_call": True}, {"name": "r", "tool": 1},
+    {"name": "r", "min_cost": 0.5}, {"name": "r", "min_cost": "x"},
+    {"name": "r", "min_cost": "1e99"}, {"name": "r", "tool": "echo", "approvals_needed": 3},
+    {"name": "r", "tools": ["echo"]}, {"name": "r", "every_call": "yes"},
+    {"name": "r", "min_cost": "NaN"},
+]  # fmt: skip
+
+
+def test_a_rule_that_cannot_be_meant_is_refused(admin_api, organization, subtests):
+    for body in WRONG_RULES:
+        with subtests.test(body=body):
+            check_error(admin_api.post("/confirmation-rules", body), 400)
+            assert not ConfirmationRule.objects.filter(organization=organization).exists()
 
 
 RULES = [
@@ -284,11 +298,12 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body"), RULES)
-def test_rules_are_for_who_was_permitted(api, admin_api, organization, method, path, body):
+def test_rules_are_for_who_was_permitted(api, admin_api, organization, subtests):
     admin_api.post("/confirmation-rules", {"name": "r", "tool": "echo"})
     clerk = approver(organization)
     token = Api(factories.token(clerk, scopes=["read", "execute", "manage"]))
-    for client in (api, token):
-        check_error(getattr(client, method)(path, body), 403)
-    assert ConfirmationRule.objects.get(organization=organization).enabled
+    for method, path, body in RULES:
+        with subtests.test(method=method, path=path, body=body):
+            for client in (api, token):
+                check_error(getattr(client, method)(path, body), 403)
+            assert ConfirmationRule.objects.get(organization=organization).enabled

@@ -134,11 +134,12 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("body", WRONG, ids=str)
-def test_a_wrong_field_of_a_call_is_400_and_runs_nothing(api, organization, body):
+def test_a_wrong_field_of_a_call_is_400_and_runs_nothing(api, organization, subtests):
     factories.tool(organization)
-    check_error(api.post("/tools/echo/execute", {"parameters": {"text": "x"}, **body}), 400)
-    assert not Execution.objects.filter(organization=organization).exists()
+    for body in WRONG:
+        with subtests.test(body=body):
+            check_error(api.post("/tools/echo/execute", {"parameters": {"text": "x"}, **body}), 400)
+            assert not Execution.objects.filter(organization=organization).exists()
 
 
 def test_the_context_of_a_call_opens_no_gate(api, organization):

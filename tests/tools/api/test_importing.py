@@ -6,6 +6,7 @@ import pytest
 
 from tests import factories
 from tests.api import Api
+from tests.savepoints import rolled_back
 from tests.tools.database import tamper
 from tools.errors import InvalidCall
 from tools.execution.pipeline import admit
@@ -70,25 +71,29 @@ def test_atomic_over_the_api(bring, admin_api):
     assert admin_api.get("/tools/a").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("permissions", "document", "status"),
-    [
-        (("add_tool",), [tool("new")], 200),
-        ((), [tool("new")], 403),
-        (("change_tool",), [tool("new")], 403),
-        (("add_tool",), [tool("there")], 403),
-        (("add_tool", "change_tool"), [tool("there")], 200),
-        (("add_tool",), {"mcpServers": {"x": {"command": "uvx"}}}, 403),
-        (("add_tool", "add_mcpserver", "change_mcpserver"),
-         {"mcpServers": {"x": {"command": "uvx"}}}, 200),
-        (("add_tool",), {"id": "s", "request-queue": "a", "response-queue": "b"}, 403),
-    ],
-)  # fmt: skip
-def test_who_may_import_what(bring, person_api, permissions, document, status, settings):
+PERMITTED = [
+    (("add_tool",), [tool("new")], 200),
+    ((), [tool("new")], 403),
+    (("change_tool",), [tool("new")], 403),
+    (("add_tool",), [tool("there")], 403),
+    (("add_tool", "change_tool"), [tool("there")], 200),
+    (("add_tool",), {"mcpServers": {"x": {"command": "uvx"}}}, 403),
+    (("add_tool", "add_mcpserver", "change_mcpserver"),
+     {"mcpServers": {"x": {"command": "uvx"}}}, 200),
+    (("add_tool",), {"id": "s", "request-queue": "a", "response-queue": "b"}, 403),
+]  # fmt: skip
+
+
+def test_who_may_import_what(bring, person_api, settings, subtests):
     settings.MCP_STDIO_ALLOWED = factories.uvx_allowed()
     bring(document=[tool("there")])
-    answer = person_api(*permissions).post("/tools/import", {"document": document})
-    assert answer.status_code == status
+    for permissions, document, status in PERMITTED:
+        with (
+            subtests.test(permissions=permissions, document=document, status=status),
+            rolled_back(),
+        ):
+            answer = person_api(*permissions).post("/tools/import", {"document": document})
+            assert answer.status_code == status
 
 
 def test_no_agent_imports_or_exports(api):

@@ -43,10 +43,11 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize(("query", "expected"), EXAMPLES)
-def test_the_examples_of_the_specification_hold(workflow_api, query, expected):
+def test_the_examples_of_the_specification_hold(workflow_api, subtests):
     ours = {name for name, *_ in catalogs.WORKFLOW}
-    assert [n for n in names(workflow_api.get(f"/tools?{query}")) if n in ours] == expected
+    for query, expected in EXAMPLES:
+        with subtests.test(query=query, expected=expected):
+            assert [n for n in names(workflow_api.get(f"/tools?{query}")) if n in ours] == expected
 
 
 def test_an_absent_group_is_the_default_group(api, organization):
@@ -188,12 +189,13 @@ def test_the_list_comes_in_the_forms_of_models_endpoints(api, organization):
     assert api.get("/tools?format=definition").json() == api.get("/tools").json()
 
 
-@pytest.mark.parametrize("form", ["", "OpenAI", "json", "%00", "events"])
-def test_another_form_is_400_and_says_which_there_are(api, form):
-    error = check_error(api.get(f"/tools?format={form}"), 400)
-    assert error["message"] == (
-        "format must be one of definition, mcp, openai, anthropic, react, trustgraph."
-    )
+def test_another_form_is_400_and_says_which_there_are(api, subtests):
+    for form in ["", "OpenAI", "json", "%00", "events"]:
+        with subtests.test(form=form):
+            error = check_error(api.get(f"/tools?format={form}"), 400)
+            assert error["message"] == (
+                "format must be one of definition, mcp, openai, anthropic, react, trustgraph."
+            )
 
 
 def test_filters_narrow_the_list(api, organization):
@@ -215,11 +217,16 @@ def test_pages_follow_each_other_and_lead_back(api, organization):
     assert back["results"] == first["results"]
 
 
-@pytest.mark.parametrize("query", ["page_size=0", "page_size=201", "page_size=x", "page_size=٣",
-                                   "cursor=!!", "cursor=bm8",
-                                   "page_size=99999999999999999999"])  # fmt: skip
-def test_a_wrong_page_is_400(api, query):
-    assert api.get(f"/tools?{query}").status_code == 400
+WRONG_PAGES = [
+    "page_size=0", "page_size=201", "page_size=x", "page_size=٣", "cursor=!!", "cursor=bm8",
+    "page_size=99999999999999999999",
+]  # fmt: skip
+
+
+def test_a_wrong_page_is_400(api, subtests):
+    for query in WRONG_PAGES:
+        with subtests.test(query=query):
+            assert api.get(f"/tools?{query}").status_code == 400
 
 
 REFUSED = [
@@ -232,18 +239,21 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "code"), REFUSED)
 def test_a_call_of_a_tool_that_is_not_there_is_refused_audited_and_runs_nothing(
-    api, organization, request_, code
+    api, organization, subtests
 ):
     factories.tool(organization, "here", group=["read-only"], available_in_states=["undefined"])
-    response = api.execute("here", {"text": "x"}, **request_)
-    assert (response.status_code, response.json()["code"]) == (403, code)
-    assert response.json()["status"] == "PermissionDenied"
-    execution = Execution.objects.get(pk=response.json()["execution_id"])
-    assert (execution.status, execution.started_at) == ("PermissionDenied", None)
-    records = AuditRecord.objects.filter(execution_id=execution.pk)
-    assert [(r.code, r.outcome, r.reason) for r in records] == [("TOOL.DENY", "denied", code)]
+    for request_, code in REFUSED:
+        with subtests.test(request_=request_, code=code):
+            response = api.execute("here", {"text": "x"}, **request_)
+            assert (response.status_code, response.json()["code"]) == (403, code)
+            assert response.json()["status"] == "PermissionDenied"
+            execution = Execution.objects.get(pk=response.json()["execution_id"])
+            assert (execution.status, execution.started_at) == ("PermissionDenied", None)
+            records = AuditRecord.objects.filter(execution_id=execution.pk)
+            assert [(r.code, r.outcome, r.reason) for r in records] == [
+                ("TOOL.DENY", "denied", code)
+            ]
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,16 @@ def test_a_client_is_entered_and_its_secret_never_shown(organization, admin_api,
     check_error(gone, 404, "oauth_client_not_found")
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{}, {"client_id": 7}, {"client_id": "me", "grant": "password"}, {"client_id": "me", "x": 1},
-     {"client_id": "me", "client_secret": "a\nb"}, {"client_id": "me", "client_secret": 7}, []],
-)  # fmt: skip
-def test_a_client_that_is_none_is_refused(admin_api, far, wrong):
-    check_error(admin_api.put("/mcp-servers/far/oauth-client", wrong), 400)
+NO_CLIENTS = [
+    {}, {"client_id": 7}, {"client_id": "me", "grant": "password"}, {"client_id": "me", "x": 1},
+    {"client_id": "me", "client_secret": "a\nb"}, {"client_id": "me", "client_secret": 7}, [],
+]  # fmt: skip
+
+
+def test_a_client_that_is_none_is_refused(admin_api, far, subtests):
+    for wrong in NO_CLIENTS:
+        with subtests.test(wrong=wrong):
+            check_error(admin_api.put("/mcp-servers/far/oauth-client", wrong), 400)
 
 
 def test_a_client_that_acts_for_itself_is_connected_listed_and_disconnected(admin_api, far, stub):

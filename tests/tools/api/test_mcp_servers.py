@@ -87,34 +87,35 @@ def test_a_value_may_refer_to_what_the_operator_allows_alone(admin_api):
         assert wrong(bad) == {"headers.X-Key"}
 
 
-@pytest.mark.parametrize(
-    ("said", "field"),
-    [
-        ({"url": "ftp://x/"}, "url"),
-        ({"url": "http://user@host/"}, "url"),
-        ({"url": ""}, "url"),
-        ({"transport": "carrier-pigeon"}, "transport"),
-        ({"transport": "stdio", "url": "", "command": "/bin/sh"}, "command"),
-        ({"transport": "stdio", "url": "", "command": "/usr/bin/mcp-server-time"}, "command"),
-        ({"transport": "stdio", "command": "mcp-server-time"}, "url"),
-        ({**STDIO, "args": ["--eval=x"]}, "args"),
-        ({**STDIO, "args": ["-v", "--zone=UTC;id"]}, "args"),
-        ({**STDIO, "env": {"NODE_OPTIONS": "x"}}, "env.NODE_OPTIONS"),
-        ({**STDIO, "env": {"HOME": "/"}}, "env.HOME"),
-        ({**STDIO, "headers": {"X-Key": "x"}}, "headers"),
-        ({"headers": {"Host": "x"}}, "headers.Host"),
-        ({"headers": {"X-Key": "a\r\nX-B: c"}}, "headers.X-Key"),
-        ({"headers": ["x"]}, "headers"),
-        ({"env": {"LD_PRELOAD": "x"}}, "env.LD_PRELOAD"),
-        ({"check_every_s": -1}, "check_every_s"),
-        ({"check_every_s": True}, "check_every_s"),
-        ({"args": "x"}, "args"),
-        ({"surprise": 1}, "surprise"),
-    ],
-)
-def test_what_is_wrong_is_named(admin_api, said, field):
-    whole = {"name": "far", "url": "https://mcp.example/mcp"} | said
-    assert field in wrong(admin_api.post(PLACE, whole))
+WRONG = [
+    ({"url": "ftp://x/"}, "url"),
+    ({"url": "http://user@host/"}, "url"),
+    ({"url": ""}, "url"),
+    ({"transport": "carrier-pigeon"}, "transport"),
+    ({"transport": "stdio", "url": "", "command": "/bin/sh"}, "command"),
+    ({"transport": "stdio", "url": "", "command": "/usr/bin/mcp-server-time"}, "command"),
+    ({"transport": "stdio", "command": "mcp-server-time"}, "url"),
+    ({**STDIO, "args": ["--eval=x"]}, "args"),
+    ({**STDIO, "args": ["-v", "--zone=UTC;id"]}, "args"),
+    ({**STDIO, "env": {"NODE_OPTIONS": "x"}}, "env.NODE_OPTIONS"),
+    ({**STDIO, "env": {"HOME": "/"}}, "env.HOME"),
+    ({**STDIO, "headers": {"X-Key": "x"}}, "headers"),
+    ({"headers": {"Host": "x"}}, "headers.Host"),
+    ({"headers": {"X-Key": "a\r\nX-B: c"}}, "headers.X-Key"),
+    ({"headers": ["x"]}, "headers"),
+    ({"env": {"LD_PRELOAD": "x"}}, "env.LD_PRELOAD"),
+    ({"check_every_s": -1}, "check_every_s"),
+    ({"check_every_s": True}, "check_every_s"),
+    ({"args": "x"}, "args"),
+    ({"surprise": 1}, "surprise"),
+]
+
+
+def test_what_is_wrong_is_named(admin_api, subtests):
+    for said, field in WRONG:
+        with subtests.test(said=said, field=field):
+            whole = {"name": "far", "url": "https://mcp.example/mcp"} | said
+            assert field in wrong(admin_api.post(PLACE, whole))
 
 
 def test_a_command_of_the_list_is_taken(admin_api):

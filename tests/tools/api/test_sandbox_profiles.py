@@ -1,12 +1,14 @@
 """Sandbox profiles, credentials and an organization's demands over the API."""
 
 import json
+from itertools import product
 
 import pytest
 
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
+from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error
 from tools.models import EgressCredential, LicenseTier, Organization, SandboxProfile
 from tools.policy import actions
@@ -64,10 +66,12 @@ def test_every_wrong_field_of_a_profile_is_named(admin_api, organization):
     assert not SandboxProfile.objects.filter(organization=organization).exists()
 
 
-@pytest.mark.parametrize("body", [[], None, "x", 5, [{}]], ids=repr)
-@pytest.mark.parametrize("path", ["/sandbox-profiles", "/egress-credentials"])
-def test_a_body_that_is_no_object_is_400(admin_api, path, body):
-    check_error(admin_api.post(path, body), 400)
+def test_a_body_that_is_no_object_is_400(admin_api, subtests):
+    for body, path in product(
+        [[], None, "x", 5, [{}]], ["/sandbox-profiles", "/egress-credentials"]
+    ):
+        with subtests.test(body=body, path=path):
+            check_error(admin_api.post(path, body), 400)
 
 
 def test_a_profile_of_that_name_is_409(admin_api):
@@ -118,15 +122,16 @@ PERMISSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "permission"), PERMISSIONS)
-def test_each_deed_needs_its_permission(admin_api, api, staff_api, method, path, permission):
+def test_each_deed_needs_its_permission(admin_api, api, staff_api, subtests):
     admin_api.post("/sandbox-profiles", {"name": "mine"})
     admin_api.post("/egress-credentials", KEY)
-    body = KEY | {"name": "new"} if method == "post" else {}
-    for caller in (api, staff_api("view_tool")):
-        check_error(getattr(caller, method)(path, body), 403)
-    allowed = getattr(staff_api(permission), method)(path, body)
-    assert allowed.status_code in {200, 201, 204, 400}  # 400: it was let in and read
+    for method, path, permission in PERMISSIONS:
+        with subtests.test(method=method, path=path, permission=permission), rolled_back():
+            body = KEY | {"name": "new"} if method == "post" else {}
+            for caller in (api, staff_api("view_tool")):
+                check_error(getattr(caller, method)(path, body), 403)
+            allowed = getattr(staff_api(permission), method)(path, body)
+            assert allowed.status_code in {200, 201, 204, 400}  # 400: it was let in and read
 
 
 def test_staff_share_nothing_outside_the_workspace(staff_api, organization):
@@ -189,15 +194,19 @@ def test_an_organization_says_what_web_fetch_reaches_and_how_strong_the_wall_is(
     ]
 
 
-@pytest.mark.parametrize(
-    "body", [{"allowed_hosts": ["a b"]}, {"allowed_hosts": "*"}, {"allowed_hosts": [None]},
-             {"allowed_hosts": [{"host": "a.example", "credential": "none"}]},
-             {"allowed_hosts": ["a.example"] * 101}, {"minimum_isolation": "none"},
-             {"minimum_isolation": None}, {"minimum_isolation": 1}], ids=str
-)  # fmt: skip
-def test_a_wrong_demand_changes_nothing(admin_api, organization, body):
+WRONG_DEMANDS = [
+    {"allowed_hosts": ["a b"]}, {"allowed_hosts": "*"}, {"allowed_hosts": [None]},
+    {"allowed_hosts": [{"host": "a.example", "credential": "none"}]},
+    {"allowed_hosts": ["a.example"] * 101}, {"minimum_isolation": "none"},
+    {"minimum_isolation": None}, {"minimum_isolation": 1},
+]  # fmt: skip
+
+
+def test_a_wrong_demand_changes_nothing(admin_api, organization, subtests):
     place = f"/organizations/{organization.slug}"
-    check_error(admin_api.patch(place, {"name": "Other", "tier": "Core"} | body), 400)
-    row = Organization.objects.select_related("tier").get(pk=organization.pk)
-    assert (row.allowed_hosts, row.minimum_isolation) == ([], "Standard")
-    assert (row.name, row.tier.name) == (organization.slug, "Enterprise")
+    for body in WRONG_DEMANDS:
+        with subtests.test(body=body):
+            check_error(admin_api.patch(place, {"name": "Other", "tier": "Core"} | body), 400)
+            row = Organization.objects.select_related("tier").get(pk=organization.pk)
+            assert (row.allowed_hosts, row.minimum_isolation) == ([], "Standard")
+            assert (row.name, row.tier.name) == (organization.slug, "Enterprise")

@@ -48,27 +48,28 @@ def test_every_kind_of_change_is_understood(admin_api, scout, change):
     assert ask(admin_api, change=change).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ({}, 400), ({"change": None}, 400), ({"change": []}, 400), ({"change": {}}, 400),
-        ({"change": {"kind": "ghost"}}, 400), ({"change": {"kind": ["tier"]}}, 400),
-        ({"change": {"kind": "tier"}}, 400), ({"change": {"kind": "tier", "tier": 1}}, 400),
-        ({"change": {"kind": "tier", "tier": "Core", "more": 1}}, 400),
-        ({"change": {"kind": "tier", "tier": "Ghost"}}, 404),
-        ({"change": {"kind": "tier", "tier": "Core"}, "since": "2001-01-01T00:00:00Z"}, 400),
-        ({"change": {"kind": "tier", "tier": "Core"}, "since": "9999-12-31T23:59:59Z"}, 400),
-        ({"change": {"kind": "grant", "agent": "scout", "groups": "read"}}, 400),
-        ({"change": {"kind": "group", "group": "read", "schedule": "always"}}, 400),
-        ({"change": {"kind": "group", "group": "read", "schedule": [{"from": 1}]}}, 400),
-        ({"change": {"kind": "group", "group": "read", "max_cpu_percent": "x"}}, 400),
-        ({"change": {"kind": "group", "group": "read", "parent": "ghost"}}, 400),
-        ({"change": {"kind": "tool_groups", "tool": "press"}}, 400),
-        ({"change": {"kind": "tool_groups", "tool": "a\u0000", "groups": []}}, 400),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_understood_is_said(admin_api, scout, body, status):
-    assert ask(admin_api, **body).status_code == status
+WRONG = [
+    ({}, 400), ({"change": None}, 400), ({"change": []}, 400), ({"change": {}}, 400),
+    ({"change": {"kind": "ghost"}}, 400), ({"change": {"kind": ["tier"]}}, 400),
+    ({"change": {"kind": "tier"}}, 400), ({"change": {"kind": "tier", "tier": 1}}, 400),
+    ({"change": {"kind": "tier", "tier": "Core", "more": 1}}, 400),
+    ({"change": {"kind": "tier", "tier": "Ghost"}}, 404),
+    ({"change": {"kind": "tier", "tier": "Core"}, "since": "2001-01-01T00:00:00Z"}, 400),
+    ({"change": {"kind": "tier", "tier": "Core"}, "since": "9999-12-31T23:59:59Z"}, 400),
+    ({"change": {"kind": "grant", "agent": "scout", "groups": "read"}}, 400),
+    ({"change": {"kind": "group", "group": "read", "schedule": "always"}}, 400),
+    ({"change": {"kind": "group", "group": "read", "schedule": [{"from": 1}]}}, 400),
+    ({"change": {"kind": "group", "group": "read", "max_cpu_percent": "x"}}, 400),
+    ({"change": {"kind": "group", "group": "read", "parent": "ghost"}}, 400),
+    ({"change": {"kind": "tool_groups", "tool": "press"}}, 400),
+    ({"change": {"kind": "tool_groups", "tool": "a\u0000", "groups": []}}, 400),
+]  # fmt: skip
+
+
+def test_what_cannot_be_understood_is_said(admin_api, scout, subtests):
+    for body, status in WRONG:
+        with subtests.test(body=body, status=status):
+            assert ask(admin_api, **body).status_code == status
 
 
 def test_agents_ask_nothing(api, scout):
