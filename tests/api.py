@@ -1,12 +1,10 @@
 """The REST API as a client sees it."""
 
 import json
-from functools import cache
 from typing import Any
 
 from django.http import HttpResponse
 from django.test import Client
-from django.test.client import ClientHandler
 
 BASE = "/api/v1"
 
@@ -17,7 +15,6 @@ class Api:
     def __init__(self, token: str) -> None:
         self.token = token
         self._client = Client()
-        self._client.handler = _handler()
 
     def __getattr__(self, method: str) -> Any:
         def call(path: str, body: Any = None, **headers: str) -> HttpResponse:
@@ -34,11 +31,3 @@ class Api:
 
     def execute(self, tool: str, parameters: Any = None, **body: Any) -> HttpResponse:
         return self.post(f"/tools/{tool}/execute", {"parameters": parameters or {}, **body})
-
-
-@cache
-def _handler() -> ClientHandler:
-    """One for all: to load the middleware takes as long as three requests."""
-    handler = ClientHandler(enforce_csrf_checks=False)
-    handler.load_middleware()
-    return handler

@@ -8,8 +8,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.conf import settings as django_settings
 from django.db import connections
 from django.test import Client, override_settings
+from django.test.client import ClientHandler
 from hypothesis import HealthCheck, settings
 
 from audit import export, source
@@ -68,6 +70,27 @@ def django_db_setup(servers_in: Path, django_db_blocker: Any) -> Iterator[None]:
 def _calls_may_wait() -> Iterator[None]:
     """What one test leaves waiting, with a hint to nobody, turns no call of another one away."""
     with override_settings(QUEUE_AGE_S=3600):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _middleware_loaded_once(_calls_may_wait: None) -> Iterator[None]:
+    """Each `Client` loads the middleware, which looks through all static files, and that takes as
+    long as three requests. Where a test has changed no setting, it gets what is loaded already."""
+    load, usual, kept = ClientHandler.load_middleware, django_settings._wrapped, {}
+
+    def load_once(self: ClientHandler, is_async: bool = False) -> None:
+        if is_async or django_settings._wrapped is not usual:
+            load(self, is_async)
+        elif kept:
+            vars(self).update(kept)
+        else:
+            before = {*vars(self)}
+            load(self)
+            kept.update({name: value for name, value in vars(self).items() if name not in before})
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ClientHandler, "load_middleware", load_once)
         yield
 
 

@@ -48,8 +48,9 @@ class Times:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         line = self.tests[report.nodeid]
-        line[report.when] = round(report.duration, 4)
-        line[f"{report.when}_processor"] = round(getattr(report, "processor_s", 0.0), 4)
+        when, processor = report.when, f"{report.when}_processor"
+        line[when] = round(max(line.get(when, 0.0), report.duration), 4)  # of subtests the whole
+        line[processor] = round(line.get(processor, 0.0) + getattr(report, "processor_s", 0.0), 4)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.file is not None:
