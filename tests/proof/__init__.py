@@ -18,7 +18,8 @@ import stands for the function that it decorates, or for the lines that use its 
 `sandbox` that no test executes itself, because it runs in a process that a test starts, is tried
 against all of `tests/sandbox`. One pytest process stops at the first failure, or after 120 s of
 tests; tests that need the line only through a fixture of a module or the session come last, in a
-second process if none of the others failed.
+second process if none of the others failed. A test that has run for 60 s when the time is over
+counts as failed, for it hangs.
 
 What runs mutated: the test process, and every process that a test starts from its checkout. The
 product beside the tests (PostgreSQL, Valkey, web, worker, beat, sealer, sandboxd) starts once, runs

@@ -200,6 +200,8 @@ def _replace(module: Any, data: Path, known: object) -> None:
 
 def serve(data: Path) -> None:
     """Start the product of the checkout in the current directory."""
+    told = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the product prints goes with its errors
     os.environ["TOOLCRIB_TEST_DATA"] = str(data)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     sys.path.insert(0, os.getcwd())
@@ -215,8 +217,8 @@ def serve(data: Path) -> None:
             named = {"DATABASE_URL": embedded.database_url(data)}
             urls = [named | {"REDIS_URL": embedded.redis_url(data)}]
         product = stack.enter_context(_crib().running(data, *urls))
-        print("READY", json.dumps({"url": product.url, "supervisor": product.supervisor}))
-        sys.stdout.flush()
+        told.write(json.dumps({"url": product.url, "supervisor": product.supervisor}) + "\n")
+        told.flush()
         sys.stdin.read()
 
 

@@ -30,6 +30,7 @@ SET_UP_S = 900  # collection and the session's fixtures
 HANGS_S = 60  # a test that has run so long when the time is over does not end by itself
 ENDING_S = 60  # from the end of the time to the end of the process
 PR_SET_CHILD_SUBREAPER = 36
+START = "the start of the session"
 _NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "var", ".*_cache", ".hypothesis")
 # Where tests start the code under test in a process of its own, which nothing measures.
 _ELSEWHERE = {"sandbox/": "tests/sandbox/"}
@@ -37,7 +38,11 @@ Row = dict[str, Any]
 
 
 class ProductFailed(Exception):
-    """The product of the suite did not start."""
+    """The product of the suite did not start; the message is what it said."""
+
+
+class SuiteFailed(Exception):
+    """The suite does not start without a mutant either; the message is what pytest said."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ def outcome_of(events: list[Row], status: int) -> Outcome:
             return found
     if status not in (0, 5):  # 5: nothing was collected
         found.end, found.why = "failed", f"pytest ended with status {status}"
-        found.test = found.begun[-1] if found.begun else "the start of the session"
+        found.test = found.begun[-1] if found.begun else START
     return found
 
 
@@ -204,25 +209,26 @@ class Environment:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
         self._end_orphans()
-        return outcome_of([json.loads(line) for line in log.open()], process.returncode)
+        found = outcome_of([json.loads(line) for line in log.open()], process.returncode)
+        if found.end == "failed" and not found.begun:
+            found.why += f": {(self.place / 'output').read_text()[-1500:]}"
+        return found
 
     @contextmanager
     def _running_product(self) -> Iterator[dict[str, Any]]:
-        data = tempfile.mkdtemp(prefix="tc-")
-        process = subprocess.Popen(
-            [sys.executable, str(HERE / "inside_suite.py"), data], cwd=self.unmutated,
-            env=environment(None), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            start_new_session=True,
-        )  # fmt: skip
+        data, said = tempfile.mkdtemp(prefix="tc-"), self.place / "product"
+        with said.open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, str(HERE / "inside_suite.py"), data], cwd=self.unmutated,
+                env=environment(None), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors, text=True, start_new_session=True,
+            )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None
         try:
-            for line in process.stdout:
-                if line.startswith("READY "):
-                    told = json.loads(line.removeprefix("READY "))
-                    yield told | {"data": data, "pid": process.pid}
-                    break
-            else:
-                raise ProductFailed(f"the product of {self.suite} did not start")
+            told = process.stdout.readline()
+            if not told:
+                raise ProductFailed(f"status {process.wait(120)}: {said.read_text()[-2000:]}")
+            yield json.loads(told) | {"data": data, "pid": process.pid}
         finally:
             process.stdin.close()
             process.stdout.close()
@@ -316,6 +322,8 @@ class Trials:
         check = self.environment.run(self.environment.unmutated, tests, self.seconds * 3)
         if check.end == "passed":
             return "killed"
+        if check.test == START:
+            raise SuiteFailed(check.why)
         self.environment.stop_product()
         left_out.append(check.test if check.end == "failed" else ended.test)
         return "undecided"
