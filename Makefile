@@ -35,10 +35,7 @@ environment:
 
 lint:
 	@sh config/environment.sh requirements.txt tests/requirements.txt
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check .
-	$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()'
-	$(PY) -m mypy .
+	@$(PY) -m tests.suite --lint
 
 soak:
 	@sh config/environment.sh requirements.txt tests/requirements.txt

@@ -3,6 +3,7 @@
     python -m tests.suite                  lint, types and every test without a part
     python -m tests.suite --all            that, then every part
     python -m tests.suite --part faults    one part
+    python -m tests.suite --lint           lint and types alone
 
 Every step runs, whatever became of the one before; the exit status is 1 where one failed.
 """
@@ -23,6 +24,7 @@ LINT = (
     (*PYTHON, "ruff", "check", "."),
     (*PYTHON, "ruff", "format", "--check", "."),
     (sys.executable, "-c", "from importlinter.cli import lint_imports_command as main; main()"),
+    (*PYTHON, "tests.lint"),
 )
 TYPES = (*PYTHON, "mypy", ".")
 
@@ -98,8 +100,13 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true")
     which.add_argument("--part", choices=PARTS)
+    which.add_argument("--lint", action="store_true")
     asked, report = parser.parse_args(), Report()
-    if not asked.part:
+    if asked.lint:
+        report.run("lint", lint)
+        with types() as types_are_right:
+            report.run("types", types_are_right)
+    elif not asked.part:
         ordinary(report, asked.processes)
     for name in [asked.part] if asked.part else PARTS if asked.all else ():
         part(report, name, asked.processes)

@@ -244,7 +244,7 @@ class Environment:
                     with suppress(ProcessLookupError, ChildProcessError):
                         os.kill(pid, number)
                         os.waitpid(pid, os.WNOHANG)
-                time.sleep(0.1)
+                time.sleep(0.1)  # lint: outside of every test
 
 
 def environment(plan: Path | None) -> dict[str, str]:
