@@ -119,7 +119,7 @@ def _schema(organization, by):
 
 
 def _agents(organization, by):
-    agent = factories.agent(organization, "magpie")
+    agent = actions.create_agent(organization=organization, slug="magpie", by=by)
     actions.change_agent(agent=agent, by=by, description="d")
     actions.change_agent(agent=agent, by=by, active=False)
     grant(agent=agent, by=by, groups=["write"])

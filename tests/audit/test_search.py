@@ -20,6 +20,7 @@ def codes(response):
 
 
 def test_a_superuser_reads_the_records_of_the_organization(admin_api, agent):
+    factories.agent(agent.organization, tools=["read_file"])
     found = admin_api.get("/audit/records?page_size=200").json()["results"]
     assert {record["organization"] for record in found} == {agent.organization.slug}
     assert {"ADMIN.AGENT_CREATE", "REG.TOOL_CREATE"} <= {record["code"] for record in found}
