@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.properties import examples
 from tests.stubs.llm import Native, calls
 from tests.tools.agents.attacked import refused_by
 from tests.tools.agents.conftest import SAYS, begun
@@ -197,17 +198,12 @@ class World:
         return names.get(row.tool_name, False)
 
 
-@pytest.fixture
-def shared(organization: Organization) -> Organization:
-    factories.install(organization)
-    return organization
-
-
+@examples(12, 40)
 def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
-    shared, model, settings_of_the_form
+    organization, model, settings_of_the_form, max_examples
 ):
     @settings(
-        max_examples=40,
+        max_examples=max_examples,
         deadline=None,
         database=None,
         phases=[Phase.generate],  # each example takes seconds: a failure is read as it is
@@ -221,7 +217,7 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
     )
     def hold(catalog, script, changing, native):
         settings_of_the_form(native)
-        world = World(shared, catalog)
+        world = World(organization, catalog)
         left = [world.reply(said, native=native) for said in script]
         model.answers_by(
             lambda _: left.pop(0) if left else ("Done." if native else "Answer: Done.")
@@ -232,7 +228,7 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
         abandon(world)
 
     hold()
-    made = Execution.objects.filter(organization=shared, tool_name__startswith="t")
+    made = Execution.objects.filter(organization=organization, tool_name__startswith="t")
     ends = set(made.values_list("status", flat=True))
     assert {"Success", "Failed", "PermissionDenied"} <= ends  # the scripts do reach the gates
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from tests import factories
+from tests.properties import examples
 from tools.catalog import actions as catalog
 from tools.errors import Refused
 from tools.execution import cache
@@ -92,7 +93,8 @@ class Cached(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("committed")
-def test_no_order_of_events_gives_a_wrong_answer():
+@examples(4, 10)
+def test_no_order_of_events_gives_a_wrong_answer(max_examples):
     run_state_machine_as_test(
-        Cached, settings=settings(max_examples=10, stateful_step_count=20, deadline=None)
+        Cached, settings=settings(max_examples=max_examples, stateful_step_count=20, deadline=None)
     )

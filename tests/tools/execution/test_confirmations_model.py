@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.properties import examples
 from tests.tools.held import approver, at_the_browser, held, word
 from tools.catalog import actions as catalog
 from tools.definitions.results import Status
@@ -191,11 +192,12 @@ def machine(organization):
     return Held
 
 
-def test_nothing_begins_without_enough_consent(organization):
+@examples(6, 30)
+def test_nothing_begins_without_enough_consent(organization, max_examples):
     run_state_machine_as_test(
         machine(organization),
         settings=settings(
-            max_examples=30,
+            max_examples=max_examples,
             stateful_step_count=25,
             deadline=None,
             database=None,

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 )
 
 from tests import factories
+from tests.properties import examples
 from tools.definitions.results import OPEN
 from tools.errors import Conflict, Refused
 from tools.execution import actions, session_actions
@@ -181,11 +182,12 @@ def machine(organization):
     return Sessions
 
 
-def test_sessions_are_where_the_model_says(organization):
+@examples(4, 15)
+def test_sessions_are_where_the_model_says(organization, max_examples):
     run_state_machine_as_test(
         machine(organization),
         settings=settings(
-            max_examples=15,
+            max_examples=max_examples,
             stateful_step_count=20,
             deadline=None,
             database=None,

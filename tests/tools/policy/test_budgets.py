@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.properties import examples
 from tests.tools.policy import allowing
 from tools.catalog.registry import registry
 from tools.errors import QuotaExceeded
@@ -387,13 +388,14 @@ TOOLS = st.sampled_from([None, "echo", "other"])
 PERIODS = st.sampled_from(["day", "month"])
 
 
-def test_the_books_always_agree_with_a_model(organization):
+@examples(8, 25)
+def test_the_books_always_agree_with_a_model(organization, max_examples):
     for name in ("echo", "other"):
         factories.tool(organization, name)
     run_state_machine_as_test(
         lambda: Books(organization),
         settings=settings(
-            max_examples=25, stateful_step_count=25, deadline=None, database=None,
+            max_examples=max_examples, stateful_step_count=25, deadline=None, database=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

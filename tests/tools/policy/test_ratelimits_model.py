@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from tests import factories
+from tests.properties import examples
 from tests.tools.policy import rates
 from tools.errors import RateLimited
 from tools.execution.pipeline import admit
@@ -83,7 +84,8 @@ class Limited(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("committed")
-def test_no_order_of_events_lets_one_call_more_pass():
+@examples(4, 8)
+def test_no_order_of_events_lets_one_call_more_pass(max_examples):
     run_state_machine_as_test(
-        Limited, settings=settings(max_examples=8, stateful_step_count=30, deadline=None)
+        Limited, settings=settings(max_examples=max_examples, stateful_step_count=30, deadline=None)
     )

@@ -18,7 +18,7 @@ from tools.toolservices.client import Asked, Client
 
 
 @pytest.fixture
-def url(crib: Any) -> str:
+def url(data: Any) -> str:
     return str(settings.REDIS_URL)
 
 

@@ -319,7 +319,7 @@ def test_a_broker_that_forgot_the_answers_has_lost_the_call(hand, asking, broker
     assert isinstance(call.end(), Lost)
 
 
-def test_a_broker_that_is_not_there_is_said_so(crib, queue):
+def test_a_broker_that_is_not_there_is_said_so(queue):
     client = Client(f"redis://127.0.0.1:{free_port()}/0")
     asked = Asked(queue, "u", {}, {}, 5, 1000)
     with pytest.raises(NotBegun):
