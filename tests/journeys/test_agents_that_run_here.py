@@ -83,7 +83,7 @@ def over(http: Http, request_id: str) -> dict[str, Any]:
         body = http("GET", f"{REQUESTS}/{request_id}?wait_s=5").json()
         return None if body["status"] in ("Pending", "Running") else body
 
-    return until(ended, 120)
+    return until(ended)
 
 
 def offered(question: dict[str, Any], names: set[str]) -> set[str]:
@@ -219,7 +219,7 @@ def test_a_consent_counts_after_every_worker_was_started_anew(
     with stopped(crib):
         with working() as process:
             request_id = asked(http)["request_id"]
-            held = until(Confirmation.objects.filter(execution__parent=request_id).first, 60)
+            held = until(Confirmation.objects.filter(execution__parent=request_id).first)
             process.terminate()
             process.wait(60)
         approve(held, approver(organization))
@@ -243,7 +243,7 @@ def test_a_worker_that_dies_while_the_model_thinks_costs_nothing_but_time(
         model.go_on.set()
         model.plays(calls("say", TEXT), "Done.")
         with working():
-            until(lambda: reaper.reap() or ended(request_id), 90)
+            until(lambda: reaper.reap() or ended(request_id))
             body = over(http, request_id)
     assert body["answer"] == "Done."
     assert ran(request_id) == ["say"]
@@ -257,11 +257,11 @@ def test_a_worker_that_dies_in_a_turn_is_followed_by_another(crib, say, working,
         request_id = asked(http, max_iterations=20)["request_id"]
         for steps in (1, 4):
             with working() as process:
-                until(lambda: calls_of(Execution(pk=request_id)).count() >= steps * 2, 90)  # noqa: B023
+                until(lambda: calls_of(Execution(pk=request_id)).count() >= steps * 2)  # noqa: B023
                 process.kill()
                 process.wait()
         with working():
-            until(lambda: reaper.reap() or ended(request_id), 120)
+            until(lambda: reaper.reap() or ended(request_id))
             body = over(http, request_id)
     assert body["answer"] == "Done."
     assert ran(request_id) == ["say"] * 6

@@ -130,7 +130,7 @@ def sees(reader: Reader, words: str) -> bool:
 
 def approves(reader: Reader, walk: Walk) -> None:
     reader.follow(*walk.says("Confirmations"))
-    until(lambda: sees(reader, "1 found for xenon"), 60)
+    until(lambda: sees(reader, "1 found for xenon"))
     reader.press(*walk.says("Approve"))
     assert "send_message may run." in reader.html
 
@@ -140,10 +140,10 @@ def test_the_page_leads_to_entities_and_a_message_that_a_second_person_allowed(r
     assert "What it would do" in ready.html and "It would be refused" not in ready.html
     assert "A person must agree" in ready.html
     begun(ready, walk)
-    until(lambda: sees(ready, "waits for a person"), 60)
+    until(lambda: sees(ready, "waits for a person"))
     assert ready.html.count('data-status="Success"><title>') == 4  # steps of the drawing
     approves(second, walk)
-    until(lambda: sees(ready, "Completed"), 60)
+    until(lambda: sees(ready, "Completed"))
     assert ready.html.count('data-status="Success"><title>') == 5 and ">Xenon</pre>" in ready.html
     ready.follow(*walk.says("Inbox"))
     assert "1 found for xenon" in ready.html
@@ -172,7 +172,7 @@ def test_a_script_does_the_same(ready, walk, second, admin):
 def test_a_list_that_is_not_what_it_should_be_stores_nothing_and_tells_nobody(ready, walk, lists):
     (lists / "list.json").write_text(WRONG)
     begun(ready, walk)
-    until(lambda: sees(ready, "OUTPUT_MISSING"), 60)
+    until(lambda: sees(ready, "OUTPUT_MISSING"))
     assert ready.html.count('data-status="Success"><title>') == 2
     ready.follow("Inbox")
     assert "Nothing here" in ready.html

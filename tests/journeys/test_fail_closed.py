@@ -100,10 +100,10 @@ def test_what_was_accepted_before_waits_until_it_can_be_put_on_record(way, crib,
             execution = factories.execution(agent)
             unwritable.enter_context(way())
             said = _said_by_the_worker(crib)
-        until(lambda: b"was not begun" in _said_by_the_worker(crib)[len(said) :], 60)
+        until(lambda: b"was not begun" in _said_by_the_worker(crib)[len(said) :])
         waiting = Execution.objects.get(pk=execution.pk)
         assert (waiting.status, waiting.fence, waiting.stumbles) == ("Pending", 0, 0)
-    until(lambda: Execution.objects.get(pk=execution.pk).status == "Success", 60)
+    until(lambda: Execution.objects.get(pk=execution.pk).status == "Success")
     started = AuditRecord.objects.filter(execution_id=execution.pk, code="TOOL.START")
     assert started.count() == 1
 

@@ -17,7 +17,6 @@ from tests.tools.shapes import check_execution
 from tests.waiting import until
 from tools.builtin.workspace import workspace_of
 
-PATIENCE_S = 60
 SERVERS = "/api/v1/mcp-servers"
 installed = pytest.mark.skipif(
     not ((UPSTREAMS / "installed").exists() and MAY_BE_SHOWN),
@@ -185,7 +184,7 @@ def test_a_real_server_that_is_killed_during_a_call_leaves_its_outcome_unknown(
     with http.events(f"{place}/events") as events:
         next(event for event in events if event["event"] == "InProgress")
     assert kill(crib, "server-everything/dist/index.js")
-    done = until(lambda: over(http, place), PATIENCE_S)
+    done = until(lambda: over(http, place))
     assert (done["status"], done["error_code"]) == ("Failed", "OUTCOME_UNKNOWN")
     assert "again" in str(server.output("echo", message="again"))
 

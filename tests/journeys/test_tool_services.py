@@ -66,7 +66,7 @@ def slow(organization, log):
 
 def alive(admin, name="echo", processes=1):
     place = f"/api/v1/tool-services/{name}/state"
-    return until(lambda: admin("GET", place).json()["processes"] >= processes, 60)
+    return until(lambda: admin("GET", place).json()["processes"] >= processes)
 
 
 class Calling(threading.Thread):
@@ -122,11 +122,11 @@ def test_a_call_that_may_be_repeated_is_run_by_another_process(
     with slow() as first:
         alive(admin)
         call = Calling(http)
-        until(log.begun, 60)
+        until(log.begun)
         with slow() as second:
             alive(admin, processes=2)
             first.kill()
-            until(lambda: len(log.begun()) == 2, 60)
+            until(lambda: len(log.begun()) == 2)
             log.go()
             done = call.end()
     assert (done["status"], done["output"]) == ("Success", f"done by {second.pid}")
@@ -138,7 +138,7 @@ def test_an_external_effect_that_was_lost_is_never_repeated(http, admin, registe
     with slow() as first, slow():
         alive(admin, processes=2)
         call = Calling(http)
-        [pid] = until(log.begun, 60)
+        [pid] = until(log.begun)
         os.kill(int(pid), signal.SIGKILL)
         lost = call.end()
         log.go()
@@ -155,10 +155,10 @@ def test_two_processes_share_a_queue_and_a_graceful_stop_loses_nothing(
     with slow("--concurrency", "1") as first, slow("--concurrency", "1") as second:
         alive(admin, processes=2)
         calls = [Calling(http) for _ in range(6)]
-        until(lambda: len(set(log.begun())) == 2, 60)
+        until(lambda: len(set(log.begun())) == 2)
         first.send_signal(signal.SIGTERM)
         place = "/api/v1/tool-services/echo/state"
-        until(lambda: admin("GET", place).json()["processes"] == 1, 60)
+        until(lambda: admin("GET", place).json()["processes"] == 1)
         log.go()
         ended = [call.end() for call in calls]
         assert first.wait(60) == 0
@@ -203,9 +203,7 @@ def test_a_service_announces_itself_is_approved_serves_and_falls_silent(
     )  # fmt: skip
     place = "/api/v1/tool-services/announced"
     with author as running:
-        waiting = until(
-            lambda: (found := admin("GET", place)).status_code == 200 and found.json(), 60
-        )
+        waiting = until(lambda: (found := admin("GET", place)).status_code == 200 and found.json())
         assert (waiting["status"], waiting["digest"]) == ("pending", None)
         assert waiting["announced"]["tools"][0]["name"] == "greet"
         check_error(http.execute("greet"), 404, "tool_not_found")
@@ -213,9 +211,9 @@ def test_a_service_announces_itself_is_approved_serves_and_falls_silent(
         check_error(admin("POST", f"{place}/approve", stale), 409, "digest_differs")
         read = {"digest": waiting["announced_digest"]}
         assert admin("POST", f"{place}/approve", read).json()["status"] == "approved"
-        until(lambda: admin("GET", place).json()["closed_because"] is None, 60)
+        until(lambda: admin("GET", place).json()["closed_because"] is None)
         assert http.execute("greet").json()["output"] == "hello there"
         running.kill()
-        until(lambda: admin("GET", place).json()["closed_because"], 60)
+        until(lambda: admin("GET", place).json()["closed_because"])
         check_error(http.execute("greet"), 403, "service_unavailable")
         assert admin("GET", "/api/v1/tools/greet").status_code == 200

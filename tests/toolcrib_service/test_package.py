@@ -73,10 +73,10 @@ def test_several_processes_share_a_queue_and_a_dead_one_is_replaced(url, slug, b
         return set(broker.zrange(queue.accepting, 0, -1))
 
     with process("Echo", slug, url, "--processes", "2") as parent:
-        both = until(lambda: len(there()) == 2 and there(), 60)
+        both = until(lambda: len(there()) == 2 and there())
         pid = next(iter(both)).rsplit("-", 2)[1]
         os.kill(int(pid), signal.SIGKILL)
-        until(lambda: len(there() - both) == 1, 60)
+        until(lambda: len(there() - both) == 1)
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(60) == 0
     assert not any(pid in name for name in there() - both)

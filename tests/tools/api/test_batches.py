@@ -29,7 +29,7 @@ def begun(api, body):
     """A batch whose first call runs."""
     batch = api.post("/batches", body | {"options": {"wait_s": 0}}).json()
     calls = Execution.objects.filter(parent=batch["batch_id"], status="Running")
-    until(calls.first, 30)
+    until(calls.first)
     return batch["batch_id"]
 
 
@@ -68,7 +68,7 @@ def test_a_thousand_inputs_are_a_thousand_calls_in_their_order(api, organization
     )
     inputs = [one(str(number % 5), "known") for number in range(1_000)]
     batch = api.post("/batches", {"inputs": inputs, "options": {"wait_s": 60}}).json()["batch_id"]
-    until(lambda: Execution.objects.filter(pk=batch, status="Success").first(), 240)
+    until(lambda: Execution.objects.filter(pk=batch, status="Success").first())
     answer = api.get(f"/batches/{batch}").json()
     assert (answer["total"], answer["succeeded"]) == (1_000, 1_000)
     said = [line["output"]["echo"]["text"] for line in answer["results"]]

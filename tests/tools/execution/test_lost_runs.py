@@ -337,7 +337,7 @@ def test_a_worker_killed_between_effect_and_commit_did_nothing(agent, organizati
     ended = subprocess.run(command, cwd=ROOT, env=os.environ | variables, check=False)
     assert (ended.returncode, kept(organization)) == (-signal.SIGKILL, 0)
     execution = Execution.objects.get(organization=organization)
-    until(lambda: reasons(execution)[:1] == ["requeued"], 60)
+    until(lambda: reasons(execution)[:1] == ["requeued"])
 
 
 @pytest.fixture

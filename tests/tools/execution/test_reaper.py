@@ -100,7 +100,7 @@ def test_one_that_cannot_be_settled_keeps_no_other_waiting(abandoned, organizati
     with no_evidence_for(organization):
         reaper.reap()
         assert Execution.objects.get(pk=stuck.pk).status == "Running"
-    until(lambda: Execution.objects.filter(pk=stuck.pk, status="Success").exists(), 30)
+    until(lambda: Execution.objects.filter(pk=stuck.pk, status="Success").exists())
 
 
 @pytest.mark.usefixtures("committed")
@@ -111,7 +111,7 @@ def test_a_round_passes_by_what_somebody_has_in_hand(abandoned):
         with ThreadPoolExecutor(1) as other:
             other.submit(_reap).result(30)
         assert Execution.objects.get(pk=execution.pk).status == "Running"
-    until(lambda: Execution.objects.filter(pk=execution.pk, status="Success").exists(), 30)
+    until(lambda: Execution.objects.filter(pk=execution.pk, status="Success").exists())
 
 
 def _reap():
@@ -177,14 +177,14 @@ def test_a_call_whose_hint_was_lost_is_run_by_the_crib(agent, organization):
     from_tests = factories.tool(organization)
     execution = factories.execution(agent, from_tests.name)
     connection.close()
-    done = until(lambda: Execution.objects.filter(pk=execution.pk, status="Success").first(), 30)
+    done = until(lambda: Execution.objects.filter(pk=execution.pk, status="Success").first())
     assert done.output == {"echo": {"text": "x"}}
 
 
 @pytest.mark.usefixtures("committed")
 def test_a_lost_pure_call_is_run_again_by_the_crib(abandoned):
     execution = abandoned("pure")
-    done = until(lambda: Execution.objects.filter(pk=execution.pk, status="Success").first(), 30)
+    done = until(lambda: Execution.objects.filter(pk=execution.pk, status="Success").first())
     assert (done.attempt, [event.type for event in done.events.all()]) == (
         2, ["Warning", "Started", "Completed"],
     )  # fmt: skip

@@ -18,7 +18,7 @@ from tools.toolservices.client import Asked, Client
 
 
 @pytest.fixture
-def url(data: Any) -> str:
+def url(servers_in: Any) -> str:
     return str(settings.REDIS_URL)
 
 

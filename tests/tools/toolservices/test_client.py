@@ -332,7 +332,7 @@ def test_a_service_sees_requests_that_a_dead_process_had_read(ask, served, hand,
     outcome = []
     call = threading.Thread(target=lambda: outcome.append(ask()))
     call.start()
-    found = until(lambda: broker.xreadgroup(GROUP, "hand", {queue.requests: ">"}, block=1000), 30)
+    found = until(lambda: broker.xreadgroup(GROUP, "hand", {queue.requests: ">"}, block=1000))
     assert found
     with served(services.Echo(), lease_s=1):
         call.join(60)

@@ -31,7 +31,7 @@ def options(slug):
 
 
 @pytest.fixture
-def place(data):
+def place(servers_in):
     return settings.CELERY_BROKER_URL
 
 
