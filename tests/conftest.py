@@ -19,6 +19,7 @@ from config import embedded
 from tests import crib as cribs
 from tests import factories, organizations, stores
 from tests.api import Api
+from tests.passwords import QuickHasher
 from tools.models import Agent, Organization, User
 from tools.runners.base import sandbox
 
@@ -67,14 +68,15 @@ def django_db_setup(servers_in: Path, django_db_blocker: Any) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _calls_may_wait() -> Iterator[None]:
-    """What one test leaves waiting, with a hint to nobody, turns no call of another one away."""
-    with override_settings(QUEUE_AGE_S=3600):
+def _settings() -> Iterator[None]:
+    """Calls that one test leaves waiting must not reject those of another one."""
+    hashers = [f"{QuickHasher.__module__}.{QuickHasher.__name__}"]
+    with override_settings(QUEUE_AGE_S=3600, PASSWORD_HASHERS=hashers):
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _middleware_loaded_once(_calls_may_wait: None) -> Iterator[None]:
+def _middleware_loaded_once(_settings: None) -> Iterator[None]:
     """Each `Client` loads the middleware, which looks through all static files, and that takes as
     long as three requests. Where a test has changed no setting, it gets what is loaded already."""
     load, usual, kept = ClientHandler.load_middleware, django_settings._wrapped, {}

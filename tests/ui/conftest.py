@@ -1,29 +1,14 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import Permission
-from django.test import Client, override_settings
+from django.test import Client
 
 from tests import factories
 from tools.models import Organization, User
 
 Grant = Callable[..., Client]
-
-
-class QuickHasher(PBKDF2PasswordHasher):
-    """The product's own, but of one iteration instead of a million: half a second less for each
-    password that a test sets or gives."""
-
-    iterations = 1
-
-
-@pytest.fixture(autouse=True)
-def _quick_passwords() -> Iterator[None]:
-    name = f"{QuickHasher.__module__}.{QuickHasher.__qualname__}"
-    with override_settings(PASSWORD_HASHERS=[name]):
-        yield
 
 
 @pytest.fixture
