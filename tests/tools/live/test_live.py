@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -117,7 +118,8 @@ def test_a_stream_ends_with_what_it_was_opened_for(
     with streams.place(key, topics) as over, streams.place(logged_in(person), topics) as unread:
         over.reader = readers([key])[key]
         end(person)
-        asyncio.run(ended(relay.Relay(streams), over))
+        with ThreadPoolExecutor(1) as thread:  # Playwright keeps a loop in this one
+            thread.submit(asyncio.run, ended(relay.Relay(streams), over)).result()
         assert over.over and not unread.over
 
 
