@@ -751,6 +751,7 @@ class Kind:
     superuser: bool = False
     agent: bool = False
     session: bool = False
+    role: bool = False  # of those that come with the product, but for the auditor
 
     def holds(self, permission: str, needs: Needs) -> bool:
         if permission in ("", NOBODY):
@@ -841,7 +842,7 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
         Kind("superuser's browser", browser, superuser=True, session=True),
         *(
             Kind(role.label, Client(), bearer(with_role(here, role), **managing),
-                 permissions=role.permissions)
+                 permissions=role.permissions, role=role.name != "auditor")
             for role in roles()
         ),
     ]  # fmt: skip
@@ -878,11 +879,13 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
         Kind("superuser of another organization", enter(factories.superuser(there)),
              {"X-Organization": here.slug}, superuser=True, home="there"),
         *(
-            Kind(role.label, enter(with_role(here, role)), permissions=role.permissions)
+            Kind(role.label, enter(with_role(here, role)), permissions=role.permissions,
+                 role=role.name != "auditor")
             for role in roles()
         ),
         Kind("approver of another organization",
-             enter(with_role(there, approver)), home="there", permissions=approver.permissions),
+             enter(with_role(there, approver)), home="there", permissions=approver.permissions,
+             role=True),
     ]  # fmt: skip
 
 
@@ -1005,6 +1008,12 @@ def families(names: list[str]) -> Any:
     )
 
 
+# A role is a set of permissions like any other: one of them speaks for the rest in `make test`.
+among = pytest.mark.parametrize(
+    "roles", [False, pytest.param(True, marks=pytest.mark.part("generated"))], ids=["", "roles"]
+)
+
+
 def test_every_address_of_the_api_has_its_row():
     unknown = sorted(set(API) - EXPECTED.keys())
     assert not unknown, f"add a row to EXPECTED for each of {unknown}"
@@ -1027,9 +1036,11 @@ def test_every_page_has_its_row():
 
 
 @pytest.mark.usefixtures("document_made_once")
+@among
 @families(API)
-def test_who_may_do_what_over_the_api(names, callers, sides):
-    assert wrong_answers(names, EXPECTED, callers, sides, page=False) == []
+def test_who_may_do_what_over_the_api(names, roles, callers, sides):
+    kinds = [kind for kind in callers if kind.role is roles]
+    assert wrong_answers(names, EXPECTED, kinds, sides, page=False) == []
 
 
 @pytest.fixture
@@ -1039,9 +1050,11 @@ def _no_waiting(monkeypatch):
 
 
 @pytest.mark.usefixtures("_no_waiting")
+@among
 @families(UI)
-def test_who_may_do_what_on_a_page(names, browsers, sides):
-    assert wrong_answers(names, PAGES, browsers, sides, page=True) == []
+def test_who_may_do_what_on_a_page(names, roles, browsers, sides):
+    kinds = [kind for kind in browsers if kind.role is roles]
+    assert wrong_answers(names, PAGES, kinds, sides, page=True) == []
 
 
 def test_an_auditor_has_no_way_to_change_anything():
