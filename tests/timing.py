@@ -52,13 +52,15 @@ class Times:
         line[when] = round(max(line.get(when, 0.0), report.duration), 4)  # of subtests the whole
         line[processor] = round(line.get(processor, 0.0) + getattr(report, "processor_s", 0.0), 4)
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         if self.file is not None:
             texts = (json.dumps({"test": name, **line}) for name, line in self.tests.items())
             self.file.write_text("\n".join(texts) + "\n")
         if len(self.tests) > SLOWEST:
             total = time.monotonic() - self.begun
-            terminalreporter.section(f"{len(self.tests)} tests in {total:.0f} s; slowest files")
+            seed = config.getoption("randomly_seed", None)
+            said = f"{len(self.tests)} tests in {total:.0f} s, --randomly-seed={seed}"
+            terminalreporter.section(f"{said}; slowest files")
             for row in table(
                 ({"test": name, **line} for name, line in self.tests.items()), SLOWEST
             ):
