@@ -13,6 +13,8 @@ from tests.tools.shapes import check_error
 from tools.models import EgressCredential, LicenseTier, Organization, SandboxProfile
 from tools.policy import actions
 
+pytestmark = pytest.mark.usefixtures("crib")
+
 PROFILE = {"name", "description", "backend", "minimum_isolation", "allow_filesystem",
            "allowed_paths", "allow_network", "allowed_hosts", "proxy", "network_when_restricted",
            "max_memory_bytes", "max_cpu_time", "max_processes", "max_disk_bytes", "max_files",
