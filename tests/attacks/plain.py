@@ -24,7 +24,8 @@ from tests.attacks import plain_http
 from tests.attacks.scene import Scene
 from tests.attacks.sources import Body, source_of
 
-_LONGEST_S, _GRACE_S, _QUIET_S = 3.0, 0.2, 0.03
+LONGEST_S = 3.0
+_GRACE_S, _QUIET_S = 0.2, 0.03
 _OUTCOMES = {"TIMEOUT": Outcome.TIMEOUT, "CANCELLED": Outcome.CANCELLED}
 _STATUSES = {
     124: ErrorCode.TIMEOUT,
@@ -56,7 +57,10 @@ class Answer:
 class Plain:
     """A child process like any other, and a parent that believes what it says."""
 
-    def __init__(self, body: Body, parameters: dict[str, Any], scene: Scene) -> None:
+    def __init__(
+        self, body: Body, parameters: dict[str, Any], scene: Scene, longest_s: float = LONGEST_S
+    ) -> None:
+        self._longest_s = longest_s
         self.marker, source = parameters["marker"], source_of(body)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._said = os.memfd_create("said", 0)
@@ -68,12 +72,12 @@ class Plain:
 
     def has_ended(self) -> bool:
         look = os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return look is not None or time.monotonic() - self._began > _LONGEST_S
+        return look is not None or time.monotonic() - self._began > self._longest_s
 
     def finish(self, wall_s: float) -> Answer:
-        patience = min(wall_s + _GRACE_S, _LONGEST_S)
+        patience = min(wall_s + _GRACE_S, self._longest_s)
         received = self._receive(self._began + patience)
-        overstayed = time.monotonic() - self._began >= patience and wall_s < _LONGEST_S
+        overstayed = time.monotonic() - self._began >= patience and wall_s < self._longest_s
         with suppress(ProcessLookupError):
             os.kill(self._child, signal.SIGKILL)
         _, status, usage = os.wait4(self._child, 0)
