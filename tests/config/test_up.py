@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -89,21 +90,38 @@ def crib(data: Path) -> Iterator[Crib]:
         processes.remove_cgroups(data)
 
 
+@dataclass(frozen=True)
+class FirstStart:
+    """What was seen when the product was started on an empty directory, and stopped."""
+
+    data: Path
+    said: str
+    unready: str | None
+    running: list[int]
+    status: int
+
+
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("private clone") / "var"
+def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
+    data = tmp_path_factory.mktemp("private clone") / "var"
+    with crib(data) as one:
+        unready, running = one.address.unready(), [one.leader(name) for name in PROCESSES]
+        return FirstStart(data, "".join(one.said), unready, running, one.stop())
+
+
+@pytest.fixture
+def data(first_start: FirstStart) -> Path:
+    return first_start.data
 
 
 @pytest.mark.timeout(180)
-def test_everything_starts_stops_and_leaves_nothing(data: Path) -> None:
-    with crib(data) as one:
-        assert re.search(r"Password: +\S{12}", "".join(one.said))
-        assert one.address.unready() is None
-        running = [one.leader(name) for name in PROCESSES]
-        assert one.stop() == 0
-    assert not any(alive(pid) for pid in running)
-    assert using(data) == []
-    assert {"run", "processes.json"}.isdisjoint(os.listdir(data))
+def test_everything_starts_stops_and_leaves_nothing(first_start: FirstStart) -> None:
+    assert re.search(r"Password: +\S{12}", first_start.said)
+    assert first_start.unready is None
+    assert first_start.status == 0
+    assert not any(alive(pid) for pid in first_start.running)
+    assert using(first_start.data) == []
+    assert {"run", "processes.json"}.isdisjoint(os.listdir(first_start.data))
 
 
 @pytest.mark.timeout(180)
