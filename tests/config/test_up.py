@@ -114,7 +114,6 @@ def data(first_start: FirstStart) -> Path:
     return first_start.data
 
 
-@pytest.mark.timeout(180)
 def test_everything_starts_stops_and_leaves_nothing(first_start: FirstStart) -> None:
     assert re.search(r"Password: +\S{12}", first_start.said)
     assert first_start.unready is None
@@ -124,7 +123,6 @@ def test_everything_starts_stops_and_leaves_nothing(first_start: FirstStart) -> 
     assert {"run", "processes.json"}.isdisjoint(os.listdir(first_start.data))
 
 
-@pytest.mark.timeout(180)
 def test_the_password_is_shown_once_and_every_killed_process_is_back(data: Path) -> None:
     with crib(data) as one:
         assert "Password" not in "".join(one.said)
@@ -138,7 +136,6 @@ def test_the_password_is_shown_once_and_every_killed_process_is_back(data: Path)
     assert using(data) == []
 
 
-@pytest.mark.timeout(180)
 def test_after_the_kill_of_the_supervisor_all_end_and_the_next_start_works(data: Path) -> None:
     with crib(data) as one:
         running = [one.leader(name) for name in PROCESSES]
@@ -149,7 +146,6 @@ def test_after_the_kill_of_the_supervisor_all_end_and_the_next_start_works(data:
         assert next_one.address.unready() is None
 
 
-@pytest.mark.timeout(60)
 def test_a_second_start_and_a_port_in_use_are_one_sentence_each(data: Path, tmp_path: Path) -> None:
     with crib(data) as one:
         second = Crib(data, free_port())
