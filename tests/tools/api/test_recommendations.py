@@ -8,6 +8,8 @@ from tests import factories
 from tests.api import Api
 from tools.models import ToolSearch
 
+pytestmark = pytest.mark.own_organization
+
 
 @pytest.fixture
 def _library(organization):
