@@ -69,7 +69,8 @@ def _tools(organization_ids: Iterable[UUID]) -> Iterable[tuple[UUID, CatalogTool
 def _tool(row: Mapping[str, Any]) -> CatalogTool:
     """Also of a definition that somebody edited into none: it asks for what each asks at least."""
     known = row["isolation"] in IsolationLevel
-    raw = _UNASKED | {
+    raw = {
+        **_UNASKED,
         "name": row["name"],
         "type": row["type"],
         "constraints": {
