@@ -73,23 +73,24 @@ def types() -> Iterator[Callable[[], bool]]:
             process.wait()
 
 
-def tests(processes: int, *words: str) -> bool:
-    command = (*PYTHON, "pytest", "-q", "-n", str(processes), "--dist", "worksteal", *words)
+def tests(processes: int, order: list[str], *words: str) -> bool:
+    shared_out = ("-n", str(processes), "--dist", "worksteal")
+    command = (*PYTHON, "pytest", "-q", *shared_out, *order, *words)
     return subprocess.run(command, check=False).returncode == 0
 
 
-def ordinary(report: Report, processes: int) -> None:
+def ordinary(report: Report, processes: int, order: list[str]) -> None:
     report.run("lint", lint)
     with types() as types_are_right:
-        report.run("tests", lambda: tests(processes))
+        report.run("tests", lambda: tests(processes, order))
         report.run("types", types_are_right)
 
 
-def part(report: Report, name: str, processes: int) -> None:
+def part(report: Report, name: str, processes: int, order: list[str]) -> None:
     def work() -> bool:
         for script in PARTS[name].needs:
             subprocess.run(("sh", script), check=True)
-        return tests(min(processes, PARTS[name].processes), "--part", name)
+        return tests(min(processes, PARTS[name].processes), order, "--part", name)
 
     report.run(name, work)
 
@@ -97,19 +98,21 @@ def part(report: Report, name: str, processes: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seed", help="of the tests' order; `random` is another one in every run")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true")
     which.add_argument("--part", choices=PARTS)
     which.add_argument("--lint", action="store_true")
     asked, report = parser.parse_args(), Report()
+    order = [] if asked.seed in (None, "random") else [f"--randomly-seed={asked.seed}"]
     if asked.lint:
         report.run("lint", lint)
         with types() as types_are_right:
             report.run("types", types_are_right)
     elif not asked.part:
-        ordinary(report, asked.processes)
+        ordinary(report, asked.processes, order)
     for name in [asked.part] if asked.part else PARTS if asked.all else ():
-        part(report, name, asked.processes)
+        part(report, name, asked.processes, order)
     report.show()
     return 1 if report.failed else 0
 
