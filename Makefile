@@ -1,5 +1,6 @@
 # make run [PORT=8000]   everything in one terminal; Ctrl-C stops it
-# make test [TESTERS=2]  lint, types and the tests that a change can break, in so many processes
+# make test [TESTERS=2] [ORDER=random]   lint, types and the tests that a change can break, in so
+#                        many processes
 # make test-all [PART=faults]   that, and what is slow by nature; or one part (tests/parts.py)
 # make lint              lint and types alone
 # make soak [KILLS=1000] [CALLS=20000] [SECONDS=0] [SEED=…]   until there were so many, or so long
@@ -12,6 +13,8 @@ KILLS ?= 1000
 CALLS ?= 20000
 SECONDS ?= 0
 TESTERS ?= 2
+# The seed of the tests' order; `random` is another one in every run.
+ORDER ?= 1
 
 .PHONY: run test test-all environment lint soak pictures lock
 # Compiled modules are kept: a run starts dozens of processes that import the same ones.
@@ -22,10 +25,10 @@ run:
 	@exec $(PY) manage.py up --port "$(PORT)"
 
 test: environment
-	@$(PY) -m tests.suite --processes $(TESTERS)
+	@$(PY) -m tests.suite --processes $(TESTERS) --order $(ORDER)
 
 test-all: environment
-	@$(PY) -m tests.suite --processes $(TESTERS) $(if $(PART),--part $(PART),--all)
+	@$(PY) -m tests.suite --processes $(TESTERS) --order $(ORDER) $(if $(PART),--part $(PART),--all)
 
 environment:
 	@began=$$(date +%s); \

@@ -98,13 +98,13 @@ def part(report: Report, name: str, processes: int, order: list[str]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seed", help="of the tests' order; `random` is another one in every run")
+    parser.add_argument("--order", help="its seed; `random` is another one in every run")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true")
     which.add_argument("--part", choices=PARTS)
     which.add_argument("--lint", action="store_true")
     asked, report = parser.parse_args(), Report()
-    order = [] if asked.seed in (None, "random") else [f"--randomly-seed={asked.seed}"]
+    order = [] if asked.order in (None, "random") else [f"--randomly-seed={asked.order}"]
     if asked.lint:
         report.run("lint", lint)
         with types() as types_are_right:
