@@ -154,6 +154,8 @@ def test_one_runs_when_many_ask_at_once(agent, organization):
     for thread in threads:
         thread.join()
     done = Execution.objects.filter(pk__in=[row.pk for row in rows])
+    # The product's worker may have been the one, and then goes on with the others by itself.
+    until(lambda: not done.filter(status__in=("Pending", "Running")).exists())
     assert {row.status for row in done} == {"Success"}
     assert len({row.output for row in done}) == 1
     assert [row.cached for row in done].count(False) == 1
