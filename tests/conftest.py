@@ -105,6 +105,24 @@ def _nothing_remembered() -> None:
     export._places = threading.BoundedSemaphore(export.AT_ONCE)
 
 
+@pytest.fixture(scope="session")
+def _anchors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("anchors")
+
+
+@pytest.fixture(autouse=True)
+def _published_apart(request: pytest.FixtureRequest, _anchors: Path) -> Iterator[None]:
+    """What a test publishes that is rolled back speaks of records that are gone afterward: the
+    sealer of the product would halt their log."""
+    if "committed" in request.fixturenames:
+        yield
+        return
+    usual = django_settings.ANCHORS_DIR
+    django_settings.ANCHORS_DIR = _anchors / uuid4().hex
+    yield
+    django_settings.ANCHORS_DIR = usual
+
+
 @pytest.fixture
 def committed(crib: cribs.Crib, django_db_blocker: Any) -> Iterator[None]:
     """For what other processes or threads must see: nothing is rolled back.
