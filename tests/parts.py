@@ -1,8 +1,9 @@
 """The parts of `make test-all`: what is slow by nature, or needs what others wrote.
 
 A test stands in a part by `pytest.mark.part("faults")`; each part has representatives without that
-mark in `make test`. `make test-all PART=faults` runs one of them, `pytest --part faults FILE` what
-one file has of it.
+mark in `make test`. Property tests stand in `make test` with the same examples in every run, and in
+the part `exploring` with others. `make test-all PART=faults` runs one part, `pytest --part faults
+FILE` what one file has of it.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ class Part:
     about: str
     needs: tuple[str, ...] = ()  # scripts that install it
     processes: int = 2
+    options: tuple[str, ...] = ()  # of pytest
 
 
 PARTS = {
@@ -22,10 +24,14 @@ PARTS = {
     "conformance": Part(
         "MCP's conformance suite, and MCP servers that others wrote", ("tests/upstreams.sh",)
     ),
-    "exploring": Part("property tests with many more examples"),
+    "exploring": Part(
+        "property tests with other examples, and with many more",
+        options=("--hypothesis-profile", "exploring"),
+    ),
     "faults": Part("kills, full disks and clocks that jump", ("tests/faults/clock.sh",), 1),
     "frameworks": Part("agents of other frameworks", ("tests/frameworks.sh",)),
     "generated": Part("many generated requests, documents and rows"),
+    "matrices": Part("every caller, role and hostile body against every address"),
     "runtimes": Part("container runtimes and JavaScript", ("tests/runtimes.sh",)),
 }
 EVERY = "every"
@@ -39,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what was not asked for, and put last what needs the running product: until then
     its processes share no processor with the tests."""
     wanted = config.getoption("--part")
-    chosen = [item for item in items if wanted in (EVERY, part_of(item))]
+    chosen = [item for item in items if wanted in (EVERY, part_of(item)) or explores(item, wanted)]
     config.hook.pytest_deselected(items=sorted({*items} - {*chosen}, key=lambda item: item.nodeid))
     items[:] = sorted(chosen, key=needs_product)
 
@@ -52,6 +58,11 @@ def part_of(item: pytest.Item) -> str | None:
     if name not in PARTS:
         raise pytest.UsageError(f"{item.nodeid}: there is no part {name!r} in tests/parts.py")
     return str(name)
+
+
+def explores(item: pytest.Item, wanted: str | None) -> bool:
+    """Hypothesis marks its tests."""
+    return wanted == "exploring" and item.get_closest_marker("hypothesis") is not None
 
 
 def needs_product(item: pytest.Item) -> bool:

@@ -90,7 +90,9 @@ def part(report: Report, name: str, processes: int, order: list[str]) -> None:
     def work() -> bool:
         for script in PARTS[name].needs:
             subprocess.run(("sh", script), check=True)
-        return tests(min(processes, PARTS[name].processes), order, "--part", name)
+        return tests(
+            min(processes, PARTS[name].processes), order, "--part", name, *PARTS[name].options
+        )
 
     report.run(name, work)
 

@@ -54,6 +54,7 @@ NOT_REGISTERED = {
     models.ToolQuestion: "made of the tools, for search",
 }
 GRANT_ROWS = "GroupObjectPermission", "UserObjectPermission"  # at each row's object permissions
+MATRICES = pytest.mark.part("matrices")
 LISTED = sorted(
     (model for model in admin.site._registry if model._meta.app_label in ("tools", "audit")),
     key=lambda model: model._meta.label,
@@ -103,6 +104,7 @@ def test_the_first_page_shows_every_kind_of_row_in_a_section(admin_client: Clien
     assert "Other" not in [section["name"] for section in shown]
 
 
+@MATRICES  # tests/ui/test_queries.py asks one of these lists
 @pytest.mark.usefixtures("crib")  # a `Side` tries a schema in the sandbox
 def test_a_list_asks_for_one_page_and_no_query_for_each_row(admin_client: Client) -> None:
     fill("a")
@@ -132,10 +134,14 @@ def flaws(model: type[Model], few: list[str], many: list[str]) -> list[str]:
     return [f"{model._meta.label}: {flaw}" for flaw in found]
 
 
-def test_a_list_can_be_searched_without_fault(admin_client: Client) -> None:
+@pytest.mark.parametrize(
+    "searched",
+    [['% a"' + "9" * 40], pytest.param(["x", "%", "a b", '"', "9" * 40], marks=MATRICES)],
+)
+def test_a_list_can_be_searched_without_fault(admin_client: Client, searched: list[str]) -> None:
     admin_client.raise_request_exception = False
     wrong = []
-    for model, words in product(LISTED, ("x", "%", "a b", '"', "9" * 40)):
+    for model, words in product(LISTED, searched):
         page = asked(admin_client, model, q=words)
         if page.status_code != 200 or inline_code(page) != []:
             wrong.append((model, words, page.status_code, inline_code(page)))
@@ -150,11 +156,15 @@ def asked(client: Client, model: type[Model], **query: str) -> Any:
     return page
 
 
-def test_a_list_is_narrowed_to_one_organization(admin_client: Client) -> None:
+@pytest.mark.parametrize(
+    "slugs",
+    [["<script>\x00"], pytest.param(["default", "nobody", "a\x00b", "<script>"], marks=MATRICES)],
+)
+def test_a_list_is_narrowed_to_one_organization(admin_client: Client, slugs: list[str]) -> None:
     admin_client.raise_request_exception = False
     narrowed = [model for model in LISTED if admin.site._registry[model].place]  # type: ignore[attr-defined]
     wrong = []
-    for model, slug in product(narrowed, ("default", "nobody", "a\x00b", "<script>")):
+    for model, slug in product(narrowed, slugs):
         page = asked(admin_client, model, organization=slug)
         if page.status_code != 200 or "<script>" in text(page).partition("<main")[2]:
             wrong.append((model, slug, page.status_code))

@@ -239,6 +239,7 @@ def hooks(organization, web, *, count=1):
         )  # fmt: skip
 
 
+@pytest.mark.part("faults")
 def test_receivers_that_never_answer_hold_up_nobody_elses_alert(place, hook, web):
     """Each costs more than an organization's share of a round."""
     held = web.replies[f"/{place}-dead"] = Held(Reply(204))

@@ -144,6 +144,7 @@ def test_a_secret_on_the_cut_is_taken_out_whole(text):
         assert "4111 11" not in REDACTOR.clean(filled), before
 
 
+@pytest.mark.part("generated")
 def test_a_text_within_a_list_that_was_cut_is_told_by_the_lists_hash_alone():
     cleaned = REDACTOR.clean([["x" * 9_000] * 200] * 200)
     assert json.dumps(cleaned).count("[whole ") == 1

@@ -243,6 +243,7 @@ def test_the_sealer_goes_on_when_its_connections_are_cut(working, ledger):
     until(lambda: AuditLeaf.objects.count() == 2)
 
 
+@pytest.mark.part("faults")
 def test_a_sealer_may_be_killed_at_any_moment(ledger, anchored):
     """No record is left out, none has two places, and the tree and its anchors are right."""
     url = f"{database_url(settings.DATA_DIR)}&options=-csearch_path%3D{ledger}"

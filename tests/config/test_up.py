@@ -17,7 +17,7 @@ from config import leftovers, processes
 from config.address import Address
 from tests.config.processes import alive, using
 from tests.crib import free_port
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROCESSES = (
@@ -64,6 +64,12 @@ class Crib:
         noted = json.loads((self.data / "processes.json").read_text(encoding="utf-8"))
         return [int(pid) for pid in noted["leaders"]][PROCESSES.index(name)]
 
+    def refused(self) -> str:
+        """What it says of why it does not start."""
+        said, _ = self.process.communicate(timeout=LIMIT_S)
+        assert self.process.returncode == 1, said
+        return said
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(timeout=60)
@@ -100,6 +106,8 @@ class FirstStart:
     status: int
     survivors: list[int]
     left: list[str]
+    twice: str  # what a start in the same directory said meanwhile
+    port_in_use: str  # and one elsewhere, at the same port
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +115,14 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
     data = tmp_path_factory.mktemp("private clone") / "var"
     with crib(data) as one:
         unready, running = one.address.unready(), [one.leader(name) for name in PROCESSES]
+        others = Crib(data, free_port()), Crib(data.with_name("elsewhere"), one.address.port)
+        twice, port_in_use = (other.refused() for other in others)
         status = one.stop()
         survivors = [*filter(alive, running), *using(data)]
         left = os.listdir(data)
-    return FirstStart(data, "".join(one.said), unready, status, survivors, left)
+    return FirstStart(
+        data, "".join(one.said), unready, status, survivors, left, twice, port_in_use
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -126,6 +138,7 @@ def test_everything_starts_stops_and_leaves_nothing(first_start: FirstStart) -> 
     assert {"run", "processes.json"}.isdisjoint(first_start.left)
 
 
+@pytest.mark.part("faults")
 def test_the_password_is_shown_once_and_every_killed_process_is_back(data: Path) -> None:
     with crib(data) as one:
         assert "Password" not in "".join(one.said)
@@ -139,6 +152,7 @@ def test_the_password_is_shown_once_and_every_killed_process_is_back(data: Path)
     assert using(data) == []
 
 
+@pytest.mark.part("faults")
 def test_after_the_kill_of_the_supervisor_all_end_and_the_next_start_works(data: Path) -> None:
     with crib(data) as one:
         running = [one.leader(name) for name in PROCESSES]
@@ -149,18 +163,11 @@ def test_after_the_kill_of_the_supervisor_all_end_and_the_next_start_works(data:
         assert next_one.address.unready() is None
 
 
-def test_a_second_start_and_a_port_in_use_are_one_sentence_each(data: Path, tmp_path: Path) -> None:
-    with crib(data) as one:
-        second = Crib(data, free_port())
-        assert second.process.wait(timeout=30) == 1
-        assert second.read_until("already runs on").count("\n") == 1
-        third = Crib(tmp_path, one.address.port)
-        assert third.process.wait(timeout=30) == 1
-        assert third.read_until("is in use").count("\n") == 1
-        for refused in (second, third):
-            assert len(refused.said) == 1
-            assert refused.process.stdout
-            refused.process.stdout.close()
+def test_a_second_start_and_a_port_in_use_are_one_sentence_each(first_start: FirstStart) -> None:
+    for said, words in (
+        (first_start.twice, "already runs on"), (first_start.port_in_use, "is in use"),
+    ):  # fmt: skip
+        assert words in said and said.count("\n") == 1
 
 
 def test_a_port_that_is_none_is_bad_usage(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from audit.models import Alert, AlertChannel
 from tests import bulk, factories
+from tests.browser.test_accessibility import ONE_OF_EACH
 from tests.tools.api.test_authorization_matrix import Side
 from tests.ui.addresses import addresses_of
 from tests.ui.test_knowledge import ELEMENTS, teller
@@ -25,7 +26,6 @@ from tools.definitions.chains.written import definition_of
 from tools.models import Execution, Organization, User
 from tools.policy import confirmation_rules
 
-FEW = 3  # rows of each kind; there are three times as many in the end, and a page holds more
 MOST = 40  # statements of one page
 
 # A proof reads two parts of the tree more where the log is 256 times as long; what is not among the
@@ -35,19 +35,29 @@ STEPS = {"audit-record-verify": 4, "audit, no such word": 1}
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("committed")  # the sealer signs the record that a page proves
-def test_a_page_asks_as_much_of_many_rows_as_of_few(organization: Organization) -> None:
+@pytest.mark.parametrize(
+    ("shown", "count"),  # rows of each kind; there are three times as many in the end
+    [
+        pytest.param({*ONE_OF_EACH, "admin:tools_tool_changelist"}, 3, id="one of each"),
+        pytest.param(None, 6, id="every page", marks=pytest.mark.part("matrices")),
+    ],
+)
+def test_a_page_asks_as_much_of_many_rows_as_of_few(
+    organization: Organization, shown: set[str] | None, count: int
+) -> None:
     side, reader = Side(organization, "axe"), factories.superuser(organization)
     factories.workspace_file(organization, "notes/read.md", b"# Read\n\nWords.\n")
     teller(organization)(ELEMENTS.read_text())
     pages = addresses_of(side, tool=side.tool.name, agent=side.agent.slug)
+    pages = {name: pages[name] for name in shown or pages}
     held = Execution.objects.filter(organization=organization, status="Running")
     held.update(lease_until=timezone.now() + timedelta(hours=1))  # no worker takes them over
     client = Client(SERVER_NAME="127.0.0.1")
     client.force_login(reader, backend="tools.policy.login.PeopleBackend")
-    grow(side, reader, FEW)
+    grow(side, reader, count)
     few = {name: fewest(client, address) for name, address in pages.items()}
     most = {name: min(few[name] + STEPS.get(name, 0), MOST) for name in pages}
-    grow(side, reader, 2 * FEW)
+    grow(side, reader, 2 * count)
     many = {name: fewest(client, address, most[name]) for name, address in pages.items()}
     wrong = {name: (few[name], many[name]) for name in pages if many[name] > most[name]}
     assert wrong == {}, "statements with few rows, and with three times as many"

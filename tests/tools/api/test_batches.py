@@ -56,6 +56,7 @@ def test_there_is_room_for_so_much_of_their_outputs(api):
     assert b"".join(whole.streaming_content).count(b"y") == 900_000
 
 
+@pytest.mark.part("generated")
 @pytest.mark.timeout(300)
 def test_a_thousand_inputs_are_a_thousand_calls_in_their_order(api, organization):
     """Most of them are answered from the cache, for the sake of time; the road is the same."""

@@ -161,7 +161,7 @@ def known(callers, agent):
 
 
 @pytest.mark.usefixtures("document_made_once")
-@pytest.mark.parametrize("draws", [1, pytest.param(3, marks=pytest.mark.part("generated"))])
+@pytest.mark.parametrize("draws", [1, pytest.param(3, marks=pytest.mark.part("matrices"))])
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_a_client_can_send_is_a_fault_of_ours(callers, known, method, draws):
     """Each request meets the same rows, whatever the one before it changed."""

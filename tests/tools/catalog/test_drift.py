@@ -6,6 +6,7 @@ import pytest
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.properties import examples
 from tools.catalog import actions, drift
 from tools.definitions.tool import digest, in_order
 from tools.errors import Conflict, InvalidDefinition, NotFound
@@ -154,9 +155,10 @@ def _touched(text, chance):
     return text[:at] + strange + text[at:]
 
 
-def test_no_mutation_of_an_upstream_goes_unnoticed(tool, by):
+@examples(50, 500)
+def test_no_mutation_of_an_upstream_goes_unnoticed(tool, by, max_examples):
     chance, approved = random.Random(20260728), tool.version.digest
-    for _ in range(500):
+    for _ in range(max_examples):
         changes = mutated(tool.version.definition, chance)
         change = noted(tool, by, **changes)
         assert change is not None and status(tool) == "quarantined", changes

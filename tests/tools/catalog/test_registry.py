@@ -56,7 +56,9 @@ def queries():
     return CaptureQueriesContext(connection)
 
 
-@pytest.mark.parametrize("count", [10, 1_000, 10_000])
+@pytest.mark.parametrize(
+    "count", [10, 1_000, pytest.param(10_000, marks=pytest.mark.part("generated"))]
+)
 def test_a_warm_request_asks_the_database_only_for_its_caller(api, organization, count):
     many_tools(organization, count)
     api.get("/tools/original")

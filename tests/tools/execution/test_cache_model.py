@@ -93,7 +93,7 @@ class Cached(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("committed")
-@examples(4, 10)
+@examples(2, 10)
 def test_no_order_of_events_gives_a_wrong_answer(max_examples):
     run_state_machine_as_test(
         Cached, settings=settings(max_examples=max_examples, stateful_step_count=20, deadline=None)

@@ -192,7 +192,7 @@ def machine(organization):
     return Held
 
 
-@examples(6, 30)
+@examples(3, 30)
 def test_nothing_begins_without_enough_consent(organization, max_examples):
     run_state_machine_as_test(
         machine(organization),

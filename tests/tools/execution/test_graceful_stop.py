@@ -49,6 +49,7 @@ def test_what_runs_may_end_within_the_grace(crib, call, gate):
     assert (execution.status, execution.output, execution.attempt) == ("Success", "done", 1)
 
 
+@pytest.mark.part("faults")
 def test_what_may_be_repeated_is_handed_back_and_counts_no_attempt(crib, call):
     with worker(crib, EXECUTION_GRACE_S="1") as process:
         execution = taken_by(crib, process, call("pure"))
@@ -59,6 +60,7 @@ def test_what_may_be_repeated_is_handed_back_and_counts_no_attempt(crib, call):
     assert [event.type for event in again.events.all()] == ["Started", "Warning", "Started"]
 
 
+@pytest.mark.part("faults")
 def test_an_effect_that_may_have_happened_is_not_handed_back(crib, call):
     with worker(crib, EXECUTION_GRACE_S="1") as process:
         execution = taken_by(crib, process, call("external"))
@@ -68,6 +70,7 @@ def test_an_effect_that_may_have_happened_is_not_handed_back(crib, call):
     assert [event.type for event in execution.events.all()] == ["Started", "Failed"]
 
 
+@pytest.mark.part("faults")
 def test_a_worker_that_was_killed_loses_nothing(crib, call, gate):
     with worker(crib) as process:
         execution = taken_by(crib, process, call("pure"))

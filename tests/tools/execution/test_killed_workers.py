@@ -33,6 +33,7 @@ def succeeded(execution):
     return until(lambda: Execution.objects.filter(pk=execution.pk, status="Success").first())
 
 
+@pytest.mark.part("faults")
 def test_a_batch_whose_worker_is_killed_in_a_turn_makes_each_call_once(crib, organization, call):
     factories.tool(organization, "known", cache_ttl="PT1H", **PURE)
     one = {"tool_name": "known", "parameters": {"text": "x"}}
@@ -52,6 +53,7 @@ def test_a_batch_whose_worker_is_killed_in_a_turn_makes_each_call_once(crib, org
     assert [one.reason for one in lost] == ["requeued"]
 
 
+@pytest.mark.part("faults")
 def test_a_chain_whose_worker_is_killed_in_a_step_goes_on_with_it(crib, organization, call, gate):
     gate.tool("slow", **PURE)
     step = {"tool_name": "slow", "parameters": {"text": "x"}}

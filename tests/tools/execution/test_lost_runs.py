@@ -172,6 +172,7 @@ def test_a_pure_timeout_says_nothing_of_effects(agent, organization):
     assert (row.error_details, row.error_message) == ({}, "too long")
 
 
+@pytest.mark.part("faults")
 def test_a_sandboxd_that_is_killed_under_eight_calls_loses_and_doubles_nothing(
     agent, organization, ledger
 ):

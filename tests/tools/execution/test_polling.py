@@ -125,6 +125,7 @@ print("told")
 """
 
 
+@pytest.mark.part("faults")
 def test_a_redis_that_hangs_holds_up_few_and_then_nobody():
     """In a process of its own, whose Redis takes connections and never answers."""
     variables = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}

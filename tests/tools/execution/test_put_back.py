@@ -28,6 +28,7 @@ def published(crib, organization, settings, tmp_path):
     return settings.ANCHORS_DIR
 
 
+@pytest.mark.part("faults")
 def test_a_worker_asks_before_its_first_call_and_needs_no_sealer(
     crib, organization, agent, published
 ):

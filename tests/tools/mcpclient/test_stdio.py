@@ -15,6 +15,7 @@ from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio_server import MODERN
 from tests.waiting import until
 from tools.mcpclient import hub as hubs
+from tools.mcpclient import stdio
 from tools.mcpclient.errors import Lost, NeverBegan, Unusable
 from tools.mcpclient.hub import Endpoint, Hub, Stopped
 from tools.mcpclient.stdio import Stdio
@@ -153,8 +154,19 @@ def test_a_line_that_is_no_message_is_passed_over(stub, name):
     assert stub().call(name) == "done"
 
 
-@pytest.mark.parametrize("name", ["litter", "endless", "chatter"])
-def test_a_server_that_says_too_much_is_ended_and_the_next_call_has_another(stub, name):
+@pytest.mark.parametrize(
+    ("name", "most_unasked"),
+    [
+        ("litter", stdio._MOST_UNASKED),
+        ("endless", stdio._MOST_UNASKED),
+        ("chatter", 1_000_000),
+        pytest.param("chatter", stdio._MOST_UNASKED, marks=pytest.mark.part("generated")),
+    ],
+)
+def test_a_server_that_says_too_much_is_ended_and_the_next_call_has_another(
+    stub, name, most_unasked, monkeypatch
+):
+    monkeypatch.setattr(stdio, "_MOST_UNASKED", most_unasked)
     one = stub()
     with pytest.raises(Unusable):
         one.call(name)

@@ -389,7 +389,7 @@ TOOLS = st.sampled_from([None, "echo", "other"])
 PERIODS = st.sampled_from(["day", "month"])
 
 
-@examples(8, 25)
+@examples(4, 25)
 def test_the_books_always_agree_with_a_model(organization, max_examples):
     for name in ("echo", "other"):
         factories.tool(organization, name)

@@ -13,8 +13,16 @@ from django.conf import settings
 
 from tests.crib import CHECKOUT
 from tests.tools.toolservices.services import QUEUE
+from toolcrib_service import elsewhere, worker
 from toolcrib_service.wire import Queue
 from tools.toolservices.client import Asked, Client
+
+
+@pytest.fixture(autouse=True)
+def _services_stop_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test stops some: their readers look up more often."""
+    monkeypatch.setattr(worker, "_BLOCK_MS", 20)
+    monkeypatch.setattr(elsewhere, "_WAIT_S", 0.02)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tools.toolservices.endings import Cancelled, Failed, NotBegun, TimedOut
 
 @pytest.fixture
 def options(slug):
-    return {"global_keyprefix": f"elsewhere-{slug}:"}
+    return {"global_keyprefix": f"elsewhere-{slug}:", "polling_interval": 0.05}
 
 
 @pytest.fixture
@@ -207,6 +207,7 @@ def test_a_request_that_is_none_or_wants_its_answer_elsewhere_is_dropped(
         assert ask() == "hello alice"
 
 
+@pytest.mark.part("faults")
 def test_two_processes_share_a_queue_and_a_killed_one_loses_its_call_alone(
     ask, slug, place, options, tmp_path
 ):
