@@ -1,5 +1,6 @@
 """What every test may ask for. The database, the broker and the sandbox are real ones."""
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +31,12 @@ _UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", derandomize=True, **_UNTIMED)
 settings.register_profile("exploring", derandomize=False, **_UNTIMED)
 settings.load_profile("steady")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected lives until the end: no search for garbage visits it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
