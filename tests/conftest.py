@@ -34,7 +34,7 @@ settings.load_profile("steady")
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected lives until the end: no search for garbage visits it again."""
+    """What was imported and collected lives until the end: a search for garbage leaves it out."""
     gc.collect()
     gc.freeze()
 
