@@ -34,9 +34,11 @@ settings.load_profile("steady")
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected lives until the end: a search for garbage leaves it out."""
+    """What was imported and collected lives until the end: a search for garbage leaves it out, and
+    comes as seldom as the product's own."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
