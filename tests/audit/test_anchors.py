@@ -453,6 +453,7 @@ def test_what_was_published_is_left_with_others_also_after_a_restart(ledger, pla
     ]
 
 
+@pytest.mark.part("faults")
 def test_a_place_that_does_not_take_it_is_asked_again(place, couriers):
     place.answers = [503, 302]
     couriers[0].start()

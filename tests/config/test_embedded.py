@@ -41,6 +41,7 @@ def test_the_product_is_no_superuser_and_cannot_become_one(tmp_path: Path) -> No
                 connect(tmp_path, role="owner")
 
 
+@pytest.mark.part("faults")
 def test_committed_data_survives_the_kill_of_the_server(tmp_path: Path) -> None:
     with embedded.running(tmp_path) as supervisor:
         with connect(tmp_path) as database:
@@ -50,6 +51,7 @@ def test_committed_data_survives_the_kill_of_the_server(tmp_path: Path) -> None:
         assert database.execute("SELECT tool FROM loan").fetchone() == ("hammer",)
 
 
+@pytest.mark.part("faults")
 def test_a_process_id_that_is_not_postgres_does_not_hinder_the_start(tmp_path: Path) -> None:
     with embedded.running(tmp_path):
         pass
@@ -59,6 +61,7 @@ def test_a_process_id_that_is_not_postgres_does_not_hinder_the_start(tmp_path: P
         assert database.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.part("faults")
 def test_a_server_that_outlived_its_supervisor_is_stopped_first(tmp_path: Path) -> None:
     with embedded.running(tmp_path) as supervisor:
         outliving = supervisor.lives["postgres"].child.pid
@@ -69,6 +72,7 @@ def test_a_server_that_outlived_its_supervisor_is_stopped_first(tmp_path: Path) 
         assert database.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.part("faults")
 def test_sockets_of_a_long_path_lie_in_a_short_private_directory(tmp_path: Path) -> None:
     data = tmp_path / ("long" * 25)
     assert len(str(embedded.socket_directory(data))) < 40

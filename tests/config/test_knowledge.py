@@ -31,6 +31,7 @@ def test_it_runs_as_a_user_without_rights(crib):
     assert uid or os.geteuid()
 
 
+@pytest.mark.part("generated")
 def test_a_long_chain_does_not_fill_its_stack(crib):
     """Of a stack of the usual size about every fifth of these is the end."""
     before = _server(crib)

@@ -15,6 +15,7 @@ from tests.config.processes import alive
 from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+FAULTS = pytest.mark.part("faults")
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def none_alive(of: list[int]) -> bool:
     return not any(alive(pid) for pid in of)
 
 
-@pytest.mark.parametrize("name", ["first", "second"])
+@pytest.mark.parametrize("name", ["first", pytest.param("second", marks=FAULTS)])
 def test_a_killed_process_is_back_and_what_it_left_is_gone(tmp_path: Path, name: str) -> None:
     with crib(tmp_path) as supervisor:
         before = pids(tmp_path, name)
@@ -67,7 +68,10 @@ def test_a_killed_process_is_back_and_what_it_left_is_gone(tmp_path: Path, name:
         until(lambda: none_alive(before))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(one, marks=FAULTS) for one in (signal.SIGINT, signal.SIGHUP))],
+)
 def test_a_signal_stops_everything_and_leaves_nothing(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -79,6 +83,7 @@ def test_a_signal_stops_everything_and_leaves_nothing(
         assert not (tmp_path / "processes.json").exists()
 
 
+@pytest.mark.part("faults")
 def test_children_die_with_a_killed_supervisor_and_the_next_one_ends_the_rest(
     tmp_path: Path,
 ) -> None:

@@ -130,6 +130,7 @@ def data(first_start: FirstStart) -> Path:
     return first_start.data
 
 
+@pytest.mark.part("faults")
 def test_everything_starts_stops_and_leaves_nothing(first_start: FirstStart) -> None:
     assert re.search(r"Password: +\S{12}", first_start.said)
     assert first_start.unready is None
@@ -163,6 +164,7 @@ def test_after_the_kill_of_the_supervisor_all_end_and_the_next_start_works(data:
         assert next_one.address.unready() is None
 
 
+@pytest.mark.part("faults")
 def test_a_second_start_and_a_port_in_use_are_one_sentence_each(first_start: FirstStart) -> None:
     for said, words in (
         (first_start.twice, "already runs on"), (first_start.port_in_use, "is in use"),

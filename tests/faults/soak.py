@@ -67,7 +67,7 @@ class Soak:
     finished_after_s: float = float("nan")
 
     def __post_init__(self) -> None:
-        hints = Celery("faults")
+        hints = Celery("faults", set_as_current=False)
         hints.config_from_object("django.conf:settings", namespace="CELERY")
         chance = random.Random(self.given.seed)
         self.nemesis = Nemesis(self.house, chance, hints, self.service)

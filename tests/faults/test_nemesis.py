@@ -35,7 +35,12 @@ def house(data, *, disk=True, clock=None):
 
 
 def nemesis(house):
-    return Nemesis(house, random.Random(1), Celery("faults"), Service("http://127.0.0.1:1/"))
+    return Nemesis(
+        house,
+        random.Random(1),
+        Celery("faults", set_as_current=False),
+        Service("http://127.0.0.1:1/"),
+    )
 
 
 def test_each_kind_is_drawn_once_before_any_comes_again():

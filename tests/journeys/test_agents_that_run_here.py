@@ -4,6 +4,7 @@ The specification's scenarios of S1, 9.2 and 9.3, and what a worker's death must
 """
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,27 +32,46 @@ FLOW = (
 TEXT = '{"text": "x"}'
 
 
-@pytest.fixture
-def model() -> Iterator[llm.Endpoint]:
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[llm.Endpoint]:
     with llm.serving() as endpoint:
         yield endpoint
 
 
 @pytest.fixture
-def working(crib, model) -> Callable[..., Any]:
+def model(endpoint) -> llm.Endpoint:
+    """As if nobody had asked it before."""
+    endpoint.web.seen.clear()
+    endpoint.asked.clear()
+    endpoint.go_on.clear()
+    return endpoint
+
+
+@pytest.fixture(scope="module")
+def working(crib, endpoint) -> Callable[..., Any]:
     """A worker of the product that asks this model. Its lease is short: its death shows soon."""
 
     def begin(**more: str):
-        known = {"LLM_BASE_URL": model.url, "LLM_MODEL": "small", "EXECUTION_LEASE_S": "4"}
+        known = {"LLM_BASE_URL": endpoint.url, "LLM_MODEL": "small", "EXECUTION_LEASE_S": "4"}
         return worker(crib, **known | more)
 
     return begin
 
 
+@pytest.fixture(scope="module")
+def paused(working) -> Iterator[Any]:
+    """One for many tests, which takes nothing meanwhile."""
+    with working() as process:
+        process.send_signal(signal.SIGSTOP)
+        yield process
+
+
 @pytest.fixture
-def here(crib, working) -> Iterator[None]:
-    with working(), stopped(crib):
+def here(crib, paused) -> Iterator[None]:
+    with stopped(crib):
+        paused.send_signal(signal.SIGCONT)
         yield
+        paused.send_signal(signal.SIGSTOP)
 
 
 @pytest.fixture
@@ -189,7 +209,9 @@ def test_steps_come_as_events_and_go_on_after_the_last_that_was_seen(here, say, 
             assert list(events) == told[seen:]
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
+@pytest.mark.parametrize(
+    "native", ["true", pytest.param("false", marks=pytest.mark.part("generated"))]
+)
 def test_every_byte_may_come_alone(crib, say, working, client, model, native):
     """The end is the same however the answer was cut, also in the middle of a letter."""
     arguments = json.dumps({"text": '\u00e9\u20ac\U0001f600 "quoted" \\ {}'}, ensure_ascii=False)
@@ -210,6 +232,7 @@ def test_every_byte_may_come_alone(crib, say, working, client, model, native):
             assert act["arguments"] == json.loads(arguments) and act["status"] == "Success"
 
 
+@pytest.mark.part("faults")
 def test_a_consent_counts_after_every_worker_was_started_anew(
     crib, working, client, model, organization
 ):
@@ -229,6 +252,7 @@ def test_a_consent_counts_after_every_worker_was_started_anew(
     assert calls_of(Execution(pk=request_id)).filter(tool_name="risky").count() == 1
 
 
+@pytest.mark.part("faults")
 def test_a_worker_that_dies_while_the_model_thinks_costs_nothing_but_time(
     crib, say, working, client, model
 ):
@@ -249,6 +273,7 @@ def test_a_worker_that_dies_while_the_model_thinks_costs_nothing_but_time(
     assert ran(request_id) == ["say"]
 
 
+@pytest.mark.part("faults")
 def test_a_worker_that_dies_in_a_turn_is_followed_by_another(crib, say, working, client, model):
     """Whenever it dies: every call is made once, and there is one end."""
     http = client("default")

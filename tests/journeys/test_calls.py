@@ -133,6 +133,7 @@ def test_an_odd_last_event_id_is_no_fault(http, organization, number):
         assert len(list(events)) == (0 if number == "99" else 2)
 
 
+@pytest.mark.part("faults")
 def test_a_reader_who_leaves_gives_the_stream_back(http, organization):
     factories.tool(organization, implementation={"source": COUNTS})
     started = http.execute("echo", {"text": "4"}, options={"wait_s": 0}).json()["execution_id"]

@@ -313,6 +313,7 @@ def test_what_was_never_sent_has_no_effect(allow, call, web):
     assert not done.get("error_details")
 
 
+@pytest.mark.part("faults")
 def test_a_timeout_says_that_the_effect_may_have_happened(allow, call, web):
     allow()
     held = Held(Reply())

@@ -195,7 +195,11 @@ def over(http, place):
 
 
 @pytest.mark.parametrize(
-    ("delivery", "code"), [("external", "OUTCOME_UNKNOWN"), ("idempotent", "WORKER_LOST")]
+    ("delivery", "code"),
+    [
+        ("external", "OUTCOME_UNKNOWN"),
+        pytest.param("idempotent", "WORKER_LOST", marks=pytest.mark.part("faults")),
+    ],
 )
 def test_what_becomes_of_a_call_whose_server_died_is_the_tools_delivery_to_decide(
     upstream, delivery, code

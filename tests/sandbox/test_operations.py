@@ -249,6 +249,7 @@ def test_runs_are_counted_apart(start):
         assert tally.count() == number
 
 
+@pytest.mark.part("generated")
 def test_hundreds_of_runs_at_once(counter, child):
     """Made by one process, so that it does not take a minute to start them."""
     parent = child("""

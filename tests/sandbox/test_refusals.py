@@ -141,6 +141,7 @@ def test_the_daemon_runs_with_an_empty_environment(daemon):
     assert b"PATH" not in environment and b"SECRET" not in environment
 
 
+@pytest.mark.part("generated")
 def test_more_profiles_than_a_connection_remembers_are_sent_again(daemon):
     profiles = [
         Profile(IsolationLevel.STRICT, preload=((f"module_{n}", "x = 1"),))

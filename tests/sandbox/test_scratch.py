@@ -29,6 +29,7 @@ def deepen(place: Path, depth: int) -> None:
     os.close(before)
 
 
+@pytest.mark.part("generated")
 def test_a_tree_of_any_depth_is_removed(root):
     (root / "run").mkdir()
     deepen(root / "run", 5000)
@@ -36,6 +37,7 @@ def test_a_tree_of_any_depth_is_removed(root):
     assert os.listdir(root) == []
 
 
+@pytest.mark.part("generated")
 def test_a_tree_of_any_width_is_removed(root):
     (root / "run").mkdir()
     for number in range(3000):

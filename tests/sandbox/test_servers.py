@@ -214,6 +214,7 @@ def test_memory_beyond_its_limit_ends_it(daemon):
         assert ended(process)[0] == "it used more memory than it may"
 
 
+@pytest.mark.part("generated")
 def test_nothing_is_left_of_many_servers(own_daemon):
     daemon = own_daemon("--slots", "1")
     before = leaves(f"{GROUPS}-own")
@@ -225,6 +226,7 @@ def test_nothing_is_left_of_many_servers(own_daemon):
     until(lambda: len(leaves(f"{GROUPS}-own")) <= len(before))
 
 
+@pytest.mark.part("generated")
 def test_there_are_never_more_than_so_many(own_daemon):
     daemon = own_daemon("--servers", "2", "--servers-each", "1")
     with started(daemon, ECHO), started(daemon, ECHO, organization="other"):
@@ -237,7 +239,9 @@ def test_there_are_never_more_than_so_many(own_daemon):
         assert heard(process) == "x"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.part("faults"))]
+)
 def test_with_sandboxd_all_servers_end(own_daemon, number):
     daemon, marker = own_daemon(), uuid.uuid4().hex
     with started(daemon, FAMILY.format(marker)) as process:

@@ -356,7 +356,7 @@ def _check_identity(tool: Tool, canonical: Definition) -> None:
 def add_version(
     tool: Tool, canonical: Definition, *, label: str | None, by: Actor, note: str = ""
 ) -> None:
-    latest = tool.versions.order_by("-number").first()
+    latest = tool.versions.order_by("-number").first() if tool.version else None
     number = latest.number + 1 if latest else 1
     label = next_label(tool, canonical, label)
     version_digest, origin = digest(canonical), origin_of(tool, canonical, by)
@@ -383,7 +383,7 @@ def add_version(
         origin=origin,
     )
     tool.save(update_fields=["version", "updated_at"])
-    note_words(tool)
+    note_words(tool, new=number == 1)
     _check_level(tool)
 
 

@@ -14,7 +14,7 @@ def next_label(tool: Tool, canonical: Definition, wanted: str | None) -> str:
 
     Raises `InvalidDefinition`, and `Conflict` for a label that stands already.
     """
-    taken = set(tool.versions.values_list("label", flat=True))
+    taken = set(tool.versions.values_list("label", flat=True) if tool.version else ())
     current = tool.version.label if tool.version else None
     if wanted is None or wanted == current:
         return _following(tool, canonical, taken)

@@ -23,7 +23,8 @@ def origin_of(tool: Tool, definition: Definition, by: Actor) -> Origin:
         return Origin.PRODUCT
     if marked(definition):
         return Origin.AGENT
-    return _earlier(tool, definition) or _BY.get(by.kind, Origin.IMPORT)
+    earlier = _earlier(tool, definition) if tool.version else None
+    return earlier or _BY.get(by.kind, Origin.IMPORT)
 
 
 def _earlier(tool: Tool, definition: Definition) -> Origin | None:

@@ -108,9 +108,11 @@ def check_room(organization_id: UUID, *, beside: Tool | None = None) -> None:
     Call it while the organization's row is locked: then many at once count right.
     """
     tier = tier_of(organization_id)
+    if tier.max_custom_tools is None:
+        return
     others = seated(organization_id)
     taken = (others.exclude(pk=beside.pk) if beside else others).count()
-    if tier.max_custom_tools is not None and taken >= tier.max_custom_tools:
+    if taken >= tier.max_custom_tools:
         raise Forbidden(
             f"The {tier.name} licence allows {tier.max_custom_tools} custom tools, and there are "
             f"{taken}{' others' if beside else ''}. Delete one, or move to a higher tier.",

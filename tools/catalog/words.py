@@ -34,11 +34,12 @@ ON CONFLICT (tool_id) DO UPDATE SET digest = excluded.digest, words = excluded.w
 """
 
 
-def note_words(tool: Tool) -> None:
-    """Of its current version. In the transaction that made it."""
+def note_words(tool: Tool, *, new: bool = False) -> None:
+    """Of its current version. In the transaction that made it. No question led to a `new` one."""
     assert tool.version is not None
-    asked = tool.questions.order_by("-times", "-last_at").values_list("question", flat=True)
-    values: dict[str, Any] = _texts(tool.version.definition, asked[:MOST_QUESTIONS]) | {
+    asked = tool.questions.none() if new else tool.questions.order_by("-times", "-last_at")
+    questions = asked.values_list("question", flat=True)[:MOST_QUESTIONS]
+    values: dict[str, Any] = _texts(tool.version.definition, questions) | {
         "tool": tool.pk,
         "organization": tool.organization_id,
         "digest": tool.version.digest,

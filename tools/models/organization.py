@@ -1,11 +1,15 @@
 from uuid import UUID
 
-from django.db import models
+from django.db import connection, models
 from django.db.models import F, Q
 
 from sandbox.spec import IsolationLevel
 from tools.models.ids import new_id
 from tools.models.tier import LicenseTier
+
+_NEXT_REVISION = """
+UPDATE tools_organization SET revision = revision + 1 WHERE id = %s RETURNING revision
+"""
 
 
 class OrganizationQuerySet(models.QuerySet["Organization"]):
@@ -15,8 +19,13 @@ class OrganizationQuerySet(models.QuerySet["Organization"]):
         The row stays locked until the transaction ends, so changes to one catalog happen one after
         the other, and whoever counts tools afterwards counts right.
         """
-        self.filter(pk=pk).update(revision=F("revision") + 1)
-        return self.values_list("revision", flat=True).get(pk=pk)
+        with connection.cursor() as cursor:
+            cursor.execute(_NEXT_REVISION, [pk])
+            found = cursor.fetchone()
+        if found is None:
+            raise self.model.DoesNotExist(f"There is no organization {pk}.")
+        revision: int = found[0]
+        return revision
 
     def next_revisions(self) -> dict[UUID, int]:
         """The same for each of these organizations, in two statements.

@@ -223,6 +223,7 @@ def test_no_path_leads_out_of_the_sandbox(run, mounted):
             check_no_way_out(run, outside, mounted, tool, path)
 
 
+@pytest.mark.part("generated")
 def test_the_largest_file_is_read_whole_in_the_sandbox(run, files):
     files("large", b"x" * (8 * 1024 * 1024))
     assert outputs.whole(run("read_file", path="large"))["content"] == "x" * (8 * 1024 * 1024)

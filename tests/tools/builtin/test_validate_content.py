@@ -371,6 +371,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.part("generated")
 def test_what_would_hang_ends_inside_its_limits_and_the_next_call_works(run):
     wrong = []
     for name, parameters in HOSTILE.items():

@@ -225,6 +225,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(agent, mounted
     assert statuses == ["Success"] * len(asked)
 
 
+@pytest.mark.part("generated")
 @pytest.mark.usefixtures("committed")
 def test_a_new_file_is_there_only_with_all_that_is_in_it(agent, mounted):
     size, seen = 8_000_000, set()

@@ -193,6 +193,7 @@ def test_a_name_stands_once_in_an_import(bring):
     assert results(done) == ["created", "refused", "refused"]
 
 
+@pytest.mark.part("generated")
 def test_a_hundred_items_in_one_import(organization, bring):
     done = bring([text_tool(f"t{at}") for at in range(100)])
     assert results(done) == ["created"] * 100

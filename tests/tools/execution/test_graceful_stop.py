@@ -39,6 +39,7 @@ def lost(execution):
     return [(one.reason, one.details["worker"]) for one in found]
 
 
+@pytest.mark.part("faults")
 def test_what_runs_may_end_within_the_grace(crib, call, gate):
     with worker(crib, EXECUTION_GRACE_S="60") as process:
         execution = taken_by(crib, process, call("external"))

@@ -331,6 +331,7 @@ perform(factories.execution(agent, "keeps").pk)
 """
 
 
+@pytest.mark.part("faults")
 def test_a_worker_killed_between_effect_and_commit_did_nothing(agent, organization, keeping):
     transactional(organization, keeps(organization))
     command = [sys.executable, "-c", KILLED, str(agent.pk)]

@@ -328,6 +328,7 @@ def test_a_lease_is_renewed_while_the_call_runs(agent, gate, settings):
     assert codes(execution) == ["TOOL.START", "TOOL.END"]
 
 
+@pytest.mark.part("faults")
 def test_a_worker_that_cannot_renew_its_lease_stops_and_says_that_nobody_knows(
     agent, organization, settings
 ):

@@ -70,6 +70,7 @@ def test_who_may_go_on_is_woken():
     assert resting.may_go(one)
 
 
+@pytest.mark.part("faults")
 @pytest.mark.usefixtures("committed")
 def test_a_worker_without_redis_runs_what_was_accepted(crib, call):
     with worker(crib) as process:

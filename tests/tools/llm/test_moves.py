@@ -161,6 +161,7 @@ def test_what_is_neither_is_a_flaw(text):
     assert outcome(text) == moves.NEITHER
 
 
+@pytest.mark.part("generated")
 def test_a_long_answer_of_short_lines_is_read_in_no_time():
     assert read("\n" * 1_000_000).flaw == moves.NEITHER
 

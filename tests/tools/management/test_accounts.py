@@ -37,6 +37,7 @@ def test_a_password_that_is_set_on_the_command_line_is_on_record(typing, admin_u
     assert NEW not in str(told.details)
 
 
+@pytest.mark.part("faults")
 def test_without_evidence_no_password_is_set(committed, typing, admin_user, organization):
     with (
         database.no_evidence_for(organization),

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import pytest
+
 from tests.crib import CHECKOUT
 
 # Loading Django takes seconds: one process types all commands, each as the shell would have it.
@@ -74,6 +76,7 @@ def test_without_a_database_every_command_says_so_in_one_line(tmp_path):
     assert wrong == []
 
 
+@pytest.mark.part("faults")
 def test_a_database_that_was_named_and_does_not_answer_is_said_too(tmp_path):
     url = "postgresql://somebody@127.0.0.1:1/toolcrib?connect_timeout=1"
     ran = subprocess.run(

@@ -98,6 +98,7 @@ def test_an_error_in_the_middle_of_a_stream_fails_the_call(ask, served):
     assert told == ["half"]
 
 
+@pytest.mark.part("faults")
 def test_a_stream_that_never_ends_times_out_and_the_service_is_told(ask, served):
     service = services.Endless()
     with served(service):

@@ -118,6 +118,7 @@ def test_an_extraction_that_takes_too_long_is_left(readable, monkeypatch):
     assert found.main is False and found.content.split() == ["x"] * 200
 
 
+@pytest.mark.part("generated")
 def test_an_extraction_that_needs_too_much_memory_is_left(readable):
     before = resource.getrlimit(resource.RLIMIT_DATA)
     text = page("<article><p>" + "<b>x</b> " * 19_000)

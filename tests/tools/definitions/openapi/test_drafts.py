@@ -335,6 +335,7 @@ def test_no_odd_document_is_an_accident(document, max_examples):
             continue
 
 
+@pytest.mark.part("generated")
 def test_a_schema_that_many_operations_are_told_is_not_read_without_end():
     schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(9_000)}}
     body = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/B"}}}}
