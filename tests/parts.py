@@ -33,6 +33,7 @@ PARTS = {
     "frameworks": Part("agents of other frameworks", ("tests/frameworks.sh",)),
     "generated": Part("many generated requests, documents and rows"),
     "matrices": Part("every caller, role and hostile body against every address"),
+    "walks": Part("long ways through the running product, over HTTP"),
     "runtimes": Part("container runtimes and JavaScript", ("tests/runtimes.sh",)),
 }
 EVERY = "every"

@@ -209,9 +209,7 @@ def test_steps_come_as_events_and_go_on_after_the_last_that_was_seen(here, say, 
             assert list(events) == told[seen:]
 
 
-@pytest.mark.parametrize(
-    "native", ["true", pytest.param("false", marks=pytest.mark.part("generated"))]
-)
+@pytest.mark.parametrize("native", ["true", pytest.param("false", marks=pytest.mark.part("walks"))])
 def test_every_byte_may_come_alone(crib, say, working, client, model, native):
     """The end is the same however the answer was cut, also in the middle of a letter."""
     arguments = json.dumps({"text": '\u00e9\u20ac\U0001f600 "quoted" \\ {}'}, ensure_ascii=False)

@@ -135,6 +135,7 @@ def approves(reader: Reader, walk: Walk) -> None:
     assert "send_message may run." in reader.html
 
 
+@pytest.mark.part("walks")
 def test_the_page_leads_to_entities_and_a_message_that_a_second_person_allowed(ready, walk, second):
     ready.press(*walk.says("Rehearse it"), values(ready, walk))
     assert "What it would do" in ready.html and "It would be refused" not in ready.html
@@ -169,6 +170,7 @@ def test_a_script_does_the_same(ready, walk, second, admin):
     assert kinds[0] == "Started" and kinds[-1] == "Completed"
 
 
+@pytest.mark.part("walks")
 def test_a_list_that_is_not_what_it_should_be_stores_nothing_and_tells_nobody(ready, walk, lists):
     (lists / "list.json").write_text(WRONG)
     begun(ready, walk)

@@ -114,7 +114,9 @@ def test_without_a_process_a_call_fails_at_once(http, admin, registered):
     assert state == {"alive": False, "processes": 0, "lease_s": 0.0, "waiting": 0}
 
 
-@pytest.mark.parametrize("delivery", ["pure", "idempotent"])
+@pytest.mark.parametrize(
+    "delivery", ["pure", pytest.param("idempotent", marks=pytest.mark.part("walks"))]
+)
 def test_a_call_that_may_be_repeated_is_run_by_another_process(
     http, admin, registered, slow, log, delivery
 ):
@@ -133,6 +135,7 @@ def test_a_call_that_may_be_repeated_is_run_by_another_process(
     assert log.begun() == [str(first.pid), str(second.pid)]
 
 
+@pytest.mark.part("walks")
 def test_an_external_effect_that_was_lost_is_never_repeated(http, admin, registered, slow, log):
     registered(delivery="external")
     with slow() as first, slow():
@@ -148,6 +151,7 @@ def test_an_external_effect_that_was_lost_is_never_repeated(http, admin, registe
     assert first.pid
 
 
+@pytest.mark.part("walks")
 def test_two_processes_share_a_queue_and_a_graceful_stop_loses_nothing(
     http, admin, registered, slow, log
 ):
@@ -194,6 +198,7 @@ def test_a_followers_events_are_the_chunks_of_the_stream(http, admin, registered
     assert said == done["output"]
 
 
+@pytest.mark.part("walks")
 def test_a_service_announces_itself_is_approved_serves_and_falls_silent(
     http, admin, organization, tmp_path
 ):

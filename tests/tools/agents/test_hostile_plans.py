@@ -108,7 +108,10 @@ def test_whatever_is_said_the_run_goes_on(asked, model, said_first):
 STATES = ("undefined", "inside", "deep")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed",
+    [0, 1, *(pytest.param(seed, marks=pytest.mark.part("exploring")) for seed in range(2, 8))],
+)
 def test_no_plan_makes_a_call_that_explain_does_not_show_as_passed(
     agent, organization, model, seed
 ):

@@ -208,6 +208,7 @@ def test_printing_forges_no_answer(agent):
     assert ran(agent, source).output["result"] == "honest"
 
 
+@pytest.mark.part("generated")
 def test_tampering_with_what_runs_it_lends_nothing(agent, organization):
     """It may only ask for what it could ask for anyway, and every gate is asked for that."""
     factories.tool(organization, "vaulted", group=["vault"])
