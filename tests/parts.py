@@ -6,7 +6,6 @@ the part `exploring` with others. `make test-all PART=faults` runs one part, `py
 FILE` what one file has of it.
 """
 
-import os
 from dataclasses import dataclass
 
 import pytest
@@ -44,27 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what was not asked for, and keep together what needs the running product."""
+    """Leave out what was not asked for, and put last what needs the running product: until then
+    its processes share no processor with the tests."""
     wanted = config.getoption("--part")
     chosen = [item for item in items if wanted in (EVERY, part_of(item)) or explores(item, wanted)]
     config.hook.pytest_deselected(items=sorted({*items} - {*chosen}, key=lambda item: item.nodeid))
-    items[:] = arranged(chosen, processes=int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
-
-
-def arranged(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
-    """The tests that need the running product begin where the share of the last process does: one
-    process starts it at once, and the others compute while its tests wait. Alone they come last."""
-    others = [item for item in items if not needs_product(item)]
-    first = first_of_last(len(items), processes) if processes > 1 else len(items)
-    return [*others[:first], *filter(needs_product, items), *others[first:]]
-
-
-def first_of_last(tests: int, processes: int) -> int:
-    """Where the share of the last of several processes begins, as `--dist worksteal` makes them."""
-    left = tests
-    for more in range(processes, 1, -1):
-        left -= left // more
-    return tests - left
+    items[:] = sorted(chosen, key=needs_product)
 
 
 def part_of(item: pytest.Item) -> str | None:

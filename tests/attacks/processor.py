@@ -102,8 +102,7 @@ def has_the_kernel_compute(p: Parameters) -> object:
 @busy()
 def interrupts_itself_all_the_time(p: Parameters) -> object:
     signal.signal(signal.SIGALRM, lambda *_: None)
-    # Ten times as often, and a slow machine comes to nothing but handlers of handlers.
-    signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+    signal.setitimer(signal.ITIMER_REAL, 0.00001, 0.00001)
     while time.process_time() < p["limits"]["cpu_s"] + p["beyond_s"]:
         pass
     return [time.process_time()]
