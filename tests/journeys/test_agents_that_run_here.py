@@ -40,7 +40,7 @@ def endpoint() -> Iterator[llm.Endpoint]:
 
 @pytest.fixture
 def model(endpoint) -> llm.Endpoint:
-    """As if nobody had asked it before."""
+    """Without the questions and events of earlier tests."""
     endpoint.web.seen.clear()
     endpoint.asked.clear()
     endpoint.go_on.clear()

@@ -25,7 +25,7 @@ def server() -> redis.Redis:
 
 
 def nowhere() -> redis.Redis:
-    """It is not asked twice, as the product asks nobody twice who counts."""
+    """A Redis that is away. Without retries, like the limiter's own client."""
     return redis.Redis(unix_socket_path="/nowhere/redis.sock", retry=Retry(NoBackoff(), 0))
 
 
