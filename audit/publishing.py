@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Container
 from datetime import datetime
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
@@ -21,7 +22,6 @@ from audit.proofs import subtrees
 from audit.sealing import SEALER, frontier_of
 
 log = logging.getLogger(__name__)
-QUIET_S = 60.0
 WRONG_KEYS = "wrong_keys"
 _DUE = """
 SELECT l.name FROM audit_auditlog l
@@ -45,10 +45,10 @@ class Damaged(Exception):
         self.kind = kind
 
 
-def due(active_s: float, quiet_s: float = QUIET_S) -> list[str]:
-    """Logs that grew and were last signed `active_s` ago, and those silent for `quiet_s`."""
+def due(active_s: float) -> list[str]:
+    """Logs that grew and were last signed `active_s` ago, and those that have been quiet."""
     with connection.cursor() as cursor:
-        cursor.execute(_DUE, [active_s, quiet_s])
+        cursor.execute(_DUE, [active_s, settings.AUDIT_QUIET_SECONDS])
         return [name for (name,) in cursor.fetchall()]
 
 

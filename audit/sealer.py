@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 
+from django.conf import settings
 from django.db import DataError, IntegrityError, connections
 from django.db.backends.postgresql.base import DatabaseWrapper
 
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 TICK_S = 0.5
 ACTIVE_S = 0.9  # between checkpoints of a log that grows: one a second, with room for a late tick
 BEAT_S = 2.0
-WATCH_S = 60.0
 OVERDUE_S = 5.0
 _MOST_WAIT_S = 2.0
 _OF_ONE_LOG = (ValueError, LookupError, IntegrityError, DataError, OSError)
@@ -112,8 +112,9 @@ class Sealer:
 
     def _turn(self) -> None:
         now = time.monotonic()
-        if now - self._watched >= WATCH_S:
-            self._signed = {name: at for name, at in self._signed.items() if now - at < WATCH_S}
+        quiet_s = settings.AUDIT_QUIET_SECONDS
+        if now - self._watched >= quiet_s:
+            self._signed = {name: at for name, at in self._signed.items() if now - at < quiet_s}
             publishing.watch(compared_lately=self._signed)
             self._watched = now
         foreign = self._since is None

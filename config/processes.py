@@ -175,6 +175,7 @@ def _django(data: Path, name: str, *module: str) -> ProcessSpec:
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "config.settings",
             "TOOLCRIB_DATA": str(data),
+            "PGAPPNAME": f"toolcrib-{name}",  # PostgreSQL says who holds a lock
         },
     )
 

@@ -294,6 +294,8 @@ LICENSE_KEYS = env_keys("LICENSE_KEYS")
 # is erased. 0 is for ever.
 AUDIT_RETENTION_DAYS = env_int("AUDIT_RETENTION_DAYS", 400, most=36_500)
 AUDIT_PAYLOAD_DAYS = env_int("AUDIT_PAYLOAD_DAYS", 90, most=36_500)
+# How often a log in which nothing happens is compared with what was published of it, and signed.
+AUDIT_QUIET_SECONDS = env_int("AUDIT_QUIET_SECONDS", 60, least=10, most=3600)
 # Where checkpoints of the audit log are left besides: POST to a webhook, PUT below a store's URL.
 AUDIT_ANCHOR_URL = env_text("AUDIT_ANCHOR_URL")
 AUDIT_ANCHOR_PUT_URL = env_text("AUDIT_ANCHOR_PUT_URL")

@@ -46,6 +46,7 @@ def running(data: Path, environment: dict[str, str] | None = None) -> Iterator[C
         env=os.environ
         | {"TOOLCRIB_DATA": str(data), "EGRESS_ALLOW_PRIVATE": "127.0.0.1/32"}
         | {"MCP_STDIO_ALLOWED": json.dumps(stdio.ALLOWED)}
+        | {"AUDIT_QUIET_SECONDS": "3600"}  # tests leave a thousand quiet logs behind
         | (environment or {}),
         start_new_session=True,
     )

@@ -367,6 +367,12 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
             "what went into or came out of older calls is erased; 0 is for ever",
         ),
         Described(
+            "AUDIT_QUIET_SECONDS",
+            "60",
+            "how often a log in which nothing happens is compared with what was published of it, "
+            "and signed, 10 to 3600; with thousands of organizations each minute is work",
+        ),
+        Described(
             "AUDIT_ANCHORS_DIR",
             "anchors/ in the data directory",
             "what was published of the audit log; on another disk it also outlives this one",

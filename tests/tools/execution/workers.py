@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from django.db import connection
 from django.db.models.functions import Now
 from django.test import override_settings
 
@@ -16,6 +17,10 @@ from tests.waiting import until
 from tools.models import Execution
 
 Process = subprocess.Popen[bytes]
+_IN_A_TRANSACTION = """
+SELECT count(*) FROM pg_stat_activity
+WHERE application_name = 'toolcrib-worker' AND xact_start IS NOT NULL
+"""
 
 
 @contextmanager
@@ -58,12 +63,24 @@ def killed(process: Process) -> None:
 def stopped(crib: Crib) -> Iterator[None]:
     """The crib's own worker takes nothing meanwhile, so that what waits may wait for long."""
     pid = _worker_of(crib)
-    os.kill(pid, signal.SIGSTOP)
+    until(lambda: _stops_without_locks(pid))
     try:
         with override_settings(QUEUE_AGE_S=3600):
             yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def _stops_without_locks(pid: int) -> bool:
+    """Or goes on: what a transaction of it has locked, nobody else could change."""
+    os.kill(pid, signal.SIGSTOP)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same one
+        cursor.execute(_IN_A_TRANSACTION)
+        if cursor.fetchone() == (0,):
+            return True
+    os.kill(pid, signal.SIGCONT)
+    return False
 
 
 def _worker_of(crib: Crib) -> int:
