@@ -4,6 +4,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,17 +12,19 @@ from uuid import uuid4
 import pytest
 from django.conf import settings as django_settings
 from django.db import connections
+from django.db.models.functions import Now
 from django.test import Client, override_settings
 from django.test.client import ClientHandler
 from hypothesis import HealthCheck, settings
 
 from audit import export, source
-from config import embedded
 from tests import crib as cribs
 from tests import factories, organizations, stores
 from tests.api import Api
 from tests.passwords import QuickHasher
-from tools.models import Agent, Organization, User
+from tests.tools.execution.workers import stopped
+from tools.definitions.results import Status
+from tools.models import Agent, Execution, Organization, User
 from tools.runners.base import sandbox
 
 # The same examples in every run, so that a failure is of the change under test. What new examples
@@ -31,6 +34,7 @@ _UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", derandomize=True, max_examples=40, **_UNTIMED)
 settings.register_profile("exploring", derandomize=False, max_examples=300, **_UNTIMED)
 settings.load_profile("steady")
+RUNNING = pytest.StashKey[cribs.Crib]()
 
 
 def pytest_collection_finish() -> None:
@@ -43,7 +47,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def servers_in() -> Iterator[Path]:
-    """The data directory, with PostgreSQL and Valkey running and migrated."""
+    """The data directory, with PostgreSQL migrated and all that calls need but the product."""
     place = Path(os.environ["TOOLCRIB_DATA"])
     with stores.running(place):
         yield place
@@ -52,14 +56,13 @@ def servers_in() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def crib(servers_in: Path, django_db_setup: None) -> Iterator[cribs.Crib]:
-    """The running product, on the database that the tests use. It starts with the first test that
+def crib(
+    request: pytest.FixtureRequest, servers_in: Path, django_db_setup: None
+) -> Iterator[cribs.Crib]:
+    """The running product, on the stores that the tests use. It starts with the first test that
     asks for it; the others share no processor with it."""
-    urls = {
-        "DATABASE_URL": embedded.database_url(servers_in),
-        "REDIS_URL": embedded.redis_url(servers_in),
-    }
-    with cribs.running(servers_in, urls) as running:
+    with cribs.running(servers_in, stores.urls(servers_in)) as running:
+        request.config.stash[RUNNING] = running
         yield running
 
 
@@ -80,7 +83,8 @@ def django_db_setup(servers_in: Path, django_db_blocker: Any) -> Iterator[None]:
 def _settings() -> Iterator[None]:
     """Calls that one test leaves waiting must not reject those of another one."""
     hashers = [f"{QuickHasher.__module__}.{QuickHasher.__name__}"]
-    with override_settings(QUEUE_AGE_S=3600, PASSWORD_HASHERS=hashers):
+    sockets = stores.sockets(django_settings.DATA_DIR)
+    with override_settings(QUEUE_AGE_S=3600, PASSWORD_HASHERS=hashers, **sockets):
         yield
 
 
@@ -133,15 +137,29 @@ def _published_apart(request: pytest.FixtureRequest, _anchors: Path) -> Iterator
 
 
 @pytest.fixture
-def committed(crib: cribs.Crib, django_db_blocker: Any) -> Iterator[None]:
+def committed(
+    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any
+) -> Iterator[None]:
     """For what other processes or threads must see: nothing is rolled back.
 
-    Such a test works in an organization of its own, which stays.
+    Such a test works in an organization of its own, which stays. What it leaves waiting is
+    cancelled where no product runs that would work it off.
     """
     with django_db_blocker.unblock():
         yield
+        if RUNNING not in request.config.stash:
+            left = Execution.objects.filter(status__in=(Status.PENDING, Status.RUNNING))
+            left.update(status=Status.CANCELLED, completed_at=Now(), lease_until=None)
         for connection in connections.all():
             connection.close()
+
+
+@pytest.fixture
+def alone(request: pytest.FixtureRequest, committed: None) -> Iterator[None]:
+    """What such a test leaves waiting, no worker of the product takes."""
+    running = request.config.stash.get(RUNNING, None)
+    with stopped(running) if running else nullcontext():
+        yield
 
 
 @pytest.fixture

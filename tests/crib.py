@@ -1,6 +1,5 @@
 """A real Toolcrib beside the tests: PostgreSQL, Valkey, sandboxd, web, worker and beat."""
 
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.stubs import stdio
+from tests import stores
 from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -44,8 +43,8 @@ def running(data: Path, environment: dict[str, str] | None = None) -> Iterator[C
         [sys.executable, "manage.py", "up", "--port", str(port), "--no-browser"],
         cwd=CHECKOUT,
         env=os.environ
-        | {"TOOLCRIB_DATA": str(data), "EGRESS_ALLOW_PRIVATE": "127.0.0.1/32"}
-        | {"MCP_STDIO_ALLOWED": json.dumps(stdio.ALLOWED)}
+        | {"TOOLCRIB_DATA": str(data)}
+        | stores.ALLOWED
         | {"AUDIT_QUIET_SECONDS": "3600"}  # tests leave a thousand quiet logs behind
         | (environment or {}),
         start_new_session=True,

@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what was not asked for, and put last what needs the running product: until then
-    its processes share no processor with the tests."""
+    its processes share no processor with the tests, nor see what they leave behind."""
     wanted = config.getoption("--part")
     chosen = [item for item in items if wanted in (EVERY, part_of(item)) or explores(item, wanted)]
     config.hook.pytest_deselected(items=sorted({*items} - {*chosen}, key=lambda item: item.nodeid))
@@ -67,4 +67,4 @@ def explores(item: pytest.Item, wanted: str | None) -> bool:
 
 
 def needs_product(item: pytest.Item) -> bool:
-    return not {"crib", "committed"}.isdisjoint(getattr(item, "fixturenames", ()))
+    return "crib" in getattr(item, "fixturenames", ())

@@ -1,4 +1,6 @@
-"""PostgreSQL and Valkey for one test process, migrated: `python -m tests.stores DATA`.
+"""What a test process needs of others without the product: `python -m tests.stores DATA` starts
+PostgreSQL, migrated, Valkey and Oxigraph, and a sandboxd and an egress broker for calls that tests
+perform themselves. The product shares the first three; it starts its own of the last two.
 
 Says `ready` on standard output and stops when its standard input ends, so that it does not outlive
 the tests. Migrating takes 13 s, so a migrated cluster is kept in `.venv`, named by what it was made
@@ -7,6 +9,7 @@ of; a run begins with a copy of it.
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -19,7 +22,15 @@ from pathlib import Path
 
 import django
 
+from tests.stubs import stdio
+
 CHECKOUT = Path(__file__).resolve().parent.parent
+BESIDE = "beside"  # the product's own sandboxd and broker have the data directory itself
+# What an operator has allowed, where tests need it.
+ALLOWED = {
+    "EGRESS_ALLOW_PRIVATE": "127.0.0.1/32",
+    "MCP_STDIO_ALLOWED": json.dumps(stdio.ALLOWED),
+}
 KEPT = CHECKOUT / ".venv" / "test-databases"
 # A test cannot pull the plug, so nothing waits for the disk; tests/faults has a database that does.
 WITHOUT_DISK = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
@@ -32,7 +43,7 @@ def running(data: Path) -> Iterator[None]:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.stores", str(data)],
         cwd=CHECKOUT,
-        env=os.environ | {"TOOLCRIB_DATA": str(data)},
+        env=os.environ | ALLOWED | {"TOOLCRIB_DATA": str(data)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -43,7 +54,7 @@ def running(data: Path) -> Iterator[None]:
             if line == b"ready\n":
                 break
         else:
-            raise RuntimeError("PostgreSQL and Valkey did not start")
+            raise RuntimeError("what the tests need did not start")
         yield
     finally:
         process.stdin.close()
@@ -51,21 +62,56 @@ def running(data: Path) -> Iterator[None]:
         process.stdout.close()
 
 
+def urls(data: Path) -> dict[str, str]:
+    """What the product is told, so that it shares these stores."""
+    from config import embedded, oxigraph  # noqa: PLC0415 - after django.setup()
+
+    return {
+        "DATABASE_URL": embedded.database_url(data),
+        "REDIS_URL": embedded.redis_url(data),
+        "SPARQL_URL": oxigraph.query_url(data),
+    }
+
+
+def sockets(data: Path) -> dict[str, str]:
+    """Settings of a test process that performs calls itself."""
+    from config import embedded  # noqa: PLC0415 - after django.setup()
+
+    place = data / BESIDE
+    return {
+        "SANDBOX_SOCKET": str(embedded.sandbox_socket(place)),
+        "EGRESS_SOCKET": str(embedded.egress_socket(place)),
+    }
+
+
 def main(data: Path) -> None:
-    from config import embedded, supervisor  # noqa: PLC0415 - after django.setup()
+    from django.conf import settings  # noqa: PLC0415 - after django.setup()
+    from django.test import override_settings  # noqa: PLC0415
+
+    from config import accounts, embedded, processes, supervisor  # noqa: PLC0415
     from tools.bootstrap import first_administrator  # noqa: PLC0415
 
     _copy_template(data)
-    servers = supervisor.Supervisor(data)
+    place = data / BESIDE
+    place.mkdir(mode=0o711, exist_ok=True)
+    servers, others = supervisor.Supervisor(data), supervisor.Supervisor(place)
     servers.record = data / "stores.json"  # the product's own supervisor has one beside it
-    with servers:
+    with servers, others, override_settings(**sockets(data)):
         database = embedded.database_server(data)
         database = replace(database, command=(*database.command, *WITHOUT_DISK))
-        servers.start(database, embedded.broker_server(data))
+        accounts.sandbox_account().own(settings.WORKSPACES_DIR, 0o700)
+        (place / "workspaces").symlink_to(settings.WORKSPACES_DIR)
+        sandboxd = processes.sandboxd(place)
+        for spec in (database, embedded.broker_server(data), processes.knowledge(data)):
+            servers.start_soon(spec)
+        others.start(processes.egress(place), sandboxd)
+        servers.wait_until(servers.all_ready, by="PostgreSQL, Valkey or Oxigraph")
         first_administrator()
         _forget_connections()
         print("ready", flush=True)
         sys.stdin.buffer.read()
+    processes.remove_cgroups(place)
+    embedded.remove_socket_directory(place)
     embedded.remove_socket_directory(data)
 
 

@@ -136,7 +136,6 @@ def _rules(organization, by):
     confirmation_rules.delete_rule(row=row, by=by)
 
 
-@pytest.mark.usefixtures("crib")
 def test_every_administrative_change_says_before_and_after():
     organization = factories.organization(f"org-{uuid4().hex[:12]}")
     administered(organization)

@@ -210,12 +210,10 @@ def serve(data: Path) -> None:
     with ExitStack() as stack:
         urls: list[dict[str, str]] = []
         if importlib.util.find_spec("tests.stores"):
-            from config import embedded  # noqa: PLC0415
             from tests import stores  # noqa: PLC0415
 
             stack.enter_context(stores.running(data))
-            named = {"DATABASE_URL": embedded.database_url(data)}
-            urls = [named | {"REDIS_URL": embedded.redis_url(data)}]
+            urls = [stores.urls(data)]
         product = stack.enter_context(_crib().running(data, *urls))
         told.write(json.dumps({"url": product.url, "supervisor": product.supervisor}) + "\n")
         told.flush()

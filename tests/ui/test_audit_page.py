@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from audit import reading, viewing
+from audit import reading, sealer, viewing
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.handouts import GROWTH
@@ -98,8 +98,9 @@ def test_older_pages_follow_the_last_record(
 
 @pytest.fixture
 def proved(committed: None, organization: Organization):
-    """A record that the running product has sealed and signed."""
+    """A record that was sealed and signed."""
     (made,) = write(organization.slug)
+    sealer.seal(organization.slug)
     until(lambda: (found := reading.sealed(made)) and found.signed_at)
     return made
 

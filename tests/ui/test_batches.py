@@ -6,13 +6,12 @@ from django.test import Client
 from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.ui.pages import htmx, inline_code, text
 from tools.execution.pipeline import perform
 from tools.models import Execution, Organization
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 CHAIN = {
     "name": "relay", "type": "chain", "description": "Says it once more.",
     "parameters": [
@@ -22,12 +21,6 @@ CHAIN = {
         {"id": "say", "tool_name": "echo", "parameters": {"text": "x"}},
     ]}},
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture

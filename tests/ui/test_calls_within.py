@@ -4,19 +4,12 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.ui.pages import text
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.ui.pages import inline_code, text
 from tools.catalog import content_schemas
 from tools.models import ContentSchema, Organization
 
-pytestmark = pytest.mark.usefixtures("crib")
+pytestmark = pytest.mark.django_db
 
 ORDER = {"type": "object", "required": ["id"]}
 HOSTILE = "<script>alert(1)</script>\u202e"

@@ -13,7 +13,7 @@ from tests.ui.pages import fields, text
 from tests.ui.test_editor import answers, argument
 from tools.models import Execution, Organization, RateHit, Tool
 
-pytestmark = pytest.mark.usefixtures("crib")
+pytestmark = pytest.mark.django_db
 
 SAYS = """\
 import sys

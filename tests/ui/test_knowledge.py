@@ -25,7 +25,7 @@ from tools.ui import knowledge_import
 from tools.ui.layout import Box
 from tools.ui.neighbourhood import MOST_THINGS, draw
 
-pytestmark = [pytest.mark.django_db, pytest.mark.own_organization, pytest.mark.usefixtures("crib")]
+pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
 ELEMENTS = settings.BASE_DIR / "examples" / "elements.ttl"
 OXYGEN = "http://example.org/elements/oxygen"
 DAVY = "http://example.org/people/humphry-davy"

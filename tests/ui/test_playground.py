@@ -200,7 +200,7 @@ def test_json_the_form_cannot_hold_is_sent_as_it_stands(
 # --- what is shown ----------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_the_answer_is_the_body_the_agent_gets(
     admin_client: Client, agent: Agent, organization: Organization
 ) -> None:
@@ -405,7 +405,7 @@ def test_an_execution_leads_to_the_playground(
     assert f"/playground/?from={execution.pk}" in page
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_a_failed_call_is_replayed_beside_the_new_one(
     admin_client: Client, admin_user: User, organization: Organization
 ) -> None:

@@ -18,7 +18,7 @@ from tests.ui.pages import POLICY, inline_code, text
 from tools.execution.isolation import watch
 from tools.ui.sandbox import notice_of
 
-pytestmark = pytest.mark.usefixtures("crib")
+pytestmark = pytest.mark.django_db
 
 NONE, STANDARD, STRICT, RESTRICTED = IsolationLevel
 FACTS = Facts("v2", landlock_abi=7, signs=Signs())

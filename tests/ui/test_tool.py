@@ -75,7 +75,7 @@ def test_a_reload_of_a_try_runs_nothing(admin_client: Client) -> None:
     assert admin_client.get("/tools/read_file/try")["Location"] == "/tools/read_file/"
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_a_try_runs_on_the_road_and_shows_everything(
     admin_client: Client,
     organization: Organization,
@@ -94,7 +94,7 @@ def test_a_try_runs_on_the_road_and_shows_everything(
     assert set(codes) == {"TOOL.ACCEPT", "TOOL.START", "TOOL.END"}
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_htmx_is_given_the_form_and_the_result(
     admin_client: Client, organization: Organization
 ) -> None:

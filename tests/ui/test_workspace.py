@@ -10,7 +10,7 @@ from tests.ui.pages import inline_code, text
 from tools.models import Execution, Organization
 
 Files = Callable[[str, bytes], None]
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("committed", "crib")
 HOSTILE = "<script>alert(1)<\u2044script>\u202e"
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from tests import factories
 from tests.stubs import llm
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import work_off
 from tools.agents import actions as agent_actions
 from tools.agents.actions import Report, Wanted
@@ -19,12 +18,6 @@ FAILS = (
     "from toolcrib import ToolError\n"
     "def main(p):\n    raise ToolError('NOT_THERE', 'there is none')\n"
 )
-
-
-@pytest.fixture
-def alone(committed: None, crib: Any) -> Iterator[None]:
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
+from audit import sealer
 from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecord, Checkpoint
 from tests import agent_runs, factories
 from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.document import AS_JSON
-from tests.waiting import until
 from tools.catalog import (
     builtins,
     channels,
@@ -718,7 +718,7 @@ class Side:
             "message_id": lambda: self.message.pk,
             "item_id": lambda: self.item.pk,
             "record_id": lambda: self._records().earliest("pk").pk,
-            "checkpoint_id": lambda: self.checkpoint.pk,
+            "checkpoint_id": lambda: self._checkpoints().earliest("pk").pk,
             "factor_id": uuid4,
             "grant": lambda: grant_id(GrantRow("agent", self.agent.slug, "permission", "p")),
         }
@@ -727,11 +727,8 @@ class Side:
         assert not missing, f"tell Side.place what {missing} of {name} may be"
         return {part: known[part]() for part in wanted}
 
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """What the running product has signed of its log."""
-        found = Checkpoint.objects.filter(log__name=self.organization.slug).order_by("pk")
-        return until(found.first)
+    def _checkpoints(self) -> Any:
+        return Checkpoint.objects.filter(log__name=self.organization.slug)
 
     def _records(self) -> Any:
         return AuditRecord.objects.filter(organization=self.organization.slug)
@@ -783,13 +780,16 @@ def bearer(user: User, **limits: Any) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def sides(crib: Any, django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, Side]]:
+def sides(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, Side]]:
     """Two organizations, written once for all tests of this module: each request is rolled back."""
     with django_db_blocker.unblock():
-        yield {
+        made = {
             label: Side(factories.organization(f"org-{uuid4().hex[:12]}"), label)
             for label in ("here", "there")
         }
+        for side in made.values():
+            sealer.seal(side.organization.slug)
+        yield made
         connection.close()
 
 

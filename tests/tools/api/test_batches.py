@@ -10,7 +10,7 @@ from tests.tools.shapes import check_error, check_execution
 from tests.waiting import until
 from tools.models import Confirmation, Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("committed", "crib")
 BREAKS = "def main(parameters):\n    raise ValueError('no')\n"
 SLEEPS = "import time\ndef main(p):\n    time.sleep(30)\n"
 

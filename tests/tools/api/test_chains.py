@@ -7,7 +7,7 @@ from tests import factories
 from tests.tools.shapes import check_error, check_execution
 from tools.models import Execution, Tool
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("committed", "crib")
 SAYS = "def main(parameters):\n    return {'said': parameters['text']}\n"
 TEXT = {"name": "text", "type": "String", "description": "Anything.", "required": True}
 YAML = """

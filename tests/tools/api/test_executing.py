@@ -14,7 +14,7 @@ from tests.tools.shapes import check_error, check_execution
 from tests.waiting import until
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("committed", "crib")
 SLEEPS = {
     "source": "import time\ndef main(p):\n    time.sleep(float(p['text']))\n    return p['text']"
 }

@@ -11,7 +11,7 @@ from tools.api import outputs as views
 from tools.execution import outputs
 from tools.models import Execution, StoredOutput
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("committed", "crib")
 
 
 def gave(agent, output, **fields):

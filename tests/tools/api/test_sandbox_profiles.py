@@ -13,7 +13,7 @@ from tests.tools.shapes import check_error
 from tools.models import EgressCredential, LicenseTier, Organization, SandboxProfile
 from tools.policy import actions
 
-pytestmark = pytest.mark.usefixtures("crib")
+pytestmark = pytest.mark.django_db
 
 PROFILE = {"name", "description", "backend", "minimum_isolation", "allow_filesystem",
            "allowed_paths", "allow_network", "allowed_hosts", "proxy", "network_when_restricted",

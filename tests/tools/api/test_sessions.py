@@ -204,7 +204,7 @@ def test_the_history_is_paged_in_its_order(api, organization, workflow):
 
 
 # --- answered by the running worker -------------------------------------------------------------
-def test_a_call_says_where_it_led_and_the_session_tells_its_story(committed, api, workflow):
+def test_a_call_says_where_it_led_and_the_session_tells_its_story(committed, crib, api, workflow):
     session = opened(api, group=["default", "write"])["id"]
     call = api.execute("query", {"text": "x"}, session=session).json()
     assert check_execution(call, "Success")["session"] == {
@@ -221,7 +221,7 @@ def test_a_call_says_where_it_led_and_the_session_tells_its_story(committed, api
     assert (step["state_before"], step["state_after"]) == ("undefined", "analysis")
 
 
-def test_of_two_calls_at_once_exactly_one_runs(committed, api, gate):
+def test_of_two_calls_at_once_exactly_one_runs(committed, crib, api, gate):
     gate.tool("slow", state="after")
     session = opened(api)["id"]
     answers, start = [], threading.Barrier(2)
@@ -243,7 +243,9 @@ def test_of_two_calls_at_once_exactly_one_runs(committed, api, gate):
     assert Execution.objects.filter(session=session).count() == 1
 
 
-def test_a_call_refused_at_its_claim_is_told_so(committed, api, agent, organization, workflow):
+def test_a_call_refused_at_its_claim_is_told_so(
+    committed, crib, api, agent, organization, workflow
+):
     session = opened(api)["id"]
     execution = factories.execution(agent, "query", session=session, text="x")
     api.delete(f"/sessions/{session}")

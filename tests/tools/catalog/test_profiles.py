@@ -16,7 +16,7 @@ from tools.errors import Conflict, Forbidden, InvalidDefinition, Malformed, Unav
 from tools.models import LicenseTier, Organization, SandboxProfile
 from tools.policy import actions as policy
 
-pytestmark = pytest.mark.usefixtures("crib")
+pytestmark = pytest.mark.django_db
 
 JAVASCRIPT = {"language": "javascript", "source": "export function main(p) { return p }"}
 

@@ -5,7 +5,6 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools.catalog import actions as catalog
@@ -23,15 +22,8 @@ from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Tool
 from tools.policy import actions as policy
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 BREAKS = "def main(parameters):\n    raise ValueError('no')\n"
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    """No other worker takes a turn."""
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture

@@ -3,20 +3,13 @@
 import pytest
 
 from tests import factories
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver
 from tools.execution import actions
 from tools.models import Confirmation, Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 BREAKS = "def main(parameters):\n    raise ValueError('no')\n"
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from tests.tools.execution.test_chains import (
     places,
     step,
 )
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools.definitions.chains.document import MOST_ITEMS, MOST_STEPS
@@ -21,14 +20,8 @@ from tools.execution import actions, composing, decisions, session_actions
 from tools.execution.admission import MOST_DEPTH
 from tools.models import Confirmation
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 MANY = "def main(parameters):\n    return list(range(int(parameters['text'])))\n"
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,6 @@ from tests.tools.execution.test_chains import (
     places,
     step,
 )
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tools.catalog import actions as catalog
 from tools.execution import (
@@ -30,15 +29,9 @@ from tools.execution import (
 from tools.execution.pipeline import perform
 from tools.models import Execution, Tool
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 ENDS = {"TIMEOUT": "import time\ndef main(parameters):\n    time.sleep(9)\n", "ERR": FAILS}
 UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture(autouse=True)

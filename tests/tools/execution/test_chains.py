@@ -7,7 +7,6 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver
 from tools.catalog import actions as catalog
@@ -16,7 +15,7 @@ from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Tool
 from tools.policy import actions as policy
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 FAILS = "def main(parameters):\n    raise ValueError('no')\n"
 SAYS = "def main(parameters):\n    return {'said': parameters['text'], 'list': [1, 2, 3]}\n"
 FAILS_ON = (
@@ -24,12 +23,6 @@ FAILS_ON = (
     "    if parameters['text'] == 'bad':\n        raise ValueError('bad')\n"
     "    return parameters['text']\n"
 )
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture(autouse=True)

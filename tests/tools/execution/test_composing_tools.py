@@ -5,7 +5,6 @@ from uuid import uuid4
 import pytest
 
 from tests import factories
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.policy import allowing
 from tools.catalog.actions import set_enabled
@@ -14,14 +13,8 @@ from tools.execution.pipeline import perform
 from tools.models import Execution, LicenseTier, Organization, Session, Tool
 from tools.policy.callers import caller_of_token
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 GROUPS = ["default", "composition"]
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture
@@ -141,12 +134,13 @@ def test_a_program_for_whose_call_there_is_no_room_does_not_run_again_meanwhile(
 
 def test_what_its_turns_used_together_stands_beside_a_programs_result(agent):
     factories.tool(agent.organization, "first")
-    burns = "sum(range(3_000_000))\n"
-    once = ran(agent, f"{burns}first(text='x')\n").metrics
+    burns, calls = "sum(range(1_000_000))\n", "first(text='x')\n" * 5
+    five = ran(agent, burns + calls).metrics
     never = ran(agent, burns).metrics
-    failed = ran(agent, f"{burns}first(text='x')\n1 / 0").metrics
+    failed = ran(agent, f"{burns}{calls}1 / 0").metrics
     assert never["cpu_time_ms"] > 10 and never["peak_memory_bytes"] > 0
-    assert min(once["cpu_time_ms"], failed["cpu_time_ms"]) > 1.3 * never["cpu_time_ms"]
+    # Each of the six turns computes it anew, so a busy machine has to be thrice as slow to blur it.
+    assert min(five["cpu_time_ms"], failed["cpu_time_ms"]) > 2 * never["cpu_time_ms"]
 
 
 def narrowed(agent, **options):

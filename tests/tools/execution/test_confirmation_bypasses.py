@@ -538,7 +538,7 @@ def together(*deeds):
     return raised
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_of_many_at_once_one_yes_counts_and_it_runs_once(organization, confirmation):
     callers = [at_the_browser(approver(organization)) for _ in range(6)]
     told = together(

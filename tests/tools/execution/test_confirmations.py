@@ -63,7 +63,7 @@ def test_it_waits_a_quarter_of_an_hour(agent, asks, settings):
     assert timedelta(minutes=14) < left <= timedelta(minutes=15)
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_a_call_that_was_agreed_to_runs_once_and_says_with_whose_consent(agent, asks, person):
     confirmation = approve(held(agent), person)
     done = until(

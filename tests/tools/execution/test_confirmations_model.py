@@ -29,7 +29,7 @@ from tools.execution.performance import claim, finish
 from tools.models import Confirmation, Execution, Token
 from tools.policy import actions as policy
 
-pytestmark = pytest.mark.usefixtures("crib")
+pytestmark = pytest.mark.django_db
 
 PEOPLE = st.sampled_from([0, 1, 2])
 AGENTS = st.sampled_from([0, 1])

@@ -7,20 +7,13 @@ from django.utils import timezone
 
 from tests import factories
 from tests.tools.execution.test_programs import FAILS, SAYS, begun, ran
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import work_off
 from tools.execution import actions, composition, programs
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 DEEP = "x = []\nfor _ in range(80):\n    x = [x]\n"
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests import factories
 from tools.execution import isolation
 from tools.models import Organization
 
-pytestmark = [pytest.mark.own_organization, pytest.mark.usefixtures("crib")]
+pytestmark = [pytest.mark.own_organization]
 
 
 def known(organization: Organization) -> list[AuditRecord]:

@@ -4,20 +4,13 @@ import pytest
 
 from tests import factories
 from tests.tools.execution.test_batches import batch, one
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver
 from tools.execution import composition, performance, reaper
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.fixture

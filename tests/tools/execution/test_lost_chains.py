@@ -13,24 +13,17 @@ from tests.tools.execution.test_chains import (
     places,
     step,
 )
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tools.execution import actions, claiming, composition, performance, reaper
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
 
 
 class Killed(BaseException):
     """As a worker is: nothing after it is done."""
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture(autouse=True)

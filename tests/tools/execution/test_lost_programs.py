@@ -4,13 +4,12 @@ import pytest
 
 from tests import factories
 from tests.tools.execution.test_programs import SAYS, begun
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tools.execution import composition, reaper
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 MANY = (
     "found = call_many([(name, {'text': name}) for name in ('ghost', 'say', 'told')],"
     " errors='return')\n"
@@ -20,12 +19,6 @@ MANY = (
 
 class Killed(BaseException):
     """As if the process were gone."""
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture

@@ -4,25 +4,18 @@ import pytest
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver
 from tools.execution import actions, programs
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 SAYS = "def main(p):\n    return {'said': p['text']}\n"
 FAILS = (
     "from toolcrib import ToolError\n"
     "def main(p):\n    raise ToolError('NOT_THERE', 'there is none')\n"
 )
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def test_hints_are_given_again_after_longer_and_longer_pauses(agent, organizatio
         assert execution.pk in reaper.reap()
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_one_that_cannot_be_settled_keeps_no_other_waiting(abandoned, organization, agent):
     stuck = abandoned("pure", lease=timedelta(minutes=-2))
     with no_evidence_for(organization):
@@ -103,7 +103,7 @@ def test_one_that_cannot_be_settled_keeps_no_other_waiting(abandoned, organizati
     until(lambda: Execution.objects.filter(pk=stuck.pk, status="Success").exists())
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_a_round_passes_by_what_somebody_has_in_hand(abandoned):
     execution = abandoned("pure")
     with transaction.atomic():
@@ -172,7 +172,7 @@ def test_a_claim_after_the_reaper_has_a_higher_fence(abandoned):
     assert Execution.objects.claim(execution.pk, worker="other", lease_s=15) is None
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_a_call_whose_hint_was_lost_is_run_by_the_crib(agent, organization):
     from_tests = factories.tool(organization)
     execution = factories.execution(agent, from_tests.name)
@@ -181,7 +181,7 @@ def test_a_call_whose_hint_was_lost_is_run_by_the_crib(agent, organization):
     assert done.output == {"echo": {"text": "x"}}
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_a_lost_pure_call_is_run_again_by_the_crib(abandoned):
     execution = abandoned("pure")
     done = until(lambda: Execution.objects.filter(pk=execution.pk, status="Success").first())

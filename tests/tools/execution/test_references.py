@@ -313,6 +313,7 @@ def test_what_is_confirmed_is_what_was_resolved_and_runs(agent, organization, so
     factories.tool(organization, "asks", requires_confirmation=True)
     execution = ask(factories.caller(agent), pointing(source), "asks")
     approve(Confirmation.objects.get(execution=execution), approver(organization))
+    perform(execution.pk)
     row = Execution.objects.filter(pk=execution.pk, output__isnull=False)
     assert until(row.first).output == {"echo": {"text": SECRET}}
 

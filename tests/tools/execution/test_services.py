@@ -17,7 +17,7 @@ from tools.execution import services
 from tools.models import ToolService
 
 __all__ = ["broker", "url"]
-pytestmark = [pytest.mark.django_db, pytest.mark.own_organization, pytest.mark.usefixtures("crib")]
+pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
 PRIVATE = Ed25519PrivateKey.generate()
 HOSTILE = ["", "{", "[" * 100_000, '{"n": 1e999}', '{"n": 9007199254740993}', "\x00", "x" * 300_000]
 

@@ -360,6 +360,7 @@ def test_while_one_call_is_open_another_is_refused_and_names_it(agent, organizat
     assert done(first).status == "Success"
 
 
+@pytest.mark.usefixtures("crib")
 def test_of_many_calls_at_once_exactly_one_is_accepted(agent, organization, workflow):
     session, caller = opened(agent), factories.caller(agent)
     start, ends = threading.Barrier(8), []

@@ -3,19 +3,12 @@
 import pytest
 
 from tests import factories
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import work_off
 from tools.definitions.token_price import price_of, tokens_of
 from tools.execution import actions
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
-
-
-@pytest.fixture(autouse=True)
-def alone(crib):
-    with stopped(crib):
-        yield
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tools.models import LicenseTier
 from tools.runners import knowledge
 from tools.runners.base import Run
 
-pytestmark = pytest.mark.usefixtures("crib")
+pytestmark = pytest.mark.django_db
 
 RAW = next(one for one in DEFINITIONS if one["name"] == "execute_ckvs_query")
 OURS, SECRET = "ours-to-read", "never-to-be-seen"
@@ -64,7 +64,7 @@ class Two:
 
 
 @pytest.fixture(scope="module")
-def two(crib):
+def two(servers_in):
     upstream, ours, others = Upstream(), uuid4(), uuid4()
     place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
     for organization, name in ((ours, OURS), (others, SECRET)):

@@ -9,7 +9,7 @@ from tests.api import Api
 from tools.execution import session_actions
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("committed", "crib")
 
 
 @pytest.fixture

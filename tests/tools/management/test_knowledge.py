@@ -8,7 +8,7 @@ from django.conf import settings
 from audit.models import AuditRecord
 from tests import factories
 
-pytestmark = [pytest.mark.django_db, pytest.mark.own_organization, pytest.mark.usefixtures("crib")]
+pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
 ELEMENTS = settings.BASE_DIR / "examples" / "elements.ttl"
 
 

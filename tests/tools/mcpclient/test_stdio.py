@@ -62,7 +62,7 @@ class Stub:
 
 
 @pytest.fixture
-def stub(crib):
+def stub(servers_in):
     made = []
 
     def make(*words, **options):

@@ -60,7 +60,7 @@ def test_another_organization_goes_on(organization, agent):
     assert factories.execution(agent).status == Status.PENDING
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_a_call_that_is_halted_at_the_claim_is_answered_as_at_the_door(api, organization):
     """What this process remembers of the log lets it in; the worker looks anew."""
     factories.tool(organization)

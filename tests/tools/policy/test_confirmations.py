@@ -86,7 +86,7 @@ def test_a_rule_of_another_organization_holds_nothing(agent, organization):
     assert status(agent) == FREE
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_the_first_use_is_over_with_the_first_success(agent, organization):
     factories.tool(organization)
     rule(organization, first_use=True)

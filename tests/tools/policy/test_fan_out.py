@@ -3,23 +3,20 @@
 import pytest
 
 from tests import factories
-from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import calls_of, work_off
 from tools.errors import Shed
 from tools.execution.pipeline import perform
 from tools.models import Execution
 from tools.policy import fan_out
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("alone")
 GROUPS = ["default", "composition"]
 INNER = "result = call('run_program', {'source': 'result = 1'})['result']"
 
 
 @pytest.fixture(autouse=True)
-def alone(crib, monkeypatch):
+def _little_room(monkeypatch):
     monkeypatch.setattr(fan_out, "MOST_OPEN", 2)
-    with stopped(crib):
-        yield
 
 
 @pytest.fixture

@@ -183,7 +183,7 @@ def test_an_agent_that_is_suspended_meanwhile_is_not_begun(person: User, agent: 
     assert not caller_of_execution(Execution.objects.get(pk=execution.pk)).active
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("committed", "crib")
 def test_what_a_call_calls_in_turn_names_the_person_too(person: User, agent: Agent) -> None:
     factories.tool(agent.organization)
     calls = {"tool_name": "echo", "parameters": {"text": "x"}}
