@@ -43,12 +43,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what was not asked for, and put last what needs the running product: until then
-    its processes share no processor with the tests, nor see what they leave behind."""
+    """Leave out what was not asked for, and have the last process begin with what needs the running
+    product, which waits for it most of the time: the others compute meanwhile, and start none."""
     wanted = config.getoption("--part")
     chosen = [item for item in items if wanted in (EVERY, part_of(item)) or explores(item, wanted)]
     config.hook.pytest_deselected(items=sorted({*items} - {*chosen}, key=lambda item: item.nodeid))
-    items[:] = sorted(chosen, key=needs_product)
+    with_product = [item for item in chosen if needs_product(item)]
+    others = [item for item in chosen if not needs_product(item)]
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    begins = min(begin_of_last(len(chosen), processes), len(others))
+    items[:] = [*others[:begins], *with_product, *others[begins:]]
+
+
+def begin_of_last(count: int, processes: int) -> int:
+    """Of so many tests, where those begin that the last process has from the start, as xdist's
+    `worksteal` shares them out; it steals from the ends."""
+    begin = 0
+    for left in range(processes, 1, -1):
+        begin += (count - begin) // left
+    return begin if processes > 1 else count
 
 
 def part_of(item: pytest.Item) -> str | None:
