@@ -68,8 +68,8 @@ def _excused(lines: list[str], number: int) -> bool:
 def _found(tree: ast.Module, name: str) -> Iterator[tuple[int, str]]:
     alone, strict = _with_a_schema_of_their_own(tree), _strict_marks(tree)
     for node in ast.walk(tree):
-        if node not in alone and _is_read_of_all(node):
-            yield _line(node), ROWS
+        if node not in alone and (_is_read_of_all(node) or _is_loop_over_all(node)):
+            yield _line(getattr(node, "iter", node)), ROWS
         if isinstance(node, ast.Assert) and any(map(_is_bound, ast.walk(node))):
             yield _line(node), BOUND
         if not name.startswith(MAY_SLEEP) and _called(node) == "time.sleep":
@@ -98,15 +98,31 @@ def _is_read_of_all(node: ast.AST) -> bool:
     """`Model.objects…count()` with no keyword in the chain that names a row."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
-    if node.func.attr not in READS:
+    return node.func.attr in READS and _is_of_all(node)
+
+
+def _is_loop_over_all(node: ast.AST) -> bool:
+    """`for row in Model.objects.exclude(…)`, in a comprehension too."""
+    return isinstance(node, ast.For | ast.comprehension) and _is_of_all(node.iter)
+
+
+def _is_of_all(node: ast.AST) -> bool:
+    calls: list[ast.Call] = []
+    while not (manager := _dotted(node)).endswith(".objects"):
+        if not isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+            return False
+        calls += [node] if isinstance(node, ast.Call) else []
+        node = node.func if isinstance(node, ast.Call) else node.value
+    model = manager.removesuffix(".objects").rpartition(".")[2]
+    return model in SHARED and not any(map(_names_a_row_of_its_own, calls))
+
+
+def _names_a_row_of_its_own(call: ast.Call) -> bool:
+    """What is excluded leaves everybody else's."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "exclude":
         return False
-    inner: ast.AST = node
-    while isinstance(inner, ast.Call | ast.Attribute | ast.Subscript):
-        if _dotted(inner).endswith(".objects"):
-            break
-        inner = inner.func if isinstance(inner, ast.Call) else inner.value
-    model = _dotted(inner).removesuffix(".objects").rpartition(".")[2]
-    return model in SHARED and not any(_names_a_row(one) for one in ast.walk(node))
+    given = [call, *(one for part in (*call.args, *call.keywords) for one in ast.walk(part))]
+    return any(map(_names_a_row, given))
 
 
 def _names_a_row(node: ast.AST) -> bool:

@@ -384,6 +384,7 @@ def test_of_many_calls_at_once_exactly_one_is_accepted(agent, organization, work
     assert StateTransition.objects.filter(session=session).count() == 1
 
 
+@pytest.mark.usefixtures("crib")
 def test_the_same_key_twice_at_once_is_one_call_and_no_conflict(agent, organization, workflow):
     session, caller = opened(agent), factories.caller(agent)
     start, seen = threading.Barrier(4), []
