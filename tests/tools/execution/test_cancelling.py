@@ -246,9 +246,11 @@ def _cancel(caller, execution):
 
 
 def _somebody_waits():
+    """Asked of the locks: of its activities PostgreSQL tells a transaction the same all the time,
+    without a connection that was made since it first asked."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pg_backend_pid() = ANY("
-            "pg_blocking_pids(pid)))"
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted"
+            " AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
         )
         return cursor.fetchone()[0]
