@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ import django
 from tests.stubs import stdio
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+LOOK_S = 0.5
 BESIDE = "beside"  # the product's own sandboxd and broker have the data directory itself
 # What an operator has allowed, where tests need it.
 ALLOWED = {
@@ -94,7 +96,8 @@ def main(data: Path) -> None:
     _copy_template(data)
     place = data / BESIDE
     place.mkdir(mode=0o711, exist_ok=True)
-    servers, others = supervisor.Supervisor(data), supervisor.Supervisor(place)
+    servers = supervisor.Supervisor(data)
+    others = supervisor.Supervisor(place, report=lambda told: print(told, file=sys.stderr))
     servers.record = data / "stores.json"  # the product's own supervisor has one beside it
     with servers, others, override_settings(**sockets(data)):
         database = embedded.database_server(data)
@@ -109,7 +112,8 @@ def main(data: Path) -> None:
         first_administrator()
         _forget_connections()
         print("ready", flush=True)
-        sys.stdin.buffer.read()
+        while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+            others.look()  # a test may have killed one
     processes.remove_cgroups(place)
     embedded.remove_socket_directory(place)
     embedded.remove_socket_directory(data)

@@ -173,6 +173,7 @@ def test_a_pure_timeout_says_nothing_of_effects(agent, organization):
 
 
 @pytest.mark.part("faults")
+@pytest.mark.usefixtures("crib")
 def test_a_sandboxd_that_is_killed_under_eight_calls_loses_and_doubles_nothing(
     agent, organization, ledger
 ):
@@ -332,6 +333,7 @@ perform(factories.execution(agent, "keeps").pk)
 
 
 @pytest.mark.part("faults")
+@pytest.mark.usefixtures("crib")
 def test_a_worker_killed_between_effect_and_commit_did_nothing(agent, organization, keeping):
     transactional(organization, keeps(organization))
     command = [sys.executable, "-c", KILLED, str(agent.pk)]
