@@ -65,7 +65,7 @@ def running(data: Path) -> Iterator[None]:
 
 
 def urls(data: Path) -> dict[str, str]:
-    """What the product is told, so that it shares these stores."""
+    """Environment variables that make the product use these stores."""
     from config import embedded, oxigraph  # noqa: PLC0415 - after django.setup()
 
     return {

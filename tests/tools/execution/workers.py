@@ -72,15 +72,19 @@ def stopped(crib: Crib) -> Iterator[None]:
 
 
 def _stops_without_locks(pid: int) -> bool:
-    """Or goes on: what a transaction of it has locked, nobody else could change."""
+    """Stop the process; let it continue, and return False, while it has a transaction open, for it
+    would keep that transaction's locks."""
     os.kill(pid, signal.SIGSTOP)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same one
-        cursor.execute(_IN_A_TRANSACTION)
-        if cursor.fetchone() == (0,):
-            return True
-    os.kill(pid, signal.SIGCONT)
-    return False
+    idle = False
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same one
+            cursor.execute(_IN_A_TRANSACTION)
+            idle = cursor.fetchone() == (0,)
+    finally:
+        if not idle:
+            os.kill(pid, signal.SIGCONT)
+    return idle
 
 
 def _worker_of(crib: Crib) -> int:
