@@ -77,7 +77,7 @@ def run(wish: Wish) -> None:
             pass
         finally:
             processes.remove_cgroups(data)
-            embedded.remove_socket_directory(data)
+            embedded.remove_socket_directory(data, kept=_stores_elsewhere())
 
 
 def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
@@ -123,6 +123,11 @@ def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
         check_database(server)
     if broker:
         check_broker(broker)
+
+
+def _stores_elsewhere() -> list[str]:
+    addresses = {"database": env_text("DATABASE_URL"), "broker": env_text("REDIS_URL")}
+    return [place for place, address in addresses.items() if address]
 
 
 def check_database(url: str) -> None:

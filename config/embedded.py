@@ -7,8 +7,8 @@ an append-only file written every second.
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from config.accounts import broker_account, database_account, ourselves
 from config.children import ProcessSpec
 from config.supervisor import Supervisor
 
+PLACES = ("database", "broker", "sandbox", "egress")
 LONGEST_SOCKET = "database/.s.PGSQL.5432"
 MOST_PATH_BYTES = 100  # sun_path holds 108 with its end, and PostgreSQL appends to lock files
 
@@ -28,7 +29,7 @@ class UnsafeDirectory(Exception):
 def socket_directory(data: Path) -> Path:
     """`<data>/run`, or a short directory named after the data where that path is too long.
 
-    Each process has a directory of its own below: `database`, `broker`, `sandbox`, `egress`.
+    Each process has a directory of its own below, one of `PLACES`.
     """
     inside = data / "run"
     if len(os.fsencode(inside / LONGEST_SOCKET)) <= MOST_PATH_BYTES:
@@ -69,8 +70,13 @@ def make_socket_directory(data: Path) -> Path:
     return directory
 
 
-def remove_socket_directory(data: Path) -> None:
-    shutil.rmtree(socket_directory(data), ignore_errors=True)
+def remove_socket_directory(data: Path, *, kept: Collection[str] = ()) -> None:
+    """All but what `kept` names: sockets of servers that somebody else runs."""
+    directory = socket_directory(data)
+    for place in set(PLACES) - set(kept):
+        shutil.rmtree(directory / place, ignore_errors=True)
+    with suppress(OSError):  # not there, or not empty
+        directory.rmdir()
 
 
 def database_server(data: Path) -> ProcessSpec:

@@ -90,6 +90,16 @@ def test_a_socket_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     embedded.remove_socket_directory(tmp_path)
 
 
+def test_sockets_of_servers_that_others_run_are_left(tmp_path: Path) -> None:
+    directory = embedded.make_socket_directory(tmp_path)
+    for place in embedded.PLACES:
+        (directory / place).mkdir()
+    embedded.remove_socket_directory(tmp_path, kept=["database"])
+    assert [one.name for one in directory.iterdir()] == ["database"]
+    embedded.remove_socket_directory(tmp_path)
+    assert not directory.exists()
+
+
 @pytest.mark.parametrize(
     ("url", "for_celery"),
     [
