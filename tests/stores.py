@@ -93,7 +93,7 @@ def main(data: Path) -> None:
     from config import accounts, embedded, processes, supervisor  # noqa: PLC0415
     from tools.bootstrap import first_administrator  # noqa: PLC0415
 
-    _copy_template(data)
+    copy_template(data)
     place = data / BESIDE
     place.mkdir(mode=0o711, exist_ok=True)
     servers = supervisor.Supervisor(data)
@@ -119,8 +119,8 @@ def main(data: Path) -> None:
     embedded.remove_socket_directory(data)
 
 
-def _copy_template(data: Path) -> None:
-    """One process makes it; the others wait and copy."""
+def copy_template(data: Path) -> None:
+    """Let this data directory have a migrated database. One process makes it; others wait."""
     if (data / "postgres").exists():
         return
     KEPT.mkdir(parents=True, exist_ok=True)

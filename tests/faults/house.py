@@ -17,6 +17,7 @@ import redis
 
 from config import leftovers
 from config.embedded import database_url, redis_url
+from tests import stores
 from tests.crib import CHECKOUT, free_port
 from tests.faults import clocks, disks
 from tests.faults.clocks import Clock
@@ -106,6 +107,7 @@ def standing(place: Path, disk_bytes: int = DISK_BYTES) -> Iterator[House]:
     data = place / "data"
     data.mkdir(parents=True)
     with disks.mounted(data, disk_bytes) as disk:
+        stores.copy_template(data)
         clock = clocks.made(place)
         port = free_port()
         environment = {name: text for name, text in os.environ.items() if name not in ELSEWHERE}
