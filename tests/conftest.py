@@ -60,10 +60,11 @@ def crib(
     request: pytest.FixtureRequest, servers_in: Path, django_db_setup: None
 ) -> Iterator[cribs.Crib]:
     """The running product, on the stores that the tests use. It starts with the first test that
-    asks for it; the others share no processor with it."""
+    asks for it and ends with the last (`tests/parts.py`); the others share no processor with it."""
     with cribs.running(servers_in, stores.urls(servers_in)) as running:
         request.config.stash[RUNNING] = running
         yield running
+        del request.config.stash[RUNNING]
 
 
 @pytest.fixture(scope="session")

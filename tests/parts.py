@@ -20,7 +20,9 @@ class Part:
 
 
 PARTS = {
+    "agents": Part("runs of agents, whatever their models say"),
     "browser": Part("walks in Chromium, and axe over every page", ("tests/chromium.sh",)),
+    "calls": Part("chains, programs, batches, caches and services in every turn they can take"),
     "conformance": Part(
         "MCP's conformance suite, and MCP servers that others wrote", ("tests/upstreams.sh",)
     ),
@@ -32,6 +34,9 @@ PARTS = {
     "frameworks": Part("agents of other frameworks", ("tests/frameworks.sh",)),
     "generated": Part("many generated requests, documents and rows"),
     "matrices": Part("every caller, role and hostile body against every address"),
+    "sandbox": Part(
+        "runs that outlive nobody, users that are not root, nothing of a kernel to use"
+    ),
     "walks": Part("long ways through the running product, over HTTP"),
     "runtimes": Part("container runtimes and JavaScript", ("tests/runtimes.sh",)),
 }
@@ -53,6 +58,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     processes = getattr(config, "workerinput", {}).get("workercount", 1)
     begins = min(begin_of_last(len(chosen), processes), len(others))
     items[:] = [*others[:begins], *with_product, *others[begins:]]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the product as soon as the next test does without it: they stand together."""
+    if nextitem is not None and needs_product(item) and not needs_product(nextitem):
+        (definition,) = item._fixtureinfo.name2fixturedefs["crib"]  # type: ignore[attr-defined]
+        definition.finish(item._request)  # type: ignore[attr-defined]
 
 
 def begin_of_last(count: int, processes: int) -> int:

@@ -171,6 +171,7 @@ def test_a_list_is_narrowed_to_one_organization(admin_client: Client, slugs: lis
     assert narrowed and wrong == []
 
 
+@pytest.mark.part("matrices")
 @pytest.mark.usefixtures("crib")  # a `Side` tries a schema in the sandbox
 def test_rows_of_others_are_not_there_for_staff(staff_client: Any) -> None:
     other = factories.organization(f"org-{uuid4().hex[:12]}")

@@ -229,6 +229,7 @@ def test_a_senseless_conversation_harms_nobody_else(wall: Wall, name: str) -> No
     assert wall.daemon.run("def main(p):\n    return 1").output == 1
 
 
+@pytest.mark.part("sandbox")
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_senseless_requests_break_no_thread_of_sandboxd(wall: Wall, seed: int) -> None:
     before = len(crashes(wall))
@@ -246,6 +247,7 @@ def test_no_value_of_any_field_of_a_run_breaks_a_thread_of_sandboxd(wall: Wall) 
     assert crashes(wall)[before:] == []
 
 
+@pytest.mark.part("sandbox")
 def test_no_value_of_any_field_of_a_profile_breaks_a_thread_of_sandboxd(wall: Wall) -> None:
     """Where it makes a profile, that is run as well."""
     before = len(crashes(wall))

@@ -105,6 +105,7 @@ def test_nothing_lives_on_when_its_caller_ends_the_run(
     assert guest.is_gone()
 
 
+@pytest.mark.part("sandbox")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "asked"])
 def test_nothing_lives_on_when_sandboxd_ends(
     wall: Wall, make_daemon: Callable[[], Daemon], number: signal.Signals
@@ -115,6 +116,7 @@ def test_nothing_lives_on_when_sandboxd_ends(
         assert stayed(all_levels) == []
 
 
+@pytest.mark.part("sandbox")
 @every_level
 def test_nothing_lives_on_when_its_first_process_is_killed(
     wall: Wall, needs: Needs, level: IsolationLevel
@@ -129,6 +131,7 @@ def test_nothing_lives_on_when_its_first_process_is_killed(
     assert gone
 
 
+@pytest.mark.part("sandbox")
 def test_nothing_lives_on_when_what_it_was_forked_from_is_killed(
     wall: Wall, make_daemon: Callable[[], Daemon]
 ) -> None:
@@ -158,6 +161,7 @@ def stayed(there: list[Guest]) -> list[IsolationLevel]:
     return [guest.spec.profile.level for guest in there if not guest.is_gone()]
 
 
+@pytest.mark.part("sandbox")
 def test_runs_that_are_cancelled_at_any_point_leave_nothing(wall: Wall) -> None:
     level = IsolationLevel.STANDARD
     results: list[SandboxResult] = []

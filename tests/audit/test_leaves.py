@@ -31,6 +31,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.part("generated")
 @settings(max_examples=500, deadline=None, database=None)
 @given(JSON)
 def test_the_quick_way_writes_what_the_standard_says(value):

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from config import keeper, oxigraph
 from config.oxigraph import BINARY
@@ -22,6 +23,7 @@ def kept(program: str, busy_s: float = 1_000, memory: int = 10**12) -> "subproce
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.part("calls")
 def test_a_thread_that_works_without_end_ends_its_server() -> None:
     with kept(SPINS, busy_s=2) as process:
         assert process.wait(60) == 1

@@ -134,6 +134,7 @@ def ended(agent, tool):
     return [(row.status, row.error_code, codes(row)) for row in rows]
 
 
+@pytest.mark.part("agents")
 @each_program
 def test_each_step_has_the_tools_of_its_state_and_goes_on_after_refusals(run, program, agent, http):
     there = http("GET", "/api/v1/tools?group=library").json()["results"]
@@ -171,6 +172,7 @@ def test_a_model_that_never_answers_is_given_up(run, program):
     assert len(run.model.questions) == 20
 
 
+@pytest.mark.part("agents")
 @pytest.mark.parametrize(
     ("verdict", "end"),
     [

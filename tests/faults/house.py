@@ -102,12 +102,16 @@ class House:
 
 
 @contextmanager
-def standing(place: Path, disk_bytes: int = DISK_BYTES) -> Iterator[House]:
-    """`manage.py up` on `place/data`, and as much weather as this machine allows."""
+def standing(
+    place: Path, disk_bytes: int = DISK_BYTES, *, migrated: bool = False
+) -> Iterator[House]:
+    """`manage.py up` on `place/data`, which is empty or `migrated`, and as much weather as this
+    machine allows."""
     data = place / "data"
     data.mkdir(parents=True)
     with disks.mounted(data, disk_bytes) as disk:
-        stores.copy_template(data)
+        if migrated:
+            stores.copy_template(data)
         clock = clocks.made(place)
         port = free_port()
         environment = {name: text for name, text in os.environ.items() if name not in ELSEWHERE}

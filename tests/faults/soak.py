@@ -264,7 +264,7 @@ def main() -> None:
     with (
         ledger.kept(place / "effects") as book,
         serving(book.url) as service,
-        standing(place, given.disk_mib << 20) as house,
+        standing(place, given.disk_mib << 20, migrated=given.migrated) as house,
     ):
         soak = Soak(given, house, book, service)
         try:
@@ -300,6 +300,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--least", type=int, default=1, help="faults and calls there must be")
     parser.add_argument("--targets", action="store_true", help="one that is missed is a violation")
+    parser.add_argument("--migrated", action="store_true", help="not from an empty directory")
     parser.add_argument("--within", type=float, default=30, help="seconds of calm to finish in")
     parser.add_argument("--faults", type=int, default=0)
     parser.add_argument("--kills", type=int, default=0)

@@ -27,7 +27,7 @@ def test_nothing_is_lost_doubled_or_unproved_when_each_process_is_killed_once():
     often = len(EACH_PROCESS)
     words = ["--seed", SEED, "--faults", often, "--calls", 100, "--seconds", MOST_STORM_S]
     words += ["--pause", 1, "--least", often, "--within", FINISHED_WITHIN_S]
-    status, said = _ended(*map(str, words), "--kinds", *EACH_PROCESS)
+    status, said = _ended(*map(str, words), "--migrated", "--kinds", *EACH_PROCESS)
     assert status == 0, said
 
 

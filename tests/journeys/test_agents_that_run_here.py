@@ -110,6 +110,7 @@ def offered(question: dict[str, Any], names: set[str]) -> set[str]:
     return {one["function"]["name"] for one in question.get("tools") or ()} & names
 
 
+@pytest.mark.part("walks")
 def test_a_workflow_is_walked_from_state_to_state_and_may_begin_again(
     here, client, model, organization
 ):
@@ -133,6 +134,7 @@ def test_a_workflow_is_walked_from_state_to_state_and_may_begin_again(
     assert times == sorted(times)
 
 
+@pytest.mark.part("walks")
 def test_a_state_that_does_not_fit_is_refused_and_the_workflow_stays(
     here, client, model, organization
 ):
@@ -149,6 +151,7 @@ def test_a_state_that_does_not_fit_is_refused_and_the_workflow_stays(
     assert not model.questions[-1].get("tools")
 
 
+@pytest.mark.part("walks")
 def test_two_tenants_have_their_own_tools_states_and_evidence(here, client, model, organization):
     """S1, 9.3: user A reads in the state "undefined", user B writes in the state "analysis"."""
     factories.tool(organization, "look", group=["read-only"], available_in_states=["undefined"])
@@ -184,6 +187,7 @@ def test_two_tenants_have_their_own_tools_states_and_evidence(here, client, mode
     assert b("GET", f"/api/v1/sessions/{mine['session']}").status_code == 404
 
 
+@pytest.mark.part("walks")
 def test_nobody_is_given_more_than_was_granted(here, client, model, organization):
     http = client("read-only")
     for group in (["write"], ["*"], ["read-only", "write"]):
@@ -209,7 +213,8 @@ def test_steps_come_as_events_and_go_on_after_the_last_that_was_seen(here, say, 
             assert list(events) == told[seen:]
 
 
-@pytest.mark.parametrize("native", ["true", pytest.param("false", marks=pytest.mark.part("walks"))])
+@pytest.mark.part("walks")
+@pytest.mark.parametrize("native", ["true", "false"])
 def test_every_byte_may_come_alone(crib, say, working, client, model, native):
     """The end is the same however the answer was cut, also in the middle of a letter."""
     arguments = json.dumps({"text": '\u00e9\u20ac\U0001f600 "quoted" \\ {}'}, ensure_ascii=False)

@@ -25,6 +25,7 @@ def test_a_file_is_written_and_read_again(http):
     assert check_execution(read.json(), "Success")["output"]["content"] == "Grüße"
 
 
+@pytest.mark.part("walks")
 def test_a_tool_is_registered_called_changed_disabled_and_deleted(http, admin):
     assert admin("POST", "/api/v1/tools", factories.definition()).status_code == 201
     assert http.execute("echo", {"text": "1"}).json()["output"] == {"echo": {"text": "1"}}
@@ -123,6 +124,7 @@ def test_events_are_replayed_from_the_beginning_or_after_a_number(http, organiza
     assert after == whole[1:]
 
 
+@pytest.mark.part("walks")
 @pytest.mark.parametrize("number", ["99", "x", "-1", "1e9", "9" * 50])
 def test_an_odd_last_event_id_is_no_fault(http, organization, number):
     factories.tool(organization)
@@ -146,6 +148,7 @@ def test_a_reader_who_leaves_gives_the_stream_back(http, organization):
     assert done.json()["status"] == "Success"
 
 
+@pytest.mark.part("walks")
 def test_many_calls_at_once_all_end_and_are_all_on_record(crib, http, organization):
     factories.tool(organization)
     answers = []
@@ -164,6 +167,7 @@ def test_many_calls_at_once_all_end_and_are_all_on_record(crib, http, organizati
     )
 
 
+@pytest.mark.part("walks")
 def test_secrets_reach_neither_evidence_nor_logs(crib, http, admin, organization, admin_user):
     factories.tool(organization, parameters=[
         {"name": name, "type": "String", "description": "d"} for name in ("text", "api_key",

@@ -183,6 +183,7 @@ def test_secrets_of_calls_are_in_no_evidence_no_export_no_log_and_not_in_redis(
         assert not canaries.within(log.read_bytes()), log
 
 
+@pytest.mark.part("walks")
 def test_secrets_of_calls_are_on_no_page_and_in_no_answer_of_others(
     crib, admin, admin_client, canaries, sung, organization
 ):

@@ -153,6 +153,7 @@ def test_the_page_leads_to_entities_and_a_message_that_a_second_person_allowed(r
     assert "Xenon" in ready.html
 
 
+@pytest.mark.part("walks")
 def test_a_script_does_the_same(ready, walk, second, admin):
     path, body = walk.call("/rehearse")
     steps = admin("POST", f"/api/v1/{path}", body).json()["steps"]

@@ -80,6 +80,7 @@ def asked(http):
     return body
 
 
+@pytest.mark.part("walks")
 def test_an_agent_asks_a_person_agrees_and_it_runs_once(http, asks, admin_browser):
     body = asked(http)
     waited = []
@@ -119,6 +120,7 @@ def test_a_person_refuses_on_the_page_and_the_agent_hears_why(http, asks, admin_
     assert (told["status"], told["error_code"]) == ("PermissionDenied", "confirmation_rejected")
 
 
+@pytest.mark.part("walks")
 def test_neither_the_agent_nor_an_administrators_token_can_agree(http, admin, asks):
     body = asked(http)
     path = f"/api/v1/confirmations/{body['confirmation']['id']}"
@@ -129,6 +131,7 @@ def test_neither_the_agent_nor_an_administrators_token_can_agree(http, admin, as
     assert Execution.objects.get(pk=body["execution_id"]).status == "RequiresConfirmation"
 
 
+@pytest.mark.part("walks")
 def test_an_agent_that_was_suspended_meanwhile_gets_nothing(crib, http, asks, admin, agent):
     person = factories.superuser(agent.organization)
     body, browser = asked(http), Browser(crib.url, person)
@@ -141,6 +144,7 @@ def test_an_agent_that_was_suspended_meanwhile_gets_nothing(crib, http, asks, ad
     assert Execution.objects.get(pk=body["execution_id"]).started_at is None
 
 
+@pytest.mark.part("walks")
 def test_a_token_of_a_person_is_a_caller_like_any_other(crib, asks, admin_user):
     own = Http(crib.url, factories.token(admin_user, scopes=["read", "execute", "manage"]))
     body = asked(own)

@@ -92,6 +92,7 @@ def test_no_tool_starts_while_the_audit(way, http, organization):
     assert after.json()["status"] == "Success"
 
 
+@pytest.mark.part("walks")
 @pytest.mark.usefixtures("committed")
 @in_each_way
 def test_what_was_accepted_before_waits_until_it_can_be_put_on_record(way, crib, organization):

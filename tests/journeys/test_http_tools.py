@@ -93,6 +93,7 @@ def test_a_call_is_the_request_its_definition_says(allow, call, web):
     assert done["metadata"]["execution_metrics"]["network_requests"] == 1
 
 
+@pytest.mark.part("walks")
 def test_an_answer_is_json_text_or_base64(allow, call, web):
     allow()
     web.replies["/users/text"] = Reply(
@@ -111,6 +112,7 @@ def test_an_answer_is_json_text_or_base64(allow, call, web):
     assert call({"id": "wrong"})["output"]["body"] == "ü"
 
 
+@pytest.mark.part("walks")
 def test_select_takes_what_is_wanted(allow, call, web):
     allow()
     web.replies["/users/1"] = Reply(headers=JSON, body=b'{"data": [{"na/me": "x"}], "n": 1}')
@@ -134,6 +136,7 @@ ODD_JSON = {
 }
 
 
+@pytest.mark.part("walks")
 @pytest.mark.parametrize("body", ODD_JSON.values(), ids=ODD_JSON)
 def test_json_that_is_none_is_an_error_with_the_status(allow, call, web, body):
     allow()
@@ -141,6 +144,7 @@ def test_json_that_is_none_is_an_error_with_the_status(allow, call, web, body):
     assert "status 200" in failed(call({"id": "1"}), "RESPONSE_NOT_JSON")
 
 
+@pytest.mark.part("walks")
 def test_an_error_of_the_server_is_a_failure_with_an_excerpt(allow, call, web):
     allow()
     web.replies["/users/1"] = Reply(404, JSON, b'{"error": "no such \\u0075ser"}' + b" " * 9000)
@@ -151,6 +155,7 @@ def test_an_error_of_the_server_is_a_failure_with_an_excerpt(allow, call, web):
     assert "status 429" in said and "17" in said and len(said) < 700
 
 
+@pytest.mark.part("walks")
 def test_a_host_that_is_not_allowed_is_not_reached(call, allow, web):
     failed(call({"id": "1"}), "HOST_NOT_ALLOWED")
     allow()
@@ -161,6 +166,7 @@ def test_a_host_that_is_not_allowed_is_not_reached(call, allow, web):
     assert "HOST_NOT_ALLOWED" in str(list(found.values()))
 
 
+@pytest.mark.part("walks")
 @pytest.mark.parametrize(
     ("narrowed", "code"),
     [
@@ -182,6 +188,7 @@ def test_an_address_of_a_private_network_is_refused_though_a_list_names_it(allow
     assert web.connections == 0
 
 
+@pytest.mark.part("walks")
 def test_a_name_of_a_private_address_is_refused(allow, call, web):
     """The loopback address that is opened is 127.0.0.1; ::1 is as well what localhost is."""
     allow({"host": "ip6-localhost", "ports": [web.port]})
@@ -190,6 +197,7 @@ def test_a_name_of_a_private_address_is_refused(allow, call, web):
     assert web.connections == 0
 
 
+@pytest.mark.part("walks")
 @pytest.mark.parametrize("value", ["..", "../admin", "", "x\r\n"])
 def test_an_argument_that_would_change_the_request_is_refused(allow, call, web, value):
     allow()
@@ -197,6 +205,7 @@ def test_an_argument_that_would_change_the_request_is_refused(allow, call, web, 
     assert web.connections == 0
 
 
+@pytest.mark.part("walks")
 def test_a_redirect_is_followed_on_the_same_host_only(allow, call, web):
     allow({"host": "localhost", "ports": [web.port]})
     web.replies["/users/1"] = Reply(302, [("Location", "/here")])
@@ -232,6 +241,7 @@ def test_a_credential_is_added_outside_and_never_comes_back(allow, call, web, st
     assert "s3cret" not in str(list(found.values()))
 
 
+@pytest.mark.part("walks")
 def test_a_credential_is_for_the_hosts_that_name_it(allow, call, web):
     allow(credential="key")
     allow_without = {"host": "127.0.0.1", "ports": [web.port]}
@@ -244,6 +254,7 @@ def test_a_credential_is_for_the_hosts_that_name_it(allow, call, web):
     assert "key" in said and web.connections == 0
 
 
+@pytest.mark.part("walks")
 def test_a_definition_names_only_credentials_that_are_there(admin, organization, web):
     wanted = factories.definition(
         "call", type="http", parameters=[ID],
@@ -253,6 +264,7 @@ def test_a_definition_names_only_credentials_that_are_there(admin, organization,
     assert error["details"]["errors"][0]["field"] == "implementation.credential"
 
 
+@pytest.mark.part("walks")
 def test_a_credential_a_tool_names_is_not_deleted(allow, admin, call, web):
     allow(credential="key")
     call({"id": "1"}, implementation={"credential": "key"})
@@ -261,6 +273,7 @@ def test_a_credential_a_tool_names_is_not_deleted(allow, admin, call, web):
     assert check_error(answer, 409, "has_dependants")["details"]["dependants"] == ["tool/call-0"]
 
 
+@pytest.mark.part("walks")
 def test_an_endless_answer_ends(allow, call, web):
     allow()
     web.replies["/users/1"] = endless()
@@ -288,6 +301,7 @@ def test_no_answer_to_what_was_sent_may_be_an_effect(allow, call, web, reply, de
     assert len(web.seen) == 1
 
 
+@pytest.mark.part("walks")
 def test_what_may_be_repeated_is_asked_again(allow, call, web):
     allow()
     replies = iter([Raw([b""]), Reply(headers=JSON, body=b"1")])
@@ -297,6 +311,7 @@ def test_what_may_be_repeated_is_asked_again(allow, call, web):
     assert [seen.method for seen in web.seen] == ["PUT", "PUT"]
 
 
+@pytest.mark.part("walks")
 def test_an_answer_that_breaks_off_says_what_it_began_with(allow, call, web):
     allow()
     web.replies["/users/1"] = Raw([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"])
@@ -323,6 +338,7 @@ def test_a_timeout_says_that_the_effect_may_have_happened(allow, call, web):
     assert check_execution(done, "Timeout")["error_details"] == {"effect_possible": True}
 
 
+@pytest.mark.part("walks")
 def test_a_level_without_network_refuses_the_call(crib, organization, agent, allow, web):
     allow()
     implementation = {"method": "GET", "url": web.url("/{id}")}

@@ -50,6 +50,7 @@ def call(crib: Any, committed: None, organization: Any, admin: Http, web: Web) -
     return lambda tool, **arguments: http.execute(tool, arguments).json()
 
 
+@pytest.mark.part("walks")
 def test_a_list_is_asked_for_and_its_schema_holds(call, web):
     web.replies["/shop/pets"] = Reply(headers=JSON, body=json.dumps([REX]).encode())
     done = call("listPets", tags=["a", "b c"], status=["sold", "available"], filter_name="R")
@@ -72,6 +73,7 @@ def test_a_pet_is_added_with_the_credential_of_its_host(call, web):
     assert seen.headers["x-api-key"] == "s3cret-of-api_key"
 
 
+@pytest.mark.part("walks")
 def test_what_the_document_does_not_allow_is_not_sent(call, web):
     assert call("addPet", name="")["code"] == "invalid_parameters"
     assert call("addPet", name="Rex", kind={"meow": 1})["code"] == "invalid_parameters"
@@ -79,6 +81,7 @@ def test_what_the_document_does_not_allow_is_not_sent(call, web):
     assert web.seen == []
 
 
+@pytest.mark.part("walks")
 def test_other_places_of_a_request(call, web):
     web.replies["/shop/pets/7"] = lambda seen: Reply(204)
     web.replies["/shop/pets/7/status"] = Reply(headers=[("Content-Type", "text/plain")], body=b"ok")
@@ -96,6 +99,7 @@ def test_other_places_of_a_request(call, web):
     assert (third.target, json.loads(third.body)) == ("/shop/pets/7?name=x", {"name": "Max"})
 
 
+@pytest.mark.part("walks")
 def test_a_document_of_the_newer_version(call, web):
     book = {"title": "x", "published": None, "related": [{"title": "y"}], "pair": ["a", 1]}
     web.replies["/api/books/1-2"] = lambda seen: (

@@ -51,6 +51,7 @@ def test_a_grant_that_was_taken_is_refused_with_the_very_next_call(crib, admin, 
     assert http("GET", "/api/v1/tools").json()["results"] == []
 
 
+@pytest.mark.part("walks")
 def test_what_is_given_back_counts_at_once_too(crib, admin, worker_agent):
     http = Http(crib.url, factories.token(worker_agent.service_account))
     grant = grant_of(admin, worker_agent.slug, group="default")

@@ -92,6 +92,7 @@ def test_only_what_matches_groups_and_state_is_there(crib, shop, organization, q
         assert names(http, query) == expected
 
 
+@pytest.mark.part("walks")
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
@@ -142,6 +143,7 @@ def test_a_tool_that_is_hidden_is_refused_when_it_is_called(crib, shop, organiza
     check_error(http.execute("graph-update", call), 403, "tool_not_in_group")
 
 
+@pytest.mark.part("walks")
 @pytest.mark.parametrize("wanted", [["write"], ["*"], ["read-only", "write"]])
 def test_privileges_do_not_come_from_the_request(crib, shop, organization, wanted):
     http = somebody(crib, organization, ["read-only"])
@@ -172,6 +174,7 @@ def test_two_users_with_their_own_groups_states_and_sessions(crib, shop, organiz
     assert [step.subject for step in steps] == ["knowledge-query"]
 
 
+@pytest.mark.part("walks")
 def test_a_whole_workflow_begins_again_where_it_began(crib, shop, organization):
     groups = ["knowledge", "compute", "admin"]
     http = somebody(crib, organization, groups)

@@ -105,6 +105,7 @@ def test_the_joke_service_greets_the_user(http, admin, agent, organization):
         assert running.wait(60) == 0
 
 
+@pytest.mark.part("walks")
 def test_without_a_process_a_call_fails_at_once(http, admin, registered):
     registered()
     failed = http.execute("slow").json()
@@ -172,6 +173,7 @@ def test_two_processes_share_a_queue_and_a_graceful_stop_loses_nothing(
     assert by.count(str(second.pid)) == 5
 
 
+@pytest.mark.part("walks")
 def test_a_service_that_is_started_anew_gets_what_waits(http, admin, registered, slow, log):
     registered(delivery="external")
     log.go()
@@ -185,6 +187,7 @@ def test_a_service_that_is_started_anew_gets_what_waits(http, admin, registered,
         assert Calling(http).end()["status"] == "Success"
 
 
+@pytest.mark.part("walks")
 def test_a_followers_events_are_the_chunks_of_the_stream(http, admin, registered, organization):
     registered()
     with process("Streamed", organization.slug, settings.REDIS_URL):

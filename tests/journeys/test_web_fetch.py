@@ -42,6 +42,7 @@ def refused(http: Http, url: str, *codes: str) -> dict[str, Any]:
     return done
 
 
+@pytest.mark.part("walks")
 @pytest.mark.parametrize(
     ("form", "part"),
     [("text", SENTENCES), ("markdown", "# A bridge reopens"), ("raw", "<!DOCTYPE html>")],
@@ -53,6 +54,7 @@ def test_a_page_of_an_allowed_host_is_fetched(reader, web, form, part):
     assert done["metadata"]["execution_metrics"]["network_requests"] == 1
 
 
+@pytest.mark.part("walks")
 def test_redirects_count_as_requests_of_their_own(reader, web):
     web.replies["/moved"] = Reply(301, [("Location", "/a")])
     done = check_execution(fetched(reader, web.url("/moved")).json(), "Success")
@@ -77,6 +79,7 @@ def test_a_redirect_off_the_list_is_refused_and_names_no_path(reader, web):
     assert [seen.target for seen in web.seen] == ["/moved"]
 
 
+@pytest.mark.part("walks")
 def test_an_organization_that_allows_no_host_reaches_none(crib, committed, organization, web):
     made = factories.agent(organization, groups=["network"])
     http = Http(crib.url, factories.token(made.service_account))
@@ -84,6 +87,7 @@ def test_an_organization_that_allows_no_host_reaches_none(crib, committed, organ
     assert web.connections == 0
 
 
+@pytest.mark.part("walks")
 def test_an_agent_without_the_group_has_no_such_tool(http, web):
     check_error(fetched(http, web.url("/a")), 403, "group_not_granted")
     assert web.connections == 0
@@ -96,6 +100,7 @@ COSTLY = {
 }
 
 
+@pytest.mark.part("walks")
 @pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
 def test_a_page_made_to_be_costly_is_answered_as_visible_text(reader, web, body):
     web.replies["/costly"] = Reply(headers=HTML, body=page(body).encode())
@@ -103,6 +108,7 @@ def test_a_page_made_to_be_costly_is_answered_as_visible_text(reader, web, body)
     assert done["output"]["extraction"] == "page"
 
 
+@pytest.mark.part("walks")
 def test_the_largest_answer_comes_back_whole(reader, web):
     body = bytes(range(256)) * (10 * 4096)
     web.replies["/a"] = Reply(headers=[("Content-Type", "image/png")], body=body)

@@ -56,6 +56,7 @@ def main(p):
     assert run(source, profile=profile).output == []
 
 
+@pytest.mark.part("sandbox")
 @EACH
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["cancelled", "killed"])
 def test_no_process_of_a_run_outlives_it(own_daemon, tmp_path, profile, how):
@@ -73,6 +74,7 @@ def test_no_process_of_a_run_outlives_it(own_daemon, tmp_path, profile, how):
     thread.join()
 
 
+@pytest.mark.part("sandbox")
 @EACH
 def test_its_scratch_directory_is_gone_afterwards(own_daemon, profile):
     daemon = own_daemon("--allow-degraded")

@@ -53,6 +53,7 @@ def test_a_v2_leaf_reads_and_writes_the_files_of_v2(unified):
     assert leaf.memory_exceeded() and leaf.processes_refused()
 
 
+@pytest.mark.part("sandbox")
 def test_without_cgroups_limits_still_hold_for_a_single_process(own_daemon):
     """A name no tree can have: no group can be made anywhere."""
     daemon = own_daemon(cgroup_root="no/such/tree")

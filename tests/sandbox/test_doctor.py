@@ -274,6 +274,7 @@ def test_the_log_has_the_outcome_and_not_each_attack(daemon):
     assert ready["level_ceiling"] == "Restricted" and "attacks" not in ready
 
 
+@pytest.mark.part("sandbox")
 def test_the_doctor_leaves_nothing_behind(tmp_path):
     """Its bait lies where temporary files lie, and a probe ends by itself."""
     tmp_path.chmod(0o777)

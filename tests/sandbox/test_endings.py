@@ -82,6 +82,7 @@ def test_a_daemonized_process_does_not_outlive_its_run(daemon, tmp_path):
     assert len(pidfds) >= 3 and all_end(pidfds)
 
 
+@pytest.mark.part("sandbox")
 def test_killing_sandboxd_ends_everything_below_and_a_restart_clears_up(own_daemon, tmp_path):
     meeting, marker, daemon = arrange(tmp_path), uuid.uuid4().hex, own_daemon()
     results = []

@@ -86,6 +86,7 @@ def test_a_failure_of_a_tool_with_room_left_is_its_own(run):
     assert result.error_code == "TOOL_ERROR"
 
 
+@pytest.mark.part("sandbox")
 def test_a_result_may_be_as_long_as_its_limit_and_no_longer(run):
     source = "def main(p):\n    return 'x' * p['n']"
     assert len(run(source, {"n": MIB - 2}, output_bytes=MIB).output) == MIB - 2

@@ -99,6 +99,7 @@ def started(daemon, tmp_path, source):
     return worker, pidfds_of(marker, besides=worker.pid)
 
 
+@pytest.mark.part("sandbox")
 def test_a_stopped_workers_run_is_gone_before_the_time_it_named(daemon, tmp_path):
     """It keeps its socket open, and its lease runs out."""
     worker, members = started(daemon, tmp_path, SPAWN_AND_TELL)
@@ -236,6 +237,7 @@ def test_a_sandboxd_that_hangs_under_a_run_loses_it(own_daemon):
     assert client.run(patient).output == 1
 
 
+@pytest.mark.part("sandbox")
 def test_a_slot_that_somebody_kills_is_lost_and_one_that_ends_itself_is_not(own_daemon, tmp_path):
     daemon = own_daemon()
     assert daemon.run(ENDS_ITSELF).error_code == "EXITED"

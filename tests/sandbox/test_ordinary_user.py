@@ -46,6 +46,7 @@ def test_it_serves_the_same_level_with_its_limits(ordinary):
     assert ordinary.run("def main(p):\n    return 1").usage.approximate is False
 
 
+@pytest.mark.part("sandbox")
 def test_what_a_run_writes_belongs_to_that_user(ordinary, tmp_path):
     profile = arrange(tmp_path).profile
     source = "def main(p):\n    open('/meet/made', 'w').close()"

@@ -32,6 +32,7 @@ def broken_bwrap(tmp_path) -> str:
     return str(script)
 
 
+@pytest.mark.part("sandbox")
 def test_without_user_namespaces_every_run_is_refused_for_one_reason(own_daemon, broken_bwrap):
     daemon = own_daemon("--bwrap", broken_bwrap)
     assert daemon.client.ping()["level_ceiling"] == "None"

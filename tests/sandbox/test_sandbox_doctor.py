@@ -5,6 +5,8 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from sandbox.daemon.capability import Attack, Capability, Verdict
 from sandbox.management.commands.sandbox_doctor import lines, refuses_something
 from sandbox.spec import Backend, IsolationLevel
@@ -23,6 +25,7 @@ def doctor(*options: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
 
 
+@pytest.mark.part("sandbox")
 def test_it_attacks_and_prints_a_document():
     ended = doctor("--json")
     found = Capability.from_wire(json.loads(ended.stdout))

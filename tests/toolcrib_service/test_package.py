@@ -37,6 +37,7 @@ def test_the_package_alone_imports_nothing_of_the_product(tmp_path):
     assert (tmp_path / "toolcrib_service/py.typed").exists()
 
 
+@pytest.mark.part("calls")
 def test_the_example_is_a_file_of_about_twenty_lines_that_type_checks():
     place = Path(CHECKOUT, "examples/joke_service.py")
     lines = [line for line in place.read_text().splitlines() if line.strip()]
@@ -68,6 +69,7 @@ def test_what_is_no_service_is_said_in_one_sentence(path, words):
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.part("walks")
 def test_several_processes_share_a_queue_and_a_dead_one_is_replaced(url, slug, broker, queue):
     def there():
         return set(broker.zrange(queue.accepting, 0, -1))

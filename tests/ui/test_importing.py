@@ -123,6 +123,7 @@ def test_what_was_looked_at_is_written_with_links_to_it(
     assert record.actor_kind == "person"
 
 
+@pytest.mark.part("matrices")
 @pytest.mark.parametrize(
     ("given", "said", "found"),
     [
@@ -168,6 +169,7 @@ def test_a_chosen_dialect_wins_over_the_looks_of_it(admin_client: Client) -> Non
     assert results(page) == ["wrong"] * 3
 
 
+@pytest.mark.part("matrices")
 def test_several_files_are_one_import(admin_client: Client, organization: Organization) -> None:
     files = [
         file("tell.json", {key: TRUSTGRAPH[key] for key in ("tool/tell-joke",)}),
@@ -185,6 +187,7 @@ def test_several_files_are_one_import(admin_client: Client, organization: Organi
     assert {"tell-joke", "listPets"} <= names(organization)
 
 
+@pytest.mark.part("matrices")
 def test_operations_are_chosen_with_server_and_credential(
     admin_client: Client, organization: Organization
 ) -> None:
@@ -405,6 +408,7 @@ def test_an_archive_is_named_as_what_it_is(admin_client: Client) -> None:
     assert "all.zip: The document is an archive: unpack it" in text(page)
 
 
+@pytest.mark.part("matrices")
 def test_pasted_text_that_is_hostile_is_refused_too(admin_client: Client) -> None:
     for given in (bomb(), "[" * 100_000, "a\x00b", "\ud800", " " * 10, "x" * (MAX_BYTES + 1)):
         page = look(admin_client, given.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
@@ -419,6 +423,7 @@ def test_too_much_together_is_said_to_be_too_much(admin_client: Client) -> None:
     assert "More than 1000 items" in text(page)
 
 
+@pytest.mark.part("matrices")
 def test_more_than_a_form_may_hold_is_no_fault_of_ours(admin_client: Client) -> None:
     big = [file(f"{n}.json", b"x" * (4 * 1024 * 1024)) for n in range(4)]
     assert look(admin_client, files=big).status_code == 400
@@ -427,6 +432,7 @@ def test_more_than_a_form_may_hold_is_no_fault_of_ours(admin_client: Client) -> 
     assert look(admin_client, files=files).status_code == 400
 
 
+@pytest.mark.part("matrices")
 def test_odd_answers_are_no_fault_of_ours(admin_client: Client) -> None:
     page = look(admin_client, plain("a"))
     for changes in (

@@ -198,6 +198,7 @@ class World:
         return names.get(row.tool_name, False)
 
 
+@pytest.mark.part("agents")
 @examples(12, 40)
 def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
     organization, model, settings_of_the_form, max_examples

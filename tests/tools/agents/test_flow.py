@@ -128,6 +128,7 @@ def test_a_plan_is_carried_out_and_answered_from(planned, model):
     assert '{"said": "one"}' in said(model, 1)
 
 
+@pytest.mark.part("agents")
 def test_a_plan_is_in_the_result_with_what_became_of_each_step(planned, model):
     model.plays(plan(step("a", confidence=0.8), step("b", "fail", "a")), plan(), "Half of it.")
     told = planned(thresholds={"say": 0.75}).run.output["plan"]
@@ -144,6 +145,7 @@ def test_a_plan_of_no_steps_leads_to_the_answer(planned, model):
     assert report.answer == "By myself." and "(none)" in said(model, 0)
 
 
+@pytest.mark.part("agents")
 def test_the_steps_are_told_as_those_of_other_runs(planned, model):
     model.plays("no plan", plan(step("a"), step("b", "fail"), step("c", "say", "b")), plan(), "So.")
     told = planned().steps
@@ -154,6 +156,7 @@ def test_the_steps_are_told_as_those_of_other_runs(planned, model):
     assert told[6].move.answer == "So."
 
 
+@pytest.mark.part("agents")
 def test_events_are_only_ever_added_while_it_runs(agent, organization, model):
     model.plays("none", plan(step("a"), step("b", "fail"), step("c", "say", "b")), plan(), "So.")
     run, before = begun(agent, pattern="plan"), []
@@ -182,6 +185,7 @@ CYCLE = [step("find", "knowledge-query"), step("dig", "complex-analysis", "find"
 RESET = step("back", "reset-workflow", "dig")
 
 
+@pytest.mark.part("agents")
 def test_a_workflow_goes_through_its_states_and_back(planned, model, workflow):
     again = step("again", "knowledge-query", "back")
     model.plays(plan(*CYCLE, RESET, again), "Through.")
@@ -196,6 +200,7 @@ def test_a_workflow_goes_through_its_states_and_back(planned, model, workflow):
     assert (report.state, report.answer) == ("analysis", "Through.")
 
 
+@pytest.mark.part("agents")
 def test_transitions_of_a_plan_are_on_record_with_their_time(planned, model, workflow):
     model.plays(plan(*CYCLE, RESET), "Through.")
     report = planned(**workflow)
@@ -209,6 +214,7 @@ def test_transitions_of_a_plan_are_on_record_with_their_time(planned, model, wor
     ]  # fmt: skip
 
 
+@pytest.mark.part("agents")
 def test_the_planner_is_told_of_the_whole_workflow_and_of_nothing_else(planned, model, workflow):
     model.plays(plan(), "Nothing.")
     planned(**workflow)
@@ -219,12 +225,14 @@ def test_the_planner_is_told_of_the_whole_workflow_and_of_nothing_else(planned, 
         assert absent not in text
 
 
+@pytest.mark.part("agents")
 def test_states_that_no_tool_of_the_caller_leads_to_are_not_told_of(planned, model, workflow):
     model.plays(plan(), "Nothing.")
     planned(group=["compute", "admin"], state="undefined")
     assert "complex-analysis" not in said(model, 0)
 
 
+@pytest.mark.part("agents")
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
@@ -247,6 +255,7 @@ def test_a_step_that_cannot_be_is_refused_before_anything_runs(
     assert places(report) == [] and len(model.questions) == 3
 
 
+@pytest.mark.part("agents")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -265,6 +274,7 @@ def test_arguments_are_held_against_the_tools_schema(
     assert report.run.error_code == "PLAN_UNFIT" and words in report.run.error_message
 
 
+@pytest.mark.part("agents")
 def test_what_a_reference_stands_for_is_looked_at_when_it_is_known(planned, model, organization):
     strict(organization)
     wrong = step("two", "strict", text={"$step": "one"})
@@ -281,6 +291,7 @@ def test_a_plan_that_was_refused_is_told_back_and_made_anew(planned, model):
     assert "not in a requested group" in said(model, 2)
 
 
+@pytest.mark.part("agents")
 def test_a_plan_has_no_more_steps_than_the_run_has_turns(planned, model):
     model.plays(plan(step("a"), step("b"), step("c")), plan(step("a")), "Shorter.")
     report = planned(max_iterations=4)
@@ -291,6 +302,7 @@ def test_a_plan_has_no_more_steps_than_the_run_has_turns(planned, model):
 UNSURE = step("sure-not", confidence=0.4)
 
 
+@pytest.mark.part("agents")
 def test_below_the_threshold_a_person_is_asked_and_told_why(waiting, agent, organization):
     run = waiting(plan(UNSURE, step("two", "say", "sure-not")), "Done.")
     report = reported(agent, run)
@@ -318,6 +330,7 @@ def test_a_no_is_an_outcome_and_nobody_is_asked_again(waiting, agent, organizati
     assert report.answer == "Refused." and places(report) == ["act/2"]
 
 
+@pytest.mark.part("agents")
 def test_an_expiry_is_an_outcome(waiting, agent, organization):
     run = waiting(plan(UNSURE), plan(), "Nobody said yes.")
     expiry.expire(held(run))
@@ -348,6 +361,7 @@ def test_groups_that_are_taken_away_count_at_once(waiting, agent, organization):
     assert not calls_of(run).filter(tool_name="say", status="Success").exists()
 
 
+@pytest.mark.part("agents")
 def test_a_state_that_somebody_else_moved_is_seen(agent, organization, model, waiting):
     run = waiting(plan(UNSURE, step("two", "open")), plan(), "It was elsewhere.")
     session = reported(agent, run).session
@@ -359,6 +373,7 @@ def test_a_state_that_somebody_else_moved_is_seen(agent, organization, model, wa
     assert [one["error_code"] for one in told] == ["session_changed", "tool_not_in_state"]
 
 
+@pytest.mark.part("agents")
 def test_a_tool_that_was_added_may_be_planned_at_once(planned, model, organization):
     def reply(question):
         if len(model.questions) == 1:
@@ -369,6 +384,7 @@ def test_a_tool_that_was_added_may_be_planned_at_once(planned, model, organizati
     assert outcomes(planned()) == {"one": "succeeded"}
 
 
+@pytest.mark.part("agents")
 def test_what_depends_on_a_failure_is_skipped_and_the_rest_planned_anew(planned, model):
     first = plan(step("a"), step("b", "fail"), step("c", "say", "b"), step("d"))
     second = plan(step("e", "say", "a", text={"$step": "a", "path": "/output/said"}))
@@ -381,24 +397,28 @@ def test_what_depends_on_a_failure_is_skipped_and_the_rest_planned_anew(planned,
     assert "NOT_THERE: there is none" in said(model, 1) and "use new ids" in said(model, 1)
 
 
+@pytest.mark.part("agents")
 def test_it_is_planned_anew_once(planned, model):
     model.plays(plan(step("a", "fail")), plan(step("b", "fail")), "I could not.")
     report = planned()
     assert outcomes(report) == {"a": "failed", "b": "failed"} and report.answer == "I could not."
 
 
+@pytest.mark.part("agents")
 def test_where_no_new_plan_can_be_made_there_is_an_answer(planned, model):
     model.plays(plan(step("a", "fail")), "no", "no", "no", "I could not.")
     report = planned()
     assert (report.answer, len(model.questions)) == ("I could not.", 5)
 
 
+@pytest.mark.part("agents")
 def test_a_missing_value_is_an_outcome(planned, model):
     model.plays(plan(step(), step("two", text={"$step": "one", "path": "/output/x"})), plan(), "-")
     report = planned()
     assert report.plan["steps"][1]["error_code"] == "VALUE_MISSING" and places(report) == ["act/2"]
 
 
+@pytest.mark.part("agents")
 def test_a_step_that_may_be_repeated_is_tried_again_after_a_pause(
     agent, organization, model, monkeypatch
 ):
@@ -419,6 +439,7 @@ def test_a_step_that_may_be_repeated_is_tried_again_after_a_pause(
     assert report.plan["steps"][0]["attempts"] == 3 and report.answer == "It kept failing."
 
 
+@pytest.mark.part("agents")
 def test_what_may_have_had_an_effect_is_not_repeated(planned, model, organization):
     factories.tool(
         organization, "shaky", delivery="external", implementation={"source": HANGS},
@@ -436,6 +457,7 @@ def test_what_the_run_may_spend_bounds_its_steps(planned, model):
 
 
 # --- evidence and memory ---
+@pytest.mark.part("agents")
 def test_a_plan_is_on_record_before_and_after_it_is_carried_out(planned, model):
     model.plays(plan(step("a", text="4711"), step("b", "fail", "a")), plan(), "So.")
     report = planned()
@@ -463,6 +485,7 @@ def test_a_cancelled_run_says_what_became_of_its_plan(waiting, agent, organizati
     assert report.run.error_details["plan"]["steps"][1]["outcome"] == "skipped"
 
 
+@pytest.mark.part("agents")
 def test_a_run_by_a_plan_is_replayed_without_a_call(asked, planned, model):
     moves = plan(step("a"), step("b", text={"$step": "a", "path": "/output/said"}))
     model.plays(moves, "First.")
@@ -473,6 +496,7 @@ def test_a_run_by_a_plan_is_replayed_without_a_call(asked, planned, model):
     assert outcomes(report) == {"a": "succeeded", "b": "succeeded"}
 
 
+@pytest.mark.part("agents")
 def test_a_run_by_a_plan_is_gone_on_from(asked, planned, model):
     model.plays(plan(step("a")), "First.")
     first = planned()
@@ -481,6 +505,7 @@ def test_a_run_by_a_plan_is_gone_on_from(asked, planned, model):
     assert '{"said": "a"}' in said(model, 2)
 
 
+@pytest.mark.part("agents")
 def test_who_may_not_call_what_it_called_does_not_go_on_from_it(planned, model, agent, asked):
     model.plays(plan(step("a")), "First.")
     first = planned()

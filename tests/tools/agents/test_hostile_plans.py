@@ -21,6 +21,7 @@ POISON = (
 )
 
 
+@pytest.mark.part("agents")
 def test_a_poisoned_output_is_fenced_and_obeying_it_leads_nowhere(agent, organization, model):
     factories.tool(organization, "poisoned", implementation={"source": POISON})
     marks = []
@@ -52,6 +53,7 @@ def test_a_poisoned_description_stands_within_the_marks(asked, model, organizati
     assert fence.startswith("<data ") and words in fence.split("</data ")[0] + "</data 0>" + words
 
 
+@pytest.mark.part("agents")
 @pytest.mark.parametrize("wanted", [{"confidence": 0}, {"thresholds": {"risky": 0}}])
 def test_confidence_never_takes_a_persons_consent_away(agent, organization, model, wanted):
     factories.tool(organization, "risky", requires_confirmation=True)
@@ -61,6 +63,7 @@ def test_confidence_never_takes_a_persons_consent_away(agent, organization, mode
     assert held(run).reasons == ["risky runs only when a person has agreed."]
 
 
+@pytest.mark.part("agents")
 def test_references_of_the_road_are_data_in_a_plan(asked, model, organization):
     factories.tool(
         organization,
@@ -89,6 +92,7 @@ def test_what_a_plan_refers_to_again_and_again_is_bounded(asked, model, organiza
     assert report.plan["steps"][1]["error_code"] == "OUTPUT_LIMIT" and places(report) == ["act/2"]
 
 
+@pytest.mark.part("agents")
 @pytest.mark.parametrize(
     "said_first",
     [

@@ -56,6 +56,7 @@ def every_second(function, *, after):
     return dying
 
 
+@pytest.mark.part("agents")
 @pytest.mark.parametrize("after", [True, False])
 @pytest.mark.parametrize(
     ("place", "name"),

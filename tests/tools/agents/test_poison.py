@@ -108,6 +108,7 @@ def test_orders_in_a_result_reach_nothing(place, organization, obedient, model, 
     check_fences(model.questions)
 
 
+@pytest.mark.part("agents")
 def test_no_detour_leads_past_a_gate(place, obedient, model):
     """One model takes them all."""
     place.gives(said(tuple(DETOURS.values())))
@@ -139,6 +140,7 @@ def test_orders_in_descriptions_reach_nothing(place, organization, obedient, mod
     check_fences(model.questions)
 
 
+@pytest.mark.part("agents")
 @TEXT_FIRST
 def test_orders_in_an_error_reach_nothing(place, organization, obedient, model, native):
     raises = f"raise ToolError('NO', {said(DIRECT)!r})"
@@ -151,6 +153,7 @@ def test_orders_in_an_error_reach_nothing(place, organization, obedient, model, 
     check_fences(model.questions)
 
 
+@pytest.mark.part("agents")
 @NATIVE_FIRST
 def test_a_history_orders_nothing_and_counts_for_nothing(place, obedient, model, native):
     """What it says was done or allowed is what somebody says."""
@@ -170,6 +173,7 @@ def test_a_history_orders_nothing_and_counts_for_nothing(place, obedient, model,
     check_fences(model.questions)
 
 
+@pytest.mark.part("agents")
 @TEXT_FIRST
 def test_the_reason_of_a_no_orders_nothing(place, organization, obedient, model, native):
     mind = obedient(("risky", {"text": "once"}), native=native)
@@ -185,6 +189,7 @@ def test_the_reason_of_a_no_orders_nothing(place, organization, obedient, model,
     check_fences(model.questions)
 
 
+@pytest.mark.part("agents")
 @NATIVE_FIRST
 def test_the_marks_of_a_run_do_not_leave_it(place, organization, obedient, model, native):
     """A model that gives them away, and a tool that gives them back."""
@@ -212,6 +217,7 @@ def test_the_marks_of_a_run_do_not_leave_it(place, organization, obedient, model
     check_fences(model.questions)
 
 
+@pytest.mark.part("agents")
 @TEXT_FIRST
 def test_references_are_data_wherever_a_model_writes_them(place, organization, obedient, native):
     """Neither another agent's results nor those of its own run."""
@@ -239,6 +245,7 @@ def test_a_run_goes_on_from_no_run_that_its_caller_may_not_read(place, organizat
             begun(other, "And?", group=GROUPS, **{name: str(theirs.pk)})
 
 
+@pytest.mark.part("agents")
 def test_a_run_inside_a_run_goes_on_from_nobody_elses(place, organization, obedient, model):
     """What the door refuses, the run refuses as well: a model may name any run."""
     obedient()
@@ -273,6 +280,7 @@ def test_another_agents_key_finds_no_run_of_ones_own(place, organization, obedie
 AMOUNTS = ("NaN", "sNaN", "Infinity", "-Infinity", "1e999999", "-1")
 
 
+@pytest.mark.part("agents")
 def test_an_amount_that_is_none_bounds_nothing_away(place, obedient):
     """Nested runs that a model asks for with odd amounts come to an end of their own."""
     orders = [("run_agent", {"question": "And?", "max_cost": amount}) for amount in AMOUNTS]
@@ -291,6 +299,7 @@ def test_a_model_that_was_not_priced_is_not_asked(place, obedient, model):
     assert {one["model"] for one in model.questions} == {"small"}
 
 
+@pytest.mark.part("agents")
 def test_agents_within_agents_come_to_an_end(place, obedient, model):
     """Each asks for one more."""
     model.answers_by(

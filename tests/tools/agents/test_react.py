@@ -52,6 +52,7 @@ def test_only_tools_that_the_filter_leaves_are_told(asked, model):
     assert not names & {"hidden", "inner", "ask_model", "run_agent"}
 
 
+@pytest.mark.part("agents")
 def test_a_state_counts_from_the_next_step(asked, model):
     model.plays(calls("open", '{"text": "o"}'), calls("inner", '{"text": "i"}'), "Inside.")
     report = asked()
@@ -60,6 +61,7 @@ def test_a_state_counts_from_the_next_step(asked, model):
     assert report.state == "inside" and report.steps[1].status == "Success"
 
 
+@pytest.mark.part("agents")
 @pytest.mark.parametrize(
     ("call", "observed", "status"),
     [
@@ -94,6 +96,7 @@ def test_no_groups_are_no_tools(asked, model):
     assert report.steps[0].status == "PermissionDenied" and report.answer == "By myself."
 
 
+@pytest.mark.part("agents")
 def test_the_last_iteration_asks_for_the_best_answer(asked, model):
     model.plays(calls(*SAY), calls(*SAY), "As far as I know.")
     report = asked(max_iterations=3)
@@ -102,6 +105,7 @@ def test_the_last_iteration_asks_for_the_best_answer(asked, model):
     assert "last turn" in model.questions[2]["messages"][-1]["content"]
 
 
+@pytest.mark.part("agents")
 def test_whoever_acts_in_the_last_iteration_has_no_answer(asked, model):
     model.plays(calls(*SAY))
     report = asked(max_iterations=2)
@@ -183,6 +187,7 @@ def test_beyond_the_tokens_nothing_is_asked(asked, model):
     assert len(model.questions) == 1
 
 
+@pytest.mark.part("agents")
 def test_money_is_a_bound(asked, model, settings):
     settings.LLM_PRICES = {"small": (Decimal(1_000), Decimal(1_000))}
     model.plays(calls(*SAY), "Too late.", tokens=(900, 100))
@@ -190,6 +195,7 @@ def test_money_is_a_bound(asked, model, settings):
     assert report.run.error_code == "MONEY_SPENT" and report.spent.cost >= 1
 
 
+@pytest.mark.part("agents")
 def test_what_a_batch_spends_is_spent_by_the_run(agent, organization, model):
     factories.tool(organization, "dear", implementation={"source": SAYS}, cost_per_invocation="0.5")
     several = {"inputs": [{"tool_name": "dear", "parameters": {"text": "x"}}] * 2}
@@ -209,6 +215,7 @@ def test_an_endpoint_without_tool_calls_is_asked_in_the_text_form(asked, model):
     assert report.answer == "in words." and len(report.steps) == 1
 
 
+@pytest.mark.part("agents")
 def test_a_busy_endpoint_is_asked_again_after_a_while(agent, organization, model, monkeypatch):
     said = iter([Reply(503)] * 3)  # one question asks so often by itself
     model.answers_by(lambda _: next(said, "There."))
@@ -251,6 +258,7 @@ def test_a_grant_that_is_taken_away_counts_at_once(agent, organization, model):
     assert reported(agent, run).run.over
 
 
+@pytest.mark.part("agents")
 def test_what_runs_use_is_counted(asked, model):
     tokens, over = metrics.agent_tokens.labels("in"), metrics.agent_runs.labels("react", "Success")
     before = tokens._value.get(), over._value.get()

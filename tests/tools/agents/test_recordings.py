@@ -29,6 +29,7 @@ def earlier(asked, model):
     return asked("Is it open?")
 
 
+@pytest.mark.part("agents")
 def test_a_run_goes_on_where_another_has_led(earlier, asked, model):
     model.plays(calls("inner", '{"text": "i"}'), "Inside.")
     report = asked("And inside?", continues=str(earlier.run.pk))
@@ -37,6 +38,7 @@ def test_a_run_goes_on_where_another_has_led(earlier, asked, model):
     assert report.steps[0].status == "Success" and report.answer == "Inside."
 
 
+@pytest.mark.part("agents")
 def test_a_question_that_is_left_out_is_the_earlier_one(earlier, asked, model):
     model.plays("Still.")
     assert asked(question="", continues=str(earlier.run.pk)).question == "Is it open?"
@@ -48,6 +50,7 @@ def test_nobody_goes_on_from_what_they_may_not_read(earlier, organization):
         begun(other, continues=str(earlier.run.pk))
 
 
+@pytest.mark.part("agents")
 def test_another_agent_goes_on_from_what_was_shared_with_it(asked, model, organization):
     other = factories.agent(organization, groups=["default"])
     model.plays(calls("open", '{"text": "o"}'), "It is open.")
@@ -69,6 +72,7 @@ def test_nobody_else_goes_on_from_what_was_shared(asked, model, organization):
         begun(third, continues=str(earlier.run.pk))
 
 
+@pytest.mark.part("agents")
 def test_who_lacks_a_tool_whose_result_stands_there_does_not_go_on(asked, model, organization):
     other = factories.agent(organization, groups=["default"], tools=["say"])
     model.plays(calls("open", '{"text": "o"}'), "It is open.")
@@ -78,6 +82,7 @@ def test_who_lacks_a_tool_whose_result_stands_there_does_not_go_on(asked, model,
     assert "open" in refusal.value.message
 
 
+@pytest.mark.part("agents")
 def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier, organization, model):
     other = factories.agent(organization, groups=["default"])
     person = at_the_browser(factories.superuser(organization))
@@ -91,6 +96,7 @@ def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier, organization
     assert reported(other, run).answer == "Still open."
 
 
+@pytest.mark.part("agents")
 def test_a_call_that_was_refused_keeps_nobody_from_going_on(asked, model):
     model.plays(calls("hidden", "{}"), "No.")
     earlier = asked()
@@ -115,6 +121,7 @@ def test_a_replay_calls_no_tool(earlier, agent, organization, asked, model, sett
     assert model.questions[-1]["model"] == "other"
 
 
+@pytest.mark.part("agents")
 def test_a_replay_ends_where_it_does_something_else(earlier, asked, model):
     model.plays(calls("open", '{"text": "another"}'), "Never said.")
     report = asked(question="", replays=str(earlier.run.pk))
@@ -122,17 +129,20 @@ def test_a_replay_ends_where_it_does_something_else(earlier, asked, model):
     assert not calls_of(report.run).exclude(tool_name="ask_model").exists()
 
 
+@pytest.mark.part("agents")
 def test_no_model_is_asked_that_the_installation_does_not_name(agent):
     with pytest.raises(Malformed):
         begun(agent, model="dearest")
 
 
+@pytest.mark.part("agents")
 def test_a_run_is_continued_or_replayed_but_not_both(earlier, agent):
     run = str(earlier.run.pk)
     with pytest.raises(Malformed):
         begun(agent, continues=run, replays=run)
 
 
+@pytest.mark.part("agents")
 @pytest.mark.parametrize("named", ["no-id", "01a21532-9d16-755a-b73a-8e9da81280a2"])
 def test_what_is_no_run_is_told(agent, named):
     with pytest.raises((NotFound, Malformed)):
@@ -146,6 +156,7 @@ def test_an_execution_of_another_tool_is_no_run(agent, organization, model):
         begun(agent, continues=str(call.pk))
 
 
+@pytest.mark.part("agents")
 def test_the_tool_itself_meets_the_same_rights(earlier, agent, organization, model):
     """Not only the door: a run that was asked for as a tool looks for itself."""
     other = factories.agent(organization, groups=["default", "agents"])

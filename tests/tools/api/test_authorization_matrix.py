@@ -1106,6 +1106,7 @@ def test_a_method_that_is_not_there_opens_nothing(names, everybody, callers, sid
     assert opened_by_absent_methods(names, EXPECTED, callers, here, **asked) == []
 
 
+@pytest.mark.part("matrices")
 @callers_asked
 @families(UI)
 def test_a_method_that_a_page_has_not_opens_nothing(names, everybody, browsers, sides):
@@ -1113,6 +1114,7 @@ def test_a_method_that_a_page_has_not_opens_nothing(names, everybody, browsers, 
     assert opened_by_absent_methods(names, PAGES, browsers, here, **asked) == []
 
 
+@pytest.mark.part("matrices")
 @pytest.mark.usefixtures("document_made_once")
 @callers_asked
 @families(API)

@@ -45,6 +45,7 @@ def test_results_come_in_the_order_of_the_inputs(api):
     assert api.get(f"/batches/{answer['batch_id']}").json() == answer
 
 
+@pytest.mark.part("calls")
 def test_there_is_room_for_so_much_of_their_outputs(api):
     body = {"inputs": [one("x" * 900_000), one("y" * 900_000), one("z")], "mode": "parallel"}
     response = api.post("/batches", body)
@@ -77,12 +78,14 @@ def test_a_thousand_inputs_are_a_thousand_calls_in_their_order(api, organization
     assert Execution.objects.filter(parent=batch, cached=True).count() == 995
 
 
+@pytest.mark.part("calls")
 def test_its_calls_may_be_read_one_by_one(api):
     answer = api.post("/batches", {"inputs": [one("a")]}).json()
     (line,) = answer["results"]
     assert api.get(f"/executions/{line['execution_id']}").json()["output"] == line["output"]
 
 
+@pytest.mark.part("calls")
 def test_a_last_call_that_could_not_be_made_says_why_at_the_door_too(api):
     answer = api.post("/batches", {"inputs": [one("a"), one("b", "ghost")]}).json()
     line = answer["results"][1]
@@ -122,6 +125,7 @@ def test_one_that_is_not_over_is_answered_with_its_address(api, organization):
     assert [line["status"] for line in done["results"]][1] == "Cancelled"
 
 
+@pytest.mark.part("calls")
 def test_some_of_its_calls_are_cancelled_and_the_others_are_made(api, organization):
     factories.tool(organization, "sleeps", implementation={"source": SLEEPS})
     batch = begun(api, {"inputs": [one("a", "sleeps"), one("b"), one("c")]})
@@ -133,6 +137,7 @@ def test_some_of_its_calls_are_cancelled_and_the_others_are_made(api, organizati
     assert done["results"][1]["execution_id"] is None
 
 
+@pytest.mark.part("calls")
 def test_positions_that_are_not_there_are_refused(api, organization):
     factories.tool(organization, "sleeps", implementation={"source": SLEEPS})
     batch = begun(api, {"inputs": [one("a", "sleeps")]})
@@ -151,6 +156,7 @@ def test_one_question_for_many(api, organization):
     assert (done["status"], done["succeeded"]) == ("Success", 2)
 
 
+@pytest.mark.part("calls")
 def test_its_events_are_those_of_its_execution(api):
     answer = api.post("/batches", {"inputs": [one("a"), one("b")]}).json()
     stream = api.get(f"/executions/{answer['batch_id']}/events")
@@ -178,6 +184,7 @@ def test_what_can_be_no_batch_is_named(api, subtests):
             check_error(api.post("/batches", wrong), 400)
 
 
+@pytest.mark.part("calls")
 def test_an_execution_of_another_tool_is_no_batch(api):
     execution = api.execute("echo", {"text": "x"}).json()["execution_id"]
     check_error(api.get(f"/batches/{execution}"), 404)
@@ -191,6 +198,7 @@ def test_anothers_batch_is_not_there(api, organization):
     check_error(other.post(f"/batches/{answer['batch_id']}/cancel"), 404)
 
 
+@pytest.mark.part("calls")
 def test_a_token_for_one_tool_makes_batches_of_that_tool(agent, organization):
     factories.tool(organization, "other")
     narrow = factories.Api(factories.token(agent.service_account, tools=["echo"]))
@@ -198,6 +206,7 @@ def test_a_token_for_one_tool_makes_batches_of_that_tool(agent, organization):
     assert [line["status"] for line in answer["results"]] == ["Success", "PermissionDenied"]
 
 
+@pytest.mark.part("calls")
 def test_a_token_for_one_tool_reads_the_batches_it_made(agent, organization):
     narrow = factories.Api(factories.token(agent.service_account, tools=["echo"]))
     key = {"Idempotency-Key": uuid4().hex}
@@ -209,6 +218,7 @@ def test_a_token_for_one_tool_reads_the_batches_it_made(agent, organization):
     check_error(other.get(f"/batches/{batch}"), 404)
 
 
+@pytest.mark.part("calls")
 def test_a_line_shows_no_call_that_its_reader_may_not_read(api, agent):
     batch = api.post("/batches", {"inputs": [one("a")]}).json()
     (line,) = batch["results"]

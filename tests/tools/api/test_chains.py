@@ -166,6 +166,7 @@ def test_chains_that_lead_back_to_themselves_are_refused(admin_api):
     assert "outer → inner" in body["details"]["errors"][0]["message"]
 
 
+@pytest.mark.part("calls")
 def test_a_run_is_answered_with_the_calls_of_its_steps(admin_api, api):
     admin_api.post("/chains", chain(step("one"), step("two")))
     answer = api.post("/chains/told/execute", {"parameters": {"text": "x"}})

@@ -54,6 +54,7 @@ def test_a_tool_that_failed_is_a_result_and_no_http_error(api, organization):
     check_execution(response.json(), "Failed")
 
 
+@pytest.mark.part("calls")
 def test_a_timeout_is_a_result(api, organization):
     factories.tool(organization, implementation=SLEEPS)
     response = api.execute("echo", {"text": "30"}, options={"timeout": "PT0.3S"})
@@ -61,6 +62,7 @@ def test_a_timeout_is_a_result(api, organization):
     check_execution(response.json(), "Timeout")
 
 
+@pytest.mark.part("calls")
 def test_what_is_not_over_in_time_is_answered_202_with_its_address(api, organization):
     factories.tool(organization, implementation=SLEEPS)
     response = api.execute("echo", {"text": "1"}, options={"wait_s": 0})
@@ -193,6 +195,7 @@ def test_a_key_is_let_go_a_day_after_its_call_ended(api, organization):
     assert later["execution_id"] != first["execution_id"]
 
 
+@pytest.mark.part("calls")
 def test_one_key_at_the_same_moment_is_one_execution(organization, agent):
     factories.tool(organization)
     token = factories.token(agent.service_account)

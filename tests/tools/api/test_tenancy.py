@@ -354,6 +354,7 @@ ROWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.part("matrices")
 def test_the_administration_shows_staff_nothing_of_theirs(mine, theirs, browser, subtests):
     for model, row_of in ROWS:
         with subtests.test(model=model):
@@ -370,6 +371,7 @@ def test_the_administration_shows_staff_nothing_of_theirs(mine, theirs, browser,
             assert type(row).objects.filter(pk=row.pk).exists()
 
 
+@pytest.mark.part("matrices")
 def test_nobody_hands_out_permissions_on_their_rows(mine, theirs, attacker, browser, subtests):
     for model in ("tool", "agent", "toolgroup", "organization"):
         base = f"/admin/tools/{model}/{dict(ROWS)[model](theirs).pk}/permissions/"

@@ -131,6 +131,7 @@ def test_what_may_not_be_found_changes_nothing_about_what_is(organization, place
     assert found() == before
 
 
+@pytest.mark.part("matrices")
 @pytest.mark.parametrize("hidden", [1, 4, 9])
 def test_however_many_are_left_out_none_of_them_is_found(organization, names, place, hidden):
     for at in range(10):
@@ -162,6 +163,7 @@ def test_a_rare_word_does_not_hide_what_has_the_others(organization, names, monk
     assert found[0] == "rare" and len(found) == 5
 
 
+@pytest.mark.part("matrices")
 def test_a_sample_tells_how_many_have_a_word(organization, names, monkeypatch):
     monkeypatch.setattr(search, "_SAMPLE", 4)
     for at in range(30):
@@ -191,6 +193,7 @@ def test_nothing_of_another_organization_is_found_or_counts(names, place):
     assert names("zebra") == []
 
 
+@pytest.mark.part("matrices")
 def test_a_word_that_every_tool_has_tells_none_from_another(organization, names):
     for at in range(30):
         factories.tool(organization, f"t{at}", description="The one that does the thing.")
@@ -208,6 +211,7 @@ def test_what_shares_only_such_a_word_is_left_out_and_what_knows_a_part_is_not(o
     assert sorted(found) == ["merge", "pdf", "web-reader"]
 
 
+@pytest.mark.part("matrices")
 def test_the_tail_is_measured_by_what_is_shown(organization, place):
     for at in range(30):
         factories.tool(organization, f"t{at}", description="The one that does the thing.")
@@ -280,6 +284,7 @@ def test_no_secret_of_a_question_is_kept(asked, organization):
     assert "post" in kept and "hunter2" not in kept and "4ec39hq" not in kept
 
 
+@pytest.mark.part("matrices")
 def test_of_a_tool_only_so_many_questions_count(asked, organization, names, monkeypatch):
     monkeypatch.setattr(words, "MOST_QUESTIONS", 1)
     asked("wherewithal")
@@ -295,6 +300,7 @@ def test_the_tool_and_its_questions_go_together(asked, organization):
     assert not ToolQuestion.objects.filter(tool__organization=organization).exists()
 
 
+@pytest.mark.part("matrices")
 def test_of_a_tool_the_latest_questions_are_kept_and_no_more(asked, organization, monkeypatch):
     monkeypatch.setattr(words, "MOST_KEPT", 2)
     for text in ("wherewithal", "gobbledygook", "wherewithal", "hullabaloo"):

@@ -52,6 +52,7 @@ def test_the_second_caller_gets_the_first_ones_answer(agent, organization):
     assert second.cached_from == first.pk
 
 
+@pytest.mark.part("calls")
 def test_a_hit_is_on_record_like_a_run(agent, organization):
     dice(organization)
     first, second = ask(agent), ask(agent)
@@ -61,6 +62,7 @@ def test_a_hit_is_on_record_like_a_run(agent, organization):
     assert [event.type for event in second.events.all()] == ["Started", "Completed"]
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize("price", [None, "0.25"])
 def test_a_hit_costs_what_the_tool_declares_for_one(agent, organization, price):
     dice(organization, cost_per_invocation="2", **({"cost_per_cache_hit": price} if price else {}))
@@ -123,6 +125,7 @@ def test_two_organizations_share_no_answer(agent, organization):
     assert ask(agent).output != ask(stranger).output
 
 
+@pytest.mark.part("calls")
 def test_a_failure_is_never_given_again(agent, organization):
     dice(organization, source=BREAKS)
     first, second = ask(agent), ask(agent)
@@ -130,6 +133,7 @@ def test_a_failure_is_never_given_again(agent, organization):
     assert not second.cached and second.sandbox_id != first.sandbox_id
 
 
+@pytest.mark.part("calls")
 def test_what_failed_its_validation_is_never_given_again(agent, organization):
     dice(organization, output_schema={"type": "integer"})
     first, second = ask(agent), ask(agent)
@@ -137,6 +141,7 @@ def test_what_failed_its_validation_is_never_given_again(agent, organization):
     assert not CacheEntry.objects.filter(execution__in=[first, second]).exists()
 
 
+@pytest.mark.part("calls")
 def test_a_hit_moves_the_state_as_a_run_does(agent, organization):
     dice(organization, state="rolled")
     ask(agent)
@@ -145,6 +150,7 @@ def test_a_hit_moves_the_state_as_a_run_does(agent, organization):
     assert StateTransition.objects.get(execution=second).to_state == "rolled"
 
 
+@pytest.mark.part("calls")
 def test_one_runs_when_many_ask_at_once(agent, organization):
     dice(organization, source=WAITS)
     rows = [factories.execution(agent, "dice", text="x") for _ in range(12)]
@@ -161,6 +167,7 @@ def test_one_runs_when_many_ask_at_once(agent, organization):
     assert [row.cached for row in done].count(False) == 1
 
 
+@pytest.mark.part("calls")
 def test_when_the_one_fails_the_next_one_runs(agent, organization):
     dice(organization, source=BREAKS)
     rows = [factories.execution(agent, "dice", text="x") for _ in range(3)]
@@ -183,6 +190,7 @@ def test_a_claim_that_waits_for_another_is_undone(agent, organization):
     assert (row.status, row.attempt, row.fence) == ("Pending", 0, 0)
 
 
+@pytest.mark.part("calls")
 def test_a_leader_whose_worker_died_does_not_block_the_others_for_ever(agent, organization):
     dice(organization)
     leader, waiting = (factories.execution(agent, "dice", text="x") for _ in range(2))
@@ -210,6 +218,7 @@ def test_answers_are_forgotten_by_tool_group_and_organization(agent, organizatio
     assert ask(agent).output != first.output
 
 
+@pytest.mark.part("calls")
 def test_forgetting_one_tool_leaves_the_others(agent, organization):
     dice(organization)
     dice(organization, "other")
@@ -219,6 +228,7 @@ def test_forgetting_one_tool_leaves_the_others(agent, organization):
     assert ask(agent, "other").output == second.output
 
 
+@pytest.mark.part("calls")
 def test_an_answer_that_is_being_worked_out_is_forgotten_too(agent, organization):
     dice(organization, source=WAITS)
     row = factories.execution(agent, "dice", text="x")
@@ -230,6 +240,7 @@ def test_an_answer_that_is_being_worked_out_is_forgotten_too(agent, organization
     assert not ask(agent).cached
 
 
+@pytest.mark.part("calls")
 def test_an_administrator_forgets_over_rest(admin_api, api, agent, organization):
     dice(organization)
     first = ask(agent)
@@ -242,6 +253,7 @@ def test_an_administrator_forgets_over_rest(admin_api, api, agent, organization)
     assert ask(agent).output != first.output
 
 
+@pytest.mark.part("calls")
 def test_expired_entries_are_cleared_away(agent, organization):
     dice(organization)
     entries = CacheEntry.objects.filter(execution=ask(agent))

@@ -30,6 +30,7 @@ def tools(organization):
     factories.tool(organization, "many", implementation={"source": MANY})
 
 
+@pytest.mark.part("calls")
 def test_a_chain_that_needs_a_person_begins_when_one_has_agreed(agent, organization):
     chain(organization, step("one"), step("two"), requires_confirmation=True)
     execution = done(agent)
@@ -40,6 +41,7 @@ def test_a_chain_that_needs_a_person_begins_when_one_has_agreed(agent, organizat
     assert places(execution) == {"one": "Success", "two": "Success"}
 
 
+@pytest.mark.part("calls")
 def test_a_chain_that_a_person_refuses_makes_no_call(agent, organization):
     chain(organization, step("one"), requires_confirmation=True)
     execution = begun(agent)
@@ -63,6 +65,7 @@ def in_a_session(agent, name="chain"):
     return now(execution), session
 
 
+@pytest.mark.part("calls")
 def test_a_chain_leads_its_session_on_after_what_its_steps_did(agent, organization):
     factories.tool(organization, "begin", state="middle")
     factories.tool(organization, "end", available_in_states=["middle"], state="inner")
@@ -72,6 +75,7 @@ def test_a_chain_leads_its_session_on_after_what_its_steps_did(agent, organizati
     assert (found.status, found.state_after, session.state) == ("Success", "last", "last")
 
 
+@pytest.mark.part("calls")
 def test_a_chain_that_fails_leaves_its_session_where_its_steps_have_led(agent, organization):
     factories.tool(organization, "begin", state="middle")
     factories.tool(organization, "late", available_in_states=["elsewhere"])
@@ -81,6 +85,7 @@ def test_a_chain_that_fails_leaves_its_session_where_its_steps_have_led(agent, o
     assert session.state == "middle"
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(("said", "allowed_s"), [("PT2S", 2), ("PT50S", 10), (None, 10)])
 def test_a_step_has_the_shorter_of_its_own_time_and_its_tools(agent, organization, said, allowed_s):
     factories.tool(organization, "timed", constraints={"max_execution_time": "PT10S"})
@@ -88,6 +93,7 @@ def test_a_step_has_the_shorter_of_its_own_time_and_its_tools(agent, organizatio
     assert calls_of(done(agent)).get().timeout_s == allowed_s
 
 
+@pytest.mark.part("calls")
 def test_a_step_that_takes_longer_than_its_time_is_ended(agent, organization):
     source = "import time\ndef main(parameters):\n    time.sleep(60)\n"
     factories.tool(organization, "sleeps", implementation={"source": source})
@@ -96,6 +102,7 @@ def test_a_step_that_takes_longer_than_its_time_is_ended(agent, organization):
     assert (found.error_code, calls_of(found).get().status) == ("TIMEOUT", "Timeout")
 
 
+@pytest.mark.part("calls")
 def test_a_loop_over_a_list_that_is_too_long_makes_no_call(agent, organization):
     loop = step("two", for_each={"$step": "one"})
     chain(organization, step("one", "many", text=str(MOST_ITEMS + 1)), loop)
@@ -113,6 +120,7 @@ def test_a_run_makes_so_many_calls_and_not_more(agent, organization, monkeypatch
     assert (found.error_code, list(places(found))) == ("TOO_MANY_CALLS", ["one", "two", "three"])
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(
     "steps",
     [
@@ -126,6 +134,7 @@ def test_a_chain_that_is_too_large_is_not_kept(organization, steps):
         chain(organization, *steps)
 
 
+@pytest.mark.part("calls")
 def test_chains_stand_so_deep_in_each_other_and_not_deeper(agent, organization):
     chain(organization, step("one"), name="chain0")
     for deep in range(1, MOST_DEPTH + 1):

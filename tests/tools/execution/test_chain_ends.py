@@ -67,6 +67,7 @@ def test_cancelling_a_run_leaves_alone_what_undoes(agent, organization):
     assert (now(execution).status, told(execution, "compensated")) == ("Failed", ["one"])
 
 
+@pytest.mark.part("calls")
 def test_a_call_that_could_not_be_made_in_the_last_turn_is_remembered(agent, organization):
     gone = {"$step": "one", "path": "/output/gone"}
     chain(
@@ -92,6 +93,7 @@ def test_a_limit_of_calls_ends_a_run_as_its_step_says(agent, organization, monke
     assert ended == ["Cancelled"] * 3
 
 
+@pytest.mark.part("calls")
 def test_what_undoes_is_made_beyond_the_limit_of_calls(agent, organization, monkeypatch):
     monkeypatch.setattr(composing, "MOST_CALLS", 4)
     undo = {"tool_name": "say", "parameters": {"text": {"$item": ""}}}
@@ -124,6 +126,7 @@ def test_an_output_that_its_schema_forbids_is_undone_where_that_was_said(agent, 
     assert (told(found, "compensated"), found.error_details["places"]) == (["one"], ["/"])
 
 
+@pytest.mark.part("calls")
 def test_an_output_that_cannot_be_made_is_undone_where_that_was_said(agent, organization):
     gone = {"$step": "one", "path": "/output/gone"}
     chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate", output=gone)
@@ -131,6 +134,7 @@ def test_an_output_that_cannot_be_made_is_undone_where_that_was_said(agent, orga
     assert (found.error_code, told(found, "compensated")) == ("OUTPUT_MISSING", ["one"])
 
 
+@pytest.mark.part("calls")
 def test_what_a_chain_redacts_and_selects_is_done_once(agent, organization):
     chain(
         organization,
@@ -140,6 +144,7 @@ def test_what_a_chain_redacts_and_selects_is_done_once(agent, organization):
     assert done(agent).output == ["[redacted]", 2, 3]
 
 
+@pytest.mark.part("calls")
 def test_a_run_that_is_refused_midway_says_what_it_has_done(agent, organization):
     chain(organization, step("one"), step("two"))
     execution = begun(agent)
@@ -153,6 +158,7 @@ def test_a_run_that_is_refused_midway_says_what_it_has_done(agent, organization)
     assert told(found, "committed") == ["two", "one"]
 
 
+@pytest.mark.part("calls")
 def test_a_run_whose_worker_was_lost_too_often_says_what_it_has_done(agent, organization):
     chain(organization, step("one"), step("two"))
     execution = begun(agent)
@@ -167,6 +173,7 @@ def test_a_run_whose_worker_was_lost_too_often_says_what_it_has_done(agent, orga
     assert (told(execution, "committed"), told(execution, "unknown")) == (["one"], ["two"])
 
 
+@pytest.mark.part("calls")
 def test_a_run_that_no_worker_can_begin_again_says_what_it_has_done(agent, organization):
     chain(organization, step("one"), step("two"))
     execution = begun(agent)
@@ -179,6 +186,7 @@ def test_a_run_that_no_worker_can_begin_again_says_what_it_has_done(agent, organ
     assert told(execution, "committed") == ["one"]
 
 
+@pytest.mark.part("calls")
 def test_a_run_that_is_cancelled_as_it_succeeds_is_undone_where_that_was_said(agent, organization):
     chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate")
     execution = begun(agent)
@@ -200,6 +208,7 @@ def perform_alone(call):
         one(claimed)
 
 
+@pytest.mark.part("calls")
 def test_what_undoes_an_item_of_a_loop_is_given_what_that_item_gave(agent, organization):
     own = {"tool_name": "say", "parameters": {"text": {"$step": "one"}}}
     third = {"tool_name": "say", "parameters": {"text": {"$step": "one", "path": "/output/2"}}}
@@ -215,6 +224,7 @@ def test_what_undoes_an_item_of_a_loop_is_given_what_that_item_gave(agent, organ
     assert given == {"undo:two": "c", "undo:one/2": "c", "undo:one/0": "a"}
 
 
+@pytest.mark.part("calls")
 def test_what_undoes_is_tried_again_as_was_said(agent, organization, monkeypatch):
     undo = {"tool_name": "fail", "parameters": {"text": "x"}}
     retries = {"attempts": 2, "wait": "PT10S"}
@@ -231,6 +241,7 @@ def test_what_undoes_is_tried_again_as_was_said(agent, organization, monkeypatch
     assert (now(execution).status, told(execution, "not_compensated")) == ("Failed", ["one"])
 
 
+@pytest.mark.part("calls")
 def test_what_undoes_is_tried_again_after_a_limit_that_passes(agent, organization, monkeypatch):
     factories.tool(organization, "slowly", rate_limit_per_minute=1)
     undo = {"tool_name": "slowly", "parameters": {"text": "x"}}

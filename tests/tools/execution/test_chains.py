@@ -87,6 +87,7 @@ def test_values_come_from_the_input_and_from_earlier_steps(agent, organization):
     assert done(agent).output == {"first": "input", "second": "input and input"}
 
 
+@pytest.mark.part("calls")
 def test_a_value_that_is_not_there_is_its_default_or_fails_the_step(agent, organization):
     missing = {"$step": "one", "path": "/output/nowhere"}
     chain(organization, step("one"), step("two", text=missing | {"default": "instead"}))
@@ -111,6 +112,7 @@ def test_what_only_looks_like_a_reference_is_a_value(agent, organization):
     assert done(agent).output == {"echo": {"v": shape}}
 
 
+@pytest.mark.part("calls")
 def test_a_result_reference_in_what_a_tool_gave_back_is_data(agent, organization):
     """Whoever writes what a tool reads must not reach the caller's other outputs."""
     secret = factories.execution(agent, "say", text="secret")
@@ -131,6 +133,7 @@ def test_a_result_reference_in_what_a_tool_gave_back_is_data(agent, organization
     assert found.output["echo"]["v"]["$result"] == str(secret.pk)
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(
     ("when", "runs"),
     [
@@ -169,6 +172,7 @@ def test_so_many_items_are_open_at_once_as_it_says(agent, organization):
     assert list(places(execution)) == ["one/0", "one/1"]
 
 
+@pytest.mark.part("calls")
 def test_an_item_that_fails_ends_the_loop_or_is_left_out(agent, organization):
     loop = {"for_each": ["a", "bad", "c"], "text": {"$item": ""}}
     chain(organization, step("one", "picky", **loop), name="ends")
@@ -191,6 +195,7 @@ def test_a_step_may_fail_where_that_was_said(agent, organization):
     assert done(agent).status == "Success"
 
 
+@pytest.mark.part("calls")
 def test_a_step_is_tried_again_after_a_pause_that_grows(agent, organization, monkeypatch):
     chain(organization, step("one", "fail", retries={"attempts": 3, "wait": "PT10S"}))
     execution = done(agent)
@@ -231,6 +236,7 @@ def test_what_was_done_is_undone_in_reverse_order(agent, organization):
     assert details["committed"] == details["not_compensated"] == []
 
 
+@pytest.mark.part("calls")
 def test_each_item_of_a_loop_is_undone(agent, organization):
     undo = {"tool_name": "say", "parameters": {"text": {"$item": ""}}}
     chain(
@@ -243,6 +249,7 @@ def test_each_item_of_a_loop_is_undone(agent, organization):
     assert [call.parameters["text"] for call in undone] == ["b", "a"]
 
 
+@pytest.mark.part("calls")
 def test_what_could_not_be_undone_is_told_and_the_rest_is_undone(agent, organization):
     say = {"tool_name": "say", "parameters": {"text": "undo"}}
     chain(
@@ -285,6 +292,7 @@ def test_what_may_have_had_its_effect_is_not_tried_again(agent, organization):
     assert list(places(execution)) == ["one"]
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize("output", ["'no number'", "'x' * 2_000", "object()"])
 def test_what_ran_and_gave_back_what_cannot_be_used_is_not_tried_again(agent, organization, output):
     factories.tool(
@@ -300,6 +308,7 @@ def test_what_ran_and_gave_back_what_cannot_be_used_is_not_tried_again(agent, or
     assert [one["place"] for one in found.error_details["unknown"]] == ["one"]
 
 
+@pytest.mark.part("calls")
 def test_an_effect_that_may_have_happened_is_not_doubled_through_call_tool(agent, organization):
     factories.install(organization)
     caller = factories.agent(organization, groups=["default", "composition"])
@@ -311,6 +320,7 @@ def test_an_effect_that_may_have_happened_is_not_doubled_through_call_tool(agent
     assert (found.error_code, list(places(found))) == ("OUTPUT_INVALID", ["one"])
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(("on_cancel", "undone"), [("compensate", True), ("stop", False)])
 def test_a_cancelled_run_stops_and_is_undone_where_that_was_said(
     agent, organization, on_cancel, undone
@@ -340,6 +350,7 @@ def test_time_that_is_over_ends_the_run(agent, organization):
     assert now(execution).status == "Timeout"
 
 
+@pytest.mark.part("calls")
 def test_a_turn_that_was_lost_is_taken_again(agent, organization, monkeypatch):
     chain(organization, step("one"), step("two"))
     execution = begun(agent)
@@ -355,6 +366,7 @@ def test_a_turn_that_was_lost_is_taken_again(agent, organization, monkeypatch):
     assert places(execution) == {"one": "Success", "two": "Success"}
 
 
+@pytest.mark.part("calls")
 def test_a_run_goes_on_as_it_began_when_the_chain_is_changed(agent, organization):
     chain(organization, step("one"), step("two", text="old"))
     execution = begun(agent)
@@ -371,6 +383,7 @@ def changed(organization, implementation):
     catalog.update_tool(tool=tool, definition=definition, by=factories.by(organization))
 
 
+@pytest.mark.part("calls")
 def test_a_chain_that_is_disabled_goes_on_no_more(agent, organization):
     chain(organization, step("one"), step("two"))
     execution = begun(agent)
@@ -411,6 +424,7 @@ def test_a_chain_may_be_a_step_of_another(agent, organization):
     assert done(agent, "outer").output["said"] == "deep"
 
 
+@pytest.mark.part("calls")
 def test_a_run_holds_so_much_of_what_its_steps_gave_back(agent, organization, monkeypatch):
     monkeypatch.setattr(chain_run, "MOST_READ", 50)
     texts = {"$step": "one", "default": "nothing else may stand there"}
@@ -436,12 +450,14 @@ def test_what_has_expired_is_not_taken_for_nothing(agent, organization):
     assert (found.error_code, "expired" in found.error_message) == ("VALUE_MISSING", True)
 
 
+@pytest.mark.part("calls")
 def test_a_chain_gives_back_no_more_than_it_may(agent, organization):
     chain(organization, step("one", text="x" * 2_000), constraints={"max_output_size": 1_000})
     found = done(agent)
     assert (found.status, found.error_code, found.output) == ("Failed", "OUTPUT_LIMIT", None)
 
 
+@pytest.mark.part("calls")
 def test_what_a_step_gives_back_late_is_used_by_no_later_one(agent, organization):
     chain(organization, step("one"), step("two"), output={"$step": "one", "path": "/output/gone"})
     found = done(agent)

@@ -132,6 +132,7 @@ def test_a_program_for_whose_call_there_is_no_room_does_not_run_again_meanwhile(
     assert Execution.objects.get(pk=program.pk).output["result"] == {"echo": {"text": "x"}}
 
 
+@pytest.mark.part("calls")
 def test_what_its_turns_used_together_stands_beside_a_programs_result(agent):
     factories.tool(agent.organization, "first")
     burns, calls = "sum(range(1_000_000))\n", "first(text='x')\n" * 5

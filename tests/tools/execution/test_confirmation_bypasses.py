@@ -538,6 +538,7 @@ def together(*deeds):
     return raised
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed", "crib")
 def test_of_many_at_once_one_yes_counts_and_it_runs_once(organization, confirmation):
     callers = [at_the_browser(approver(organization)) for _ in range(6)]
@@ -574,6 +575,7 @@ def test_a_yes_and_a_no_at_once_are_one_word(organization, confirmation):
     assert ConfirmationDecision.objects.filter(confirmation=confirmation).count() == 1
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed")
 def test_a_yes_and_a_cancellation_at_once_end_it_one_way(agent, organization, confirmation):
     yes, caller = at_the_browser(approver(organization)), factories.caller(agent)

@@ -174,6 +174,7 @@ def test_many_are_decided_each_for_itself(agent, asks, person):
     assert told == ["approved", "confirmation_changed", "rejected", "confirmation_decided"]
 
 
+@pytest.mark.part("calls")
 def test_nobody_buries_a_call_among_others(agent, asks):
     first, *_ = [held(agent) for _ in range(MOST_HELD)]
     with pytest.raises(TooManyHeld) as caught:

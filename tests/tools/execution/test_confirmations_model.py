@@ -192,6 +192,7 @@ def machine(organization):
     return Held
 
 
+@pytest.mark.part("generated")
 @examples(3, 30)
 def test_nothing_begins_without_enough_consent(organization, max_examples):
     run_state_machine_as_test(

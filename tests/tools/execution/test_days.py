@@ -105,6 +105,7 @@ def rows(reader: Caller) -> QuerySet[DayOfCalls]:
     return DayOfCalls.objects.filter(organization=reader.organization_id)
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 def test_days_that_were_added_up_tell_what_their_calls_tell(
     reader: Caller,
@@ -115,6 +116,7 @@ def test_days_that_were_added_up_tell_what_their_calls_tell(
     assert (told(reader), charted(reader)) == before
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 def test_a_day_is_added_up_once(reader: Caller) -> None:
     assert days.add_up() >= 5
@@ -136,6 +138,7 @@ def test_what_was_not_over_is_told_as_it_is_now(reader: Caller, call: Call) -> N
     assert (figures.calls, figures.median_ms) == (2, 30.0)
 
 
+@pytest.mark.part("calls")
 def test_a_call_that_comes_late_makes_its_day_be_read_again(reader: Caller, call: Call) -> None:
     call(2, "Success")
     days.add_up()
@@ -171,6 +174,7 @@ def ranked(reader: Caller, wanted: Wanted) -> tuple[list[Row], list[Row]]:
     return found.days.rows, found.lines[:100]
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("added_up", [False, True])
 @pytest.mark.parametrize(
@@ -192,6 +196,7 @@ def test_a_ranking_has_the_days_and_the_lines_that_usage_tells(
     assert ranked(reader, wanted) == (of_days, sorted(lines, key=lambda row: -row[1].calls))
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 def test_a_part_of_a_ranking_is_that_part_of_all_of_it(reader: Caller) -> None:
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
@@ -219,6 +224,7 @@ def lasted(reader: Caller, tool: str) -> tuple[dict[date | None, float], ...]:
     return tuple(durations(reader, snapshot, wanted, calls) for calls in (1, lengths.MOST_KEPT + 1))
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("added_up", [False, True])
 def test_how_long_runs_took_is_what_postgresql_says(
@@ -235,6 +241,7 @@ def test_how_long_runs_took_is_what_postgresql_says(
     assert lasted(reader, "nothing") == ({}, {})
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 def test_lengths_of_days_are_read_once(reader: Caller, call: Call) -> None:
     days.add_up()
@@ -280,6 +287,7 @@ def test_who_reads_their_own_calls_alone_is_told_of_no_others(call: Call, agent:
     assert all(figures.calls == 0 for _, figures in charted(own))
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 def test_days_are_read_in_as_many_statements_as_there_are_kinds_of_them(
     reader: Caller, django_assert_max_num_queries

@@ -24,6 +24,7 @@ def agent(organization):
     return factories.agent(organization, groups=["default", "composition"])
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(
     ("made", "result"),
     [
@@ -38,10 +39,12 @@ def test_a_result_that_json_cannot_hold_is_given_as_its_text(agent, made, result
     assert ran(agent, f"say(text='x')\n{made}").output["result"] == result
 
 
+@pytest.mark.part("calls")
 def test_a_result_too_deep_is_given_as_its_text(agent):
     assert ran(agent, f"{DEEP}result = x").output["result"] == "[" * 81 + "]" * 81
 
 
+@pytest.mark.part("calls")
 def test_what_cannot_be_printed_is_printed_with_a_mark(agent):
     assert ran(agent, "print('a\\x00b\\ud800c')").output["printed"] == "a\ufffdb\ufffdc\n"
     failed = ran(agent, "print('a\\x00')\nraise ValueError('b\\x00\\ud800')")
@@ -65,6 +68,7 @@ def test_a_name_that_no_tool_can_have_is_an_error_where_it_stands(agent):
     assert (found.error_code, found.error_details["line"]) == ("PROGRAM_ERROR", 2)
 
 
+@pytest.mark.part("calls")
 def test_a_result_that_cannot_be_written_loses_nothing_that_was_printed(agent):
     source = (
         "class Odd:\n    def __repr__(self):\n        raise ValueError('no')\n"
@@ -74,6 +78,7 @@ def test_a_result_that_cannot_be_written_loses_nothing_that_was_printed(agent):
     assert (found.error_code, found.error_details["printed"]) == ("PROGRAM_ERROR", "said\n")
 
 
+@pytest.mark.part("calls")
 def test_a_turn_takes_the_program_on_once_however_soon_its_calls_are_over(agent, monkeypatch):
     """Between two turns it is seen that its time is over, or that nobody wants it any more."""
     monkeypatch.setattr(composition, "may_go_on", lambda _: [])
@@ -105,6 +110,7 @@ def test_no_turn_may_take_longer_than_the_program_has(agent, monkeypatch):
     assert len(given) == 2 and given[1] < 20
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(
     "call",
     [

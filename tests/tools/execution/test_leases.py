@@ -108,6 +108,7 @@ def test_a_locked_row_waits_for_the_next_look_and_holds_up_no_other(running):
     assert not locked.stop.is_set() and not other.stop.is_set()
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed")
 def test_the_clock_stops_a_run_while_the_database_keeps_everybody_waiting(running, settings):
     settings.EXECUTION_LEASE_S = 3
@@ -146,6 +147,7 @@ def test_a_lease_is_renewed_as_long_as_it_is_held(running, settings):
         assert not held.stop.is_set()
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed")
 def test_a_fault_of_one_look_does_not_end_all_looking(running, monkeypatch, caplog):
     first_fails = iter([KeyError("of ours")])

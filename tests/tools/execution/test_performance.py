@@ -312,6 +312,7 @@ def test_a_late_worker_cannot_write_its_result(agent, gate):
     row.delete()
 
 
+@pytest.mark.part("calls")
 def test_a_lease_is_renewed_while_the_call_runs(agent, gate, settings):
     settings.EXECUTION_LEASE_S = 9
     gate.tool("kept")

@@ -40,6 +40,7 @@ def ran(agent, source, **inputs):
     return Execution.objects.get(pk=execution.pk)
 
 
+@pytest.mark.part("calls")
 def test_what_it_prints_and_its_result_come_back(agent):
     found = ran(agent, "print('hello', inputs['name'])\nresult = {'n': 1 + 1}", name="you")
     assert found.output == {"printed": "hello you\n", "result": {"n": 2}, "calls": 0}
@@ -57,18 +58,21 @@ def test_tools_are_functions(agent):
     assert [call.place for call in calls_of(found)] == ["0", "1", "2"]
 
 
+@pytest.mark.part("calls")
 def test_what_a_call_gave_back_stays_behind_the_wall(agent):
     found = ran(agent, "say(text='a secret in between')\nresult = 'done'")
     for column in ("output", "observation", "memory", "error_details"):
         assert "secret" not in str(getattr(found, column))
 
 
+@pytest.mark.part("calls")
 def test_each_call_is_made_once_however_often_the_program_runs(agent):
     found = ran(agent, "for n in range(4):\n    say(text=str(n))\n")
     texts = [call.parameters["text"] for call in calls_of(found)]
     assert texts == ["0", "1", "2", "3"]
 
 
+@pytest.mark.part("calls")
 def test_many_calls_are_open_together(agent):
     source = (
         "found = call_many([('say', {'text': str(n)}) for n in range(3)])\n"
@@ -81,6 +85,7 @@ def test_many_calls_are_open_together(agent):
     assert Execution.objects.get(pk=execution.pk).output["result"] == ["0", "1", "2"]
 
 
+@pytest.mark.part("calls")
 def test_a_failed_call_is_an_error_that_it_may_catch(agent):
     found = ran(
         agent,
@@ -99,6 +104,7 @@ def test_a_failed_call_that_nobody_catches_ends_it(agent):
     assert (found.error_details["line"], found.error_details["printed"]) == (2, "before\n")
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(
     ("source", "line", "said"),
     [("x = 1\ny = x / 0", 2, "ZeroDivisionError"), ("x = (", 1, "SyntaxError")],
@@ -144,6 +150,7 @@ def test_it_waits_for_a_person_without_a_worker(agent, organization):
     assert Execution.objects.get(pk=execution.pk).status == "Success"
 
 
+@pytest.mark.part("calls")
 def test_a_tool_takes_no_name_of_pythons_own(agent, organization):
     for name in ("len", "sum", "result"):
         factories.tool(organization, name, implementation={"source": SAYS})
@@ -151,18 +158,21 @@ def test_a_tool_takes_no_name_of_pythons_own(agent, organization):
     assert (found.output["printed"], found.output["result"]) == ("3 3 x\n", None)
 
 
+@pytest.mark.part("calls")
 def test_tools_beyond_the_first_are_called_by_their_names(agent, monkeypatch):
     monkeypatch.setattr(programs, "MOST_TOOLS", 1)
     source = "result = ['say' in globals(), call('say', {'text': 'x'})['said']]"
     assert ran(agent, source).output["result"] == [False, "x"]
 
 
+@pytest.mark.part("calls")
 def test_evidence_stands_under_the_program(agent):
     found = ran(agent, "say(text='x')")
     record = AuditRecord.objects.get(execution_id=calls_of(found).get().pk, code="TOOL.ACCEPT")
     assert record.details["parent"] == {"execution_id": str(found.pk), "place": "0"}
 
 
+@pytest.mark.part("calls")
 def test_a_program_that_does_something_else_the_second_time_is_stopped(agent):
     source = "import os\nsay(text=os.urandom(8).hex())\n"
     found = ran(agent, source)
@@ -170,6 +180,7 @@ def test_a_program_that_does_something_else_the_second_time_is_stopped(agent):
     assert calls_of(found).count() == 1
 
 
+@pytest.mark.part("calls")
 def test_chance_and_the_clock_are_the_same_each_time(agent):
     source = (
         "import random, time\n"
@@ -191,6 +202,7 @@ def test_swallowing_the_end_of_a_turn_gains_nothing(agent):
     assert [call.parameters["text"] for call in calls_of(found)] == ["a", "b"]
 
 
+@pytest.mark.part("calls")
 def test_printing_forges_no_answer(agent):
     source = (
         "import sys, json, os\n"
@@ -227,17 +239,20 @@ def test_a_reference_in_what_a_tool_gave_is_data(agent):
     assert found.error_details["tool_error"] == "invalid_parameters"
 
 
+@pytest.mark.part("calls")
 def test_it_makes_so_many_calls_and_no_more(agent):
     found = ran(agent, "while True:\n    call_many([('ghost', {})] * 50, errors='return')\n")
     assert found.error_code == "TOO_MANY_CALLS"
 
 
+@pytest.mark.part("calls")
 def test_what_is_printed_is_cut_with_a_mark(agent):
     found = ran(agent, "for _ in range(3000):\n    print('x' * 99)")
     assert len(found.output["printed"]) < 101_000
     assert found.output["printed"].endswith("the rest of what was printed is left out")
 
 
+@pytest.mark.part("calls")
 def test_cancelling_it_cancels_its_call(agent):
     execution = begun(agent, "say(text='x')")
     perform(execution.pk)

@@ -94,6 +94,7 @@ def test_hints_are_given_again_after_longer_and_longer_pauses(agent, organizatio
         assert execution.pk in reaper.reap()
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed", "crib")
 def test_one_that_cannot_be_settled_keeps_no_other_waiting(abandoned, organization, agent):
     stuck = abandoned("pure", lease=timedelta(minutes=-2))
@@ -103,6 +104,7 @@ def test_one_that_cannot_be_settled_keeps_no_other_waiting(abandoned, organizati
     until(lambda: Execution.objects.filter(pk=stuck.pk, status="Success").exists())
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed", "crib")
 def test_a_round_passes_by_what_somebody_has_in_hand(abandoned):
     execution = abandoned("pure")
@@ -172,6 +174,7 @@ def test_a_claim_after_the_reaper_has_a_higher_fence(abandoned):
     assert Execution.objects.claim(execution.pk, worker="other", lease_s=15) is None
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed", "crib")
 def test_a_call_whose_hint_was_lost_is_run_by_the_crib(agent, organization):
     from_tests = factories.tool(organization)

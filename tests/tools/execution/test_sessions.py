@@ -142,6 +142,7 @@ def test_what_nobody_uses_is_closed_in_time(agent, organization, workflow, setti
     assert (record.subject, record.reason, record.actor_kind) == (str(idle.pk), "idle", "system")
 
 
+@pytest.mark.part("calls")
 def test_sessions_that_can_go_nowhere_are_counted(agent, organization, workflow):
     opened(agent)
     opened(agent, group=[], state="nowhere")
@@ -360,6 +361,7 @@ def test_while_one_call_is_open_another_is_refused_and_names_it(agent, organizat
     assert done(first).status == "Success"
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("crib")
 def test_of_many_calls_at_once_exactly_one_is_accepted(agent, organization, workflow):
     session, caller = opened(agent), factories.caller(agent)
@@ -384,6 +386,7 @@ def test_of_many_calls_at_once_exactly_one_is_accepted(agent, organization, work
     assert StateTransition.objects.filter(session=session).count() == 1
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("crib")
 def test_the_same_key_twice_at_once_is_one_call_and_no_conflict(agent, organization, workflow):
     session, caller = opened(agent), factories.caller(agent)
@@ -510,6 +513,7 @@ def test_a_state_named_to_reach_a_tool_is_an_invalid_transition(agent, workflow)
 
 
 # --- reading ------------------------------------------------------------------------------------
+@pytest.mark.part("calls")
 def test_large_arguments_and_observations_are_cut_in_the_history(agent, organization, workflow):
     session = opened(agent)
     large = {"text": "x" * 10_000}

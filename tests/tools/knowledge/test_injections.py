@@ -278,6 +278,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.part("generated")
 @pytest.mark.parametrize("query", ODD, ids=range(len(ODD)))
 def test_an_odd_query_is_answered_or_refused_and_the_store_goes_on(two, query):
     done = two.ask(query)
@@ -303,6 +304,7 @@ HEAVY = [
 ]
 
 
+@pytest.mark.part("generated")
 @pytest.mark.parametrize("query", HEAVY, ids=range(len(HEAVY)))
 def test_a_query_of_a_million_rows_is_ended_in_its_time(two, query):
     done = two.ask(query, timeout_s=1.0)

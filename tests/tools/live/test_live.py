@@ -82,6 +82,7 @@ def test_a_person_without_rights_is_told_nothing_of_others(
         assert stream.status == 200 and not stream.hears_within(NEVER_S)
 
 
+@pytest.mark.part("walks")
 def test_another_organization_is_told_nothing(crib: cribs.Crib, person: User) -> None:
     elsewhere = factories.organization(f"other-{person.pk.hex[-8:]}")
     factories.tool(elsewhere)
@@ -194,6 +195,7 @@ def test_there_is_nothing_else(
     connection.close()
 
 
+@pytest.mark.part("walks")
 def test_a_session_has_so_many_streams_and_a_closed_one_makes_room(
     crib: cribs.Crib, person: User
 ) -> None:

@@ -66,6 +66,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.part("walks")
 def test_without_a_database_every_command_says_so_in_one_line(tmp_path):
     said = "The database does not answer. Start Toolcrib with `make run`"
     wrong = []
@@ -103,6 +104,7 @@ def test_commands_work_beside_the_running_product(crib, organization, committed)
     assert (listed.code, refused.code, misspelled.code) == (0, 1, 2)
 
 
+@pytest.mark.part("walks")
 def test_a_reader_that_has_read_enough_is_no_error(crib):
     line = f"{sys.executable} manage.py list_tools --json | true; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(

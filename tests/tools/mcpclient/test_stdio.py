@@ -138,6 +138,7 @@ def test_its_last_words_tell_no_secret(stub):
     assert KEY not in str(lost.value) and "fatal: key is •••" in str(lost.value)
 
 
+@pytest.mark.part("calls")
 def test_a_server_that_always_dies_is_left_alone_for_a_while(stub):
     one = stub()
     for _ in range(5):
@@ -184,6 +185,7 @@ def test_what_cannot_be_started_never_began(stub):
         one.call()
 
 
+@pytest.mark.part("calls")
 def test_closing_the_hub_or_forgetting_the_server_ends_its_process(stub):
     one, other = stub(), stub()
     one.call()
@@ -194,6 +196,7 @@ def test_closing_the_hub_or_forgetting_the_server_ends_its_process(stub):
     assert until(lambda: one.alive() == other.alive() == 0)
 
 
+@pytest.mark.part("calls")
 def test_an_idle_server_is_reaped(stub, monkeypatch):
     monkeypatch.setattr(hubs, "IDLE_S", 0.0)
     monkeypatch.setattr(hubs, "_HOUSE_S", 0.1)
@@ -203,6 +206,7 @@ def test_an_idle_server_is_reaped(stub, monkeypatch):
     assert one.call() == "{}"
 
 
+@pytest.mark.part("calls")
 def test_another_configuration_takes_the_place_of_the_one_before(stub):
     one = stub()
     for key in ("s:1", "s:2", "s:3"):

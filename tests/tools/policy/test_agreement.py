@@ -143,6 +143,7 @@ def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snaps
             assert refusal.message == first.reason
 
 
+@pytest.mark.part("matrices")
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
 def test_a_request_is_refused_as_it_is_explained(snapshot, caller, asked):
@@ -154,6 +155,7 @@ def test_a_request_is_refused_as_it_is_explained(snapshot, caller, asked):
     assert beyond is None or beyond.code in refusals
 
 
+@pytest.mark.part("matrices")
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
 def test_one_tool_is_shown_exactly_when_the_list_shows_it(snapshot, caller, asked):
@@ -170,6 +172,7 @@ def test_one_tool_is_shown_exactly_when_the_list_shows_it(snapshot, caller, aske
         assert reached == reaches(caller, snapshot.tools[name], snapshot)
 
 
+@pytest.mark.part("matrices")
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
 def test_whatever_a_caller_may_use_it_may_see_and_be_told_of(snapshot, caller, asked):
@@ -187,6 +190,7 @@ def test_a_tool_in_no_group_is_told_to_a_caller_who_was_granted_all_groups():
     assert [tool.name for tool in explanation.tools] == ["loose"]
 
 
+@pytest.mark.part("matrices")
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests(), names(GROUPS))
 def test_requesting_more_groups_never_takes_a_tool_away(snapshot, caller, asked, more):
@@ -195,6 +199,7 @@ def test_requesting_more_groups_never_takes_a_tool_away(snapshot, caller, asked,
     assert before <= {tool.name for tool in authorization.usable_tools(caller, wider, snapshot)}
 
 
+@pytest.mark.part("matrices")
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests(), st.data())
 def test_taking_a_grant_away_never_adds_a_tool(snapshot, caller, asked, data):
@@ -208,6 +213,7 @@ def test_taking_a_grant_away_never_adds_a_tool(snapshot, caller, asked, data):
     assert after <= {tool.name for tool in authorization.usable_tools(caller, asked, snapshot)}
 
 
+@pytest.mark.part("matrices")
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests(), st.data())
 def test_taking_a_group_away_never_adds_a_tool(snapshot, caller, asked, data):

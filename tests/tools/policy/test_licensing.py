@@ -275,6 +275,7 @@ def tier_of(committed):
         one.delete()
 
 
+@pytest.mark.part("matrices")
 def test_64_at_once_register_exactly_as_many_tools_as_the_licence_allows(place):
     results = at_once(lambda number: attempt(lambda: factories.tool(place, f"t{number}")), 64)
     assert counts(results) == {"ok": 10, "license_tool_limit": 54}
@@ -302,6 +303,7 @@ def test_at_once_enabled_and_registered_stay_within_the_limit(place, tier_of):
     assert seats.seated(place.pk).count() == 5 and "license_tool_limit" in results
 
 
+@pytest.mark.part("matrices")
 def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
     """Whichever comes first, nobody is left with what the tier no longer includes."""
     shrinking = tier_of(5)

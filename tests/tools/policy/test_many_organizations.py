@@ -60,6 +60,7 @@ def records_of(tier: LicenseTier, place: Organization) -> list[AuditRecord]:
     return [*AuditRecord.objects.filter(organization=place.slug, subject=tier.name).order_by("id")]
 
 
+@pytest.mark.part("matrices")
 def test_what_follows_for_each_of_many_is_what_it_alone_would_be_told(tier: LicenseTier) -> None:
     every = plain, full, strict, ended = copies(tier, 4)
     for place in (full, strict, ended):

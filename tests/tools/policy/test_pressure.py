@@ -155,6 +155,7 @@ def entered(made):
         return None
 
 
+@pytest.mark.part("calls")
 def test_a_thread_that_cannot_look_lets_calls_in_and_looks_again(caplog):
     answers = iter([LookupError, OperationalError])
 

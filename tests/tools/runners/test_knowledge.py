@@ -188,6 +188,7 @@ def outcome(agent, question="SELECT * { ?s ?p ?o }"):
     return done.status, done.error_code
 
 
+@pytest.mark.part("generated")
 @pytest.mark.parametrize(
     ("reply", "code"),
     [

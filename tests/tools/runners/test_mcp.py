@@ -300,6 +300,7 @@ def _progress(message):
     return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(
     "does",
     [
@@ -363,6 +364,7 @@ def _mutated(tool, chance):
     return field, ways[field]()
 
 
+@pytest.mark.part("calls")
 def test_no_mutation_of_a_server_reaches_a_call(server, stub):
     """By default: nothing is set that says how often to look."""
     chance = random.Random(20260728)

@@ -105,6 +105,7 @@ def test_mail_arrives_and_its_row_says_so(organization, sender, office):
     assert (message.state, message.answer) == ("sent", "250 kept as number 7")
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize("security", ["starttls", "tls"])
 def test_mail_goes_through_tls_with_a_login(organization, sender, settings, tmp_path, security):
     authority = Authority(tmp_path, "127.0.0.1")
@@ -209,6 +210,7 @@ def test_no_more_than_its_share_of_an_hour(organization, sender, office):
     assert sent(sender, channel="post").error_code == "CHANNEL_FULL"
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(("answer", "state"), [("550 nobody", "bounced"), ("451 later", "failed")])
 def test_what_failed_or_bounced_counts_as_well(organization, sender, office, answer, state):
     office.refusals["ada@example.com"] = answer
@@ -250,6 +252,7 @@ def test_sending_again_is_the_same_one(organization, sender, hook):
     assert len(hook.seen) == 2
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_a_bounce_that_is_reported_before_the_receiver_has_answered_stays(
     organization, sender, hook, status
@@ -276,6 +279,7 @@ def test_a_receiver_that_refuses_is_a_definite_failure(organization, sender, hoo
     assert (done.error_code, message_of(done).state) == ("MESSAGE_NOT_SENT", "failed")
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize("status", [500, 502, 504])
 def test_a_receiver_that_may_have_taken_it_leaves_the_outcome_unknown(
     organization, sender, hook, status

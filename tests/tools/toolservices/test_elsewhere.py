@@ -70,6 +70,7 @@ def test_the_envelope_arrives_and_what_is_no_text_comes_back_as_json(ask, served
     }  # fmt: skip
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(
     ("service", "chunks"),
     [
@@ -84,6 +85,7 @@ def test_chunks_are_told_and_the_answer_is_all_of_them(ask, served, service, chu
     assert told == chunks
 
 
+@pytest.mark.part("calls")
 def test_a_long_text_comes_in_pieces_and_whole(ask, served):
     class Long(services.Echo):
         def invoke(self, user, config, arguments):
@@ -93,6 +95,7 @@ def test_a_long_text_comes_in_pieces_and_whole(ask, served):
         assert ask() == "é" * 200_000
 
 
+@pytest.mark.part("calls")
 def test_only_its_own_kind_of_failure_passes_a_services_words(ask, served, caplog):
     with served(services.Failing()), pytest.raises(Failed, match="out-of-jokes") as caught:
         ask()
@@ -102,12 +105,14 @@ def test_only_its_own_kind_of_failure_passes_a_services_words(ask, served, caplo
     assert "swordfish" not in str(caught.value)
 
 
+@pytest.mark.part("calls")
 def test_an_answer_beyond_what_the_tool_may_return_fails(ask, served):
     with served(services.Streamed()), pytest.raises(Failed) as caught:
         ask(most_bytes=5)
     assert caught.value.code == "OUTPUT_LIMIT"
 
 
+@pytest.mark.part("calls")
 def test_calls_at_once_get_their_own_answers(ask, served):
     found = {}
 
@@ -137,6 +142,7 @@ def test_a_call_nobody_answers_ends_when_its_time_is_over(ask):
         ask(timeout_s=0.5)
 
 
+@pytest.mark.part("calls")
 def test_a_request_whose_time_is_over_is_not_performed(ask, served):
     service = services.Held()
     with pytest.raises(TimedOut):
@@ -149,6 +155,7 @@ def test_a_request_whose_time_is_over_is_not_performed(ask, served):
     assert not service.begun.acquire(blocking=False)
 
 
+@pytest.mark.part("calls")
 def test_who_gives_up_does_not_know_whether_it_began(ask, served):
     service, stop = services.Held(), threading.Event()
 
@@ -164,6 +171,7 @@ def test_who_gives_up_does_not_know_whether_it_began(ask, served):
     assert caught.value.begun
 
 
+@pytest.mark.part("calls")
 def test_a_broker_that_is_not_there_began_nothing(queue):
     nobody = KombuClient(Broker("amqp://guest:swordfish@127.0.0.1:1//"))
     asked = Asked(queue, "alice", {}, {}, 10, 1000)
@@ -174,6 +182,7 @@ def test_a_broker_that_is_not_there_began_nothing(queue):
     nobody.close()
 
 
+@pytest.mark.part("calls")
 def test_answers_nobody_asked_for_and_forged_ones_change_nothing(
     ask, served, place, options, client
 ):
@@ -193,6 +202,7 @@ def test_answers_nobody_asked_for_and_forged_ones_change_nothing(
         assert ask() == "mine"
 
 
+@pytest.mark.part("calls")
 def test_a_request_that_is_none_or_wants_its_answer_elsewhere_is_dropped(
     ask, served, place, options, queue
 ):
