@@ -1,7 +1,8 @@
 """The parts of `make test-all`: what is slow by nature, or needs what others wrote.
 
 A test stands in a part by `pytest.mark.part("faults")`; each part has representatives without that
-mark in `make test`. Property tests stand in `make test` with the same examples in every run, and in
+mark in `make test`. Of a test with many cases, `pytest.mark.part("faults", but_each=4)` leaves each
+fourth there. Property tests stand in `make test` with the same examples in every run, and in
 the part `exploring` with others. `make test-all PART=faults` runs one part, `pytest --part faults
 FILE` what one file has of it.
 """
@@ -33,7 +34,7 @@ PARTS = {
     "faults": Part("kills, full disks and clocks that jump", ("tests/faults/clock.sh",), 1),
     "frameworks": Part("agents of other frameworks", ("tests/frameworks.sh",)),
     "generated": Part("many generated requests, documents and rows"),
-    "matrices": Part("every caller, role and hostile body against every address"),
+    "matrices": Part("every caller and body against every address, every case of a rule"),
     "sandbox": Part(
         "runs that outlive nobody, users that are not root, nothing of a kernel to use"
     ),
@@ -84,7 +85,11 @@ def part_of(item: pytest.Item) -> str | None:
     (name,) = marker.args
     if name not in PARTS:
         raise pytest.UsageError(f"{item.nodeid}: there is no part {name!r} in tests/parts.py")
-    return str(name)
+    each = marker.kwargs.get("but_each")
+    cases = getattr(item, "callspec", None)
+    if each and cases is None:
+        raise pytest.UsageError(f"{item.nodeid}: of one case there is no each {each}th")
+    return None if each and sum(cases.indices.values()) % each == 0 else str(name)
 
 
 def explores(item: pytest.Item, wanted: str | None) -> bool:

@@ -1,8 +1,14 @@
-"""In which order the tests are shared out."""
+"""Which part a test stands in, and in which order they are shared out."""
 
 import pytest
 
-from tests.parts import begin_of_last
+from tests.parts import begin_of_last, part_of
+
+
+@pytest.mark.part("generated", but_each=2)
+@pytest.mark.parametrize("case", range(4))
+def test_each_second_case_is_in_no_part(request: pytest.FixtureRequest, case: int) -> None:
+    assert part_of(request.node) == (None if case % 2 == 0 else "generated")
 
 
 @pytest.mark.parametrize(

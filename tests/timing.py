@@ -32,8 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The report takes the processor time along to the process that prints it."""
+    """The report takes the processor time along to the process that prints it, and of a test that
+    passed nothing that is not printed."""
     report = yield
+    if report.passed:
+        report.sections, report.keywords = [], {}
     now, before = time.process_time(), getattr(item.config, "_processor_s", 0.0)
     item.config._processor_s = now  # type: ignore[attr-defined]
     report.processor_s = now - before

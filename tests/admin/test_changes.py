@@ -222,6 +222,7 @@ def test_a_group_is_changed(
     assert revision() == 1
 
 
+@pytest.mark.part("matrices")
 def test_a_tier_is_changed_everywhere(
     admin_client: Client, organization: Organization, revision: Count
 ) -> None:

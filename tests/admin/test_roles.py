@@ -210,6 +210,7 @@ def all_power(person: User, organization: Organization) -> None:
     person.is_superuser = True
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "more",
     [

@@ -239,6 +239,7 @@ def test_senseless_requests_break_no_thread_of_sandboxd(wall: Wall, seed: int) -
     assert wall.daemon.run("def main(p):\n    return 1").output == 1
 
 
+@pytest.mark.part("sandbox")
 def test_no_value_of_any_field_of_a_run_breaks_a_thread_of_sandboxd(wall: Wall) -> None:
     before = len(crashes(wall))
     profile, header, body = good_request()

@@ -110,6 +110,7 @@ def test_a_yes_without_reading_is_told(place, displayed_s, told):
     assert [alert.rule for alert in raised(place)] == (["hasty_approval"] if told else [])
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("event", "outcome", "rule"),
     [

@@ -33,6 +33,7 @@ def test_a_proof_leads_from_the_record_to_the_signed_root(ledger):
         assert merkle.root_from_inclusion(index, said.size, leaf, hashes) == said.root
 
 
+@pytest.mark.part("matrices")
 def test_a_proof_reads_few_rows_in_few_queries(ledger):
     made = write("here", 700)[300]
     seal()
@@ -68,6 +69,7 @@ def test_a_proof_over_a_hole_is_refused(ledger):
         proof_of(made)
 
 
+@pytest.mark.part("matrices")
 def test_every_part_of_the_tree_is_that_of_its_leaves(ledger):
     write("here", 600)
     seal()

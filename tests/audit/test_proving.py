@@ -67,6 +67,7 @@ def test_every_step_holds_for_what_nobody_touched(published):
     ]
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [

@@ -136,6 +136,7 @@ def test_counts_and_times_stay_numbers(counted):
     assert REDACTOR.clean(counted) == counted
 
 
+@pytest.mark.part("matrices", but_each=5)
 @pytest.mark.parametrize("text", LOOKS)
 def test_a_secret_on_the_cut_is_taken_out_whole(text):
     for before in range(MAX_TEXT - len(text) - 2, MAX_TEXT):

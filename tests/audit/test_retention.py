@@ -123,6 +123,7 @@ def test_a_later_run_goes_on_behind_the_last_segment(kept, years_later, monkeypa
 STEPS = ["manifests.write", "check_file", "manifests.manifest", "_begun", "_empty", "_finish"]
 
 
+@pytest.mark.part("faults", but_each=4)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_at_any_step_the_next_run_completes_it(kept, years_later, monkeypatch, step, when):

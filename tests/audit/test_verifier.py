@@ -68,6 +68,7 @@ def test_growth_is_proved(apart, handed):
     assert "grew from 3 to 11 records" in said
 
 
+@pytest.mark.part("matrices")
 def test_every_record_is_proved_in_trees_of_many_sizes(ledger):
     key = None
     for _ in range(9):
@@ -107,6 +108,7 @@ def test_another_key_proves_nothing(apart, handed):
     assert (code, "no good signature" in said) == (1, True)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -123,6 +125,7 @@ def test_what_cannot_be_read_is_said(apart, handed, words):
     assert "Traceback" not in said
 
 
+@pytest.mark.part("matrices")
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=64), st.integers(0, 511))
 def test_its_signatures_are_those_of_everybody_else(seed, text, bit):
     key = Ed25519PrivateKey.from_private_bytes(seed)

@@ -106,6 +106,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(("statement", "kind", "index"), CHANGES)
 def test_a_change_of_a_row_is_found_and_named(sealed, statement, kind, index):
     with owner() as cursor:
@@ -129,6 +130,7 @@ WHOLE = [
 ]
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(("statement", "expected"), WHOLE)
 def test_a_change_of_the_log_is_found_and_named(sealed, statement, expected):
     with owner() as cursor:
@@ -301,6 +303,7 @@ def test_a_record_that_waits_for_too_long_is_told_of(ledger):
     assert found() == {("unsealed_too_old", None)}
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("end", "fence", "expected"),
     [
@@ -346,6 +349,7 @@ def test_a_break_that_was_accepted_is_still_reported_and_is_no_damage(sealed):
     assert "accepted by Ada: an exercise" in report.findings[0].says
 
 
+@pytest.mark.part("matrices", but_each=5)
 @pytest.mark.parametrize("attack_of", [one for one in ATTACKS if one is not a_node_changed])
 def test_a_really_sealed_log_is_attacked_in_every_way(ledger, attack_of):
     """Done to rows read from the database, and written back there."""
@@ -384,6 +388,7 @@ def test_somebody_with_the_public_key_alone_finds_the_range(sealed):
     assert found(pubkeys=(key,)) == {("mutated", 4)}
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -17,6 +17,7 @@ def connect(data: Path, role: str = "toolcrib") -> psycopg.Connection:
     return psycopg.connect(host=host, user=role, dbname="toolcrib", autocommit=True)
 
 
+@pytest.mark.part("faults")
 def test_data_survives_a_stop_and_a_start(tmp_path: Path) -> None:
     with embedded.running(tmp_path):
         with connect(tmp_path) as database:

@@ -165,6 +165,7 @@ def test_each_step_has_the_tools_of_its_state_and_goes_on_after_refusals(run, pr
     assert Session.objects.get(organization=agent.organization).closed_at
 
 
+@pytest.mark.part("agents")
 @each_program
 def test_a_model_that_never_answers_is_given_up(run, program):
     run.model.answers(*(calls(call("look-up", {"text": number})) for number in range(50)))

@@ -98,6 +98,7 @@ def test_two_users_with_two_groups_in_two_states_see_their_own_tools(crib, commi
     check_error(b("GET", "/api/v1/tools?group=read-only"), 403, "group_not_granted")
 
 
+@pytest.mark.part("walks")
 def test_events_are_followed_live_and_end(http, organization):
     factories.tool(organization, implementation={"source": COUNTS})
     started = http.execute("echo", {"text": "1.5"}, options={"wait_s": 0}).json()

@@ -289,6 +289,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.part("walks", but_each=4)
 @pytest.mark.parametrize("reply", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize(
     ("delivery", "code"), [("pure", "RESPONSE_INVALID"), ("external", "OUTCOME_UNKNOWN")]

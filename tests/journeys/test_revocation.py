@@ -62,6 +62,7 @@ def test_what_is_given_back_counts_at_once_too(crib, admin, worker_agent):
     assert {answer.json()["status"] for answer in at_once(http)} == {"Success"}
 
 
+@pytest.mark.part("walks")
 def test_a_call_that_waits_in_the_queue_is_refused_when_its_grant_is_taken(
     crib, admin, committed, organization
 ):

@@ -62,6 +62,7 @@ def names(http, query):
 # 9.1: the filter, from outside.
 
 
+@pytest.mark.part("walks", but_each=4)
 @pytest.mark.parametrize(
     ("query", "expected"),
     [

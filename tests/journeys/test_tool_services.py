@@ -115,9 +115,8 @@ def test_without_a_process_a_call_fails_at_once(http, admin, registered):
     assert state == {"alive": False, "processes": 0, "lease_s": 0.0, "waiting": 0}
 
 
-@pytest.mark.parametrize(
-    "delivery", ["pure", pytest.param("idempotent", marks=pytest.mark.part("walks"))]
-)
+@pytest.mark.part("walks")
+@pytest.mark.parametrize("delivery", ["pure", "idempotent"])
 def test_a_call_that_may_be_repeated_is_run_by_another_process(
     http, admin, registered, slow, log, delivery
 ):

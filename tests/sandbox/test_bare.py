@@ -120,6 +120,7 @@ def test_the_degraded_backend_signals_nobody(run):
     assert "not permitted" in result.error_message
 
 
+@pytest.mark.part("sandbox")
 def test_the_degraded_backend_has_no_network(run):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         source = (

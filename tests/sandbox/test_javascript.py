@@ -269,6 +269,7 @@ def test_what_a_tool_in_javascript_answers_is_as_hostile_as_any(daemon, level):
     assert daemon.run(source, profile=profile(level)).error_code == "INVALID_RESULT"
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize(
     ("source", "limits", "code"),
     [

@@ -160,6 +160,7 @@ def test_waiting_for_a_sandboxd_that_is_away_ends_when_the_run_is_given_up(tmp_p
     assert (result.outcome, result.error_code) == (Outcome.CANCELLED, "NOT_BEGUN")
 
 
+@pytest.mark.part("sandbox", but_each=4)
 @pytest.mark.parametrize(
     "word",
     [

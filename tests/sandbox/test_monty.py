@@ -98,6 +98,7 @@ def test_what_this_python_does_not_have_is_a_tool_error():
     )
 
 
+@pytest.mark.part("sandbox", but_each=2)
 @pytest.mark.parametrize("name", ["main", "class", "main)(1", "1"])
 def test_a_tool_without_its_entry_point_is_a_tool_error(name):
     code, message = unwalled("other = 1", None, name).error
@@ -128,6 +129,7 @@ def test_an_error_text_is_bounded():
     assert len(message) < 600 and message.startswith("ValueError: xxx")
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize("value", ["{1, 2}", "b'x'", "float('nan')", "main", "{(1, 2): 3}"])
 def test_what_json_cannot_say_is_an_invalid_result(value):
     code, message = unwalled(f"def main(p):\n    return {value}").error
@@ -148,6 +150,7 @@ def test_endless_recursion_is_an_error():
     assert message.startswith("RecursionError: ")
 
 
+@pytest.mark.part("sandbox", but_each=2)
 @pytest.mark.parametrize(
     "expression",
     ["open('/etc/passwd').read()", "os.listdir('/')", "os.environ", "os.urandom(1)", "os.system"],
@@ -193,6 +196,7 @@ def test_what_a_tool_in_monty_answers_is_as_hostile_as_any(daemon, profile):
     )
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize(
     ("source", "limits", "code"),
     [

@@ -398,6 +398,7 @@ def test_a_disk_that_was_used_and_not_filled_is_not_full(start_on_disk):
     assert tally.count() == 2
 
 
+@pytest.mark.part("sandbox")
 def test_a_counting_process_that_dies_is_replaced_and_nothing_is_lost(counter, start):
     process, tally = start("""
         begin()

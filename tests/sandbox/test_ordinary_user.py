@@ -37,6 +37,7 @@ def ordinary(own_daemon, request):
     return own_daemon(cgroup_root=NAME, through=through)
 
 
+@pytest.mark.part("sandbox", but_each=2)
 def test_it_serves_the_same_level_with_its_limits(ordinary):
     assert ordinary.facts["ready"]["level_ceiling"] == "Restricted"
     assert ordinary.facts["ready"]["uid"] == UID

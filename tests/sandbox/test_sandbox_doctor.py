@@ -33,6 +33,7 @@ def test_it_attacks_and_prints_a_document():
     assert ended.returncode == int(refuses_something(found)) and ended.stderr == b""
 
 
+@pytest.mark.part("sandbox")
 def test_bad_usage_is_told_apart():
     ended = doctor("--nonsense")
     assert ended.returncode == 2 and b"--nonsense" in ended.stderr and ended.stdout == b""

@@ -168,6 +168,7 @@ def test_no_name_in_our_lists_is_misspelt():
         assert set(text.split()) <= syscalls.NUMBERS.keys()
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize("wanted", ALL.values(), ids=ALL)
 def test_libseccomp_decides_the_same_of_every_number(machine, wanted, libseccomp):
     ours = Machine(machine, wanted)
@@ -177,6 +178,7 @@ def test_libseccomp_decides_the_same_of_every_number(machine, wanted, libseccomp
         assert ours.decide(number) == execute(theirs, ours.architecture, number), number
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize("wanted", ALL.values(), ids=ALL)
 def test_libseccomp_decides_the_same_of_all_arguments(machine, wanted, libseccomp):
     """On both sides of every border of every condition, with upper halves."""
@@ -408,6 +410,7 @@ def under(tmp_path):
 EACH = pytest.mark.parametrize("wanted", ALL.values(), ids=ALL)
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @EACH
 def test_ordinary_python_works_under_each_of_them(under, wanted):
     source = """
@@ -434,6 +437,7 @@ def test_ordinary_python_works_under_each_of_them(under, wanted):
     assert under(wanted, source) == "20 3 ['a', 'c', 'd'] b'hello' b'abc'"
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize("wanted", WALLED.values(), ids=WALLED)
 def test_there_are_no_locks_on_inodes_that_others_share(under, wanted):
     source = """

@@ -105,6 +105,7 @@ def test_a_secret_of_its_environment_is_in_no_argument_log_or_repr(daemon):
     assert not any("sw0rdfish" in line for line in daemon.log)
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize(
     "attempt",
     [
@@ -239,9 +240,8 @@ def test_there_are_never_more_than_so_many(own_daemon):
         assert heard(process) == "x"
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.part("faults"))]
-)
+@pytest.mark.part("faults")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_with_sandboxd_all_servers_end(own_daemon, number):
     daemon, marker = own_daemon(), uuid.uuid4().hex
     with started(daemon, FAMILY.format(marker)) as process:

@@ -136,6 +136,7 @@ def test_a_group_that_is_not_granted_lends_nothing(
 # --- what is wrong --------------------------------------------------------------
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [

@@ -47,6 +47,7 @@ def test_another_organizations_stay_hidden(admin_client: Client) -> None:
     assert admin_client.get(f"/agent/requests/{theirs.pk}/").status_code == 404
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("query", "found"),
     [
@@ -69,6 +70,7 @@ def test_a_plan_is_found_by_its_pattern(admin_client: Client, agent: Agent) -> N
     assert str(planned.pk) in text(admin_client.get(f"/agent/requests/?agent={agent.slug}"))
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "query",
     ["status=%00", "before=x", "agent=%FF%00", "pattern=%3Cscript%3E", "status=" + "x" * 9000],

@@ -110,6 +110,7 @@ def test_an_agent_is_made_by_a_form(
     assert record(Event.AGENT_CREATE, made).actor == person.username
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("wrong", "status", "told"),
     [
@@ -200,6 +201,7 @@ def test_a_grant_is_given_and_taken_away(admin_client: Client, bot: Agent) -> No
     assert record(Event.GRANT_CHANGE, bot).details["removed"] == {"permissions": ["mail.read"]}
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("grant", "status", "told"),
     [

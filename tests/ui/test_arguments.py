@@ -69,6 +69,7 @@ def test_where_both_were_changed_a_person_says_which_counts(
     assert names(text(admin_client.post("/editor/", sent | {"do": "take table"}))) == ["town"]
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     ("written", "told"),
     [
@@ -210,6 +211,7 @@ def test_who_may_not_write_tools_gets_nothing_checked(client_of: Grant) -> None:
     assert response.status_code == 403
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "odd",
     [{"do": "check"}, {"do": "check \x00"}, {"do": "take"}, {"do": "write \x00"}, {"do": "unfold"},

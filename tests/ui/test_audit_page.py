@@ -37,6 +37,7 @@ def execution_id(organization: Organization):
     return identifier
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     ("query", "there"),
     [

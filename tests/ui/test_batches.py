@@ -62,6 +62,7 @@ def test_one_shows_each_input_and_what_became_of_it(
     assert "every 2s" not in page and "Cancel all of it" not in page
 
 
+@pytest.mark.part("matrices")
 def test_a_large_one_stands_on_pages_with_as_many_questions(
     admin_client: Client, batch: Execution, django_assert_max_num_queries
 ) -> None:
@@ -92,6 +93,7 @@ def test_all_of_it_is_cancelled(admin_client: Client, batch: Execution) -> None:
     assert "over already" in page_of(admin_client, batch)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("wrong", [[], ["x"], ["²"], ["-1"], ["9" * 30]])
 def test_nonsense_cancels_nothing(admin_client: Client, batch: Execution, wrong: list[str]) -> None:
     answer = admin_client.post(f"/batches/{batch.pk}/cancel", {"position": wrong})
@@ -118,6 +120,7 @@ def test_others_batches_are_not_there(client_of, batch: Execution) -> None:
     assert str(batch.pk) not in text(client.get("/batches/"))
 
 
+@pytest.mark.part("matrices")
 def test_its_progress_follows_until_it_is_over(
     admin_client: Client, batch: Execution, organization: Organization
 ) -> None:
@@ -130,6 +133,7 @@ def test_its_progress_follows_until_it_is_over(
     assert "3 of 3 are over" in part and "every 2s" not in part and "<table" not in part
 
 
+@pytest.mark.part("matrices")
 def test_runs_of_chains_stand_beside(admin_client: Client, organization: Organization) -> None:
     factories.tool(organization)
     factories.register(organization, CHAIN)

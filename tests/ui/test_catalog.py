@@ -30,6 +30,7 @@ def test_it_shows_every_tool_with_its_status(admin_client: Client, tools: None) 
     assert f"<b>{len(ALL)}</b> active" in text(page)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("query", "found"),
     [

@@ -116,6 +116,7 @@ WRONG: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("given", WRONG)
 def test_a_form_that_cannot_be_meant_decides_nothing(
     browser: Client, confirmation: Confirmation, given: dict[str, Any]
@@ -160,6 +161,7 @@ HIDDEN = {
 }
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(("value", "shown"), HIDDEN.values(), ids=HIDDEN)
 def test_what_cannot_be_seen_is_named(
     browser: Client, agent: Agent, asks: Tool, value: str, shown: str
@@ -235,6 +237,7 @@ def test_what_is_overdue_waits_no_more(browser: Client, confirmation: Confirmati
     assert "approve" not in text(browser.get(f"{ADDRESS}{confirmation.pk}/"))
 
 
+@pytest.mark.part("matrices")
 def test_the_queue_is_turned_by_pages(browser: Client, agent: Agent, asks: Tool) -> None:
     for _ in range(26):
         held(agent)

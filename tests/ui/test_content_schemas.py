@@ -51,6 +51,7 @@ def test_an_xsd_is_a_text(admin_client: Client, organization: Organization) -> N
     assert organization.content_schemas.get().versions.get().document == xsd
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -82,6 +83,7 @@ def test_a_name_that_is_taken_is_told(admin_client: Client, organization: Organi
     assert answer.status_code == 409 and "There is a schema order already." in text(answer)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("version", ["0", "7", "x", "9" * 30, "-1"])
 def test_a_version_that_is_not_there_is_not_found(
     admin_client: Client, organization: Organization, version: str

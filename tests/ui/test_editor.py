@@ -145,6 +145,7 @@ def test_a_built_in_tool_is_not_written_here(admin_client: Client) -> None:
     assert admin_client.get("/editor/read_file/").status_code == 409
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "odd",
     [{"arguments": "99999999"}, {"arguments": "x"}, {"do": "up x"}, {"do": "jump"},

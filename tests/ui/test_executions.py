@@ -26,6 +26,7 @@ def test_the_list_shows_who_called_what(admin_client: Client, waiting: Execution
     assert 'data-status="Pending"' in page
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("query", "there"),
     [("status=Pending", True), ("status=Success", False), ("tool=echo", True), ("tool=x", False),

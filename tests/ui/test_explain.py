@@ -22,6 +22,7 @@ def scout(organization: Organization) -> Agent:
     return factories.agent(organization, "scout", groups=["default", "read-only"])
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "address",
     [

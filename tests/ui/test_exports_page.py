@@ -81,6 +81,7 @@ def test_that_it_was_asked_for_written_and_fetched_is_on_record(
     assert all(one.details["filters"]["tool"] == "shiny" for one in found)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -196,6 +196,7 @@ def test_who_must_have_one_sets_it_up_before_anything_else(approver: User, setti
     assert client.get("/confirmations/").status_code == 200
 
 
+@pytest.mark.part("matrices", but_each=2)
 @pytest.mark.parametrize(
     ("policy", "role", "must"),
     [

@@ -113,6 +113,7 @@ def test_a_new_group_is_written_once(admin_client: Client, organization: Organiz
     assert admin_client.post("/groups/new/", sent(name="a/b")).status_code == 409
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     ("change", "told"),
     [

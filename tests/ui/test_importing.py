@@ -310,6 +310,7 @@ def test_an_item_can_be_left_out(admin_client: Client, organization: Organizatio
     assert names(organization) == {"b"}
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "changes",
     [{"take": ["0"]}, {"text": json.dumps([plain("other")])}, {"group": "g"}, {"server": "s"},
@@ -392,6 +393,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused_with_a_reason(
     admin_client: Client, organization: Organization, name: str

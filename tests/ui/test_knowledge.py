@@ -146,6 +146,7 @@ def overlap(one: Box, other: Box) -> bool:
     return beside and one.y < other.y + other.height and other.y < one.y + one.height
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("address", "status"),
     [
@@ -224,6 +225,7 @@ def test_every_flaw_is_told_with_its_line_and_nothing_is_added(
     ).exists()
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "given",
     [

@@ -186,6 +186,7 @@ def test_nobody_else_sees_the_page(client: Client, db: None) -> None:
     assert client.post("/licenses/tier", {"tier": "Core"}).status_code == 302
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("address", ["/", "/executions/", "/licenses/", "/admin/"])
 @pytest.mark.parametrize(
     ("days", "said"),

@@ -143,6 +143,7 @@ def test_an_address_is_kept_where_nothing_is_typed(
     assert channels.opened(row)["url"] == "https://hooks.example/s3cret"
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("change", "word"),
     [

@@ -161,6 +161,7 @@ def test_the_one_that_is_marked_is_sent(
     assert f'name="p.text" value="{text_sent}"' in page or text_sent in page
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "raw", ["", "{", "[1]", '{"a": 1, "a": 2}', '{"a": NaN}', '"x"', "[" * 900]
 )

@@ -88,6 +88,7 @@ def test_every_kind_can_be_counted(admin_client: Client, denials: None, rule: st
     assert 'class="big-number"' in page and "too many records" not in page
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -160,6 +160,7 @@ def test_what_a_key_signed_is_good_once(client_of, person: User) -> None:
     assert not is_in(client)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "answer",
     ["{", "[]", "null", "1", '{"id": 1}', '{"id": "AA", "rawId": "AA", "response": {}}',

@@ -85,6 +85,7 @@ def test_terms_are_written_as_shown_and_leave_a_record(
     assert Tool.objects.filter(organization=place, status="disabled").count() == 7
 
 
+@pytest.mark.part("matrices")
 def test_terms_are_taken_back(admin_client: Client, place: Organization) -> None:
     page = text(admin_client.post(address(), sent(outlook(admin_client)), follow=True))
     said = admin_client.post("/licenses/undo", fields(page, "/licenses/undo"), follow=True)
@@ -93,6 +94,7 @@ def test_terms_are_taken_back(admin_client: Client, place: Organization) -> None
     assert not Tool.objects.filter(organization=place, status="disabled").exists()
 
 
+@pytest.mark.part("matrices")
 def test_what_would_do_something_else_by_now_is_shown_again(
     admin_client: Client, place: Organization
 ) -> None:
@@ -103,6 +105,7 @@ def test_what_would_do_something_else_by_now_is_shown_again(
     assert row().max_custom_tools == 10
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("given", "told"),
     [

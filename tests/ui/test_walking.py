@@ -92,6 +92,7 @@ def test_more_steps_cost_no_more_queries(
         admin_client.get(f"{WALK}?agent=bot" + "&step=begin" * 60)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "query",
     [

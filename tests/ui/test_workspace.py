@@ -60,6 +60,7 @@ def test_a_long_file_is_shown_in_pieces(admin_client: Client, files: Files) -> N
     assert "THE END" in text(admin_client.get("/workspace/file/?path=long&offset=32768"))
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     ("place", "status"),
     [

@@ -46,6 +46,7 @@ def heard(near: socket.socket, count: int) -> list[Frame]:
     return frames
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     "raw",
     [
@@ -118,6 +119,7 @@ def test_a_body_that_never_comes_holds_up_nobody(place, web, rule):
         assert {one.number for one in heard(near, 2)} == {2}
 
 
+@pytest.mark.part("sandbox")
 def test_a_run_that_reads_no_answers_is_not_read_from_for_ever(place):
     """What it asks for in vain fills the sockets, not the broker."""
     with bare_door(place, requests=1_000_000) as (near, ticket):

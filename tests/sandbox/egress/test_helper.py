@@ -45,6 +45,7 @@ def test_plain_http_behind_an_https_url_is_refused(place, web, rule):
         refused("TLS_FAILED", web.url(host=NAME).replace("http:", "https:"))
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize(
     ("code", "url"),
     [
@@ -351,6 +352,7 @@ def test_a_resolver_that_hangs_does_not_hold_up_the_run(place, web, rule):
     place.names.hold.set()
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize(
     "raw",
     [
@@ -414,6 +416,7 @@ def test_a_header_that_is_no_text_is_the_tools_own_mistake(place, web, rule):
         assert sandbox_http.get(web.url(host=NAME)).status == 404
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), 1e12])
 def test_a_time_nobody_can_wait_is_the_tools_own_mistake(place, web, rule, timeout_s):
     with place.run(rule(web)):

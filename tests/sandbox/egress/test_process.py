@@ -122,6 +122,7 @@ def test_an_idle_broker_waits_for_events_without_end(start, web):
     until(broker.sleeps_without_a_timer)
 
 
+@pytest.mark.part("sandbox")
 def test_a_large_answer_streams_through(start):
     """200 MB; what is read slowly inside is read slowly from the host."""
     piece = b"x" * 1_000_000
@@ -153,6 +154,7 @@ def _pieces(url):
         yield from talk.pieces()
 
 
+@pytest.mark.part("sandbox")
 def test_nobody_reads_what_never_is_read(start, web):
     """A run that does not take its answer makes the host wait, not the broker grow."""
     gone = threading.Event()

@@ -86,6 +86,7 @@ def test_a_client_of_the_old_protocol_is_served_until_the_end(place, web, rule):
     assert answer.endswith(b"\r\n\r\nold")
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize(
     ("target", "status", "code"),
     [
@@ -109,6 +110,7 @@ def test_a_refusal_says_why_and_is_written_down(place, web, rule, target, status
     assert web.connections == 0
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     "head",
     [

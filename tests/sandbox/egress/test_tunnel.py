@@ -74,6 +74,7 @@ def test_a_server_may_ask_for_a_second_hello(place, secure_web, rule, authority)
         assert fetch(client_context(authority), client).endswith(b"through")
 
 
+@pytest.mark.part("sandbox", but_each=3)
 @pytest.mark.parametrize(
     "first_words",
     [

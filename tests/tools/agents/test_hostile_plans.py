@@ -79,6 +79,7 @@ def test_references_of_the_road_are_data_in_a_plan(asked, model, organization):
     assert second.output == {"echo": {"v": {"x": {"$step": "not meant"}}}}
 
 
+@pytest.mark.part("agents")
 def test_what_a_plan_refers_to_again_and_again_is_bounded(asked, model, organization, monkeypatch):
     monkeypatch.setattr("tools.agents.flow.MOST_READ", 50)
     many = {"v": [{"$step": "a"}] * 20}

@@ -37,6 +37,7 @@ def test_it_acts_observes_and_answers(asked, model):
     assert answer.move.action is None and report.run.output["iterations"] == 2
 
 
+@pytest.mark.part("agents")
 def test_what_was_observed_is_told_to_the_model(asked, model):
     model.plays(calls(*SAY), "Done.")
     asked()
@@ -113,12 +114,14 @@ def test_whoever_acts_in_the_last_iteration_has_no_answer(asked, model):
     assert len(calls_of(report.run).filter(tool_name="say")) == 1
 
 
+@pytest.mark.part("agents")
 def test_a_session_of_its_own_is_closed_at_its_end(asked, model):
     model.plays("Yes.")
     session = Session.objects.get(pk=asked().session)
     assert session.closed_at is not None and session.groups == ["default"]
 
 
+@pytest.mark.part("agents")
 def test_a_session_of_its_callers_moves_and_stays_open(agent, asked, model):
     mine, _ = open_session(caller=factories.caller(agent), group=["default"], state=None)
     model.plays(calls("open", '{"text": "o"}'), "Inside.")
@@ -173,6 +176,7 @@ def test_a_cancelled_run_ends_with_its_calls(agent, organization, model):
     assert Session.objects.get(pk=report.session).closed_at is not None
 
 
+@pytest.mark.part("agents")
 def test_tokens_are_a_bound(asked, model):
     model.plays(calls(*SAY), "Nearly.", tokens=(900, 100))
     report = asked(max_tokens=1_100)
@@ -180,6 +184,7 @@ def test_tokens_are_a_bound(asked, model):
     assert (report.spent.input_tokens, report.spent.output_tokens) == (1_800, 200)
 
 
+@pytest.mark.part("agents")
 def test_beyond_the_tokens_nothing_is_asked(asked, model):
     model.plays(calls(*SAY), "Too late.", tokens=(900, 100))
     report = asked(max_tokens=1_000)

@@ -992,6 +992,8 @@ def wrong_answers(
             where: Any = {"whose": whose, "page": page, "names_row": names_row}
             for kind in kinds if everybody else boundary(kinds, needs, **where):
                 wanted = expected(needs, kind, **where)
+                if page and wanted == IN and not everybody:
+                    continue  # the tests of each page ask for it as somebody who may
                 got = answered(kind, method, path, needs.body, page=page)
                 if got != wanted and not (needs.refuses and got == 401):
                     wrong.append(f"{kind.name}: {method} {path} ({whose}): {got}, not {wanted}")

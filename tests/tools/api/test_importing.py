@@ -145,6 +145,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("source", ["items", "definitions", "mcp", "openapi", "mcp-config"])
 def test_odd_shapes_are_refused_item_by_item(bring, source):
     for document in ODD:

@@ -188,6 +188,7 @@ def change(admin_api, organization):
     return change
 
 
+@pytest.mark.part("generated", but_each=2)
 @examples(4, 12)
 @pytest.mark.parametrize("first", range(0, len(BODIES), 10))
 def test_one_odd_value_is_no_fault_of_ours(admin_api, organization, change, first, max_examples):

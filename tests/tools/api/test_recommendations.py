@@ -130,6 +130,7 @@ def test_without_a_question_there_is_no_answer(api, query):
     assert api.get(f"/groups/recommendations{query}").status_code == 400
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("question", ["%00", "🙂", "---", "x" * 4000, "zzz " * 900])
 def test_an_odd_question_is_answered(api, question):
     assert groups(api.get(f"/groups/recommendations?question={question}")) == []

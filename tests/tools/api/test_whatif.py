@@ -34,6 +34,7 @@ def test_both_differences_are_told(admin_api, scout):
     assert (body["calls"]["cut"], body["agents"]["cut"]) == (False, False)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -214,6 +214,7 @@ def written_one_after_the_other(agent, asked):
         writer.join()
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed")
 def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(agent, mounted, files):
     texts = {letter * 500_000 for letter in "ab"}
@@ -286,6 +287,7 @@ def test_no_caller_sets_the_quota(organization, agent, mounted):
     check_error(answer, 400, "invalid_parameters")
 
 
+@pytest.mark.part("calls")
 def test_a_workspace_that_somebody_holds_is_busy_and_not_forever(run, mounted):
     with writing(mounted.name, 1, lambda: False):
         assert failed(run("write_file", path="a", content="x", timeout_s=1), "WORKSPACE_BUSY")

@@ -58,6 +58,7 @@ def test_every_builtin_is_unchanged_when_it_is_put(admin_api):
         assert admin_api.put(f"/tools/{name}", shown).json()["digest"] == shown["digest"]
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("change", "label"),
     [({"requires_confirmation": True}, "2.0.0"), ({"requiresConfirmation": True}, "2.0.0"),
@@ -248,6 +249,7 @@ def test_a_builtin_beyond_the_tier_is_refused_and_audited(db):
     assert "TOOL.DENY" in codes and "TOOL.START" not in codes
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(("tier", "_", "limit"), TIERS)
 def test_a_tier_has_room_for_its_custom_tools_and_no_more(db, tier, _, limit):
     place = factories.organization(f"room-{tier.lower()}", tier)

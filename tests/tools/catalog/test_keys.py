@@ -324,6 +324,7 @@ def test_a_genuine_version_is_restored_over_an_altered_one(organization):
     assert not flaw(organization)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("definition", ["{}", "[]", "null", '"x"', '{"name": "echo"}'])
 def test_what_is_no_definition_any_more_closes_one_tool_alone(organization, definition):
     agent, tool = factories.agent(organization), factories.tool(organization)
@@ -398,6 +399,7 @@ def test_five_hundred_tamperings_are_each_found(organization):
         assert not signed(**place, version=SimpleNamespace(**facts | change)), change
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("tampering", TAMPERINGS)
 def test_tampered_with_it_does_not_run(organization, tampering):
     agent, version = factories.agent(organization), factories.tool(organization).version

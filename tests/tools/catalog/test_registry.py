@@ -68,6 +68,7 @@ def test_a_warm_request_asks_the_database_only_for_its_caller(api, organization,
     assert "tools_token" in asked[0]["sql"]
 
 
+@pytest.mark.part("matrices", but_each=2)
 @pytest.mark.parametrize("count", [10, 1_000])
 def test_a_warm_list_asks_the_database_only_for_its_caller(api, organization, count):
     many_tools(organization, count)

@@ -50,6 +50,7 @@ def names(place):
     return found
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("text", "best"),
     [
@@ -89,6 +90,7 @@ def test_words_of_parameters_are_found(organization, names):
     assert names("postcode") == names("recipient") == ["post"]
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "text",
     [

@@ -15,6 +15,7 @@ def with_number(number):
     return definition | {"input_schema": {"type": "object", "properties": {"a": {"const": number}}}}
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.django_db
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_definition_with_any_number_is_the_same_when_it_is_read_again(

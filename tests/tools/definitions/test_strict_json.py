@@ -66,6 +66,7 @@ def test_a_refusal_says_where():
         parse(b"[\n1 x]")
 
 
+@pytest.mark.part("generated", but_each=3)
 @pytest.mark.parametrize(
     "document",
     ["[" + "[]," * 1_500_000 + "1]", "[" + '"",' * 1_500_000 + "1]", "[" + "1," * 600_000 + "1]"],

@@ -51,6 +51,7 @@ def called(agent, name, **fields):
     return ended(agent, "call_tool", {"tool_name": name, "parameters": {"text": "x"}}, **fields)
 
 
+@pytest.mark.part("calls")
 def test_in_a_session_a_program_gets_the_functions_of_the_states_it_comes_to(agent, session):
     source = (
         "before = 'track' in globals()\n"
@@ -64,12 +65,14 @@ def test_in_a_session_a_program_gets_the_functions_of_the_states_it_comes_to(age
     assert Session.objects.get(pk=session.pk).state == "sent"
 
 
+@pytest.mark.part("calls")
 def test_a_function_of_a_state_that_was_left_is_refused_by_its_gate(agent, session):
     found = ran(agent, "submit(text='x')\nsubmit(text='y')\n", session=str(session.pk))
     assert (found.error_code, found.error_details["line"]) == ("PROGRAM_ERROR", 2)
     assert found.error_details["tool_error"] == "tool_not_in_state"
 
 
+@pytest.mark.part("calls")
 def test_a_name_that_the_program_has_given_stays_its_own(agent, session):
     found = ran(
         agent, "track = 'mine'\nsubmit(text='x')\nresult = track\n", session=str(session.pk)
@@ -77,6 +80,7 @@ def test_a_name_that_the_program_has_given_stays_its_own(agent, session):
     assert found.output["result"] == "mine"
 
 
+@pytest.mark.part("calls")
 def test_a_tool_that_is_gone_in_between_does_not_change_what_the_program_did(agent, organization):
     factories.tool(organization, "first")
     factories.tool(organization, "careful", requires_confirmation=True)
@@ -115,6 +119,7 @@ def woken(execution):
     return Execution.objects.get(pk=execution.pk)
 
 
+@pytest.mark.part("calls")
 def test_a_program_for_whose_call_there_is_no_room_does_not_run_again_meanwhile(agent, session):
     factories.execution(agent, "submit", session=str(session.pk))
     program = factories.execution(
@@ -195,6 +200,7 @@ def unlicensed(agent, tier):
     _licensed(agent.organization, tier)
 
 
+@pytest.mark.part("calls")
 @pytest.mark.parametrize(
     ("refused_by", "code"),
     [

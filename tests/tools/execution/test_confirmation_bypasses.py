@@ -230,6 +230,7 @@ STORED = {
 }
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("fields", STORED.values(), ids=STORED)
 @pytest.mark.parametrize("when", ["before the yes", "after the yes"])
 def test_what_is_changed_in_the_row_by_hand_does_not_run(agent, person, confirmation, fields, when):
@@ -440,6 +441,7 @@ CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_before_the_yes_voids_it(agent, organization, person, confirmation, change):
     change(agent, organization)
@@ -450,6 +452,7 @@ def test_a_change_before_the_yes_voids_it(agent, organization, person, confirmat
     assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_after_the_yes_voids_it(agent, organization, person, confirmation, change):
     approve(confirmation, person)

@@ -52,6 +52,7 @@ def test_what_cannot_be_printed_is_printed_with_a_mark(agent):
     assert failed.error_message == "ValueError: b\ufffd\ufffd (line 2)"
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(
     "value", ["'a\\x00'", "'\\ud800'", "2**64", "x", "{'\\x00': 1}", "float('inf')"]
 )

@@ -124,6 +124,7 @@ GIVEN_UP = SandboxResult(Outcome.CANCELLED, error_code=ErrorCode.CANCELLED)
 NEVER_BEGUN = SandboxResult(Outcome.CANCELLED, error_code=ErrorCode.NOT_BEGUN)
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("outcome", [LOST, GIVEN_UP, NEVER_BEGUN])
 @pytest.mark.parametrize("delivery", ["pure", "idempotent"])
 def test_what_may_be_repeated_goes_back_and_nothing_more_is_written(

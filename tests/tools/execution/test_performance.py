@@ -208,6 +208,7 @@ UNUSABLE = {
 }
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize("value", UNUSABLE.values(), ids=UNUSABLE)
 def test_output_that_json_cannot_hold_is_the_tools_failure_not_ours(agent, organization, value):
     code_tool(organization, f"def main(parameters):\n    return {value}")

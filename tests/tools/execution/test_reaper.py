@@ -184,6 +184,7 @@ def test_a_call_whose_hint_was_lost_is_run_by_the_crib(agent, organization):
     assert done.output == {"echo": {"text": "x"}}
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed", "crib")
 def test_a_lost_pure_call_is_run_again_by_the_crib(abandoned):
     execution = abandoned("pure")

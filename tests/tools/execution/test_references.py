@@ -84,6 +84,7 @@ def test_evidence_holds_the_reference_and_no_copy(agent, source):
     assert "$result" in kept and SECRET not in kept + str(record.details)
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -108,6 +109,7 @@ def test_a_reference_without_a_path_is_the_whole_output(agent, organization, sou
     assert execution.parameters == {"text": OUTPUT}
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     "path", ["/output/ghost", "/output/items/2", "/output/items/-", "/output/items/00",
              "/output/items/-1", "/output/count/0", "/output/", "/output/items/" + "9" * 30]
@@ -120,6 +122,7 @@ def test_a_path_to_nothing_is_named(agent, source, path):
     assert SECRET not in str(refusal.details)
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     "value",
     [

@@ -100,6 +100,7 @@ def test_a_session_has_no_group_that_was_not_granted(agent, organization, group)
     assert not Session.objects.filter(organization=organization).exists()
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("name", ["", "a\u202eb", "a\tb\x07", "e\u0301", "x" * 101])
 @pytest.mark.parametrize("field", ["group", "state"])
 def test_names_nobody_could_read_are_refused(agent, field, name):
@@ -334,6 +335,7 @@ def test_a_closed_session_takes_no_call(agent, organization, workflow):
 NOBODYS = "019d0000-0000-7000-8000-000000000000"
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("identifier", ["", "x", "0" * 31, "*", "\u0661" * 32, NOBODYS])
 def test_what_is_no_session_is_not_found(agent, workflow, identifier):
     with pytest.raises(NotFound) as absence:
@@ -481,6 +483,7 @@ MISMATCHES = {
 }
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("named", MISMATCHES.values(), ids=MISMATCHES)
 def test_other_groups_or_another_state_are_a_conflict_on_record(
     agent, organization, workflow, named

@@ -224,6 +224,7 @@ STATUSES = [
 ]
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(("outcome", "code", "status"), STATUSES)
 def test_how_a_run_ended_is_its_status_and_its_code(agent, organization, outcome, code, status):
     factories.tool(organization)

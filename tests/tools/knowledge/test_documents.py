@@ -29,6 +29,7 @@ DEEP = [
 ]
 
 
+@pytest.mark.part("generated", but_each=3)
 @pytest.mark.parametrize(("syntax", "text"), DEEP, ids=range(len(DEEP)))
 def test_a_document_that_nests_without_end_is_refused_and_ends_nobody(syntax, text):
     words = [sys.executable, "-c", READS, str(syntax)]

@@ -164,6 +164,7 @@ CALLS_OUT = [
 ]
 
 
+@pytest.mark.part("generated", but_each=3)
 @pytest.mark.parametrize("query", CALLS_OUT, ids=range(len(CALLS_OUT)))
 def test_no_query_calls_anybody(two, query):
     with web.serving() as server:

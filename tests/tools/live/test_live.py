@@ -176,6 +176,7 @@ def test_a_page_of_ours_may_read_with_its_cookie(crib: cribs.Crib, person: User)
         assert stream.answer.headers["Content-Type"] == "text/event-stream"
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("topics", [(), ("everything",), ("%00",), tuple("abcdefghi"), ("1" * 40,)])
 def test_what_nobody_can_follow_is_refused(
     crib: cribs.Crib, person: User, topics: tuple[str, ...]

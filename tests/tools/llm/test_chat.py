@@ -51,6 +51,7 @@ def move(said):
     return moves.native(said.text, said.call) if said.call else reader.close()
 
 
+@pytest.mark.part("agents", but_each=3)
 @pytest.mark.parametrize("manner", MANNERS, ids=str)
 @pytest.mark.parametrize("play", [SPOKEN, CALLED], ids=["text", "native"])
 def test_an_answer_is_the_same_streamed_or_whole(upstream, endpoint, play, manner):
@@ -61,6 +62,7 @@ def test_an_answer_is_the_same_streamed_or_whole(upstream, endpoint, play, manne
     assert (said.input_tokens, said.output_tokens) == (10, 5)
 
 
+@pytest.mark.part("agents")
 @pytest.mark.parametrize("play", [SPOKEN, CALLED], ids=["text", "native"])
 def test_it_is_the_same_cut_in_two_at_every_byte(upstream, endpoint, play):
     (*pieces,) = llm.Manner(letters=40).reply(play).body

@@ -19,12 +19,14 @@ from tools.mcpclient.errors import (
 from tools.mcpclient.hub import Stopped
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_a_call_reaches_the_server_and_its_answer_comes_back(server, era, talk):
     one = talk(server)
     assert one.call(arguments={"a": [1, {"b": None}]}).output == '{"a": [1, {"b": null}]}'
     assert one.hub.version(one.endpoint) == era
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_connections_are_reused(server, talk):
     one = talk(server)
     for _ in range(5):
@@ -33,27 +35,32 @@ def test_connections_are_reused(server, talk):
     assert server.web.connections <= 3
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_what_is_configured_is_sent_with_every_request(server, talk):
     talk(server).call()
     assert {seen.headers.get("x-key") for seen in server.web.seen} == {"secret"}
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_a_tool_that_failed_is_a_failure_with_its_own_words(server, talk):
     server.tools["bad"] = Tool(lambda given: text("no such city", isError=True))
     answer = talk(server).call("bad")
     assert (answer.failed, answer.message, answer.output) == (True, "no such city", None)
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_an_error_of_the_protocol_is_told_with_its_number(server, talk):
     with pytest.raises(Answered, match="-32602: Unknown tool: nothing"):
         talk(server).call("nothing")
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_structured_content_is_the_output(server, talk):
     server.tools["sum"] = Tool(lambda given: text("3", structuredContent={"sum": 3}))
     assert talk(server).call("sum").output == {"sum": 3}
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_other_contents_are_the_list_of_them(server, talk):
     parts = [
         {"type": "text", "text": "a"},
@@ -66,6 +73,7 @@ def test_other_contents_are_the_list_of_them(server, talk):
     assert talk(server).call("many").output == parts
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_progress_is_passed_on_in_the_calling_thread(server, talk):
     def before(message):
         token = message["params"]["_meta"]["progressToken"]
@@ -174,6 +182,7 @@ def test_a_call_that_was_stopped_before_it_began_never_began(modern, talk):
     assert not modern.asked("tools/call")
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_an_answer_that_breaks_off_is_lost(server, talk):
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     server.instead["tools/call"] = Raw([head])
@@ -181,6 +190,7 @@ def test_an_answer_that_breaks_off_is_lost(server, talk):
         talk(server).call()
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_a_stream_that_ends_without_an_answer_is_lost(server, talk):
     server.instead["tools/call"] = streamed([])
     with pytest.raises(Lost):
@@ -203,6 +213,7 @@ def test_an_address_that_is_not_open_is_never_dialled(talk):
         talk(Inside()).call()
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(401, NotAllowed), (403, NotAllowed), (429, NeverBegan), (503, NeverBegan), (502, Lost),
@@ -245,6 +256,7 @@ def test_a_changed_list_that_was_announced_is_read_before_the_next_call(handshak
         one.call(pin=pin)
 
 
+@pytest.mark.part("calls", but_each=3)
 def test_all_pages_of_a_list_are_read(server, talk):
     server.tools = {f"t{n}": Tool() for n in range(7)}
     server.page_size = 3

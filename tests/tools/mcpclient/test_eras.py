@@ -41,6 +41,7 @@ def test_a_tool_whose_headers_can_be_sent_is_offered(marks):
     assert well_marked(schema(*marks))
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("marks", BAD)
 def test_a_tool_whose_headers_cannot_be_sent_is_not_offered(modern, talk, marks):
     modern.tools["bad"] = Tool(input_schema=schema(*marks))

@@ -73,6 +73,7 @@ UNUSABLE = {
 }
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize("reply", UNUSABLE.values(), ids=UNUSABLE)
 def test_an_answer_that_cannot_be_meant_is_refused(modern, talk, reply):
     one = talk(modern)
@@ -108,6 +109,7 @@ LISTS = {
 }
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("tools", LISTS.values(), ids=LISTS)
 def test_a_list_beyond_all_bounds_is_refused(modern, talk, tools):
     modern.tools = tools

@@ -130,6 +130,7 @@ def test_a_server_without_s256_is_refused_before_anything_is_registered(server, 
     assert server.registered == []
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(
     "change",
     [
@@ -149,6 +150,7 @@ def test_an_answer_that_is_not_ours_redeems_no_code(server, consent, change):
     assert server.forms == []
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(
     "body",
     [

@@ -170,6 +170,7 @@ def test_a_message_that_cannot_be_read_ends_the_stream(one, server):
         one.call()
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("number", [[], {}, None, True, 1.0, "1", 99])
 def test_an_answer_to_nothing_that_was_asked_ends_nothing(one, server, number):
     one.tools()

@@ -74,6 +74,7 @@ TOOLS = [
 ]
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(("fields", "constraint"), EXECUTIONS)
 def test_a_contradictory_execution_is_refused(execution, fields, constraint):
     with connection.cursor() as cursor:  # the trigger for moves is not who refuses here

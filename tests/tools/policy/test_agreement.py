@@ -256,6 +256,7 @@ def mixed(organization: Organization) -> Organization:
     return organization
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize("tier", ["Enterprise", "Teams", "Core"])
 @pytest.mark.parametrize("group", [None, ["read-only"], ["default", "write"], ["admin"], []])
 def test_admission_accepts_what_is_explained_as_available(mixed, tier, group):

@@ -196,6 +196,7 @@ def missing(caller: Caller, needs: list[str]) -> list[str]:
     return [] if verdict.passed else [verdict.code]
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     ("held", "needs", "passes"),
     [
@@ -330,6 +331,7 @@ ESCALATIONS = {
 }
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("wanted", ESCALATIONS.values(), ids=ESCALATIONS)
 def test_nobody_gives_what_they_do_not_hold(organization, wanted):
     person = factories.person(

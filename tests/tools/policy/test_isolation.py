@@ -47,6 +47,7 @@ def person(organization):
     return Actor("person", "ada", organization.slug)
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(("definition", "minimum", "own"), [*product(LEVELS, repeat=3)])
 def test_the_strongest_demand_counts(organization, definition, minimum, own):
     profile(organization, minimum_isolation=own)

@@ -37,6 +37,7 @@ def snapshot_of(organization: Organization) -> Snapshot:
     return registry.snapshot(organization.pk, organization.revision)
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize("most", [0, 3, 6, None])
 @pytest.mark.parametrize("asks", [includes, is_licensed, there_for_somebody])
 def test_one_of_a_kind_answers_what_each_would(place: Organization, asks, most) -> None:

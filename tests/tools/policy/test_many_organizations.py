@@ -102,6 +102,7 @@ def test_a_definition_that_is_none_any_more_keeps_no_tier_from_being_changed(
     assert set(change.disabled) == {"strict", "profiled", "t3"}
 
 
+@pytest.mark.part("matrices")
 def test_a_change_of_a_tier_asks_as_much_for_30_organizations_as_for_3(
     tier: LicenseTier, organization: Organization
 ) -> None:

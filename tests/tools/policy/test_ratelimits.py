@@ -78,6 +78,7 @@ def test_without_redis_exactly_as_many_pass(agent, organization):
     assert rates.passed_by(organization) == {"postgres": LIMIT}
 
 
+@pytest.mark.part("calls")
 def test_a_redis_that_has_only_begun_to_count_is_not_believed(agent, organization):
     rates.lose(organization)
     rates.limited(organization, LIMIT)
@@ -87,6 +88,7 @@ def test_a_redis_that_has_only_begun_to_count_is_not_believed(agent, organizatio
     assert rates.counted(organization) == LIMIT  # it knows them all when it is believed again
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("redis_counts")
 def test_a_flush_between_calls_lets_nobody_pass_twice(agent, organization):
     rates.limited(organization, 40)
@@ -98,6 +100,7 @@ def test_a_flush_between_calls_lets_nobody_pass_twice(agent, organization):
     assert rates.passed_by(organization) == {"redis": 32, "postgres": 8}
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("redis_counts")
 def test_a_flush_while_calls_are_on_their_way_lets_nobody_pass_twice(agent, organization):
     rates.limited(organization, 20)
@@ -139,6 +142,7 @@ class HalfBlind:
         Window().take_back(key, ticket)
 
 
+@pytest.mark.part("calls")
 @pytest.mark.usefixtures("redis_counts")
 def test_processes_of_which_one_does_not_reach_redis_share_one_limit(
     agent, organization, monkeypatch

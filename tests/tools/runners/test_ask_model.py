@@ -136,6 +136,7 @@ def test_arguments_of_any_depth_end_in_a_move(agent, model):
         assert (done.output["action"] is None) == (done.output["flaw"] is not None)
 
 
+@pytest.mark.part("matrices", but_each=5)
 @pytest.mark.parametrize(
     "parameters",
     [

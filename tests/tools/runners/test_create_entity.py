@@ -175,6 +175,7 @@ def test_what_is_no_entity_is_refused_by_its_place(given, said):
         entities.read(ORGANIZATION, {"type": "T", "name": "n"} | given)
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(
     "text", ['" } } ; DROP ALL #', "'''", "\\", "\n\r\t", "}} UNION {{", "\u2028", "<urn:x>"]
 )

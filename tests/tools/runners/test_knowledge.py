@@ -125,6 +125,7 @@ def test_collections_of_one_organization_are_apart(agent, organization):
     assert len(asked(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"]) == 1
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(
     "query",
     [
@@ -307,6 +308,7 @@ def test_the_built_in_query_describes_nothing_of_others(agent):
         assert queried(factories.agent(other), query).output["statements"] == []
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     "query",
     [

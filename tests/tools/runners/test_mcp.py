@@ -132,6 +132,7 @@ def test_a_tool_by_hand_is_held_to_what_its_server_declares(agent, organization,
     assert called(agent, text="x").error_code == "UPSTREAM_INVALID"
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(
     ("field", "value"),
     [

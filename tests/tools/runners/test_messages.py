@@ -173,6 +173,7 @@ def test_a_lost_answer_leaves_the_outcome_unknown(organization, sender, office):
     assert message_of(done).state == "unknown" and len(office.letters) == 1
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "to",
     [
@@ -271,6 +272,7 @@ def test_a_bounce_that_is_reported_before_the_receiver_has_answered_stays(
     assert done.output is None or done.output["state"] == "bounced"
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("status", [302, 400, 404, 429, 503])
 def test_a_receiver_that_refuses_is_a_definite_failure(organization, sender, hook, status):
     hook.replies["/secret-path"] = Reply(status, body=b"no")

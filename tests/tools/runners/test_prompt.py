@@ -110,6 +110,7 @@ def test_without_a_model_nothing_is_asked_and_nothing_owed(agent, greet, setting
     assert (done.status, done.error_code, done.cost) == ("Failed", "MODEL_NOT_CONFIGURED", 0)
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(
     ("status", "code"),
     [
@@ -151,6 +152,7 @@ def test_half_an_answer_is_none(agent, greet, model):
     assert (done.status, done.error_code, done.output) == ("Failed", "MODEL_CUT", None)
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     "pieces",
     [
@@ -275,6 +277,7 @@ def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced,
     assert allowing.standing(agent) == [(WORST, 0)]
 
 
+@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "tokens", [None, (-1, 5), ("many", 1), (True, 1), (10**15, 1), (0, 1), (1, 0)], ids=range(7)
 )

@@ -201,6 +201,7 @@ def test_another_collection_of_the_same_organization_is_apart(organization, read
     assert names(reader, "place") == []
 
 
+@pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     "query",
     [

@@ -268,6 +268,7 @@ def test_what_cannot_be_read_fails_the_call(hand, asking, body):
     assert ending.code == "SERVICE_ANSWER_INVALID"
 
 
+@pytest.mark.part("calls", but_each=2)
 @pytest.mark.parametrize(
     "fields",
     [{"body": "x" * (MOST_BYTES + 1)}, {f"f{at}": "" for at in range(MOST_BYTES // 100)}],

@@ -55,6 +55,7 @@ def tenants(url, broker):
     broker.acl_deluser(*slugs)
 
 
+@pytest.mark.part("calls")
 def test_twenty_organizations_with_one_queue_name_get_their_own_answers(tenants, client):
     def ask(slug):
         asked = Asked(Queue(slug, QUEUE), f"u-{slug}", {}, {}, 60, 1000)

@@ -22,6 +22,7 @@ def daemon(short_directory: str) -> Iterator[Daemon]:
     remove_groups(_OWN_GROUPS)
 
 
+@pytest.mark.part("sandbox", but_each=4)
 @pytest.mark.parametrize("level", IsolationLevel)
 def test_the_tool_is_ready_with_what_its_profile_mounts(daemon, level):
     builtin = ISOLATED["web_fetch"]

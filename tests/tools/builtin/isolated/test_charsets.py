@@ -106,6 +106,7 @@ def test_a_lone_surrogate_does_not_get_out(charsets):
     assert charsets.printable("a\ud800b\0c\td") == "a?b\ufffdc\td"
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize(
     "body",
     [b"<meta " * 200_000 + b"\xe9", b"<?xml " + b"a" * 900_000, b"\xe9" * 900_000,

@@ -97,6 +97,7 @@ COSTLY = {
 }  # fmt: skip
 
 
+@pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
 def test_a_costly_page_is_not_given_to_the_extractor(read, body):
     found = read(page(body))

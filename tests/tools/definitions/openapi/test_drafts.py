@@ -318,6 +318,7 @@ def places(part, place=()):
         yield from places(inner, (*place, step))
 
 
+@pytest.mark.part("generated", but_each=2)
 @examples(25, 100)
 @pytest.mark.parametrize("document", [PETSTORE, LIBRARY], ids=["3.0", "3.1"])
 def test_no_odd_document_is_an_accident(document, max_examples):
