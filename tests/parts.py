@@ -8,6 +8,7 @@ FILE` what one file has of it.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -79,16 +80,18 @@ def begin_of_last(count: int, processes: int) -> int:
 
 
 def part_of(item: pytest.Item) -> str | None:
-    marker = item.get_closest_marker("part")
+    """What is said of one case counts before what is said of its test."""
+    cases: Any = getattr(item, "callspec", None)
+    of_case = [mark for mark in getattr(cases, "marks", ()) if mark.name == "part"]
+    marker = of_case[0] if of_case else item.get_closest_marker("part")
     if marker is None:
         return None
     (name,) = marker.args
     if name not in PARTS:
         raise pytest.UsageError(f"{item.nodeid}: there is no part {name!r} in tests/parts.py")
     each = marker.kwargs.get("but_each")
-    cases = getattr(item, "callspec", None)
-    if each and cases is None:
-        raise pytest.UsageError(f"{item.nodeid}: of one case there is no each {each}th")
+    if each is not None and cases is None:
+        raise pytest.UsageError(f"{item.nodeid}: one case is not left for each {each}")
     return None if each and sum(cases.indices.values()) % each == 0 else str(name)
 
 
