@@ -71,7 +71,7 @@ def make_socket_directory(data: Path) -> Path:
 
 
 def remove_socket_directory(data: Path, *, kept: Collection[str] = ()) -> None:
-    """All but what `kept` names: sockets of servers that somebody else runs."""
+    """Remove the sockets of this data directory, except the subdirectories in `kept`."""
     directory = socket_directory(data)
     for place in set(PLACES) - set(kept):
         shutil.rmtree(directory / place, ignore_errors=True)

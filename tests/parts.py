@@ -22,9 +22,9 @@ class Part:
 
 
 PARTS = {
-    "agents": Part("runs of agents, whatever their models say"),
+    "agents": Part("agent runs: plans, replays, hostile model answers"),
     "browser": Part("walks in Chromium, and axe over every page", ("tests/chromium.sh",)),
-    "calls": Part("chains, programs, batches, caches and services in every turn they can take"),
+    "calls": Part("chains, programs, batches, caches, tool services, lost and concurrent calls"),
     "conformance": Part(
         "MCP's conformance suite, and MCP servers that others wrote", ("tests/upstreams.sh",)
     ),
@@ -36,9 +36,7 @@ PARTS = {
     "frameworks": Part("agents of other frameworks", ("tests/frameworks.sh",)),
     "generated": Part("many generated requests, documents and rows"),
     "matrices": Part("every caller and body against every address, every case of a rule"),
-    "sandbox": Part(
-        "runs that outlive nobody, users that are not root, nothing of a kernel to use"
-    ),
+    "sandbox": Part("cleanup after runs, runs without root, runs without kernel features"),
     "walks": Part("long ways through the running product, over HTTP"),
     "runtimes": Part("container runtimes and JavaScript", ("tests/runtimes.sh",)),
 }
@@ -80,7 +78,7 @@ def begin_of_last(count: int, processes: int) -> int:
 
 
 def part_of(item: pytest.Item) -> str | None:
-    """What is said of one case counts before what is said of its test."""
+    """The part of a test, or None for `make test`. A mark on one case overrides its test's."""
     cases: Any = getattr(item, "callspec", None)
     of_case = [mark for mark in getattr(cases, "marks", ()) if mark.name == "part"]
     marker = of_case[0] if of_case else item.get_closest_marker("part")

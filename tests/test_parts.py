@@ -1,4 +1,4 @@
-"""Which part a test stands in, and in which order they are shared out."""
+"""The part of each test, and the order in which xdist distributes tests."""
 
 import pytest
 

@@ -993,7 +993,7 @@ def wrong_answers(
             for kind in kinds if everybody else boundary(kinds, needs, **where):
                 wanted = expected(needs, kind, **where)
                 if page and wanted == IN and not everybody:
-                    continue  # the tests of each page ask for it as somebody who may
+                    continue  # admitted callers: each page's own tests, and the part `matrices`
                 got = answered(kind, method, path, needs.body, page=page)
                 if got != wanted and not (needs.refuses and got == 401):
                     wrong.append(f"{kind.name}: {method} {path} ({whose}): {got}, not {wanted}")
