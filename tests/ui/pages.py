@@ -70,6 +70,48 @@ def fields(page: str) -> dict[str, str]:
     return reader.found
 
 
+class _Notes(HTMLParser):
+    """The text of every element with `data-note`, by its value."""
+
+    _VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "wbr", "source", "col"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, list[str]] = {}
+        self._open: list[tuple[str, str | None, list[str]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        note = dict(attrs).get("data-note")
+        if tag not in self._VOID:
+            self._open.append((tag, note, []))
+        elif note is not None:
+            self.found.setdefault(note, []).append("")
+
+    def handle_data(self, data: str) -> None:
+        for _, _, said in self._open:
+            said.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in (name for name, _, _ in self._open):
+            return  # of an element that nobody opened
+        ended = ""
+        while ended != tag:  # what HTML lets stay open ends with what is around it
+            ended, note, said = self._open.pop()
+            if note is not None:
+                self.found.setdefault(note, []).append(" ".join("".join(said).split()))
+
+
+def notes(response: HttpResponse | Any) -> dict[str, list[str]]:
+    """What a page notes: the texts of its elements with `data-note`, by the note's name.
+
+    A test asks for the name, which stays, and not for the sentence, which people improve.
+    """
+    reader = _Notes()
+    reader.feed(response if isinstance(response, str) else text(response))
+    reader.close()
+    return reader.found
+
+
 def inline_code(response: HttpResponse | Any) -> list[str]:
     reader = _Inline()
     reader.feed(text(response))
