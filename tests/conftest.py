@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.conf import settings as django_settings
@@ -35,6 +35,8 @@ settings.register_profile("steady", derandomize=True, max_examples=40, **_UNTIME
 settings.register_profile("exploring", derandomize=False, max_examples=300, **_UNTIMED)
 settings.load_profile("steady")
 RUNNING = pytest.StashKey[cribs.Crib]()
+USED = pytest.StashKey[list[UUID]]()
+MANY_USED = 25  # so many organizations are taken away together
 
 
 def pytest_collection_finish() -> None:
@@ -143,14 +145,20 @@ def committed(
 ) -> Iterator[None]:
     """For what other processes or threads must see: nothing is rolled back.
 
-    Such a test works in an organization of its own, which stays. What it leaves waiting is
-    cancelled where no product runs that would work it off.
+    Such a test works in an organization of its own, which is taken away later. What it leaves
+    waiting is cancelled. Both where no product runs that would work on it.
     """
+    used = request.config.stash.setdefault(USED, [])
     with django_db_blocker.unblock():
+        earlier = set(Organization.objects.values_list("pk", flat=True))
         yield
+        used += set(Organization.objects.values_list("pk", flat=True)) - earlier
         if RUNNING not in request.config.stash:
             left = Execution.objects.filter(status__in=(Status.PENDING, Status.RUNNING))
             left.update(status=Status.CANCELLED, completed_at=Now(), lease_until=None)
+            if len(used) >= MANY_USED:
+                organizations.remove(used)
+                used.clear()
         for connection in connections.all():
             connection.close()
 

@@ -7,14 +7,16 @@ statements; it lacks the audit records of its tools and groups.
 """
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.contrib.auth.models import Permission
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import ForeignObjectRel, Model
 
 from audit.actions import Actor
 from tools.builtin.workspace import workspace_of
@@ -138,6 +140,37 @@ def copied_agent(
         organization=organization, slug=slug, description=description, service_account=account,
         strict=strict,
     )  # fmt: skip
+
+
+def remove(used: list[UUID]) -> None:
+    """Take organizations away with every row that refers to them, directly or by others. What is
+    written for good, the audit's records and heads, names them by text and stays."""
+    doomed: dict[type[Model], set[Any]] = {Organization: set(used)}
+    reached: list[tuple[type[Model], set[Any]]] = [(Organization, set(used))]
+    while reached:
+        model, rows = reached.pop()
+        for relation in model._meta.get_fields(include_hidden=True):
+            if not (isinstance(relation, ForeignObjectRel) and relation.field.column):
+                continue
+            child, found = relation.related_model, {f"{relation.field.name}__in": rows}
+            known = doomed.setdefault(child, set())
+            more = set(child._base_manager.filter(**found).values_list("pk", flat=True)) - known
+            if more:
+                known |= more
+                reached.append((child, more))
+    doomed = {model: rows for model, rows in doomed.items() if rows}
+    with transaction.atomic(), connection.cursor() as cursor:
+        _triggers("DISABLE", doomed, cursor)  # what keeps rows as they are
+        for model, rows in doomed.items():
+            model._base_manager.filter(pk__in=rows)._raw_delete(connection.alias)
+        _triggers("ENABLE", doomed, cursor)
+
+
+def _triggers(change: str, models: Iterable[type[Model]], cursor: Any) -> None:
+    """Those for foreign keys are of the system, and go on: what they have to check comes first."""
+    cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
+    for model in models:
+        cursor.execute(f"ALTER TABLE {model._meta.db_table} {change} TRIGGER USER")
 
 
 @cache

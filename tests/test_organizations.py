@@ -4,8 +4,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.apps import apps
 
-from tests import organizations
+from tests import factories, organizations
 from tools.catalog.registry import registry
 from tools.models import Agent, Organization, Tool, ToolGroup, ToolVersion
 from tools.models.tool_words import ToolWords
@@ -88,3 +89,30 @@ def test_the_shared_organization_is_as_new_for_each_test() -> None:
     organizations.restore()
     known = registry.snapshot(place.pk, place.revision)
     assert all(tool.enabled for tool in known.tools.values())
+
+
+def test_an_organization_that_was_used_leaves_no_row_behind() -> None:
+    """The database would grow with every test that commits, and questions about all organizations
+    take longer and longer."""
+    kept, used = (organizations.copied(name(), "Enterprise") for _ in range(2))
+    for organization in (kept, used):
+        factories.tool(organization)
+        agent = factories.agent(organization)
+        factories.token(agent.service_account)
+        factories.execution(agent)
+    before = contents(kept)
+    assert rows_of(used)
+    organizations.remove([used.pk])
+    assert rows_of(used) == [] and not Organization.objects.filter(pk=used.pk).exists()
+    assert contents(kept) == before and rows_of(kept)
+
+
+def rows_of(organization: Organization) -> list[str]:
+    """The tables in which something names it, by whatever way."""
+    return [
+        model.__name__
+        for model in apps.get_models()
+        for field in model._meta.concrete_fields
+        if field.related_model is Organization
+        and model._base_manager.filter(**{field.attname: organization.pk}).exists()
+    ]
