@@ -22,8 +22,9 @@ class Part:
 
 
 PARTS = {
+    "accessibility": Part("axe over every page", ("tests/chromium.sh",)),
     "agents": Part("agent runs: plans, replays, hostile model answers"),
-    "browser": Part("walks in Chromium, and axe over every page", ("tests/chromium.sh",)),
+    "browser": Part("walks in Chromium", ("tests/chromium.sh",)),
     "calls": Part("chains, programs, batches, caches, tool services, lost and concurrent calls"),
     "conformance": Part(
         "MCP's conformance suite, and MCP servers that others wrote", ("tests/upstreams.sh",)

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from tests import crib as cribs
 from tests import factories
@@ -29,6 +37,38 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+
+
+# What HTMX says of a request whose page was left before its answer. Of one that fails the browser
+# complains itself.
+_LEFT_BEHIND = ("htmx:afterRequest", "htmx:sendError")
+
+
+class Complaints:
+    """What the browser says of a page, and what it reports of it."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.found: list[str] = []
+        self._handlers: dict[str, Any] = {
+            "console": self._said,
+            "pageerror": lambda error: self.found.append(str(error)),
+            "request": self._sent,
+        }
+        for name, handler in self._handlers.items():
+            page.on(name, handler)  # type: ignore[call-overload]
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.text.startswith(_LEFT_BEHIND):
+            self.found.append(f"{self.page.url}: {message.text}")
+
+    def _sent(self, request: Request) -> None:
+        if request.url.endswith("/csp-report"):
+            self.found.append(f"{self.page.url}: {request.post_data}")
+
+    def end(self) -> None:
+        for name, handler in self._handlers.items():
+            self.page.remove_listener(name, handler)
 
 
 @pytest.fixture(scope="session")
@@ -59,16 +99,11 @@ def page(
     options: dict[str, Any] = getattr(request, "param", {})
     context = context_of(administrator, chromium, crib, **options)
     page = context.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
-    page.on(
-        "request", lambda sent: sent.url.endswith("/csp-report") and complaints.append(sent.url)
-    )
+    complaints = Complaints(page)
     page.goto("/")
     yield page
     context.close()
-    assert complaints == []
+    assert complaints.found == []
 
 
 def context_of(user: User, chromium: Browser, crib: cribs.Crib, **options: Any) -> BrowserContext:

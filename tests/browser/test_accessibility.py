@@ -23,7 +23,7 @@ from tests.tools.held import held
 from tests.ui.test_knowledge import ELEMENTS, OXYGEN, teller
 from tools.ui.urls import urlpatterns as ui_addresses
 
-BROWSER = pytest.mark.part("browser")
+EVERY_PAGE = pytest.mark.part("accessibility")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 # What a colour scheme changes; everything else is the same in both.
 COLOURS = ["color-contrast", "link-in-text-block"]
@@ -34,6 +34,8 @@ LOOKS: list[Look] = [
     (390, "dark", COLOURS),
     (1440, "dark", COLOURS),
 ]
+# No rule that is asked for reads style sheets of its own accord.
+QUICKLY = {"resultTypes": ["violations"], "preload": {"assets": ["media"]}}
 RUN = "options => axe.run(options).then(found => found.violations)"
 # Answers that are files, or lead elsewhere at once.
 NOT_SHOWN = {
@@ -108,7 +110,7 @@ def violations(page: Page, looks: list[Look] = LOOKS) -> list[str]:
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         found |= overflow(page)
         # Evaluated by the browser's debugger: the policy of the page stays as it is.
-        for rule in page.evaluate(RUN, {"runOnly": rules, "resultTypes": ["violations"]}):
+        for rule in page.evaluate(RUN, {"runOnly": rules, **QUICKLY}):
             found |= {
                 f"{width} {scheme} {rule['id']}: {node['html'][:160]} {node['failureSummary']}"
                 for node in rule["nodes"]
@@ -149,13 +151,13 @@ def test_axe_finds_nothing_wrong_with_a_page_of_each_kind(
     assert {name: flaws for name, flaws in found.items() if flaws} == {}
 
 
-@BROWSER
+@EVERY_PAGE
 @pytest.mark.parametrize("name", SHOWN)
 def test_axe_finds_nothing_wrong_with_a_page(world: World, name: str) -> None:
     assert read(world.page, world.address(name)) == []
 
 
-@BROWSER
+@EVERY_PAGE
 @pytest.mark.parametrize("do", ["run", "write"])
 def test_axe_finds_nothing_wrong_with_an_answer(world: World, do: str) -> None:
     page = world.page
@@ -166,19 +168,19 @@ def test_axe_finds_nothing_wrong_with_an_answer(world: World, do: str) -> None:
     assert unfolded(page) == []
 
 
-@BROWSER
+@EVERY_PAGE
 def test_axe_finds_nothing_wrong_with_a_page_that_is_not_there(world: World) -> None:
     assert read(world.page, "/nowhere", status=404) == []
 
 
-@BROWSER
+@EVERY_PAGE
 def test_axe_finds_nothing_wrong_with_the_way_in(chromium: Browser, crib: cribs.Crib) -> None:
     page = chromium.new_page(base_url=crib.url)
     assert read(page, "/login/") == []
     page.context.close()
 
 
-@BROWSER
+@EVERY_PAGE
 def test_what_axe_finds_is_told_of_each_look(world: World) -> None:
     """Else a page could be fine because nobody looked."""
     assert read(world.page, "/inbox/") == []

@@ -1,42 +1,15 @@
 """No page makes the browser complain: nothing on the console, nothing that the policy refused."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from playwright.sync_api import ConsoleMessage, Page, Request
+from playwright.sync_api import Page
 
+from tests.browser.conftest import Complaints
 from tests.browser.test_accessibility import SHOWN, World, world  # noqa: F401
 from tests.waiting import until
 
 pytestmark = pytest.mark.part("browser")
-
-
-class Complaints:
-    """What the browser says of a page, and what it reports of it."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.found: list[str] = []
-        self._handlers: dict[str, Any] = {
-            "console": self._said,
-            "pageerror": lambda error: self.found.append(str(error)),
-            "request": self._sent,
-        }
-        for name, handler in self._handlers.items():
-            page.on(name, handler)  # type: ignore[call-overload]
-
-    def _said(self, message: ConsoleMessage) -> None:
-        if message.type == "error":
-            self.found.append(f"{self.page.url}: {message.text}")
-
-    def _sent(self, request: Request) -> None:
-        if request.url.endswith("/csp-report"):
-            self.found.append(f"{self.page.url}: {request.post_data}")
-
-    def end(self) -> None:
-        for name, handler in self._handlers.items():
-            self.page.remove_listener(name, handler)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from tests import crib as cribs
 from tests.authenticators import code_of
-from tests.browser.conftest import PATIENCE_MS
+from tests.browser.conftest import PATIENCE_MS, Complaints
 from tests.browser.test_accessibility import AXE_SCRIPT, violations
 from tests.ui.second_factors import with_app
 from tools.models import AuthenticatorApp, User
@@ -30,12 +30,10 @@ def door(
     context = chromium.new_context(base_url=address, viewport=size)  # type: ignore[arg-type]
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
+    complaints = Complaints(page)
     yield page
     context.close()
-    assert complaints == []
+    assert complaints.found == []
 
 
 def password(page: Page, user: User) -> None:
