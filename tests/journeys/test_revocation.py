@@ -7,11 +7,10 @@ import pytest
 
 from tests import factories
 from tests.journeys.client import Answer, Http
+from tests.tools.execution.workers import stopped
 from tests.tools.shapes import check_error
 from tests.waiting import until
 from tools.models import Execution
-
-SLEEPS = "import time\ndef main(parameters):\n    time.sleep(2)\n    return 'slept'\n"
 
 
 @pytest.fixture
@@ -64,22 +63,18 @@ def test_what_is_given_back_counts_at_once_too(crib, admin, worker_agent):
 
 @pytest.mark.part("walks")
 def test_a_call_that_waits_in_the_queue_is_refused_when_its_grant_is_taken(
-    crib, admin, committed, organization
+    crib, admin, worker_agent
 ):
-    """More calls than workers: those that wait still are asked again when they are claimed."""
-    factories.tool(organization, "slow", implementation={"source": SLEEPS})
-    agent = factories.agent(organization, tools=["slow"])
-    http = Http(crib.url, factories.token(agent.service_account))
-    waiting = [
-        http.execute("slow", {"text": "x"}, options={"wait_s": 0}).json()["execution_id"]
-        for _ in range(40)
-    ]
-    grant = grant_of(admin, agent.slug, tool="slow")
-    assert admin("DELETE", f"/api/v1/grants/{grant}").status_code == 204
+    """It was admitted, and is asked again when it is claimed."""
+    http = Http(crib.url, factories.token(worker_agent.service_account))
+    grant = grant_of(admin, worker_agent.slug, tool="echo")
+    with stopped(crib):
+        waiting = [
+            http.execute("echo", {"text": "x"}, options={"wait_s": 0}).json()["execution_id"]
+            for _ in range(20)
+        ]
+        assert admin("DELETE", f"/api/v1/grants/{grant}").status_code == 204
     rows = Execution.objects.filter(pk__in=waiting)
-    taken = Execution.objects.filter(pk__in=waiting).exclude(status="Pending").count()
     until(lambda: not rows.filter(status__in=("Pending", "Running")).exists())
-    refused = rows.filter(status="PermissionDenied", error_code="tool_not_granted").count()
-    assert refused > 0
-    assert rows.filter(status="Success").count() <= taken
-    assert refused + rows.filter(status="Success").count() == len(waiting)
+    ended = set(rows.values_list("status", "error_code"))
+    assert ended == {("PermissionDenied", "tool_not_granted")}
