@@ -8,6 +8,8 @@ FILE` what one file has of it.
 """
 
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +48,20 @@ EVERY = "every"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", choices=[*PARTS, EVERY], help="the tests of a part of test-all")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Most files have no test of a part: they are not even imported."""
+    wanted = config.getoption("--part")
+    if wanted in (None, EVERY) or not collection_path.match("test_*.py"):
+        return None
+    return None if speaks_of(wanted, collection_path) else True
+
+
+@cache
+def speaks_of(part: str, file: Path) -> bool:
+    names = [f'"{part}"', *(("hypothesis", "properties") if part == "exploring" else ())]
+    return any(name in file.read_text("utf-8") for name in names)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -88,6 +104,8 @@ def part_of(item: pytest.Item) -> str | None:
     (name,) = marker.args
     if name not in PARTS:
         raise pytest.UsageError(f"{item.nodeid}: there is no part {name!r} in tests/parts.py")
+    if not speaks_of(name, item.path):
+        raise pytest.UsageError(f"{item.nodeid}: its own file has to name the part {name!r}")
     each = marker.kwargs.get("but_each")
     if each is not None and cases is None:
         raise pytest.UsageError(f"{item.nodeid}: one case is not left for each {each}")

@@ -1,8 +1,10 @@
 """The part of each test, and the order in which xdist distributes tests."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.parts import begin_of_last, part_of
+from tests.parts import begin_of_last, part_of, speaks_of
 
 
 @pytest.mark.part("generated", but_each=2)
@@ -11,6 +13,11 @@ def test_each_second_case_is_in_no_part_unless_it_says_so_itself(
     request: pytest.FixtureRequest, case: int
 ) -> None:
     assert part_of(request.node) == {0: None, 1: "generated", 2: None, 4: "walks"}[case]
+
+
+def test_a_part_imports_no_file_that_does_not_speak_of_it() -> None:
+    here, other = Path(__file__), "frame" + "works"
+    assert speaks_of("walks", here) and not speaks_of(other, here)
 
 
 @pytest.mark.parametrize(
