@@ -26,6 +26,7 @@ class Part:
 PARTS = {
     "accessibility": Part("axe over every page", ("tests/chromium.sh",)),
     "agents": Part("agent runs: plans, replays, hostile model answers"),
+    "authorization": Part("every caller against every address"),
     "browser": Part("walks in Chromium", ("tests/chromium.sh",)),
     "calls": Part("chains, programs, batches, caches, tool services, lost and concurrent calls"),
     "conformance": Part(
@@ -38,7 +39,7 @@ PARTS = {
     "faults": Part("kills, full disks and clocks that jump", ("tests/faults/clock.sh",), 1),
     "frameworks": Part("agents of other frameworks", ("tests/frameworks.sh",)),
     "generated": Part("many generated requests, documents and rows"),
-    "matrices": Part("every caller and body against every address, every case of a rule"),
+    "matrices": Part("every body against every address, every case of a rule"),
     "sandbox": Part("cleanup after runs, runs without root, runs without kernel features"),
     "walks": Part("long ways through the running product, over HTTP"),
     "runtimes": Part("container runtimes and JavaScript", ("tests/runtimes.sh",)),

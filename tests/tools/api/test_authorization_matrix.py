@@ -994,13 +994,14 @@ def wrong_answers(
             continue
         for method, needs in table[name].items():
             where: Any = {"whose": whose, "page": page, "names_row": names_row}
-            for kind in kinds if everybody else boundary(kinds, needs, **where):
+            edge = boundary(kinds, needs, **where)
+            for kind in kinds if everybody else edge:
                 wanted = expected(needs, kind, **where)
                 if page and wanted == IN and not everybody:
-                    continue  # admitted callers: each page's own tests, and the part `matrices`
-                # HTMX is refused with a line. The page around it, which the part `matrices` gets,
-                # costs more to draw than the refusal to decide.
-                htmx = page and not everybody and wanted in (403, 404)
+                    continue  # each page has tests of its own, and callers the part
+                # HTMX is refused with a line. The page around it costs more to draw than the
+                # refusal to decide: who is asked in both runs gets it in the part.
+                htmx = page and wanted in (403, 404) and not (everybody and kind in edge)
                 got = answered(kind, method, path, needs.body, page=page, htmx=htmx)
                 if got != wanted and not (needs.refuses and got == 401):
                     wrong.append(f"{kind.name}: {method} {path} ({whose}): {got}, not {wanted}")
@@ -1044,7 +1045,7 @@ def families(names: list[str]) -> Any:
 
 
 callers_asked = pytest.mark.parametrize(
-    "everybody", [False, pytest.param(True, marks=pytest.mark.part("matrices"))],
+    "everybody", [False, pytest.param(True, marks=pytest.mark.part("authorization"))],
     ids=["boundary", "everybody"],
 )  # fmt: skip
 
@@ -1115,7 +1116,7 @@ def test_a_method_that_is_not_there_opens_nothing(names, everybody, callers, sid
     assert opened_by_absent_methods(names, EXPECTED, callers, here, **asked) == []
 
 
-@pytest.mark.part("matrices")
+@pytest.mark.part("authorization")
 @callers_asked
 @families(UI)
 def test_a_method_that_a_page_has_not_opens_nothing(names, everybody, browsers, sides):
@@ -1123,7 +1124,7 @@ def test_a_method_that_a_page_has_not_opens_nothing(names, everybody, browsers, 
     assert opened_by_absent_methods(names, PAGES, browsers, here, **asked) == []
 
 
-@pytest.mark.part("matrices")
+@pytest.mark.part("authorization")
 @pytest.mark.usefixtures("document_made_once")
 @callers_asked
 @families(API)
