@@ -80,14 +80,14 @@ def _ask(request: HttpRequest) -> HttpResponse:
     by, name = actor_of(request), request.POST.get("format", "")
     opened = request.user.has_perm(reading.MAY_OPEN)
     wanted = search.read(by.organization, asked, opened=opened, zone=UTC)
-    flaws = [f"{LABELS.get(field, field)} {flaw}." for field, flaw in wanted.flaws.items()]
+    flaws = {field: f"{LABELS.get(field, field)} {flaw}." for field, flaw in wanted.flaws.items()}
     if name not in export.FORMATS:
-        flaws.append("Choose a format.")
+        flaws["format"] = "Choose a format."
     if not flaws:
         try:
             exporting.ask(wanted=wanted, format_name=name, by=by)
         except Flaw as flaw:
-            flaws.append(str(flaw))
+            flaws[flaw.field] = str(flaw)
     if flaws:
         return _page(request, asked, flaws=flaws, chosen=name, status=400)
     messages.success(request, "It is being written. It stands below when it is ready.")
@@ -98,13 +98,13 @@ def _page(
     request: HttpRequest,
     asked: dict[str, str],
     *,
-    flaws: list[str] | None = None,
+    flaws: dict[str, str] | None = None,
     chosen: str = "",
     status: int = 200,
 ) -> HttpResponse:
     context = {
         "asked": asked,
-        "flaws": flaws or [],
+        "flaws": flaws or {},
         "formats": FORMATS,
         "chosen": chosen if chosen in export.FORMATS else "jsonl",
         "codes": codes_by_family(),

@@ -11,10 +11,12 @@ from audit.models import AuditRecord
 from tests import agent_runs, factories
 from tests.tools.held import held
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, text
+from tests.ui.pages import htmx, inline_code, notes, text
 from tools.definitions.results import Status
 from tools.models import Agent, Execution, Organization, User
 from tools.policy.callers import caller_of_user
+from tools.ui.agent_request import TO_DO
+from tools.ui.agent_steps import MOST_OBSERVATION
 
 HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(2)> Pay\u202eecila\u200b'
 
@@ -45,14 +47,16 @@ def test_the_answer_stands_above_the_steps(admin_client: Client, run: Execution)
     assert page.index("There is x.") < page.index("I look first.")
     act = Execution.objects.get(parent=run, place="act/1")
     assert f'href="/executions/{act.pk}/"' in page and '{"echo": {"text": "x"}}' in page
-    assert "960 tokens" in page and "2 of 10" in page and "1,920 of 100,000" in page
+    spent = " ".join(notes(page)["spent"]).split()
+    assert {"2", "10", "1,920", "100,000"} <= set(spent)
+    assert "960" in notes(page)["step-spent"][0]
     assert "data-live=" not in page and 'id="cancel"' not in page
 
 
 def test_what_is_open_follows_by_itself(admin_client: Client, agent: Agent) -> None:
     run = agent_runs.begun(agent_runs.of_agent(agent))
     part = text(admin_client.get(f"/agent/requests/{run.pk}/", headers=htmx("moving")))
-    assert f'data-live="{run.pk}" data-every="1"' in part and "It asks the model." in part
+    assert f'data-live="{run.pk}" data-every="1"' in part and "asks-model" in notes(part)
     seen = part.partition("seen=")[2].partition('"')[0]
     again = f"/agent/requests/{run.pk}/?seen={seen}"
     assert admin_client.get(again, headers=htmx("moving")).status_code == 204
@@ -62,7 +66,8 @@ def test_what_is_open_follows_by_itself(admin_client: Client, agent: Agent) -> N
 
 
 def test_a_request_that_nobody_has_begun_says_so(admin_client: Client, agent: Agent) -> None:
-    assert "waits for a free worker" in page_of(admin_client, agent_runs.of_agent(agent))
+    page = page_of(admin_client, agent_runs.of_agent(agent))
+    assert "awaits-worker" in notes(page)
 
 
 def test_an_action_that_waits_for_a_person_leads_to_its_confirmation(
@@ -75,7 +80,7 @@ def test_an_action_that_waits_for_a_person_leads_to_its_confirmation(
     agent_runs.thought(run, 1, "I must.", ("risky", {"text": "x"}))
     Execution.objects.filter(pk=waiting.execution_id).update(parent=run, place="act/1", depth=1)
     page = page_of(admin_client, run)
-    assert "It waits for a person to agree to its action." in page
+    assert "action-awaits-approval" in notes(page)
     assert f'href="/confirmations/{waiting.pk}/"' in page
 
 
@@ -85,14 +90,14 @@ def test_what_failed_says_what_to_do(admin_client: Client, agent: Agent) -> None
         error_code="TOKENS_SPENT", error_message="It used its 900 tokens without an answer.",
     )  # fmt: skip
     page = page_of(admin_client, run)
-    assert "TOKENS_SPENT" in page and "Ask again with more tokens" in page
+    assert "TOKENS_SPENT" in page and notes(page)["to-do"] == [TO_DO["TOKENS_SPENT"]]
 
 
 def test_a_reply_that_was_no_use_is_shown_as_one(admin_client: Client, agent: Agent) -> None:
     run = agent_runs.begun(agent_runs.of_agent(agent))
     agent_runs.thought(run, 1, flaw="An Action without Arguments.", text="Action: echo")
     page = page_of(admin_client, run)
-    assert "Unusable reply" in page and "An Action without Arguments." in page
+    assert "unusable-reply" in notes(page) and "An Action without Arguments." in page
     assert "Action: echo" in page
 
 
@@ -101,7 +106,8 @@ def test_a_long_observation_is_folded(admin_client: Client, agent: Agent) -> Non
     agent_runs.thought(run, 1, "I read.", ("echo", {}))
     agent_runs.acted(run, 1, "echo", {}, observed="line\n" * 3000)
     page = page_of(admin_client, run)
-    assert '<details class="seen">' in page and "more characters" in page
+    more = f"{3000 * len('line\n') - MOST_OBSERVATION:,}"
+    assert '<details class="seen">' in page and more in page
     assert len(page) < 60_000
 
 
@@ -142,7 +148,7 @@ def test_what_was_refused_for_its_parameters_can_be_looked_at(
         "model": {},
     }
     Execution.objects.filter(pk=run.pk).update(parameters=wrong | {"pattern": []})
-    assert "of 10" in page_of(admin_client, run)
+    assert "10" in notes(page_of(admin_client, run))["spent"][0].split()
     assert admin_client.get("/agent/requests/").status_code == 200
 
 
@@ -227,7 +233,8 @@ def test_a_replay_marks_where_it_differs(admin_client: Client, run: Execution) -
     agent_runs.thought(replay, 1, "Otherwise.", ("echo", {"text": "other"}))
     agent_runs.answered(replay, "There is y.")
     page = page_of(admin_client, replay)
-    assert "The recorded run called it with other arguments." in page and "as recorded" in page
+    (differs,) = notes(page)["differs"]
+    assert "echo" not in differs and "as-recorded" in notes(page)
     assert "There is x." in page and 'data-kind="added">+There is y.' in page
     assert f'href="/agent/requests/{run.pk}/"' in page
 

@@ -8,7 +8,7 @@ from django.test import Client
 
 from tests import agent_runs, factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, text
+from tests.ui.pages import htmx, inline_code, notes, text
 from tools.models import Agent, Execution, Organization, User
 from tools.policy.callers import caller_of_user
 
@@ -24,7 +24,7 @@ def test_the_list_leads_to_each_with_what_it_took(admin_client: Client, run: Exe
     page = text(response)
     assert inline_code(response) == []
     assert f'href="/agent/requests/{run.pk}/"' in page and "What is there to read?" in page
-    assert 'data-label="Steps" class="number">2<' in page and "0.0024" in page
+    assert notes(page)["steps"] == ["2"] and "0.0024" in page
 
 
 def test_its_calls_are_no_requests(admin_client: Client, run: Execution) -> None:
@@ -60,7 +60,7 @@ def test_filters_leave_what_was_asked_for(
 ) -> None:
     page = text(admin_client.get(f"/agent/requests/?{query}"))
     assert (str(run.pk) in page) == found
-    assert ("No request matches" in page) != found
+    assert ("none-matches" in notes(page)) != found
 
 
 def test_a_plan_is_found_by_its_pattern(admin_client: Client, agent: Agent) -> None:
@@ -91,7 +91,7 @@ def test_older_ones_stand_on_further_pages(
     assert f"before={second.pk}" in page
     older = text(admin_client.get(f"/agent/requests/?before={second.pk}"))
     assert "First?" in older and "Second?" not in older
-    assert "Nothing older" in text(admin_client.get(f"/agent/requests/?before={first.pk}"))
+    assert "nothing-older" in notes(admin_client.get(f"/agent/requests/?before={first.pk}"))
 
 
 def test_a_long_list_asks_as_much_as_a_short_one(
@@ -118,7 +118,7 @@ def test_the_list_follows_and_stays_where_nothing_changed(
 
 def test_an_empty_list_teaches(admin_client: Client, settings: Any) -> None:
     page = text(admin_client.get("/agent/requests/"))
-    assert "LLM_BASE_URL" in page and "Each call meets every gate" in page
+    assert "LLM_BASE_URL" in page and "none-asked" in notes(page)
     settings.LLM_BASE_URL, settings.LLM_MODEL = "http://127.0.0.1:9/v1", "stub"
     page = text(admin_client.get("/agent/requests/"))
     assert "LLM_BASE_URL" not in page and 'href="/agent/requests/new/"' in page

@@ -7,11 +7,12 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.working import calls_of, work_off
-from tests.ui.pages import htmx, inline_code, text
+from tests.ui.pages import htmx, inline_code, notes, text
 from tools.execution.pipeline import perform
 from tools.models import Execution, Organization
 
 pytestmark = pytest.mark.usefixtures("alone")
+CANCEL_ALL = 'name="do" value="all"'
 CHAIN = {
     "name": "relay", "type": "chain", "description": "Says it once more.",
     "parameters": [
@@ -47,19 +48,20 @@ def test_the_list_leads_to_each_with_its_calls(
     page = text(admin_client.get("/batches/"))
     assert f'href="/batches/{batch.pk}/"' in page and "2 Success" in page
     assert f"/batches/{calls_of(batch)[0].pk}/" not in page
-    assert "Nothing older" in text(admin_client.get(f"/batches/?before={batch.pk}"))
+    assert "nothing-older" in notes(admin_client.get(f"/batches/?before={batch.pk}"))
 
 
 def test_one_shows_each_input_and_what_became_of_it(
     admin_client: Client, batch: Execution, organization: Organization
 ) -> None:
-    assert "not begun" in page_of(admin_client, batch)
+    assert "not-begun" in notes(page_of(admin_client, batch))
     work_off(organization)
     page = page_of(admin_client, batch)
-    assert "3 of 3 are over" in page and "ghost-tool" in page and "2 Success" in page
+    assert (notes(page)["over"], notes(page)["total"]) == (["3"], ["3"])
+    assert "ghost-tool" in page and "2 Success" in page
     for call in calls_of(batch):
         assert f'href="/executions/{call.pk}/"' in page
-    assert "every 2s" not in page and "Cancel all of it" not in page
+    assert "every 2s" not in page and CANCEL_ALL not in page
 
 
 @pytest.mark.part("matrices")
@@ -71,8 +73,9 @@ def test_a_large_one_stands_on_pages_with_as_many_questions(
     page_of(admin_client, batch)  # the catalog is known from then on
     with django_assert_max_num_queries(24):
         page = page_of(admin_client, batch, "?page=2")
-    assert "Page 2 of 3" in page and 'id="position-50"' in page and 'id="position-49"' not in page
-    assert "Page 3 of 3" in page_of(admin_client, batch, "?page=99")
+    assert (notes(page)["page"], notes(page)["pages"]) == (["2"], ["3"])
+    assert 'id="position-50"' in page and 'id="position-49"' not in page
+    assert notes(page_of(admin_client, batch, "?page=99"))["page"] == ["3"]
 
 
 def test_what_is_ticked_is_cancelled(
@@ -90,7 +93,7 @@ def test_all_of_it_is_cancelled(admin_client: Client, batch: Execution) -> None:
     admin_client.post(f"/batches/{batch.pk}/cancel", {"do": "all"})
     assert Execution.objects.get(pk=batch.pk).status == "Cancelled"
     admin_client.post(f"/batches/{batch.pk}/cancel", {"position": ["0"]})
-    assert "over already" in page_of(admin_client, batch)
+    assert "message-error" in notes(page_of(admin_client, batch))
 
 
 @pytest.mark.part("matrices", but_each=3)
@@ -104,12 +107,13 @@ def test_nonsense_cancels_nothing(admin_client: Client, batch: Execution, wrong:
 
 def test_a_place_that_is_not_in_it_is_said(admin_client: Client, batch: Execution) -> None:
     admin_client.post(f"/batches/{batch.pk}/cancel", {"position": ["3"]})
-    assert "whole numbers from 0 to 2" in page_of(admin_client, batch)
+    (refused,) = notes(page_of(admin_client, batch))["message-error"]
+    assert "0" in refused and "2" in refused
 
 
 def test_who_sees_it_and_may_not_change_it_cancels_nothing(client_of, batch: Execution) -> None:
     client = client_of("tools.view_execution")
-    assert "Cancel all of it" not in page_of(client, batch)
+    assert CANCEL_ALL not in page_of(client, batch)
     assert client.post(f"/batches/{batch.pk}/cancel", {"do": "all"}).status_code == 403
     assert Execution.objects.get(pk=batch.pk).status == "Pending"
 
@@ -130,7 +134,8 @@ def test_its_progress_follows_until_it_is_over(
     assert admin_client.get(address, headers=htmx("moving")).status_code == 204
     work_off(organization)
     part = text(admin_client.get(address, headers=htmx("moving")))
-    assert "3 of 3 are over" in part and "every 2s" not in part and "<table" not in part
+    assert (notes(part)["over"], notes(part)["total"]) == (["3"], ["3"])
+    assert "every 2s" not in part and "<table" not in part
 
 
 @pytest.mark.part("matrices")

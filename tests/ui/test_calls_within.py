@@ -5,7 +5,7 @@ from django.test import Client
 
 from tests import factories
 from tests.tools.execution.working import calls_of, work_off
-from tests.ui.pages import text
+from tests.ui.pages import notes, text
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
@@ -32,7 +32,7 @@ def test_it_lists_its_calls_with_those_that_could_not_be_made(admin_client, batc
     shown = page(admin_client, batch)
     for call in calls_of(batch):
         assert f'href="/executions/{call.pk}/"' in shown
-    assert "2 Success" in shown and "ghost-tool" in shown and "Not made" in shown
+    assert "2 Success" in shown and "ghost-tool" in shown and "not-made" in notes(shown)
 
 
 def test_a_call_names_what_it_is_part_of(admin_client, batch, organization):
@@ -45,7 +45,7 @@ def test_what_waits_for_its_calls_is_running(admin_client, batch):
     perform(batch.pk)
     shown = page(admin_client, batch)
     assert 'data-status="Running">Running' in shown
-    assert "It waits for the calls it has made." in shown
+    assert "awaits-its-calls" in notes(shown)
 
 
 def test_the_page_looks_again_when_one_of_its_calls_is_over(admin_client, batch):
@@ -63,7 +63,7 @@ def test_the_list_can_be_of_one_calls_own(admin_client, batch, organization):
     factories.execution(factories.agent(organization, groups=["default"]))
     work_off(organization)
     shown = text(admin_client.get(f"/executions/?within={batch.pk}"))
-    assert shown.count('<tr id="row-') == 2 and "The calls that" in shown
+    assert shown.count('<tr id="row-') == 2 and "run_batch" in notes(shown)["within"][0]
     assert '<tr id="row-' not in text(admin_client.get("/executions/?within=nonsense"))
 
 

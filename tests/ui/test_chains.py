@@ -10,10 +10,12 @@ from tests.tools.catalog.test_chain_texts import CHAIN
 from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import work_off
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, text
+from tests.ui.pages import htmx, inline_code, notes, text
 from tools.catalog.actions import find_tool
 from tools.execution.pipeline import perform
 from tools.models import Organization
+from tools.ui.chain_words import condition_words
+from tools.ui.chains import CHANGED, RENAMED
 
 
 @pytest.fixture(autouse=True)
@@ -28,9 +30,10 @@ def save(client: Client, written: str, address: str = "/chains/new/", **more: st
 def test_a_chain_is_written_listed_and_changed(
     admin_client: Client, organization: Organization
 ) -> None:
-    assert "No chain yet" in text(admin_client.get("/chains/"))
+    assert "no-chains" in notes(admin_client.get("/chains/"))
     page = save(admin_client, CHAIN)
-    assert "twice is kept" in page and "Its steps" in page and "when first succeeded" in page
+    assert "twice" in notes(page)["message-success"][0] and 'class="flow chain"' in page
+    assert condition_words({"succeeded": "first"}) in page
     assert 'href="/tools/twice/"' in text(admin_client.get("/chains/"))
     form = text(admin_client.get("/chains/twice/edit/"))
     assert "tool_name: echo" in form
@@ -53,27 +56,27 @@ def test_what_is_wrong_stands_beside_the_text_and_nothing_is_lost(admin_client: 
 
 def test_a_text_is_checked_and_drawn_while_it_is_written(admin_client: Client) -> None:
     part = text(admin_client.post("/chains/check", {"text": CHAIN}, headers=htmx("checked")))
-    assert "It can be kept" in part and "<svg" in part and "<html" not in part
+    assert "can-be-kept" in notes(part) and "<svg" in part and "<html" not in part
     part = text(admin_client.post("/chains/check", {"text": "name: ["}, headers=htmx("checked")))
-    assert "Not yet a chain" in part and "<svg" not in part
-    assert "No chain yet" in text(admin_client.get("/chains/"))
+    assert "not-yet-a-chain" in notes(part) and "<svg" not in part
+    assert "no-chains" in notes(admin_client.get("/chains/"))
 
 
 def test_of_two_who_change_it_the_second_is_told(admin_client: Client) -> None:
     save(admin_client, CHAIN)
     page = save(admin_client, CHAIN.replace("twice.", "thrice."), "/chains/twice/edit/", digest="x")
-    assert "Somebody changed the chain while you wrote" in page and "thrice." in page
+    assert CHANGED in notes(page)["remark"] and "thrice." in page
 
 
 def test_a_chain_keeps_its_name(admin_client: Client) -> None:
     save(admin_client, CHAIN)
     page = save(admin_client, CHAIN.replace("name: twice", "name: other"), "/chains/twice/edit/")
-    assert "keeps its name: twice" in page
+    assert any(RENAMED.format(name="twice") in remark for remark in notes(page)["remark"])
 
 
 def test_a_name_that_is_taken_is_told(admin_client: Client) -> None:
     page = save(admin_client, CHAIN.replace("name: twice", "name: echo"))
-    assert "echo" in page and "Nothing was saved" in page
+    assert "echo" in page and "not-saved" in notes(page)
 
 
 def test_the_editor_of_tools_leads_to_the_one_of_chains(admin_client: Client) -> None:
@@ -91,7 +94,7 @@ def test_writing_needs_a_permission(client_of: Grant, address: str) -> None:
 def test_the_list_shows_what_the_reader_may_see(admin_client: Client, client_of: Grant) -> None:
     save(admin_client, CHAIN)
     page = text(client_of().get("/chains/"))
-    assert "twice" not in page and "None was granted to you" in page
+    assert "twice" not in page and "none-granted" in notes(page)
 
 
 def test_a_chain_is_rehearsed_and_nothing_is_called(
@@ -100,7 +103,7 @@ def test_a_chain_is_rehearsed_and_nothing_is_called(
     save(admin_client, CHAIN)
     sent = {"p-text": "hello", "group": "talk", "do": "rehearse"}
     page = text(admin_client.post("/tools/twice/try", sent))
-    assert "What it would do" in page and "is decided when it is there" in page
+    assert page.count("data-runs=") == 2 and 'data-runs="unknown"' in page
     assert not organization.executions.exists()
 
 
@@ -141,8 +144,10 @@ def test_a_run_leads_to_the_person_it_waits_for(
         run = factories.execution(agent, "twice", group=["talk"], text="hello")
         perform(run.pk)
         page = text(admin_client.get(f"/executions/{run.pk}/"))
-    assert "waits for a person" in page and "It waits for a person to agree" in page
-    assert 'href="/confirmations/">See what waits' in page
+    assert 'data-kind="step" data-status="RequiresConfirmation"' in page
+    assert "calls-await-approval" in notes(page)
+    answer = page.partition('data-note="calls-await-approval"')[2].partition("</p>")[0]
+    assert 'href="/confirmations/"' in answer
 
 
 def test_a_rehearsal_tells_of_the_chain_itself(
@@ -151,7 +156,7 @@ def test_a_rehearsal_tells_of_the_chain_itself(
     save(admin_client, f"{CHAIN}requires_confirmation: true\n")
     sent = {"p-text": "hello", "group": "talk", "do": "rehearse"}
     page = text(admin_client.post("/tools/twice/try", sent))
-    assert "is the chain itself" in page and "A person must agree" in page
+    assert {"chain-itself", "needs-approval"} <= set(notes(page))
     assert not organization.executions.exists()
 
 

@@ -12,8 +12,8 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.held import approve, approver, at_the_browser, held
 from tests.ui.conftest import Grant
-from tests.ui.pages import POLICY, inline_code, text
-from tools.execution import actions
+from tests.ui.pages import POLICY, inline_code, notes, text
+from tools.execution import actions, decisions
 from tools.models import Agent, Confirmation, Organization, Tool
 from tools.ui.confirmations import LONGEST
 from tools.ui.visible import mixed_words, pieces
@@ -58,22 +58,22 @@ def test_the_queue_shows_who_what_why_and_until_when(
     browser: Client, agent: Agent, confirmation: Confirmation
 ) -> None:
     page = text(browser.get(ADDRESS))
-    for words in (agent.slug, "echo", "runs only when a person has agreed", "from now"):
-        assert words in page
+    assert agent.slug in page and "echo" in page
+    assert notes(page)["reason"] == confirmation.reasons and len(notes(page)["expires"]) == 1
     assert confirmation.bound_hash in page and "&quot;text&quot;: &quot;x&quot;" in page
 
 
 def test_a_call_is_approved_by_its_own_button(browser: Client, confirmation: Confirmation) -> None:
     page = press(browser, one=f"approve {confirmation.pk}")
     assert status(confirmation) == "approved"
-    assert "echo may run." in page and "Nothing waits for you" in page
+    assert "echo" in notes(page)["message-success"][0] and "nothing-waits" in notes(page)
 
 
 def test_a_call_is_rejected_with_a_reason(browser: Client, confirmation: Confirmation) -> None:
     reason = {f"reason.{confirmation.pk}": "Not today."}
     page = press(browser, one=f"reject {confirmation.pk}", **reason)
     assert status(confirmation) == "rejected"
-    assert "Not today." in page and "echo was refused." in page
+    assert "Not today." in page and "echo" in notes(page)["message-success"][0]
 
 
 def test_many_that_were_picked_are_decided_at_once(
@@ -91,7 +91,9 @@ def test_each_is_decided_with_the_hash_it_was_shown_with(
     swapped = {f"hash.{first.pk}": second.bound_hash}
     page = press(browser, many="approve", pick=[str(first.pk), str(second.pk)], **swapped)
     assert [status(one) for one in (first, second)] == ["pending", "approved"]
-    assert "Not decided: This is not what you were shown" in page
+    assert (
+        len(notes(page)["message-error"]) == 1 and "bound_hash" in notes(page)["message-error"][0]
+    )
 
 
 def test_how_long_it_was_on_the_screen_is_on_record(
@@ -126,7 +128,7 @@ def test_a_form_that_cannot_be_meant_decides_nothing(
 
 
 def test_nothing_picked_decides_nothing(browser: Client, confirmation: Confirmation) -> None:
-    assert "No call was picked." in press(browser, many="approve")
+    assert "message-warning" in notes(press(browser, many="approve"))
     assert status(confirmation) == "pending"
 
 
@@ -171,7 +173,7 @@ def test_what_cannot_be_seen_is_named(
         page = text(browser.get(address))
         assert re.search(rf'<mark title="[^"]*">{re.escape(shown)}</mark>', page)
         assert value not in page
-        assert "1 character that shows nothing" in page
+        assert "1" in notes(page)["hidden-characters"][0].split()
 
 
 def test_what_can_be_seen_is_shown_as_it_is() -> None:
@@ -184,7 +186,7 @@ def test_what_can_be_seen_is_shown_as_it_is() -> None:
 def test_words_of_several_alphabets_are_told(browser: Client, agent: Agent, asks: Tool) -> None:
     assert mixed_words("p\u0430ypal.com Привет hello") == ["p\u0430ypal"]
     held(agent, text="p\u0430ypal.com")
-    assert "Words that mix alphabets" in text(browser.get(ADDRESS))
+    assert "p\u0430ypal" in notes(browser.get(ADDRESS))["mixed-alphabets"][0]
 
 
 def test_hostile_arguments_run_no_code(browser: Client, agent: Agent, asks: Tool) -> None:
@@ -205,7 +207,9 @@ def test_a_persons_own_call_is_shown_without_a_button(person: Any, browser: Clie
     execution = actions.execute(caller=caller, call=call, wait_s=0)
     own = Confirmation.objects.get(execution=execution)
     page = text(browser.get(ADDRESS))
-    assert "This is your own call" in page and f"approve {own.pk}" not in page
+    refusal = decisions.obstacle(caller, own)
+    assert refusal is not None and notes(page)["may-not-decide"] == [refusal.message]
+    assert f"approve {own.pk}" not in page
 
 
 def test_who_agreed_waits_for_another(
@@ -215,9 +219,10 @@ def test_who_agreed_waits_for_another(
     tool.critical, tool.revision = True, Organization.objects.next_revision(organization.pk)
     tool.save()
     confirmation = held(agent)
-    assert "0 of 2 agreed" in text(browser.get(ADDRESS))
+    assert "0" in notes(browser.get(ADDRESS))["agreed"][0]
     page = press(browser, one=f"approve {confirmation.pk}")
-    assert "it waits for another person" in page and "1 of 2 agreed" in page
+    assert "may-not-decide" in notes(page) and "1" in notes(page)["agreed"][0]
+    assert "echo" in notes(page)["message-success"][0]
     assert f"approve {confirmation.pk}" not in page
 
 
@@ -227,13 +232,13 @@ def test_what_was_decided_stands_below(
     other = approver(organization)
     approve(held(agent), other)
     page = text(browser.get(ADDRESS))
-    assert "Nothing waits for you" in page
+    assert "nothing-waits" in notes(page)
     assert 'data-status="approved"' in page and other.username in page
 
 
 def test_what_is_overdue_waits_no_more(browser: Client, confirmation: Confirmation) -> None:
     Confirmation.objects.filter(pk=confirmation.pk).update(expires_at=timezone.now())
-    assert "Nothing waits for you" in text(browser.get(ADDRESS))
+    assert "nothing-waits" in notes(browser.get(ADDRESS))
     assert "approve" not in text(browser.get(f"{ADDRESS}{confirmation.pk}/"))
 
 
@@ -253,7 +258,7 @@ def test_the_page_says_when_the_queue_has_changed(
     seen = re.findall(r"part=fresh&amp;seen=(\w+)", text(browser.get(ADDRESS)))[0]
     assert browser.get(f"{ADDRESS}?part=fresh&seen={seen}").status_code == 204
     held(agent)
-    assert "The queue has changed" in text(browser.get(f"{ADDRESS}?part=fresh&seen={seen}"))
+    assert "queue-changed" in notes(browser.get(f"{ADDRESS}?part=fresh&seen={seen}"))
 
 
 def test_the_navigation_counts_what_waits(browser: Client, confirmation: Confirmation) -> None:

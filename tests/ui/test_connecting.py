@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from tests.stubs.oauth import Guarded, consented, guarded_serving
-from tests.ui.pages import inline_code, text
+from tests.ui.pages import inline_code, notes, text
 from tests.ui.sources import server
 from tools.catalog.upstreams import hub
 from tools.models import McpAuthorization, McpOAuthClient, McpServer, Organization
@@ -52,15 +52,16 @@ def back(client: Client, url: str) -> Any:
 def test_a_person_is_shown_where_to_and_comes_back_connected(
     admin_client: Client, organization: Organization, far: str, stub: Guarded
 ) -> None:
-    assert "Nobody connected it by OAuth" in text(admin_client.get(far))
+    assert "not-connected" in notes(admin_client.get(far))
     url = asked_at(admin_client, far)
     assert url.startswith(stub.oauth.web.url("/authorize?"))
     page = text(back(admin_client, url))
-    assert "far is connected." in page and stub.oauth.issuer in page and "access-" not in page
-    listed = text(admin_client.post(f"{far}refresh", follow=True))
-    assert "far lists 1 tool." in listed
-    gone = text(admin_client.post(f"{far}disconnect", {"owner": ""}, follow=True))
-    assert "far is disconnected." in gone
+    assert "far" in notes(page)["message-success"][0] and "not-connected" not in notes(page)
+    assert stub.oauth.issuer in page and "access-" not in page
+    listed = notes(admin_client.post(f"{far}refresh", follow=True))
+    assert "far" in listed["message-success"][0] and "1" in listed["message-success"][0]
+    gone = notes(admin_client.post(f"{far}disconnect", {"owner": ""}, follow=True))
+    assert "far" in gone["message-success"][0] and "not-connected" in gone
     assert not McpAuthorization.objects.filter(server__organization=organization).exists()
 
 
@@ -73,14 +74,14 @@ def test_coming_back_twice_or_as_nobody_who_left_connects_nothing(
     assert stranger.status_code == 302 and stranger["Location"].startswith("/login/")
     back(admin_client, url)
     again = admin_client.get(f"{place.path}?{place.query}")
-    assert again.status_code == 400 and "belongs to nothing that was begun" in text(again)
+    assert again.status_code == 400 and "not-connected" in notes(again)
 
 
 @pytest.mark.parametrize("query", ["", "?state=%00", "?state=x&error=%3Cscript%3E", "?code=1"])
 def test_an_odd_way_back_is_said_and_keeps_nothing(admin_client: Client, query: str) -> None:
     page = admin_client.get(f"/oauth/callback/{query}")
     assert page.status_code == 400 and "<script>" not in text(page).split("<main")[-1]
-    assert "is not connected" in text(page)
+    assert "not-connected" in notes(page)
 
 
 def test_a_client_is_entered_changed_and_removed(
@@ -88,14 +89,15 @@ def test_a_client_is_entered_changed_and_removed(
 ) -> None:
     own = McpOAuthClient.objects.filter(server__organization=organization)
     given = {"client_id": "me", "client_secret": "canary", "grant": "authorization_code"}
-    assert "The client is kept." in text(admin_client.post(f"{far}client/", given, follow=True))
+    answer = admin_client.post(f"{far}client/", given, follow=True)
+    assert "message-success" in notes(answer)
     form = text(admin_client.get(f"{far}client/"))
     assert 'value="me"' in form and "canary" not in form
     admin_client.post(f"{far}client/", given | {"client_id": "you", "client_secret": ""})
     kept = own.get()
     assert kept.client_id == "you" and kept.sealed
     wrong = admin_client.post(f"{far}client/", {"client_id": "", "grant": "x"})
-    assert wrong.status_code == 400 and "must not be empty" in text(wrong)
+    assert wrong.status_code == 400 and 'id="client_id-flaw"' in text(wrong)
     admin_client.post(f"{far}client/", {"do": "remove"})
     assert not own.exists()
 
@@ -104,5 +106,5 @@ def test_what_cannot_be_connected_is_said_on_the_page(
     admin_client: Client, far: str, stub: Guarded
 ) -> None:
     stub.oauth.web.replies.clear()
-    page = text(admin_client.post(f"{far}connect", {"owner": ""}, follow=True))
-    assert "far is not connected." in page
+    page = notes(admin_client.post(f"{far}connect", {"owner": ""}, follow=True))
+    assert "far" in page["message-error"][0] and "not-connected" in page

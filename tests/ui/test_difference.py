@@ -7,11 +7,12 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import inline_code, text
-from tools.catalog import keys
+from tests.ui.pages import inline_code, notes, text
+from tools.catalog import keys, verification
 from tools.catalog.actions import update_tool
 from tools.models import Organization, Tool, ToolVersion
 from tools.policy.pins import set_pins
+from tools.ui.versions import FLAWS
 
 PAGE = "/tools/echo/difference/"
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
@@ -36,7 +37,7 @@ def current(tool: Tool) -> ToolVersion:
 def test_the_last_two_are_told_apart_where_none_is_named(admin_client: Client, tool: Tool) -> None:
     page = text(admin_client.get(PAGE))
     assert '<option value="1.0.0" selected>1.0.0</option>' in page
-    assert '<option value="1.0.1" selected>1.0.1, in use</option>' in page
+    assert '<option value="1.0.1" selected data-note="in-use">' in page
     assert "U+3164 HANGUL FILLER</mark>" in page and "\u3164" not in page
 
 
@@ -50,7 +51,7 @@ def test_one_version_has_nothing_to_be_compared_with(
     admin_client: Client, organization: Organization
 ) -> None:
     factories.tool(organization)
-    assert "There is one version only" in text(admin_client.get(PAGE))
+    assert "one-version-only" in notes(admin_client.get(PAGE))
 
 
 @pytest.mark.parametrize("query", ["from=9.9.9", "from=%00", "from=1.0.0&to=x", "to=%00"])
@@ -71,7 +72,8 @@ def test_what_others_wrote_is_text_and_nothing_else(admin_client: Client, tool: 
 def test_going_back_is_asked_on_the_page(admin_client: Client, tool: Tool) -> None:
     assert 'href="?from=1.0.1&amp;to=1.0.0&amp;restore=yes"' in text(admin_client.get(PAGE))
     page = text(admin_client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes"))
-    assert "Restore 1.0.0?" in page and "What restoring changes" in page
+    assert "1.0.0" in notes(page)["asks-to-restore"][0]
+    assert 'name="version" value="1.0.0"' in page
     assert current(tool).label == "1.0.1"
 
 
@@ -86,7 +88,8 @@ def test_an_earlier_version_is_restored(
 ) -> None:
     sent = {"version": "1.0.0", "digest": current(tool).digest}
     page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
-    assert "echo is 1.0.0 again, as version 1.0.2." in page
+    (said,) = notes(page)["message-success"]
+    assert all(word in said for word in ("echo", "1.0.0", "1.0.2"))
     assert current(tool).definition["description"] == "Returns what it was given."
     found = AuditRecord.objects.filter(organization=organization.slug, code="REG.TOOL_RESTORE")
     assert found.get().details["restored"] == "1.0.0"
@@ -96,7 +99,7 @@ def test_a_tool_that_was_changed_meanwhile_is_read_again(admin_client: Client, t
     sent = {"version": "1.0.0", "digest": current(tool).digest}
     change(tool, description="Third words.")
     page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
-    assert "Nothing was restored" in page and "Third words." in page
+    assert "message-error" in notes(page) and "Third words." in page
     assert current(tool).label == "1.0.2"
 
 
@@ -104,7 +107,8 @@ def test_what_is_not_what_was_signed_is_not_restored(admin_client: Client, tool:
     forge(tool.versions.get(label="1.0.0"))
     sent = {"version": "1.0.0", "digest": current(tool).digest}
     page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
-    assert "Nothing was restored" in page and "not what was signed" in page
+    (said,) = notes(page)["message-error"]
+    assert "1.0.0" in said and FLAWS[verification.ALTERED] in notes(page)["version-flaw"]
     assert current(tool).label == "1.0.1"
 
 
@@ -121,7 +125,8 @@ def test_a_name_that_no_tool_can_have_is_not_there(admin_client: Client, what: s
 
 def test_who_may_only_look_restores_nothing(client_of: Grant, tool: Tool) -> None:
     client = client_of("tools.view_tool")
-    assert "Restore" not in text(client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes"))
+    page = text(client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes"))
+    assert "asks-to-restore" not in notes(page) and "restore=yes" not in page
     sent = {"version": "1.0.0", "digest": current(tool).digest}
     assert client.post("/tools/echo/restore", sent).status_code == 403
     assert current(tool).label == "1.0.1"
@@ -139,7 +144,7 @@ def test_the_tools_page_says_of_each_version_why_and_by_which_key(
     admin_client: Client, tool: Tool
 ) -> None:
     page = text(admin_client.get("/tools/echo/"))
-    assert "Clearer." in page and page.count("Authentic, signed by") == 2
+    assert "Clearer." in page and len(notes(page)["authentic"]) == 2
     assert current(tool).key_id in page and f'href="{PAGE}"' in page
 
 
@@ -148,11 +153,13 @@ def test_a_flaw_is_told_in_words(
 ) -> None:
     forge(tool.versions.get(label="1.0.0"))
     page = text(admin_client.get("/tools/echo/"))
-    assert "Not what was signed" in page and page.count("Authentic, signed by") == 1
-    assert "Not what was signed" in text(admin_client.get("/tools/echo/versions/1/"))
+    altered = [FLAWS[verification.ALTERED]]
+    assert notes(page)["version-flaw"] == altered and len(notes(page)["authentic"]) == 1
+    assert notes(admin_client.get("/tools/echo/versions/1/"))["version-flaw"] == altered
     by = factories.by(organization)
     keys.distrust_key(organization=organization, key_id=current(tool).key_id, by=by)
-    assert "Its key is distrusted" in text(admin_client.get("/tools/echo/"))
+    flaws = notes(admin_client.get("/tools/echo/"))["version-flaw"]
+    assert FLAWS[verification.DISTRUSTED] in flaws
 
 
 def test_who_keeps_to_a_version_is_told_to_who_may_see_agents(
@@ -160,9 +167,9 @@ def test_who_keeps_to_a_version_is_told_to_who_may_see_agents(
 ) -> None:
     agent = factories.agent(organization, "careful")
     set_pins(agent=agent, pins={"echo": "1.0.0"}, by=factories.by(organization))
-    assert 'Kept to by <a href="/explain/?agent=careful">careful</a>' in text(
-        admin_client.get("/tools/echo/")
-    )
+    page = text(admin_client.get("/tools/echo/"))
+    assert '<a href="/explain/?agent=careful">careful</a>' in page
+    assert "careful" in notes(page)["pinned-by"][0]
     assert "careful" not in text(client_of("tools.view_tool").get("/tools/echo/"))
 
 

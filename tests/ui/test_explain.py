@@ -7,10 +7,10 @@ from django.test import Client
 
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import POLICY, htmx, inline_code, text
+from tests.ui.pages import POLICY, htmx, inline_code, notes, text
 from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, Organization
-from tools.ui.explain import MOST_CALLS, MOST_NAMES
+from tools.ui.explain import LABELS, MOST_CALLS, MOST_NAMES
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -48,10 +48,10 @@ def test_every_gate_is_a_word_with_its_reason_and_remedy(
     admin_client: Client, scout: Agent
 ) -> None:
     page = text(admin_client.get("/explain/?agent=scout&q=press"))
-    assert '<span class="gate" data-word="no"><span>Group</span> <b>no</b></span>' in page
-    assert '<span class="gate" data-word="yes"><span>Granted</span> <b>yes</b></span>' in page
-    assert "tool_not_in_group" in page and "refused: group" in page
-    assert "Grant scout the group write, and request it." in page
+    assert re.search(r'data-word="no" data-gate="group"><span>[^<]+</span> <b>no</b>', page)
+    assert 'data-word="yes" data-gate="object_permission"' in page
+    assert "tool_not_in_group" in page and LABELS["group"].lower() in notes(page)["refused-by"][0]
+    assert any("scout" in remedy and "write" in remedy for remedy in notes(page)["remedy"])
 
 
 def test_only_what_is_refused_is_shown_when_asked(admin_client: Client, scout: Agent) -> None:
@@ -67,11 +67,12 @@ def test_nothing_written_is_everything_it_was_granted(admin_client: Client, scou
 
 
 def test_another_agent_s_groups_are_not_asked_for(admin_client: Client, scout: Agent) -> None:
-    page = text(admin_client.get("/explain/?agent=scout&of=other&groups=admin"))
-    assert "The whole request would be refused" not in page
-    page = text(admin_client.get("/explain/?agent=scout&of=scout&groups=admin"))
-    assert "The whole request would be refused" in page
-    assert "Leave out the group admin, or grant scout it." in page
+    page = admin_client.get("/explain/?agent=scout&of=other&groups=admin")
+    assert "request-refused" not in notes(page)
+    page = admin_client.get("/explain/?agent=scout&of=scout&groups=admin")
+    assert "request-refused" in notes(page)
+    (remedy,) = notes(page)["request-remedy"]
+    assert "admin" in remedy and "scout" in remedy
 
 
 def test_htmx_is_given_the_results_and_the_groups(admin_client: Client, scout: Agent) -> None:
@@ -102,7 +103,7 @@ def test_what_a_grant_would_change_stands_in_two_tables(admin_client: Client, sc
     query = "kind=grant&agent=scout&do=take&what=groups&names=default"
     page = text(admin_client.get(f"/explain/what-if/?{query}"))
     assert '<span class="tag" data-change="removed">counter</span>' in page
-    assert "Would be refused: 1" in page and "group_not_granted" in page
+    assert notes(page)["would-be-refused"] == ["1"] and "group_not_granted" in page
     query = "kind=grant&agent=scout&do=give&what=groups&names=write"
     page = text(admin_client.get(f"/explain/what-if/?{query}"))
     assert '<span class="tag" data-change="added">press</span>' in page
@@ -121,32 +122,33 @@ def test_long_lists_are_cut_and_counted(
     query = "kind=grant&agent=scout&do=take&what=groups&names=default"
     page = text(admin_client.get(f"/explain/what-if/?{query}"))
     lost = re.findall(r'data-change="removed">([^<]+)<', page)
-    assert len(lost) == MOST_NAMES and "52 in all" in page
-    assert page.count('data-label="Gate"') == MOST_CALLS
-    assert "Would be refused: 51" in page and f"The first {MOST_CALLS} combinations" in page
+    assert len(lost) == MOST_NAMES and notes(page)["removed-in-all"] == ["52"]
+    assert len(notes(page)["refusing-gate"]) == MOST_CALLS
+    assert notes(page)["would-be-refused"] == ["51"]
+    assert str(MOST_CALLS) in notes(page)["first-combinations"][0]
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "code"),
     [
-        ("kind=tool_groups&tool=ghost&names=x", "There is no tool"),
-        ("kind=tier&tier=ghost", "There is no tier"),
-        ("kind=grant&agent=&what=groups&names=x", "There is no agent"),
-        ("kind=grant&agent=scout&what=ghosts&names=x", "can be granted"),
+        ("kind=tool_groups&tool=ghost&names=x", "tool_not_found"),
+        ("kind=tier&tier=ghost", "tier_not_found"),
+        ("kind=grant&agent=&what=groups&names=x", "agent_not_found"),
+        ("kind=grant&agent=scout&what=ghosts&names=x", "malformed"),
     ],
 )
 def test_what_cannot_be_supposed_is_said_in_the_page(
-    admin_client: Client, scout: Agent, query: str, said: str
+    admin_client: Client, scout: Agent, query: str, code: str
 ) -> None:
     response = admin_client.get(f"/explain/what-if/?{query}")
-    assert response.status_code in {400, 404} and said in text(response)
+    assert response.status_code in {400, 404} and f'data-code="{code}"' in text(response)
 
 
 def test_only_changes_one_may_make_are_offered(client_of: Grant, scout: Agent) -> None:
     client = client_of("tools.view_agent", "tools.view_tool", "tools.change_tool")
     page = text(client.get("/explain/what-if/"))
-    assert "A tool&#x27;s groups" in page or "A tool's groups" in page
-    assert "An agent's grants" not in page and "The licence tier" not in page
+    assert 'name="kind" value="tool_groups"' in page
+    assert 'name="kind" value="grant"' not in page and 'name="kind" value="tier"' not in page
     assert client.get("/explain/what-if/?kind=tier&tier=Core").status_code == 403
 
 
@@ -154,8 +156,9 @@ def test_the_tool_page_names_the_agents_that_can_use_it(
     admin_client: Client, client_of: Grant, scout: Agent
 ) -> None:
     assert "/explain/?agent=scout&amp;q=counter" in text(admin_client.get("/tools/counter/"))
-    assert "No agent passes every gate now." in text(admin_client.get("/tools/press/"))
-    assert "Who can use it" not in text(client_of("tools.view_tool").get("/tools/counter/"))
+    assert "no-agent-passes" in notes(admin_client.get("/tools/press/"))
+    page = text(client_of("tools.view_tool").get("/tools/counter/"))
+    assert 'id="users"' not in page and 'href="/tools/counter/who/"' not in page
 
 
 def test_looking_writes_nothing(

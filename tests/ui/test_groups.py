@@ -5,9 +5,11 @@ from django.test import Client
 
 from tests import factories
 from tests.tools.snapshots import closed_now
-from tests.ui.pages import inline_code, text
+from tests.ui.pages import inline_code, notes, text
 from tools.catalog.actions import save_group
+from tools.catalog.membership import Through
 from tools.models import Organization
+from tools.ui.tool import THROUGH
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +23,8 @@ def _tree(organization: Organization) -> None:
 
 def test_a_tools_page_says_where_its_groups_came_from(admin_client: Client) -> None:
     page = admin_client.get("/tools/ask/")
-    assert '<span class="tag">library</span> <span class="about">as a parent</span>' in text(page)
+    assert '<span class="tag">library</span> <span class="about" data-note="through">' in text(page)
+    assert notes(page)["through"] == [THROUGH[Through.PARENT]]
     assert '<span class="tag">reading</span><' in text(page)
     assert inline_code(page) == []
 
@@ -32,8 +35,8 @@ def test_a_tools_page_says_which_group_is_closed(
     by, hours = factories.by(organization), closed_now()
     save_group(organization=organization, name="library", by=by, schedule=hours)
     page = text(admin_client.get("/tools/ask/"))
-    assert "The group library is closed at this hour and opens on" in page
-    assert "The group reading is closed" not in page
+    (closed,) = notes(page)["group-closed"]
+    assert "library" in closed and "reading" not in closed
 
 
 def test_the_form_offers_effective_groups_and_begins_with_an_own_one(admin_client: Client) -> None:

@@ -66,6 +66,14 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Activity:
+    """What a request does at this moment, by name and as a sentence."""
+
+    name: str
+    sentence: str
+
+
+@dataclass(frozen=True)
 class Recorded:
     """The run that a replay goes along, and how their answers differ: None where one has none."""
 
@@ -136,19 +144,19 @@ def _answer(report: Report, said: dict[str, Any]) -> list[Piece] | None:
     return pieces(str(output.get("answer", "")) if isinstance(output, dict) else "")
 
 
-def _now(run: Execution, steps: list[ShownStep]) -> str:
-    """What it does at this moment; empty where it is over."""
+def _now(run: Execution, steps: list[ShownStep]) -> Activity | None:
+    """What it does at this moment; None where it is over."""
     if run.over:
-        return ""
+        return None
     if run.status == Status.REQUIRES_CONFIRMATION:
-        return "It waits for a person to agree before it begins."
+        return Activity("awaits-approval", "It waits for a person to agree before it begins.")
     if steps and steps[-1].waits:
-        return "It waits for a person to agree to its action."
+        return Activity("action-awaits-approval", "It waits for a person to agree to its action.")
     if steps and steps[-1].open:
-        return "It waits for what its action gives back."
+        return Activity("awaits-action", "It waits for what its action gives back.")
     if run.started_at is None:
-        return "It waits for a free worker."
-    return "It asks the model."
+        return Activity("awaits-worker", "It waits for a free worker.")
+    return Activity("asks-model", "It asks the model.")
 
 
 def _bounds(report: Report) -> list[Bound]:

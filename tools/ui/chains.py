@@ -28,11 +28,11 @@ from tools.ui.inputs import plain
 
 LIST, FORM = "ui/chains.html", "ui/chain_form.html"
 PAGE_SIZE = 25
-_CHANGED = (
+CHANGED = (
     "Somebody changed the chain while you wrote. What you wrote is still here: open the chain in"
     " another window, carry over what is missing, and save again."
 )
-_RENAMED = "A chain keeps its name: {name}. Write a new chain for another one."
+RENAMED = "A chain keeps its name: {name}. Write a new chain for another one."
 BEGINNING = """\
 name: read_and_check
 description: Reads a file of the workspace and checks that it is JSON.
@@ -159,10 +159,10 @@ def _saved(request: PageRequest, draft: Draft) -> Tool | None:
         )
     assert tool.version is not None
     if draft.read.raw.get("name") != tool.name:
-        draft.flaws.append(Remark(None, "name", _RENAMED.format(name=tool.name)))
+        draft.flaws.append(Remark(None, "name", RENAMED.format(name=tool.name)))
         return None
     if tool.version.digest != draft.digest:
-        draft.flaws.append(Remark(None, "", _CHANGED))
+        draft.flaws.append(Remark(None, "", CHANGED))
         return None
     return update_tool(tool=tool, definition=draft.read.raw, by=by)
 

@@ -31,7 +31,7 @@ PAGE_SIZE = 25
 _STATES = {"open": "Waiting", "approved": "Approved", "rejected": "Rejected", "withdrawn": "Gone"}
 _VERBS = {"approve": True, "reject": False}
 _MOST_FIELDS = 6
-_OTHER = (
+NOT_READ = (
     "Nothing was decided: what you read is not what there is now. Below stands what it is now; "
     "read it before you decide."
 )
@@ -91,7 +91,7 @@ def decide(request: PageRequest, change_id: UUID) -> HttpResponseBase:
     except ToolcribError as refusal:
         latest = _latest(change)
         other = refusal.code == "change_not_read" or latest != change
-        messages.error(request, _OTHER if other else f"Nothing was decided: {_told(refusal)}")
+        messages.error(request, NOT_READ if other else f"Nothing was decided: {_told(refusal)}")
         return redirect("change", latest.pk)
     return redirect("change", change.pk)
 

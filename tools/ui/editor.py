@@ -27,7 +27,7 @@ from tools.ui.inputs import json_of, plain
 from tools.ui.shown import Line, difference
 
 TEMPLATE = "ui/editor.html"
-_CHANGED = (
+CHANGED = (
     "Somebody changed the tool while you wrote. What you wrote is still here: open the tool in"
     " another window, carry over what is missing, and save again."
 )
@@ -151,7 +151,7 @@ def _saved(
             )
         assert tool.version is not None
         if tool.version.digest != draft.digest:
-            draft.flaws.append({"field": "", "message": _CHANGED})
+            draft.flaws.append({"field": "", "message": CHANGED})
             return None
         return update_tool(tool=tool, definition=definition, by=by)
     except InvalidDefinition as error:

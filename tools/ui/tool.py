@@ -35,7 +35,7 @@ from tools.ui.workflow import shown_finding
 TEMPLATE = "ui/tool.html"
 WAIT_S = 20.0
 LIVE_WAIT_S = 1.5  # the part that htmx was given then follows the execution by itself
-_THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "as a parent"}
+THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "as a parent"}
 
 
 @require_safe
@@ -125,7 +125,7 @@ def _groups(tool: CatalogTool, snapshot: Snapshot) -> list[dict[str, str]]:
     return [
         {
             "name": name,
-            "through": _THROUGH[through],
+            "through": THROUGH[through],
             "closed": closings[name].reason if name in closings else "",
         }
         for name, through in memberships(tool, snapshot).items()

@@ -39,7 +39,7 @@ TEMPLATE = "ui/difference.html"
 MOST_VERSIONS = 20
 MOST_CHOICES = 500
 _MOST_PINNED = 3
-_FLAWS = {
+FLAWS = {
     verification.ALTERED: "Not what was signed: it was altered after it was written.",
     verification.DISTRUSTED: "Its key is distrusted: it does not run before it is signed again.",
     verification.ROLLED_BACK: "A newer version was in use, and nobody restored this one.",
@@ -170,7 +170,7 @@ def _standing_between(tool: Tool) -> UpstreamChange | None:
 
 def flaw_of(evidence: Evidence, tool: Tool, version: ToolVersion) -> str:
     """Why it is not what was signed; empty where it is."""
-    return _FLAWS.get(evidence.problem(tool, version) or "", "")
+    return FLAWS.get(evidence.problem(tool, version) or "", "")
 
 
 def _pins(tool: Tool) -> Mapping[UUID, Pinned]:
