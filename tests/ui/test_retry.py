@@ -10,6 +10,7 @@ from django.utils import timezone
 from tests import factories
 from tests.ui.pages import notes, text
 from tools.models import Agent, Execution, Organization
+from tools.ui.explain import LABELS
 from tools.ui.meters import meters_of
 from tools.ui.road import road_of
 
@@ -114,7 +115,8 @@ def test_gates_after_a_refusal_were_not_asked() -> None:
         error_details={"gate": "rate"},
     )  # fmt: skip
     words = {gate.name: gate.word for gate in road_of(refused).gates}
-    assert (words["Granted"], words["Rate"], words["Budget"]) == ("yes", "no", "–")
+    asked = [words[LABELS[gate]] for gate in ("object_permission", "rate", "budget")]
+    assert asked == ["yes", "no", "–"]
 
 
 def test_a_refusal_by_a_gate_of_another_name_is_shown_too() -> None:

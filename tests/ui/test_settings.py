@@ -67,10 +67,10 @@ def test_an_organization_is_changed_by_a_superuser(
     ("wrong", "note", "value"),
     [
         ({"name": ""}, "flaw-name", "200"),
-        ({"time_zone": "Mars/Base\x00"}, "flaw", "Mars/Base"),
+        ({"time_zone": "Mars/Base\x00"}, "refused", "Mars/Base"),
         ({"minimum_isolation": "Loose"}, "flaw-minimum_isolation", ""),
         ({"max_queue_depth": ""}, "flaw-max_queue_depth", ""),
-        ({"max_queue_depth": "0"}, "flaw", "max_queue_depth"),
+        ({"max_queue_depth": "0"}, "refused", "max_queue_depth"),
         ({"output_days": "9" * 40}, "flaw-output_days", ""),
         ({"workspace_max_bytes": "²"}, "flaw-workspace_max_bytes", ""),
     ],
