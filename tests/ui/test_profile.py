@@ -182,19 +182,26 @@ def test_a_password_is_changed_and_other_browsers_are_out(person: User) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "note"),
+    ("wrong", "field", "code"),
     [
-        ({"old_password": "wrong"}, "flaw-old_password"),
-        ({"new_password2": "another"}, "flaw-new_password2"),
-        ({"new_password1": "password", "new_password2": "password"}, "flaw-new_password2"),
-        ({"new_password1": "7", "new_password2": "7"}, "flaw-new_password2"),
+        ({"old_password": "wrong"}, "old_password", "password_incorrect"),
+        ({"new_password2": "another"}, "new_password2", "password_mismatch"),
+        (
+            {"new_password1": "password", "new_password2": "password"},
+            "new_password2",
+            "password_too_common",
+        ),
+        ({"new_password1": "7", "new_password2": "7"}, "new_password2", "password_too_short"),
     ],
 )
 def test_a_password_that_will_not_do_is_explained(
-    client_of, person: User, wrong: dict, note: str
+    client_of, person: User, wrong: dict, field: str, code: str
 ) -> None:
     page = client_of().post("/profile/password/", CHANGE | wrong)
-    assert page.status_code == 400 and note in notes(page)
+    assert page.status_code == 400
+    flaws = page.context["form"].errors.as_data()[field]
+    assert code in [one.code for one in flaws]
+    assert len(notes(page)[f"flaw-{field}"]) == len(flaws)
     person.refresh_from_db()
     assert person.check_password(OLD)
 

@@ -91,10 +91,10 @@ def test_every_kind_can_be_counted(admin_client: Client, denials: None, rule: st
 
 @pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
-    ("given", "note"),
+    ("given", "note"),  # its name, and what it names
     [
         ({"window": "9999999999"}, "flaw-window"), ({"window": "0"}, "flaw-window"),
-        ({"window": "169"}, "flaw-window"), ({"unit": "years"}, "flaw-window"),
+        ({"window": "169"}, "flaw-window 7"), ({"unit": "years"}, "flaw-window minutes"),
         ({"least": "\u0663"}, "flaw-least"), ({"severity": "grave"}, "flaw-severity"),
         ({"list.codes": ""}, "flaw-values"), ({"name": "a b"}, "flaw-name"),
         ({"name": ""}, "flaw-name"), ({"list.codes": "x" * 500}, "flaw-values"),
@@ -107,7 +107,8 @@ def test_bad_input_is_told_and_no_fault_of_ours(
 ) -> None:
     response = admin_client.post(NEW, GIVEN | given)
     assert response.status_code in (302, 400)
-    assert not note or note in notes(response)
+    name, _, value = note.partition(" ")
+    assert not name or value in notes(response)[name][0]
     assert admin_client.get(NEW, GIVEN | given).status_code == 200
     assert inline_code(admin_client.get(NEW, GIVEN | given)) == []
 
