@@ -84,7 +84,8 @@ def test_a_profile_that_tools_name_stays(
     factories.tool(organization, constraints={"sandbox_profile": "mine"})
     address = place(SandboxProfile, "delete", profile.pk)
     page = admin_client.post(address, {"post": "yes"}, follow=True)
-    assert "Tools name the sandbox profile mine: echo." in text(page)
+    [said] = page.context["messages"]
+    assert said.level_tag == "error" and "mine" in said.message and "echo" in said.message
     assert SandboxProfile.objects.filter(pk=profile.pk).exists()
 
 

@@ -10,13 +10,13 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import text
 from tools.ui.contrast import part_of_product
 
-GROUPS = ["Work", "Catalog", "Sources", "Evidence", "Administration"]
+GROUPS = ["work", "catalog", "sources", "evidence", "administration"]
 USED = re.compile(r'<use href="[^"#]*img/icons[^"#]*\.svg#([a-z-]+)"')
 
 
 def groups(page: str) -> list[str]:
-    rail = page.partition('aria-label="Main"')[2].partition("</nav>")[0]
-    return re.findall(r'role="group" aria-label="([^"]+)"', rail)
+    rail = page.partition('class="rail"')[2].partition("</nav>")[0]
+    return re.findall(r'role="group" aria-label="[^"]+" data-group="([^"]+)"', rail)
 
 
 def test_the_menu_is_in_labelled_groups(admin_client: Client) -> None:
@@ -24,13 +24,13 @@ def test_the_menu_is_in_labelled_groups(admin_client: Client) -> None:
 
 
 def test_a_group_of_nothing_is_not_shown(client_of: Grant) -> None:
-    assert groups(text(client_of().get("/"))) == ["Work", "Catalog", "Administration"]
+    assert groups(text(client_of().get("/"))) == ["work", "catalog", "administration"]
 
 
 def test_every_entry_has_an_icon_that_is_drawn(admin_client: Client) -> None:
     page = text(admin_client.get("/ui/styleguide/"))
     drawn = re.findall(r'<symbol id="([a-z-]+)"', part_of_product("img/icons.svg"))
-    rail = page.partition('aria-label="Main"')[2].partition("</nav>")[0]
+    rail = page.partition('class="rail"')[2].partition("</nav>")[0]
     assert len(USED.findall(rail)) == rail.count("<a ")
     assert set(USED.findall(page)) == set(drawn), "each is used, and none is missing"
 
@@ -44,7 +44,7 @@ def test_no_line_is_drawn_twice() -> None:
 @pytest.mark.parametrize("at", ["/executions/", "/import/", "/knowledge/", "/servers/", "/keys/"])
 def test_one_entry_says_where_one_is_and_nothing_waits(admin_client: Client, at: str) -> None:
     page = text(admin_client.get(at))
-    rail = page.partition('aria-label="Main"')[2].partition("</nav>")[0]
+    rail = page.partition('class="rail"')[2].partition("</nav>")[0]
     (current,) = re.findall(r'<a href="([^"]+)" aria-current="page"', rail)
     assert current == at
     assert "held-count" not in rail

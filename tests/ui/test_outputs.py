@@ -8,7 +8,9 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.ui.pages import inline_code, text
+from tests.ui.pages import inline_code, notes, text
+from tools.errors import Conflict, NotFound
+from tools.execution.outputs import content_of
 from tools.models import Agent, Execution, Organization, StoredOutput
 from tools.ui import outputs
 
@@ -36,7 +38,8 @@ def test_json_is_folded(admin_client: Client, call: Execution) -> None:
     factories.ended(call, output={"items": [{"name": "<b>one"}], "none": {}}, output_bytes=40)
     page = page_of(admin_client, call)
     assert page.count('<details class="node"') == 3
-    assert "&lt;b&gt;one" in page and "1 item" in page
+    assert "&lt;b&gt;one" in page
+    assert [said.split()[0] for said in notes(page)["holds"]] == ["2", "1", "1"]
     assert "&quot;items&quot;" in page_of(admin_client, call, "?as=text")
 
 
@@ -69,7 +72,8 @@ def test_a_large_output_is_shown_in_pieces_and_never_as_a_whole(
 @pytest.mark.parametrize("at", ["x", "-1", "9" * 30, "²", "%00", "999999999"])
 def test_no_place_in_it_is_wrong(admin_client: Client, call: Execution, at: str) -> None:
     stored(call, b"a" * 100_000)
-    assert "of 100,000" in page_of(admin_client, call, f"?as=text&at={at}")
+    page = page_of(admin_client, call, f"?as=text&at={at}")
+    assert notes(page)["bytes"][0].endswith(" 100,000")
 
 
 def test_secrets_are_masked_in_both(admin_client: Client, call: Execution) -> None:
@@ -94,7 +98,7 @@ def test_more_nodes_than_a_page_carries_are_counted(
 ) -> None:
     monkeypatch.setattr(outputs, "MOST_NODES", 5)
     factories.ended(call, output=list(range(9)), output_bytes=20)
-    assert "4 more, not shown here" in page_of(admin_client, call)
+    assert notes(page_of(admin_client, call))["more"] == ["4"]
 
 
 def test_deep_output_ends_somewhere(admin_client: Client, call: Execution) -> None:
@@ -106,9 +110,15 @@ def test_deep_output_ends_somewhere(admin_client: Client, call: Execution) -> No
 
 
 def test_what_has_no_output_says_so(admin_client: Client, call: Execution) -> None:
-    assert "is not over yet" in page_of(admin_client, call)
+    with pytest.raises(Conflict) as early:
+        content_of(call)
+    assert notes(page_of(admin_client, call))["absent"] == [early.value.message]
     factories.ended(call, status="Failed", error_code="X")
-    assert "did not succeed" in page_of(admin_client, call)
+    call.refresh_from_db()
+    with pytest.raises(NotFound) as failed:
+        content_of(call)
+    assert notes(page_of(admin_client, call))["absent"] == [failed.value.message]
+    assert failed.value.message != early.value.message
 
 
 def test_others_outputs_are_not_there(client_of, call: Execution) -> None:

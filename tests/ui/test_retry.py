@@ -8,8 +8,9 @@ from django.test import Client
 from django.utils import timezone
 
 from tests import factories
-from tests.ui.pages import text
+from tests.ui.pages import notes, text
 from tools.models import Agent, Execution, Organization
+from tools.ui.explain import LABELS
 from tools.ui.meters import meters_of
 from tools.ui.road import road_of
 
@@ -44,7 +45,7 @@ def test_a_retry_that_is_refused_leads_to_the_refusal(
     assert made.status == "PermissionDenied"
     assert answer["Location"] == f"/executions/{made.pk}/"
     page = text(admin_client.get(f"/executions/{made.pk}/"))
-    assert 'data-word="no" title="tool_disabled"' in page and "not asked" in page
+    assert 'data-word="no" title="tool_disabled"' in page and "not-asked" in notes(page)
 
 
 def test_what_is_not_known_is_resolved_first(
@@ -54,14 +55,16 @@ def test_what_is_not_known_is_resolved_first(
     unknown = factories.execution(agent)
     factories.ended(unknown, status="Failed", error_code="OUTCOME_UNKNOWN")
     page = text(admin_client.get(f"/executions/{unknown.pk}/"))
-    assert "could do it twice" in page and f"/executions/{unknown.pk}/retry" not in page
+    assert 'data-code="outcome_unknown"' in page and "why-not" in notes(page)
+    assert f"/executions/{unknown.pk}/retry" not in page
     assert admin_client.post(f"/executions/{unknown.pk}/retry").status_code == 409
     assert not Execution.objects.filter(retry_of=unknown.pk).exists()
 
 
 def test_a_reader_is_told_why_they_may_not(client_of, failed: Execution) -> None:
     client = client_of("tools.view_execution")
-    assert "You may not call tools as" in text(client.get(f"/executions/{failed.pk}/"))
+    page = text(client.get(f"/executions/{failed.pk}/"))
+    assert 'data-code="not_permitted"' in page and "why-not" in notes(page)
     assert client.post(f"/executions/{failed.pk}/retry").status_code == 403
 
 
@@ -112,7 +115,8 @@ def test_gates_after_a_refusal_were_not_asked() -> None:
         error_details={"gate": "rate"},
     )  # fmt: skip
     words = {gate.name: gate.word for gate in road_of(refused).gates}
-    assert (words["Granted"], words["Rate"], words["Budget"]) == ("yes", "no", "–")
+    asked = [words[LABELS[gate]] for gate in ("object_permission", "rate", "budget")]
+    assert asked == ["yes", "no", "–"]
 
 
 def test_a_refusal_by_a_gate_of_another_name_is_shown_too() -> None:
@@ -132,8 +136,10 @@ def test_what_it_used_stands_against_its_limits(
     used = {"cpu_time_ms": 150_000, "peak_memory_bytes": 250 * 1024**2}
     factories.ended(execution, metrics=used, sandbox_id="s", duration_ms=300, output_bytes=10)
     page = text(admin_client.get(f"/executions/{execution.pk}/"))
-    assert "250.0 MB of 256.0 MB" in page and "2 min 30 s of 5 min 0 s" in page
-    assert 'data-tone="warn"' in page and "without a profile of its own" in page
+    used = " ".join(notes(page)["used"])
+    for amount in ("250.0 MB", "256.0 MB", "2 min 30 s", "5 min 0 s"):
+        assert amount in used.replace("\xa0", " ")
+    assert 'data-tone="warn"' in page and "limits-of-every-sandbox" in notes(page)
 
 
 def test_what_never_ran_used_nothing(organization: Organization, agent: Agent) -> None:

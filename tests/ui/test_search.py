@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.ui.pages import htmx, text
+from tests.ui.pages import htmx, notes, text
 from tools.models import Organization
 
 
@@ -61,7 +61,7 @@ def test_tools_of_others_are_not_found(admin_client: Client) -> None:
 
 
 def test_nothing_found_says_what_to_do(admin_client: Client) -> None:
-    assert "Use fewer letters" in found(admin_client, "zzzz")
+    assert "nothing-found" in notes(found(admin_client, "zzzz"))
 
 
 @pytest.mark.parametrize("q", ["\x00", "%", "_", "a" * 10_000, "'\"<>&", "()|&!:*"])
@@ -71,7 +71,7 @@ def test_whatever_is_asked_is_answered(admin_client: Client, q: str) -> None:
 
 def test_it_works_as_a_page_too(admin_client: Client) -> None:
     page = text(admin_client.get("/search/?q=read_file"))
-    assert "<h1>Search</h1>" in page and 'href="/tools/read_file/"' in page
+    assert "<h1" in page and 'href="/tools/read_file/"' in page
 
 
 def test_the_number_of_queries_is_bounded(

@@ -6,10 +6,11 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.authenticators import code_of
-from tests.ui.pages import inline_code, text
+from tests.ui.pages import inline_code, notes, text
 from tests.ui.second_factors import is_in, options_on, password, with_app, with_key
 from tools.models import Organization, RecoveryCode, SecurityKey, User
 from tools.policy.attempts import SECOND_FACTOR
+from tools.ui.login import WRONG_CODE, WRONG_KEY
 
 SECOND = "/login/second/"
 
@@ -71,7 +72,7 @@ def test_a_code_of_another_minute_is_not_good(person: User, later_s: int) -> Non
 def test_what_is_no_code_is_told(person: User, code: str) -> None:
     with_app(person)
     page = enter(password(person), code=code)
-    assert page.status_code == 401 and "That code is not right" in text(page)
+    assert page.status_code == 401 and notes(page)["refused"] == [WRONG_CODE]
 
 
 def test_a_wrong_code_is_on_record_without_the_code(person: User) -> None:
@@ -121,7 +122,7 @@ def test_a_security_key_lets_in(client_of, person: User) -> None:
     key = with_key(client_of())
     client = password(person)
     page = client.get(SECOND)
-    assert "Use a security key" in text(page) and inline_code(page) == []
+    assert "data-asks-key" in text(page) and inline_code(page) == []
     assert enter(client, key=key.get(options_on(page))).status_code == 302
     assert is_in(client)
     assert recorded("AUTH.LOGIN", person).details["second_factor"] == "security key"
@@ -146,7 +147,7 @@ def test_a_key_that_says_something_else_does_not(
     setattr(key, what, value)
     client = password(person)
     page = enter(client, key=key.get(options_on(client.get(SECOND))))
-    assert page.status_code == 401 and "not accepted" in text(page)
+    assert page.status_code == 401 and notes(page)["refused"] == [WRONG_KEY]
     assert not is_in(client)
 
 

@@ -8,9 +8,10 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, text
+from tests.ui.pages import htmx, inline_code, notes, text
 from tests.ui.sources import Author, lease, told
 from tools.models import Organization, Tool, ToolService
+from tools.ui.services import standing
 
 FORM = {
     "id": "rag", "request_queue": "q", "response_queue": "r",
@@ -35,26 +36,29 @@ def decide(client: Client, row: ToolService, word: str, digest: str = "") -> str
 def test_the_list_says_who_waits_who_serves_and_who_fell_silent(
     admin_client: Client, author: Author
 ) -> None:
-    author.says("waiting", [told("a", "waiting")])
+    waiting = author.says("waiting", [told("a", "waiting")])
     lease(author.approved("living", [told("b", "living")]), 60)
     silent = author.approved("silent", [told("c", "silent")])
     lease(silent, 60)
     lease(silent, 0)
+    silent.refresh_from_db()
     page = text(admin_client.get("/services/"))
-    for word in ("announced", "waits for a person", "available", "lapsed", "its tools are closed"):
-        assert word in page
-    assert "1 announcement waits" in page and 'href="/tools/c/"' in page
+    assert notes(page)["standing"] == ["available", "lapsed", "announced"]  # by name
+    about = [standing(row, None).about for row in (silent, waiting)]
+    assert all(about) and notes(page)["standing-about"] == about
+    assert notes(page)["announcements-waiting"] == ["1"] and 'href="/tools/c/"' in page
 
 
 def test_a_lapsed_lease_closes_the_tools_where_everybody_sees_it(
-    admin_client: Client, author: Author
+    admin_client: Client, author: Author, organization: Organization
 ) -> None:
     row = author.approved("jokes", [told("tell", "jokes")])
     lease(row, 60)
     assert ">closed<" not in text(admin_client.get("/services/jokes/"))
     lease(row, 0)
     page = text(admin_client.get("/services/jokes/"))
-    assert "has run out" in page and ">closed<" in page
+    assert notes(page)["closed-because"] == [row_of(organization).closed_because]
+    assert ">closed<" in page
 
 
 def test_htmx_gets_the_list_alone(admin_client: Client, author: Author) -> None:
@@ -66,7 +70,7 @@ def test_htmx_gets_the_list_alone(admin_client: Client, author: Author) -> None:
 def test_an_announcement_is_shown_whole_with_its_key(admin_client: Client, author: Author) -> None:
     row = author.says("jokes", [told("tell", "jokes", description="First."), told("two", "jokes")])
     page = text(admin_client.get("/services/jokes/"))
-    assert "First." in page and "2 tools" in page and "q-jokes" in page
+    assert "First." in page and notes(page)["tools-announced"] == ["2"] and "q-jokes" in page
     assert row.announced_digest in page
     assert author.key.replace("+", "&#x2B;") in page or author.key in page
 
@@ -76,14 +80,14 @@ def test_what_nobody_would_see_is_marked(admin_client: Client, author: Author) -
     author.says("jokes", [told("tell", "jokes", metadata=words)])
     page = text(admin_client.get("/services/jokes/"))
     assert "U+202E" in page and "U+200B" in page and "RIGHT-TO-LEFT OVERRIDE" in page
-    assert "\u202e" not in page and "2 characters" in page
+    assert "\u202e" not in page and notes(page)["hidden-characters"] == ["2"]
 
 
 def test_what_was_read_is_approved(
     admin_client: Client, author: Author, organization: Organization
 ) -> None:
     row = author.says("jokes", [told("tell", "jokes")])
-    assert "holds now as you read it" in decide(admin_client, row, "approve")
+    assert "jokes" in notes(decide(admin_client, row, "approve"))["message-success"][0]
     assert row_of(organization).digest == row.announced_digest
     assert Tool.objects.filter(organization=organization, name="tell").exists()
     seen = AuditRecord.objects.filter(organization=organization.slug, code="SERVICE.APPROVE")
@@ -98,7 +102,7 @@ def test_another_announcement_since_then_is_shown_and_nothing_is_decided(
     sent = {"do": "approve", "digest": stale}
     response = admin_client.post("/services/jokes/decide", sent)
     assert response.status_code == 409
-    assert "announced something else since" in text(response) and "Steals." in text(response)
+    assert "announced-since" in notes(response) and "Steals." in text(response)
     assert row.announced_digest in text(response)
     assert row_of(organization).digest == ""
 
@@ -110,7 +114,7 @@ def test_a_changed_announcement_shows_what_is_other_than_before(
     author.says("jokes", [told("tell", "jokes", description="Sings.")])
     page = text(admin_client.get("/services/jokes/"))
     assert page.count('data-kind="removed"') == 1 and "Sings." in page
-    assert "No longer announced" in page
+    assert "old" in notes(page)["no-longer-announced"][0]
 
 
 def test_a_rejection_is_on_record_with_its_reason(
@@ -127,7 +131,7 @@ def test_an_approval_that_cannot_be_is_told(
 ) -> None:
     factories.tool(organization, "tell")
     page = decide(admin_client, author.says("jokes", [told("tell", "jokes")]), "approve")
-    assert "There is a tool tell that is another" in page
+    assert "tell" in notes(page)["message-error"][0]
 
 
 def test_a_service_is_written_by_hand_changed_and_removed(
@@ -140,7 +144,7 @@ def test_a_service_is_written_by_hand_changed_and_removed(
     ]  # fmt: skip
     admin_client.post("/services/rag/edit/", FORM | {"groups_kind": "these", "groups": "a, b"})
     assert row_of(organization, "rag").default_groups == ["a", "b"]
-    assert "Remove rag" in text(admin_client.get("/services/rag/remove/"))
+    assert "named-by-none" in notes(admin_client.get("/services/rag/remove/"))
     admin_client.post("/services/rag/remove/")
     assert admin_client.get("/services/rag/").status_code == 404
 
@@ -169,8 +173,9 @@ def test_who_may_look_looks_and_changes_nothing(client_of: Grant, author: Author
     row = author.says("jokes", [told("tell", "jokes")])
     client = client_of("tools.view_toolservice")
     page = text(client.get("/services/jokes/"))
-    assert "Tells one." in page and "Approve what I read" not in page and "Remove" not in page
-    assert "Add by hand" not in text(client.get("/services/"))
+    assert "Tells one." in page and 'value="approve"' not in page
+    assert "/services/jokes/remove/" not in page
+    assert 'href="/services/new/"' not in text(client.get("/services/"))
     refused = client.post(
         "/services/jokes/decide", {"do": "approve", "digest": row.announced_digest}
     )

@@ -4,7 +4,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.ui.pages import text
+from tests.ui.pages import notes, text
 from tools.execution import session_actions
 from tools.models import Agent, Organization, Session
 
@@ -23,7 +23,8 @@ def test_a_session_shows_its_state_and_its_calls(
     session = opened(agent)
     call = factories.execution(agent, session=str(session.pk))
     page = text(admin_client.get(f"/sessions/{session.pk}/"))
-    assert agent.slug in page and "No call has moved it yet" in page
+    assert agent.slug in page and "not-moved" in notes(page)
+    assert f"/sessions/{session.pk}/end" in page
     assert f"/executions/{call.pk}/" in page
     assert f"/sessions/{session.pk}/" in text(admin_client.get(f"/agents/{agent.slug}/"))
 
@@ -34,12 +35,12 @@ def test_a_session_is_ended(admin_client: Client, agent: Agent) -> None:
     session.refresh_from_db()
     assert session.closed_at is not None
     assert AuditRecord.objects.filter(code="SESSION.CLOSE", subject=str(session.pk)).exists()
-    assert "End it" not in text(admin_client.get(f"/sessions/{session.pk}/"))
+    assert f"/sessions/{session.pk}/end" not in text(admin_client.get(f"/sessions/{session.pk}/"))
 
 
 def test_who_sees_sessions_and_may_not_change_them_ends_none(client_of, agent: Agent) -> None:
     session, client = opened(agent), client_of("tools.view_session")
-    assert "End it" not in text(client.get(f"/sessions/{session.pk}/"))
+    assert f"/sessions/{session.pk}/end" not in text(client.get(f"/sessions/{session.pk}/"))
     assert client.post(f"/sessions/{session.pk}/end").status_code == 403
     session.refresh_from_db()
     assert session.closed_at is None

@@ -5,8 +5,9 @@ from django.test import Client
 
 from audit.events import Event
 from audit.models import AuditRecord
-from tests.ui.pages import text
+from tests.ui.pages import notes, text
 from tools.models import Organization
+from tools.policy.installation import _source
 
 
 def test_each_setting_is_told_with_its_value_and_where_it_is_set(
@@ -17,11 +18,12 @@ def test_each_setting_is_told_with_its_value_and_where_it_is_set(
     monkeypatch.setenv("EGRESS_CA_FILE_FILE", "/run/secrets/ca")
     page = text(admin_client.get("/settings/"))
     row = page.partition("<code>TOKEN_DAYS</code>")[2].partition("</tr>")[0]
-    assert ">7<" in row and "the environment" in row and "default: 90" in row
+    assert ">7<" in row and notes(row)["source"] == [_source("TOKEN_DAYS")]
+    assert notes(row)["default"] == ["90"]
     row = page.partition("<code>EGRESS_CA_FILE</code>")[2].partition("</tr>")[0]
-    assert "the file that EGRESS_CA_FILE_FILE names" in row
+    assert "EGRESS_CA_FILE_FILE" in notes(row)["source"][0]
     row = page.partition("<code>QUEUE_AGE_S</code>")[2].partition("</tr>")[0]
-    assert "its default" in row
+    assert "its-default" in notes(row) and "source" not in notes(row)
 
 
 def test_no_secret_is_ever_shown(
@@ -40,7 +42,7 @@ def test_no_secret_is_ever_shown(
 def test_it_is_for_those_who_read_evidence(client_of) -> None:
     assert client_of("tools.change_tool", is_staff=True).get("/settings/").status_code == 403
     page = text(client_of("audit.view_auditrecord").get("/settings/"))
-    assert "A superuser changes these." in page and "/settings/organization/" not in page
+    assert "superuser-changes" in notes(page) and "/settings/organization/" not in page
 
 
 def test_an_organization_is_changed_by_a_superuser(
@@ -62,26 +64,27 @@ def test_an_organization_is_changed_by_a_superuser(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "note", "value"),
     [
-        ({"name": ""}, "A name of 1 to 200"),
-        ({"time_zone": "Mars/Base\x00"}, "is no time zone"),
-        ({"minimum_isolation": "Loose"}, "Choose one of the levels"),
-        ({"max_queue_depth": ""}, "A whole number is needed"),
-        ({"max_queue_depth": "0"}, "must be a whole number from 1"),
-        ({"output_days": "9" * 40}, "A whole number is needed"),
-        ({"workspace_max_bytes": "²"}, "A whole number is needed"),
+        ({"name": ""}, "flaw-name", "200"),
+        ({"time_zone": "Mars/Base\x00"}, "refused", "Mars/Base"),
+        ({"minimum_isolation": "Loose"}, "flaw-minimum_isolation", ""),
+        ({"max_queue_depth": ""}, "flaw-max_queue_depth", ""),
+        ({"max_queue_depth": "0"}, "refused", "max_queue_depth"),
+        ({"output_days": "9" * 40}, "flaw-output_days", ""),
+        ({"workspace_max_bytes": "²"}, "flaw-workspace_max_bytes", ""),
     ],
 )
 def test_what_cannot_be_is_explained_and_nothing_is_changed(
-    admin_client: Client, organization: Organization, wrong: dict[str, str], told: str
+    admin_client: Client, organization: Organization, wrong: dict[str, str], note: str, value: str
 ) -> None:
     good = {
         "name": "Rocket", "time_zone": "UTC", "minimum_isolation": "Standard",
         "max_queue_depth": "50", "workspace_max_files": "10", "workspace_max_bytes": "2000",
     }  # fmt: skip
     page = admin_client.post("/settings/organization/", good | wrong)
-    assert page.status_code == 400 and told in text(page)
+    assert page.status_code == 400 and note in notes(page)
+    assert value in notes(page)[note][0]
     organization.refresh_from_db()
     assert organization.name != "Rocket"
 

@@ -6,7 +6,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import inline_code, text
+from tests.ui.pages import inline_code, notes, text
 from tools.models import Agent, Execution, Organization
 
 WALK = "/workflow/walk/"
@@ -26,11 +26,10 @@ def names(response: object) -> list[str]:
 
 def test_what_leads_on_comes_first_and_what_is_refused_says_why(admin_client: Client) -> None:
     response = admin_client.get(f"{WALK}?agent=bot")
-    page = text(response)
-    assert names(response) == ["begin"] and "leads to <b" in page
+    assert names(response) == ["begin"] and notes(response)["leads-to"] == ["busy"]
     shut = {one["tool"].name: one["reason"] for one in response.context["shut"]}
-    assert "not available in the state" in shut["finish"]
-    assert "not in a requested group" in shut["other"]
+    assert "undefined" in shut["finish"] and "busy" in shut["finish"]  # the states
+    assert "elsewhere" in shut["other"]  # its group
     assert inline_code(response) == []
 
 
@@ -46,7 +45,7 @@ def test_a_walk_that_cannot_be_made_ends_at_the_first_refusal(admin_client: Clie
     response = admin_client.get(f"{WALK}?agent=bot&step=finish&step=begin")
     walk = response.context["walk"]
     assert walk.stopped and len(walk.steps) == 1 and walk.state == "undefined"
-    assert "not available in the state" in text(response)
+    assert notes(response)["refusal"] == [walk.steps[0].refusal]
     assert {one["address"] for one in response.context["open"]} == {""}
 
 
@@ -57,7 +56,7 @@ def test_a_start_and_groups_in_the_address_are_walked_from(admin_client: Client)
 
 def test_groups_that_were_not_granted_refuse_it_all(admin_client: Client) -> None:
     response = admin_client.get(f"{WALK}?agent=bot&groups=elsewhere")
-    assert names(response) == [] and "The whole request would be refused." in text(response)
+    assert names(response) == [] and "request-refused" in notes(response)
 
 
 def test_nothing_runs_and_nothing_is_written(

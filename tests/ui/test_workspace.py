@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from tests.ui.conftest import Grant
-from tests.ui.pages import inline_code, text
+from tests.ui.pages import inline_code, notes, text
 from tools.models import Execution, Organization
 
 Files = Callable[[str, bytes], None]
@@ -25,13 +25,13 @@ def test_a_directory_is_listed_and_a_file_read(
         'href="/workspace/file/?path=notes%2Ftoday.txt"' in below and 'href="/workspace/"' in below
     )
     file = text(admin_client.get("/workspace/file/?path=notes/today.txt"))
-    assert "Grüße" in file and "SHA-256" in file
+    assert "Grüße" in file and "sha256" in notes(file)
     calls = Execution.objects.filter(organization=organization, tool_name="read_file")
     assert calls.count() == 3
 
 
 def test_an_empty_workspace_says_so(admin_client: Client) -> None:
-    assert "Nothing here" in text(admin_client.get("/workspace/"))
+    assert "empty-folder" in notes(admin_client.get("/workspace/"))
 
 
 def test_a_file_is_downloaded_as_it_is(admin_client: Client, files: Files) -> None:
@@ -41,7 +41,8 @@ def test_a_file_is_downloaded_as_it_is(admin_client: Client, files: Files) -> No
     assert answer["Content-Type"] == "application/octet-stream"
     assert answer["Content-Disposition"].startswith("attachment;")
     page = text(admin_client.get("/workspace/file/?path=a%E2%80%AEb.html"))
-    assert "No text" in page and "Download" in page and "U+202E" in page
+    assert "no-text" in notes(page) and 'href="/workspace/download/' in page
+    assert "U+202E" in page
 
 
 def test_a_name_with_line_ends_is_downloaded_under_another(

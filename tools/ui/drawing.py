@@ -11,6 +11,7 @@ MOST_STATES = 40
 MOST_WAYS = 120
 
 Ways = dict[tuple[str | None, str], list[str]]
+EVERY_STATE = "from every state"
 CAPTIONS = {"no_tool": "dead end: no tool", "no_way_on": "end: no way on"}
 
 
@@ -115,5 +116,5 @@ def _chain(way: tuple[str | None, str], tools: list[str], states: dict[str, Box]
     """The boxes that the line of a way leads through, from its state to the other one."""
     end = states[way[1]]
     if way[0] is None:
-        return [label(end.column - 1, ["from every state"], tools), end]
+        return [label(end.column - 1, [EVERY_STATE], tools), end]
     return chain(states[way[0]], end, tools)

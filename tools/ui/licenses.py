@@ -217,17 +217,22 @@ def _notice_for(user: User | AnonymousUser | None) -> Notice | None:
         return None
     standing = standing_of(Organization.objects.select_related("tier").get(pk=user.organization_id))
     if standing.state == LicenseState.EXPIRING and manages(user):
-        return Notice("warn", _expiring(standing))
+        name = "license-ends-today" if _days_left(standing) <= 1 else "license-ends-soon"
+        return Notice("warn", _expiring(standing), name)
     if standing.state == LicenseState.GRACE:
-        return Notice("warn", _grace(standing))
+        return Notice("warn", _grace(standing), "license-grace")
     if standing.state == LicenseState.EXPIRED:
-        return Notice("bad", _expired(standing, user))
+        return Notice("bad", _expired(standing, user), "license-ended")
     return None
 
 
-def _expiring(standing: Standing) -> str:
+def _days_left(standing: Standing) -> int:
     assert standing.expires_at is not None
-    days = ceil((standing.expires_at - timezone.now()).total_seconds() / 86_400)
+    return ceil((standing.expires_at - timezone.now()).total_seconds() / 86_400)
+
+
+def _expiring(standing: Standing) -> str:
+    days = _days_left(standing)
     left = "today" if days <= 1 else f"in {days} days"
     return (
         f"The {standing.own.name} licence ends {left}, on {_day(standing.expires_at)}. Nothing "

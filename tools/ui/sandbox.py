@@ -36,6 +36,7 @@ _CEILINGS = {
 class Notice:
     tone: str
     text: str
+    name: str = ""  # of its note on the page
 
 
 @dataclass(frozen=True)
