@@ -40,7 +40,7 @@ PARTS = {
     "frameworks": Part("agents of other frameworks", ("tests/frameworks.sh",)),
     "generated": Part("many generated requests, documents and rows"),
     "matrices": Part("every body against every address, every case of a rule"),
-    "sandbox": Part("cleanup after runs, runs without root, runs without kernel features"),
+    "sandbox": Part("lost runs, cleanup after runs, runs without root or kernel features"),
     "walks": Part("long ways through the running product, over HTTP"),
     "runtimes": Part("container runtimes and JavaScript", ("tests/runtimes.sh",)),
 }

@@ -117,7 +117,7 @@ def test_groups_and_zombies_do_not_pile_up(daemon):
     until(lambda: b"Z" not in subprocess.check_output(command))
 
 
-@pytest.mark.part("faults")
+@pytest.mark.part("sandbox")
 def test_a_kept_connection_serves_the_next_run_after_a_restart(own_daemon):
     first = own_daemon()
     assert first.run("def main(p):\n    return 1").output == 1
@@ -140,7 +140,7 @@ def test_descriptors_of_the_daemon_do_not_leak(daemon):
     until(lambda: held() <= before + 30)  # ready slots come and go; each holds six
 
 
-@pytest.mark.part("faults")
+@pytest.mark.part("sandbox")
 def test_a_probe_beside_a_working_daemon_leaves_its_slots_alone(daemon):
     daemon.run("def main(p):\n    return 1")
     held = set(leaves(GROUPS))

@@ -29,7 +29,7 @@ from tests.sandbox.watching import (
 )
 from tests.waiting import LIMIT_S, until
 
-FAULTS = pytest.mark.part("faults")
+FAULTS = pytest.mark.part("sandbox")
 OWN = f"{GROUPS}-own"
 ONE = "def main(p):\n    return 1"
 TELLS_AND_SLEEPS = (
@@ -109,7 +109,7 @@ def test_a_stopped_workers_run_is_gone_before_the_time_it_named(daemon, tmp_path
     worker.wait()
 
 
-@pytest.mark.part("faults")
+@pytest.mark.part("sandbox")
 def test_a_run_goes_on_as_long_as_its_worker_names_later_times(daemon):
     """It names one each second."""
     spec = SandboxSpec("acme", STANDARD, Limits(), Source(_sleeping(5.5)), {})
@@ -208,7 +208,7 @@ def test_a_sandboxd_that_is_away_for_a_moment_is_waited_for(own_daemon):
     assert results[0].output == 1
 
 
-@pytest.mark.part("faults")
+@pytest.mark.part("sandbox")
 def test_eight_runs_under_a_killed_sandboxd_are_lost_and_gone(own_daemon, tmp_path):
     daemon, runs = own_daemon(), []
     for number in range(8):
@@ -259,7 +259,7 @@ def test_a_slot_that_died_before_its_job_is_replaced(own_daemon):
     assert (result.error_code, result.output) == (None, 1)
 
 
-@pytest.mark.part("faults")
+@pytest.mark.part("sandbox")
 def test_cancelling_leaves_nothing_of_grandchildren_that_refuse_to_end(own_daemon, tmp_path):
     daemon, cancelled, marker = own_daemon(), threading.Event(), uuid.uuid4().hex
     run = Begun(daemon, tmp_path, STUBBORN, parameters={"marker": marker}, cancelled=cancelled)

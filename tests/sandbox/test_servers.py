@@ -240,7 +240,7 @@ def test_there_are_never_more_than_so_many(own_daemon):
         assert heard(process) == "x"
 
 
-@pytest.mark.part("faults")
+@pytest.mark.part("sandbox")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_with_sandboxd_all_servers_end(own_daemon, number):
     daemon, marker = own_daemon(), uuid.uuid4().hex
