@@ -33,7 +33,7 @@ test-all: environment
 environment:
 	@began=$$(date +%s); \
 	sh config/environment.sh requirements.txt tests/requirements.txt && \
-	sh tests/chromium.sh && sh tests/faults/clock.sh && \
+	sh tests/chromium.sh && sh tests/faults/clock.sh && $(PY) -m tests.stores template && \
 	echo "Set-up: $$(($$(date +%s) - began)) s"
 
 lint:

@@ -4,7 +4,7 @@ perform themselves. The product shares the first three; it starts its own of the
 
 Says `ready` on standard output and stops when its standard input ends, so that it does not outlive
 the tests. Migrating takes 13 s, so a migrated cluster is kept in `.venv`, named by what it was made
-of; a run begins with a copy of it.
+of; a run begins with a copy of it. `python -m tests.stores template` makes it beforehand.
 """
 
 import fcntl
@@ -123,6 +123,14 @@ def copy_template(data: Path) -> None:
     """Let this data directory have a migrated database. One process makes it; others wait."""
     if (data / "postgres").exists():
         return
+    place = template()
+    data.mkdir(parents=True, exist_ok=True)
+    data.chmod(0o711)
+    subprocess.run(["cp", "-a", str(place), str(data / "postgres")], check=True)
+
+
+def template() -> Path:
+    """A migrated database that is kept in the environment until a migration changes."""
     KEPT.mkdir(parents=True, exist_ok=True)
     place = KEPT / _digest()
     with (KEPT / "lock").open("w") as lock:
@@ -131,9 +139,7 @@ def copy_template(data: Path) -> None:
             for other in KEPT.glob("sha256-*"):
                 shutil.rmtree(other)
             _make_template(place)
-    data.mkdir(parents=True, exist_ok=True)
-    data.chmod(0o711)
-    subprocess.run(["cp", "-a", str(place), str(data / "postgres")], check=True)
+    return place
 
 
 def _digest() -> str:
@@ -179,5 +185,8 @@ def _set_up() -> None:
 
 
 if __name__ == "__main__":
-    _set_up()
-    main(Path(sys.argv[1]))
+    if sys.argv[1:] == ["template"]:
+        template()
+    else:
+        _set_up()
+        main(Path(sys.argv[1]))
