@@ -1,5 +1,5 @@
 # make run [PORT=8000]   everything in one terminal; Ctrl-C stops it
-# make test [TESTERS=2] [ORDER=random]   lint, types and the tests that a change can break, in so
+# make test [TESTERS=2] [ORDER=seed]   lint, types and the tests that a change can break, in so
 #                        many processes
 # make test-all [PART=faults]   that, and what is slow by nature; or one part (tests/parts.py)
 # make lint              lint and types alone
@@ -13,8 +13,8 @@ KILLS ?= 1000
 CALLS ?= 20000
 SECONDS ?= 0
 TESTERS ?= 2
-# The seed of the tests' order; `random` is another one in every run.
-ORDER ?= 2277991644
+# `random` is another order of the tests in every run, which prints its seed.
+ORDER ?= random
 
 .PHONY: run test test-all environment lint soak pictures lock
 # Compiled modules are kept: a run starts dozens of processes that import the same ones.
