@@ -3,8 +3,8 @@ PostgreSQL, migrated, Valkey and Oxigraph, and a sandboxd and an egress broker f
 perform themselves. The product shares the first three; it starts its own of the last two.
 
 Says `ready` on standard output and stops when its standard input ends, so that it does not outlive
-the tests. Migrating takes 13 s, so a migrated cluster is kept in `.venv`, named by what it was made
-of; a run begins with a copy of it. `python -m tests.stores template` makes it beforehand.
+the tests. Migrating takes 13 s, so a migrated cluster is kept in `.venv`, under a digest of the
+migrations; a run begins with a copy. `python -m tests.stores template` makes it during set-up.
 """
 
 import fcntl
