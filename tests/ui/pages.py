@@ -1,5 +1,6 @@
 """Reading a page as a strict browser would."""
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -110,6 +111,12 @@ def notes(response: HttpResponse | Any) -> dict[str, list[str]]:
     reader.feed(response if isinstance(response, str) else text(response))
     reader.close()
     return reader.found
+
+
+def codes(response: HttpResponse | Any) -> list[str]:
+    """Of every refusal on a page, its code."""
+    page = response if isinstance(response, str) else text(response)
+    return re.findall(r'data-code="([^"]*)"', page)
 
 
 def inline_code(response: HttpResponse | Any) -> list[str]:

@@ -7,7 +7,7 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.working import calls_of, work_off
-from tests.ui.pages import htmx, inline_code, notes, text
+from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.execution.pipeline import perform
 from tools.models import Execution, Organization
 
@@ -93,7 +93,7 @@ def test_all_of_it_is_cancelled(admin_client: Client, batch: Execution) -> None:
     admin_client.post(f"/batches/{batch.pk}/cancel", {"do": "all"})
     assert Execution.objects.get(pk=batch.pk).status == "Cancelled"
     admin_client.post(f"/batches/{batch.pk}/cancel", {"position": ["0"]})
-    assert "message-error" in notes(page_of(admin_client, batch))
+    assert codes(page_of(admin_client, batch)) == ["batch_over"]
 
 
 @pytest.mark.part("matrices", but_each=3)

@@ -9,7 +9,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, notes, text
+from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.catalog import drift
 from tools.catalog.actions import amended, delete_tool, update_tool
 from tools.definitions.tool import in_order
@@ -154,7 +154,7 @@ def test_what_was_approved_can_be_read_afterwards(
 def test_a_person_rejects_it_with_a_reason(
     admin_client: Client, organization: Organization, change: UpstreamChange
 ) -> None:
-    assert "message-error" in notes(decide(admin_client, change, "reject", reason=" "))
+    assert codes(decide(admin_client, change, "reject", reason=" ")) == ["malformed"]
     assert decision(change) == Decision.OPEN
     page = decide(admin_client, change, "reject", reason="It asks for\x00 files.")
     assert "echo" in notes(page)["message-success"][0] and "It asks for files." in page
@@ -196,7 +196,7 @@ def test_a_tool_that_was_changed_meanwhile_is_read_again(
 def test_a_form_that_says_nothing_decides_nothing(
     admin_client: Client, change: UpstreamChange, word: str
 ) -> None:
-    assert "message-error" in notes(decide(admin_client, change, word))
+    assert codes(decide(admin_client, change, word)) == ["malformed"]
     assert decision(change) == Decision.OPEN
 
 
@@ -256,4 +256,4 @@ def test_a_change_of_a_deleted_tool_waits_for_nobody(
     delete_tool(tool=change.tool, by=factories.by(change.tool.organization))
     assert "none-open" in notes(admin_client.get("/changes/"))
     assert "deleted" in notes(admin_client.get(f"/changes/{change.pk}/"))
-    assert "message-error" in notes(decide(admin_client, change, "approve"))
+    assert codes(decide(admin_client, change, "approve")) == ["tool_not_found"]

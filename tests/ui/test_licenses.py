@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import POLICY, htmx, inline_code, notes, text
+from tests.ui.pages import POLICY, codes, htmx, inline_code, notes, text
 from tools.catalog.seats import DISABLED
 from tools.models import LicenseTier, Organization, Tool
 from tools.policy.actions import set_tier
@@ -132,7 +132,7 @@ def test_a_move_that_would_do_something_else_by_now_is_shown_again(
     sent = moving(admin_client, tier="Core")
     tools(organization, 1)
     response = admin_client.post("/licenses/tier", sent)
-    assert response.status_code == 409 and "message-error" in notes(response)
+    assert response.status_code == 409 and codes(response) == ["tier_changed"]
     assert ">t0<" in text(response)
     assert Organization.objects.get(pk=organization.pk).tier.name == "Enterprise"
 
@@ -155,7 +155,7 @@ def test_a_move_that_somebody_changed_since_is_not_taken_back(
     page = text(admin_client.post("/licenses/tier", moving(admin_client, tier="Core"), follow=True))
     move(organization, "Teams")
     said = text(admin_client.post("/licenses/undo", fields(page, "/licenses/undo"), follow=True))
-    assert "message-error" in notes(said) and "message-success" not in notes(said)
+    assert codes(said) == ["tier_changed"] and "message-success" not in notes(said)
     assert Organization.objects.get(pk=organization.pk).tier.name == "Teams"
 
 

@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests import factories
-from tests.ui.pages import notes, text
+from tests.ui.pages import codes, notes, text
 from tools.models import Agent, Execution, Organization
 from tools.ui.explain import LABELS
 from tools.ui.meters import meters_of
@@ -55,7 +55,7 @@ def test_what_is_not_known_is_resolved_first(
     unknown = factories.execution(agent)
     factories.ended(unknown, status="Failed", error_code="OUTCOME_UNKNOWN")
     page = text(admin_client.get(f"/executions/{unknown.pk}/"))
-    assert 'data-code="outcome_unknown"' in page and "why-not" in notes(page)
+    assert codes(page) == ["outcome_unknown"] and "why-not" in notes(page)
     assert f"/executions/{unknown.pk}/retry" not in page
     assert admin_client.post(f"/executions/{unknown.pk}/retry").status_code == 409
     assert not Execution.objects.filter(retry_of=unknown.pk).exists()
@@ -64,7 +64,7 @@ def test_what_is_not_known_is_resolved_first(
 def test_a_reader_is_told_why_they_may_not(client_of, failed: Execution) -> None:
     client = client_of("tools.view_execution")
     page = text(client.get(f"/executions/{failed.pk}/"))
-    assert 'data-code="not_permitted"' in page and "why-not" in notes(page)
+    assert codes(page) == ["not_permitted"] and "why-not" in notes(page)
     assert client.post(f"/executions/{failed.pk}/retry").status_code == 403
 
 

@@ -14,7 +14,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.stubs.openid import CLIENT, SECRET, OpenIdStub, openid_serving, rsa_key
-from tests.ui.pages import inline_code, notes, text
+from tests.ui.pages import codes, inline_code, notes, text
 from tests.ui.second_factors import is_in, password, with_app
 from tools.models import Organization, SingleSignOn, User
 from tools.policy.identity_provider import _made
@@ -284,7 +284,7 @@ def test_an_identity_is_one_persons(provider: OpenIdStub, person: User) -> None:
     go(Client(), provider)
     owner = known(provider)
     client = connected(provider, person)
-    assert "message-error" in notes(client.get("/profile/"))
+    assert codes(client.get("/profile/")) == ["identity_taken"]
     assert known(provider) == owner
 
 

@@ -9,7 +9,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, notes, text
+from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tests.ui.test_licenses import fields, move, tools
 from tools.models import LicenseTier, Organization, Tool
 from tools.policy.tier_terms import terms_of
@@ -105,7 +105,7 @@ def test_what_would_do_something_else_by_now_is_shown_again(
     asked = sent(outlook(admin_client))
     Tool.objects.filter(organization=place, name="t9").update(status="pending")
     response = admin_client.post(address(), asked)
-    assert response.status_code == 409 and "message-error" in notes(response)
+    assert response.status_code == 409 and codes(response) == ["tier_changed"]
     assert row().max_custom_tools == 10
 
 

@@ -92,7 +92,7 @@ def each(
         try:
             act(row)
         except ToolcribError as refusal:
-            messages.error(request, f"{row}: {refusal.message}")
+            messages.error(request, f"{row}: {refusal.message}", extra_tags=refusal.code)
         else:
             done += 1
     if done:

@@ -110,7 +110,7 @@ class RefusesAloud(ActionAdmin):
         try:
             return super().delete_view(request, object_id, extra_context)
         except ToolcribError as refusal:
-            messages.error(request, refusal.message)
+            messages.error(request, refusal.message, extra_tags=refusal.code)
             name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
             return redirect(reverse(name, args=[object_id]))
 
@@ -181,7 +181,7 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
             try:
                 actions.set_enabled(tool=tool, enabled=enabled, by=by, reason="admin")
             except ToolcribError as refusal:
-                messages.error(request, refusal.message)
+                messages.error(request, refusal.message, extra_tags=refusal.code)
 
 
 @admin.register(ToolVersion)

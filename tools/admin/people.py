@@ -168,7 +168,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
             try:
                 had = second_factors.reset(person=person, giver=held, by=by)
             except Forbidden as refusal:
-                messages.error(request, refusal.message)
+                messages.error(request, refusal.message, extra_tags=refusal.code)
                 continue
             said = "has none any more, and is logged out" if had else "had none"
             messages.success(request, f"{person.username} {said}.")

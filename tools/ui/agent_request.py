@@ -101,7 +101,7 @@ def cancel(request: PageRequest, request_id: UUID) -> HttpResponseBase:
     try:
         executions.cancel(caller=request.caller, execution=run)
     except Conflict as refusal:  # it was over sooner
-        messages.error(request, refusal.message)
+        messages.error(request, refusal.message, extra_tags=refusal.code)
     else:
         messages.success(request, "It is told to stop; what it has done stays done.")
     return redirect("agent-request", request_id=request_id)

@@ -62,7 +62,7 @@ def cancel(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     try:
         batch_actions.cancel(caller=request.caller, batch=batch, positions=wanted)
     except ToolcribError as refusal:
-        messages.error(request, refusal.message)
+        messages.error(request, refusal.message, extra_tags=refusal.code)
     else:
         what = "The batch is" if wanted is None else f"{len(wanted)} of its calls are"
         messages.success(request, f"{what} told to stop; what is over stays as it is.")

@@ -57,7 +57,7 @@ def change_page(request: PageRequest) -> HttpResponseBase:
     try:
         deed = _deed(given)
     except Malformed as flaw:
-        messages.error(request, flaw.message)
+        messages.error(request, flaw.message, extra_tags=flaw.code)
         return redirect(back_of(request, given))
     permit(request.caller, deed)
     if request.method == "POST":
@@ -101,7 +101,7 @@ def _do(request: PageRequest, deed: Deed) -> HttpResponseBase:
     try:
         account = _carried_out(request, deed, chosen.tools, marks)
     except Conflict as conflict:
-        messages.error(request, conflict.message)
+        messages.error(request, conflict.message, extra_tags=conflict.code)
         return _shown(request, deed, chosen, request.POST, status=conflict.http_status)
     _tell(request, deed, account)
     return redirect(back_of(request, request.POST))

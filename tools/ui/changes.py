@@ -91,7 +91,11 @@ def decide(request: PageRequest, change_id: UUID) -> HttpResponseBase:
     except ToolcribError as refusal:
         latest = _latest(change)
         other = refusal.code == "change_not_read" or latest != change
-        messages.error(request, NOT_READ if other else f"Nothing was decided: {_told(refusal)}")
+        messages.error(
+            request,
+            NOT_READ if other else f"Nothing was decided: {_told(refusal)}",
+            extra_tags=refusal.code,
+        )
         return redirect("change", latest.pk)
     return redirect("change", change.pk)
 

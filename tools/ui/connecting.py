@@ -39,7 +39,9 @@ def connect(request: PageRequest, name: str) -> HttpResponseBase:
             redirect_uri=request.build_absolute_uri(reverse("oauth-callback")),
         )
     except (Conflict, Malformed, Unavailable) as problem:
-        messages.error(request, f"{row.name} is not connected. {problem.message}")
+        messages.error(
+            request, f"{row.name} is not connected. {problem.message}", extra_tags=problem.code
+        )
         return redirect("server", name=row.name)
     context = {"row": row, "url": url, "host": Url.parse(url).host.text, "expires_at": expires_at}
     return render(request, GO, context)
@@ -69,7 +71,7 @@ def disconnect(request: PageRequest, name: str) -> HttpResponseBase:
     try:
         mcp_consents.disconnect(row=row, owner=owner, by=actor_of(request.caller))
     except NotFound as problem:
-        messages.error(request, problem.message)
+        messages.error(request, problem.message, extra_tags=problem.code)
     else:
         messages.success(request, f"{row.name} is disconnected.")
     return redirect("server", name=row.name)

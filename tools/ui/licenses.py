@@ -107,7 +107,7 @@ def change_tier(request: PageRequest) -> HttpResponseBase:
     try:
         change = apply_move(organization=place, tier=tier, mark=mark, by=actor_of(request.caller))
     except Conflict as conflict:
-        messages.error(request, conflict.message)
+        messages.error(request, conflict.message, extra_tags=conflict.code)
         context = _move_context(request, place) | _asked(place, tier) | _whole(request)
         return render(request, TEMPLATE, context, status=conflict.http_status)
     keep_undo(request, kind="move", organization=str(place.pk), left=tier.pk, back=left.pk)

@@ -41,7 +41,7 @@ def decide(request: PageRequest, name: str) -> HttpResponseBase:
         if conflict.code == "digest_differs":
             fresh = services.find_service(request.user.organization, name)
             return shown(request, fresh, stale=True, status=409)
-        messages.error(request, conflict.message)
+        messages.error(request, conflict.message, extra_tags=conflict.code)
     except InvalidDefinition as error:
         messages.error(request, _in_words(error))
     else:

@@ -113,7 +113,7 @@ def _for_who_is_in(
 
 def _failed(request: HttpRequest, problem: ToolcribError, onwards: str) -> HttpResponse:
     if request.user.is_authenticated:
-        messages.error(request, problem.message)
+        messages.error(request, problem.message, extra_tags=problem.code)
         return redirect("profile")
     context = {"message": problem.message, "next": onwards, "provider": settings.OIDC_NAME}
     return render(request, LOGIN, context, status=problem.http_status)

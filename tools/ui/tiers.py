@@ -69,7 +69,9 @@ def undo(request: PageRequest) -> HttpResponseBase:
     try:
         messages.success(request, _taken_back(request, kept))
     except (Conflict, NotFound, Malformed) as refusal:
-        messages.error(request, f"That was not taken back. {refusal.message}")
+        messages.error(
+            request, f"That was not taken back. {refusal.message}", extra_tags=refusal.code
+        )
     return redirect("licenses")
 
 
@@ -115,7 +117,7 @@ def _write(
     try:
         changes = apply_terms(tier=tier, terms=terms, mark=mark, by=actor_of(request.caller))
     except (Conflict, Malformed) as refusal:
-        messages.error(request, refusal.message)
+        messages.error(request, refusal.message, extra_tags=refusal.code)
         return _previewed(request, tier, form, known, status=refusal.http_status)
     keep_undo(request, kind="terms", tier=tier.pk, left=terms, back=before)
     messages.success(request, _said(tier, changes), extra_tags=UNDO)

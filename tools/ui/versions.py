@@ -106,7 +106,7 @@ def restore(request: PageRequest, name: str) -> HttpResponseBase:
     try:
         restored = restore_version(tool=tool, label=label, by=actor_of(request.caller))
     except Conflict as refusal:
-        messages.error(request, f"Nothing was restored: {refusal.message}")
+        messages.error(request, f"Nothing was restored: {refusal.message}", extra_tags=refusal.code)
         return redirect("tool", name=name)
     assert restored.version is not None
     same = restored.version.pk == tool.version.pk
