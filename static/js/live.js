@@ -9,6 +9,8 @@
   const LONGEST_WAIT_S = 30;
   const SELDOM_S = 60; // with a stream as well: what grows old changes without being changed
   const asked = new WeakMap();
+  const missed = new Set(); // parts that were answered while something was pressed
+  let pressed = false;
   let stream = null;
   let hears = false;
   let had = sessionStorage.getItem("live") === place; // else it may be that nothing leads there
@@ -73,6 +75,23 @@
     const wanted = topics().join(" ");
     if (stream ? wanted !== following : wanted && !again) open();
     else if (!wanted) say("");
+  });
+
+  // A link that is put in place of another between press and release would swallow the click.
+  const release = () => {
+    pressed = false;
+    setTimeout(() => {
+      missed.forEach((part) => part.isConnected && ask(part));
+      missed.clear();
+    });
+  };
+  addEventListener("pointerdown", (event) => (pressed = event.button === 0), true);
+  for (const name of ["pointerup", "pointercancel", "blur"]) addEventListener(name, release, true);
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { elt, triggeringEvent } = event.detail.requestConfig;
+    if (!pressed || triggeringEvent?.type !== "refresh") return;
+    event.detail.shouldSwap = false;
+    missed.add(elt);
   });
 
   document.addEventListener("visibilitychange", () => {

@@ -60,3 +60,27 @@ def test_the_other_span_is_a_link_and_its_address_stays(page: Page, caller: Agen
     page.get_by_text("Calls as a table").click()
     expect(page.locator("#figures tbody").first.get_by_role("row")).to_have_count(14)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_link_that_is_renewed_while_it_is_pressed_is_followed(page: Page, caller: Agent) -> None:
+    first = fail(caller)
+    page.goto("/home/")
+    page.locator(f"#failed-{first.pk}").hover()
+    page.mouse.down()
+    with page.expect_response(lambda answer: "part=now" in answer.url and answer.status == 200):
+        fail(caller)
+    page.evaluate(
+        "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+    )
+    page.mouse.up()
+    expect(page).to_have_url(f"/executions/{first.pk}/")
+
+
+def test_what_came_while_something_was_pressed_is_shown_after(page: Page, caller: Agent) -> None:
+    page.goto("/home/")
+    page.get_by_role("heading", level=1).hover()
+    page.mouse.down()
+    with page.expect_response(lambda answer: "part=now" in answer.url and answer.status == 200):
+        failed = fail(caller)
+    page.mouse.up()
+    expect(page.locator(f"#failed-{failed.pk}")).to_be_visible(timeout=10_000)

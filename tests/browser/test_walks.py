@@ -103,9 +103,9 @@ def test_a_failed_call_is_found_mended_and_made_again(page: Page, place: Organiz
     source = "def main(p):\n    return 12 / len(p['text'])\n"
     factories.tool(place, "share_out", implementation={"source": source})
     clerk = factories.caller(factories.agent(place, "clerk"))
-    execute(caller=clerk, call=factories.call("share_out", {"text": ""}), wait_s=20)
+    failed = execute(caller=clerk, call=factories.call("share_out", {"text": ""}), wait_s=20)
     page.get_by_role("link", name="Toolcrib").click()
-    page.get_by_role("link", name="share_out").first.click()
+    page.locator(f"#failed-{failed.pk}").click()
     page.get_by_role("link", name="Open in playground").click()
     expect(page.get_by_label("Call as")).to_have_value("clerk")
     page.get_by_label("text").first.fill("four")
