@@ -4,7 +4,8 @@ A test stands in a part by `pytest.mark.part("faults")`; each part has represent
 mark in `make test`. Of a test with many cases, `pytest.mark.part("faults", but_each=4)` leaves each
 fourth there. Property tests stand in `make test` with the same examples in every run, and in
 the part `exploring` with others. `make test-all PART=faults` runs one part, `pytest --part faults
-FILE` what one file has of it.
+FILE` what one file has of it. `make test-all` runs parts of the same processes and options
+together, before one running product.
 """
 
 from dataclasses import dataclass
@@ -48,15 +49,21 @@ EVERY = "every"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", choices=[*PARTS, EVERY], help="the tests of a part of test-all")
+    parser.addoption(
+        "--part",
+        action="append",
+        default=[],
+        choices=[*PARTS, EVERY],
+        help="the tests of a part of test-all; more than once, of each",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Most files have no test of a part: they are not even imported."""
     wanted = config.getoption("--part")
-    if wanted in (None, EVERY) or not collection_path.match("test_*.py"):
+    if not wanted or EVERY in wanted or not collection_path.match("test_*.py"):
         return None
-    return None if speaks_of(wanted, collection_path) else True
+    return None if any(speaks_of(part, collection_path) for part in wanted) else True
 
 
 @cache
@@ -69,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what was not asked for, and have the last process begin with what needs the running
     product, which waits for it most of the time: the others compute meanwhile, and start none."""
     wanted = config.getoption("--part")
-    chosen = [item for item in items if wanted in (EVERY, part_of(item)) or explores(item, wanted)]
+    chosen = [item for item in items if is_of(item, wanted)]
     config.hook.pytest_deselected(items=sorted({*items} - {*chosen}, key=lambda item: item.nodeid))
     with_product = [item for item in chosen if needs_product(item)]
     others = [item for item in chosen if not needs_product(item)]
@@ -113,9 +120,11 @@ def part_of(item: pytest.Item) -> str | None:
     return None if each and sum(cases.indices.values()) % each == 0 else str(name)
 
 
-def explores(item: pytest.Item, wanted: str | None) -> bool:
-    """Hypothesis marks its tests."""
-    return wanted == "exploring" and item.get_closest_marker("hypothesis") is not None
+def is_of(item: pytest.Item, wanted: list[str]) -> bool:
+    """Hypothesis marks its tests, which are of `exploring` as well."""
+    part = part_of(item)
+    explores = "exploring" in wanted and item.get_closest_marker("hypothesis") is not None
+    return EVERY in wanted or explores or (part in wanted if wanted else part is None)
 
 
 def needs_product(item: pytest.Item) -> bool:

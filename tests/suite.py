@@ -1,7 +1,7 @@
 """What `make test` and `make test-all` run, and how long each part of it took.
 
     python -m tests.suite                  lint, types and every test without a part
-    python -m tests.suite --all            that, then every part
+    python -m tests.suite --all            that, then every part, with what each took
     python -m tests.suite --part faults    one part
     python -m tests.suite --lint           lint and types alone
 
@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.parts import PARTS
 
@@ -86,15 +88,23 @@ def ordinary(report: Report, processes: int, order: list[str]) -> None:
         report.run("types", types_are_right)
 
 
-def part(report: Report, name: str, processes: int, order: list[str]) -> None:
-    def work() -> bool:
-        for script in PARTS[name].needs:
-            subprocess.run(("sh", script), check=True)
-        return tests(
-            min(processes, PARTS[name].processes), order, "--part", name, *PARTS[name].options
-        )
+def parts(report: Report, names: Iterable[str], processes: int, order: list[str]) -> None:
+    """Those that want the same processes and options run together, before one product."""
+    together: dict[tuple[int, tuple[str, ...]], list[str]] = defaultdict(list)
+    for name in names:
+        together[min(processes, PARTS[name].processes), PARTS[name].options].append(name)
+    for (at_once, options), group in together.items():
+        which = group[0] if len(group) == 1 else f"{len(group)} parts"
+        words = [word for name in group for word in ("--part", name)]
+        if any(PARTS[name].needs for name in group):
+            report.run(f"for {which}", partial(install, group))
+        report.run(which, partial(tests, at_once, order, *words, *options))
 
-    report.run(name, work)
+
+def install(names: Iterable[str]) -> bool:
+    """What the parts need; whether all of it is there now."""
+    scripts = {script for name in names for script in PARTS[name].needs}
+    return all(subprocess.run(("sh", one), check=False).returncode == 0 for one in sorted(scripts))
 
 
 def main() -> int:
@@ -113,8 +123,8 @@ def main() -> int:
             report.run("types", types_are_right)
     elif not asked.part:
         ordinary(report, asked.processes, order)
-    for name in [asked.part] if asked.part else PARTS if asked.all else ():
-        part(report, name, asked.processes, order)
+    wanted = [asked.part] if asked.part else PARTS if asked.all else ()
+    parts(report, wanted, asked.processes, order)
     report.show()
     return 1 if report.failed else 0
 

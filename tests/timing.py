@@ -1,6 +1,7 @@
 """Where the time of a run goes: wall and processor seconds of each test's set-up and call.
 
-Loaded by `addopts`. Every run ends with the slowest files; `--times FILE` also writes a line of
+Loaded by `addopts`. Every run ends with the slowest files, and with what each part took where it
+has several (tests/parts.py); `--times FILE` also writes a line of
 JSON for each test, from which `python -m tests.timing FILE` makes a table of files.
 """
 
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.parts import PARTS, part_of
 
 SLOWEST = 20
 PHASES = ("setup", "call", "teardown")
@@ -40,6 +43,7 @@ def pytest_runtest_makereport(
     now, before = time.process_time(), getattr(item.config, "_processor_s", 0.0)
     item.config._processor_s = now  # type: ignore[attr-defined]
     report.processor_s = now - before
+    report.part = part_of(item) or ""
     return report
 
 
@@ -51,6 +55,7 @@ class Times:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         line = self.tests[report.nodeid]
+        line["part"] = getattr(report, "part", "")
         when, processor = report.when, f"{report.when}_processor"
         line[when] = round(max(line.get(when, 0.0), report.duration), 4)  # of subtests the whole
         line[processor] = round(line.get(processor, 0.0) + getattr(report, "processor_s", 0.0), 4)
@@ -64,19 +69,22 @@ class Times:
             seed = config.getoption("randomly_seed", None)
             said = f"{len(self.tests)} tests in {total:.0f} s, --randomly-seed={seed}"
             terminalreporter.section(f"{said}; slowest files")
-            for row in table(
-                ({"test": name, **line} for name, line in self.tests.items()), SLOWEST
-            ):
+            lines = [{"test": name, **line} for name, line in self.tests.items()]
+            rows = table(lines, SLOWEST)
+            if len({line["part"] for line in lines}) > 1:
+                rows += ["", *table(lines, len(PARTS), by="part")]
+            for row in rows:
                 terminalreporter.write_line(row)
 
 
-def table(lines: Iterable[Line], most: int) -> list[str]:
-    """The files that took longest, with tests, wall s, of it set-up, processor s."""
-    files: dict[str, list[Line]] = defaultdict(list)
+def table(lines: Iterable[Line], most: int, *, by: str = "file") -> list[str]:
+    """The files or parts that took longest, with tests, wall s, of it set-up, processor s: sums of
+    all processes."""
+    groups: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
-        files[line["test"].partition("::")[0]].append(line)
-    rows = sorted(((_wall(tests), name, tests) for name, tests in files.items()), reverse=True)
-    return [f"{'wall s':>8} {'set-up':>8} {'CPU s':>8} {'tests':>6}  file"] + [
+        groups[line["test"].partition("::")[0] if by == "file" else line[by]].append(line)
+    rows = sorted(((_wall(tests), name, tests) for name, tests in groups.items()), reverse=True)
+    return [f"{'wall s':>8} {'set-up':>8} {'CPU s':>8} {'tests':>6}  {by}"] + [
         f"{wall:8.1f} {_sum(tests, 'setup'):8.1f} {_processor(tests):8.1f} {len(tests):6}  {name}"
         for wall, name, tests in rows[:most]
     ]
