@@ -86,6 +86,16 @@ def short_directory() -> Iterator[str]:
         yield directory
 
 
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """One that the sandbox's user may write: pytest's directories are closed to others."""
+    tmp_path.chmod(0o777)
+    for parent in tmp_path.parents:
+        if not parent.stat().st_mode & 1 and str(parent).startswith("/tmp/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def daemon(short_directory: str) -> Iterator[Daemon]:
     one = Daemon(short_directory, GROUPS, "--allow-degraded")

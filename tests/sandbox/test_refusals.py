@@ -26,9 +26,6 @@ def broken_bwrap(tmp_path) -> str:
         "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
     )
     script.chmod(0o755)
-    for parent in list(tmp_path.parents)[:3]:
-        parent.chmod(parent.stat().st_mode | 0o011)
-    tmp_path.chmod(0o755)
     return str(script)
 
 
