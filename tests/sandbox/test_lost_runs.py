@@ -81,6 +81,15 @@ def _inside(leaf: Path) -> set[int]:
         raise
 
 
+def pidfds(root) -> list[int]:
+    """Of those that were still there when they were asked for."""
+    opened = []
+    for pid in processes(root):
+        with contextlib.suppress(ProcessLookupError):
+            opened.append(os.pidfd_open(pid))
+    return opened
+
+
 def signalled(root, number) -> int:
     """How many processes were there to get the signal."""
     reached = 0
@@ -213,7 +222,7 @@ def test_eight_runs_under_a_killed_sandboxd_are_lost_and_gone(own_daemon, tmp_pa
     for number in range(8):
         (tmp_path / str(number)).mkdir()
         runs.append(Begun(daemon, tmp_path / str(number)))
-    inside = [os.pidfd_open(pid) for pid in processes(OWN)]
+    inside = pidfds(OWN)
     os.kill(daemon.process.pid, signal.SIGKILL)
     assert len(inside) >= 8 and all_end(inside)
     ends = {(run.result.outcome, run.result.error_code) for run in runs}
