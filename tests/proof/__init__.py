@@ -8,7 +8,9 @@
 
 `coverage` runs the suite of a checkout and prints line and branch coverage by package. FILE names,
 for each line, the tests that execute it; FILE.branches has the branches. Only the test process is
-measured: what web, worker, beat and sandboxd execute is not.
+measured: what web, worker, beat and sandboxd execute is not. `tests/browser`, whose tests execute
+the product in those alone, is left out: they switch greenlets, and to follow these makes every test
+several times slower.
 
 `mutants` draws faults from the product's source, evenly by package; the same seed and source give
 the same ones. `--gates` takes the fixed list in `mutants.py`: gates, limits, tenants, permissions.

@@ -34,6 +34,7 @@ def measure(suite: Path, out: Path, arguments: list[str]) -> int:
         plan = Path(into, "plan.json")
         plan.write_text(json.dumps({"kind": "measure", "into": into, "suite": str(suite)}))
         command = [sys.executable, "-m", "pytest", "-p", "inside_suite", "--timeout", "900"]
+        command.append("--ignore=tests/browser")
         env = killing.environment(plan)
         done = subprocess.run([*command, *arguments], cwd=suite, env=env, check=False)
         for name, file in (("lines", out), ("branches", branches)):

@@ -40,13 +40,12 @@ class Measurement:
             coverage.CoverageData(f"{plan['into']}/{name}.{os.getpid()}")
             for name in ("lines", "branches")
         )
-        greenlets = importlib.util.find_spec("greenlet") is not None  # Playwright switches them
         self.coverage = coverage.Coverage(
             data_file=None,
             branch=True,
             config_file=False,
             include=[str(self.suite / name / "*") for name in PACKAGES],
-            concurrency=["thread", "greenlet"] if greenlets else ["thread"],
+            concurrency=["thread"],
             messages=False,
         )
         # A warning would fail the test that runs meanwhile.
