@@ -20,7 +20,6 @@ from tools.policy.callers import caller_of_user
 
 pytestmark = pytest.mark.part("browser")
 
-LINE = "Not live: trying again"
 # With a stream a page asks once in a minute by itself: what is there sooner was told.
 TOLD_MS = 10_000
 
@@ -69,7 +68,8 @@ def test_a_call_ends_on_its_own_page(page: Page, caller: Agent, administrator: U
     hears(page)
     person = caller_of_user(administrator)
     actions.cancel(caller=person, execution=actions.one_of(person, execution.pk))
-    expect(page.locator("#moving .chip.big")).to_have_text("Cancelled", timeout=TOLD_MS)
+    cancelled = page.locator("#moving .chip.big[data-status=Cancelled]")
+    expect(cancelled).to_be_visible(timeout=TOLD_MS)
     hears(page, soon=False)  # nothing is left to be followed
 
 
@@ -78,7 +78,7 @@ def test_the_queue_says_that_another_call_came(page: Page, place: Organization) 
     page.goto("/confirmations/")
     hears(page)
     held(factories.agent(place))
-    expect(page.get_by_text("The queue has changed.")).to_be_visible(timeout=TOLD_MS)
+    expect(page.locator("[data-note=queue-changed]")).to_be_visible(timeout=TOLD_MS)
 
 
 def test_a_page_says_that_it_is_not_live_and_mends_itself(
@@ -86,7 +86,7 @@ def test_a_page_says_that_it_is_not_live_and_mends_itself(
 ) -> None:
     lasting.goto("/executions/")
     hears(lasting)
-    line = lasting.get_by_role("status").filter(has_text=LINE)
+    line = lasting.locator("#live-line:not(:empty)")
     os.killpg(live_process(crib).pid, signal.SIGKILL)
     expect(line).to_be_visible()
     execution = factories.execution(caller)
@@ -133,5 +133,5 @@ def test_a_thousand_changes_are_few_questions(page: Page, caller: Agent) -> None
 def test_without_javascript_a_reload_shows_what_happened(page: Page, caller: Agent) -> None:
     page.goto("/executions/")
     execution: Execution = factories.execution(caller)
-    page.get_by_role("link", name="Reload").click()
+    page.locator("#results noscript a").click()
     expect(page.locator(f"#row-{execution.pk}")).to_be_visible()
