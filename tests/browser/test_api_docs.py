@@ -2,6 +2,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests import crib as cribs
+from tests.waiting import until
 
 pytestmark = pytest.mark.part("browser")
 
@@ -14,12 +15,18 @@ def test_the_api_can_be_tried_under_the_strict_policy(chromium: Browser, crib: c
     page.goto(f"{crib.url}/api/docs/")
     page.locator(".opblock").first.wait_for()
     operation = page.locator("#operations-tools-execute_tool .opblock-summary-control")
-    for _ in range(50):  # of so many operations the page draws those that are in sight
-        if operation.count():
-            break
+
+    def scrolled_to() -> bool:
+        """Of so many operations the page draws those that are in sight."""
         page.mouse.wheel(0, 300)
-        page.wait_for_timeout(100)
+        page.evaluate(
+            "() => new Promise((drawn) =>"
+            " requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+        )
+        return operation.count() > 0
+
+    until(scrolled_to)
     operation.click()
-    page.get_by_role("button", name="Try it out").wait_for()
+    page.locator(".try-out__btn").wait_for()
     page.close()
     assert said == []
