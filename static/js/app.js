@@ -1,10 +1,11 @@
 // What htmx leaves to us. Every page works without this file.
 "use strict";
 
-const notice = (text) => {
+const notice = (note, text) => {
   const box = document.createElement("p");
   box.className = "banner";
   box.dataset.tone = "bad";
+  box.dataset.note = note;
   box.textContent = text;
   document.getElementById("notice").replaceChildren(box);
 };
@@ -24,16 +25,16 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 });
 document.addEventListener("htmx:responseError", (event) => {
   if (!event.detail.xhr.getResponseHeader("HX-Retarget")) {
-    notice("That did not work. Reload the page and try again.");
+    notice("did-not-work", "That did not work. Reload the page and try again.");
   }
 });
 let lost = false;
-const lose = (text) => {
-  notice(text);
+const lose = (note, text) => {
+  notice(note, text);
   lost = true;
 };
-document.addEventListener("htmx:sendError", () => lose("The server does not answer."));
-document.addEventListener("htmx:timeout", () => lose("The server took too long to answer."));
+document.addEventListener("htmx:sendError", () => lose("no-answer", "The server does not answer."));
+document.addEventListener("htmx:timeout", () => lose("too-late", "The server took too long to answer."));
 
 // What follows something asks again, and takes the notice away when it is answered.
 document.addEventListener("htmx:afterRequest", (event) => {

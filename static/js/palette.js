@@ -52,6 +52,7 @@
     goals.addEventListener("htmx:afterSettle", () => {
       const found = goals.querySelectorAll("li").length;
       said.textContent = found ? `${found} found` : "Nothing is called that.";
+      said.dataset.note = found ? "found" : "nothing-found";
       if (awaited) goFirst();
     });
   }

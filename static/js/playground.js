@@ -79,19 +79,24 @@ const fill = (fields, named) => {
   if (rest) rest.control.value = left.size ? written(left) : "";
 };
 
-const say = (form, text) => {
+const say = (form, note, text) => {
   const place = form.querySelector("[data-says]");
-  if (place.textContent !== text) place.textContent = text;
+  if (place.textContent === text) return;
+  const said = document.createElement("span");
+  said.dataset.note = note;
+  said.textContent = text;
+  place.replaceChildren(said);
 };
+const sayNothing = (form) => form.querySelector("[data-says]").replaceChildren();
 const choose = (form, which) => { form.querySelector(`[name=sends][value=${which}]`).checked = true; };
 
 const formChanged = (form) => {
   choose(form, "form");
   try {
     form.elements.raw.value = written(entriesOf(fieldsOf(form)));
-    say(form, "");
+    sayNothing(form);
   } catch {
-    say(form, "A field of the form cannot be read yet, so the JSON stands as it was.");
+    say(form, "form-unreadable", "A field of the form cannot be read yet, so the JSON stands as it was.");
   }
 };
 
@@ -101,11 +106,11 @@ const jsonChanged = (form) => {
   try {
     value = parse(form.elements.raw.value);
   } catch {
-    say(form, "This is no JSON yet, so the form stands as it was.");
+    say(form, "json-unreadable", "This is no JSON yet, so the form stands as it was.");
     return;
   }
   if (!isObject(value)) {
-    say(form, "Give one JSON object, such as {\"path\": \"notes\"}.");
+    say(form, "json-no-object", "Give one JSON object, such as {\"path\": \"notes\"}.");
     return;
   }
   const named = new Map(Object.entries(value));
@@ -115,7 +120,8 @@ const jsonChanged = (form) => {
   try {
     held = same(entriesOf(fields), named);
   } catch { /* what cannot be read back is not held */ }
-  say(form, held ? "" : "The form cannot hold all of this: the JSON is sent as it stands.");
+  if (held) sayNothing(form);
+  else say(form, "form-cannot-hold", "The form cannot hold all of this: the JSON is sent as it stands.");
 };
 
 document.addEventListener("input", (event) => {

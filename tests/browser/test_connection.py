@@ -16,7 +16,7 @@ def test_a_lost_connection_is_said_and_so_is_that_it_is_back(
     page = context_of(administrator, chromium, crib).new_page()
     page.goto("/executions/")
     page.context.set_offline(True)
-    expect(page.locator("#notice")).to_have_text("The server does not answer.", timeout=15_000)
+    expect(page.locator("#notice [data-note=no-answer]")).to_be_visible(timeout=15_000)
     page.context.set_offline(False)
     expect(page.locator("#notice")).to_be_empty(timeout=15_000)
     page.context.close()
