@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from tests import crib as cribs
 from tests.authenticators import code_of
-from tests.browser.conftest import PATIENCE_MS, Complaints
+from tests.browser.conftest import PATIENCE_MS, Complaints, log_in
 from tests.browser.test_accessibility import AXE_SCRIPT, violations
 from tests.ui.second_factors import with_app
 from tools.models import AuthenticatorApp, User
@@ -18,6 +18,8 @@ from tools.models import AuthenticatorApp, User
 pytestmark = pytest.mark.part("browser")
 
 WIDTHS = [1440, 390]
+CONTINUE = "form[action$='/login/second/'] button:not([data-asks-key])"
+KEPT = ".actions a[href='/profile/']"  # the recovery codes
 
 
 @pytest.fixture
@@ -38,16 +40,14 @@ def door(
 
 def password(page: Page, user: User) -> None:
     page.goto("/login/?next=/profile/")
-    page.get_by_label("Name").fill(user.username)
-    page.get_by_label("Password").fill("correct horse")
-    page.get_by_role("button", name="Log in").click()
+    log_in(page, user)
 
 
 def log_out(page: Page) -> None:
     if page.locator(".fold").is_visible():
-        page.get_by_text("Menu", exact=True).click()
-    page.get_by_role("button", name="Log out", exact=True).locator("visible=true").first.click()
-    page.get_by_role("heading", name="Log in").wait_for()
+        page.locator(".fold summary").click()
+    page.locator("form[action$='/logout/'] button").locator("visible=true").first.click()
+    page.locator("[name=password]").wait_for()
 
 
 def carries_a_key(page: Page) -> None:
@@ -73,39 +73,39 @@ def axe(page: Page) -> list[str]:
 @pytest.mark.parametrize("door", WIDTHS, indirect=True)
 def test_an_app_is_set_up_and_lets_in(door: Page, administrator: User) -> None:
     password(door, administrator)
-    door.get_by_role("link", name="Set up an app").click()
-    door.get_by_text("Type it instead").click()
+    door.locator("a[href$='/factors/app/']").click()
+    door.locator("main summary").click()
     secret = door.locator("pre").inner_text()
-    door.get_by_label("Type the six digits").fill(code_of(secret))
-    door.get_by_role("button", name="Turn it on").click()
-    door.get_by_role("heading", name="Keep these recovery codes").wait_for()
+    door.locator("[name=code]").fill(code_of(secret))
+    door.locator("form.app-setup button").click()
+    door.locator(".codes").wait_for()
     assert len(re.findall(r"(?:\w{4}-){3}\w{4}", door.locator("main").inner_text())) == 10
     assert axe(door) == []
-    door.get_by_role("link", name="I have kept them").click()
+    door.locator(KEPT).click()
     log_out(door)
     AuthenticatorApp.objects.filter(user=administrator).update(last_step=0)  # the next half minute
     password(door, administrator)
-    door.get_by_role("heading", name="One more step").wait_for()
+    door.locator("form[action$='/login/second/']").wait_for()
     assert axe(door) == []
-    door.get_by_label("Code from your authenticator app").fill(code_of(secret))
-    door.get_by_role("button", name="Continue").click()
-    door.get_by_role("heading", name="Second factor").wait_for()
+    door.locator("[name=code]").fill(code_of(secret))
+    door.locator(CONTINUE).click()
+    door.locator("#mfa").wait_for()
 
 
 @pytest.mark.parametrize("door", WIDTHS, indirect=True)
 def test_a_security_key_is_set_up_and_lets_in(door: Page, administrator: User) -> None:
     carries_a_key(door)
     password(door, administrator)
-    door.get_by_role("link", name="Add a key").click()
-    door.get_by_label("Name").fill("This laptop")
-    door.get_by_role("button", name="Add this key").click()
-    door.get_by_role("heading", name="Keep these recovery codes").wait_for()
-    door.get_by_role("link", name="I have kept them").click()
+    door.locator("a[href$='/factors/key/']").click()
+    door.locator("[name=name]").fill("This laptop")
+    door.locator("[data-asks-key]").click()
+    door.locator(".codes").wait_for()
+    door.locator(KEPT).click()
     door.get_by_text("This laptop").first.wait_for()
     log_out(door)
     password(door, administrator)
-    door.get_by_role("button", name="Use a security key").click()
-    door.get_by_role("heading", name="Second factor").wait_for()
+    door.locator("[data-asks-key]").click()
+    door.locator("#mfa").wait_for()
 
 
 @pytest.mark.parametrize("door", [1440], indirect=True)
@@ -113,16 +113,16 @@ def test_a_key_is_proof_again_and_the_form_goes_on(door: Page, administrator: Us
     carries_a_key(door)
     password(door, administrator)
     door.goto("/profile/factors/key/")
-    door.get_by_label("Name").fill("This laptop")
-    door.get_by_role("button", name="Add this key").click()
-    door.get_by_role("link", name="I have kept them").click()
+    door.locator("[name=name]").fill("This laptop")
+    door.locator("[data-asks-key]").click()
+    door.locator(KEPT).click()
     grow_old(administrator)
-    door.get_by_label("Name").fill("for a script")
-    door.get_by_role("button", name="Make the token").click()
-    door.get_by_role("heading", name="Is it you?").wait_for()
+    door.locator("[name=label]").fill("for a script")
+    door.locator("form[action$='/profile/tokens'] button").click()
+    door.locator("[data-note=asks-for-proof]").wait_for()
     assert axe(door) == []
-    door.get_by_role("button", name="Use a security key").click()
-    door.get_by_role("heading", name="for a script: the token").wait_for()
+    door.locator("[data-asks-key]").click()
+    door.locator("#made", has_text="for a script").wait_for()
 
 
 @pytest.mark.parametrize("door", [390], indirect=True)
@@ -134,12 +134,10 @@ def test_a_code_is_typed_without_javascript(
     door.goto("/login/")
     page = context.new_page()
     page.goto(door.url)
-    page.get_by_label("Name").fill(administrator.username)
-    page.get_by_label("Password").fill("correct horse")
-    page.get_by_role("button", name="Log in").click()
-    page.get_by_label("Code from your authenticator app").fill(code_of(secret))
-    page.get_by_role("button", name="Continue").click()
-    page.get_by_role("heading", name="Home").wait_for()
+    log_in(page, administrator)
+    page.locator("[name=code]").fill(code_of(secret))
+    page.locator(CONTINUE).click()
+    page.locator("#house").wait_for()
     context.close()
 
 
