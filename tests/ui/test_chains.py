@@ -10,7 +10,7 @@ from tests.tools.catalog.test_chain_texts import CHAIN
 from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import work_off
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, notes, text
+from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.catalog.actions import find_tool
 from tools.execution.pipeline import perform
 from tools.models import Organization
@@ -101,10 +101,18 @@ def test_a_chain_is_rehearsed_and_nothing_is_called(
     admin_client: Client, organization: Organization
 ) -> None:
     save(admin_client, CHAIN)
-    sent = {"p-text": "hello", "group": "talk", "do": "rehearse"}
+    sent = {"p.text": "hello", "group": "talk", "do": "rehearse"}
     page = text(admin_client.post("/tools/twice/try", sent))
     assert page.count("data-runs=") == 2 and 'data-runs="unknown"' in page
     assert not organization.executions.exists()
+
+
+def test_a_rehearsal_tells_which_steps_would_be_refused(admin_client: Client) -> None:
+    save(admin_client, CHAIN)
+    sent = {"p.text": "hello", "group": "talk", "do": "rehearse"}
+    assert codes(admin_client.post("/tools/twice/try", sent)) == []
+    admin_client.post("/tools/echo/disable")
+    assert codes(admin_client.post("/tools/twice/try", sent)) == ["tool_disabled"] * 2
 
 
 def ticked(page: str) -> list[str]:
@@ -154,7 +162,7 @@ def test_a_rehearsal_tells_of_the_chain_itself(
     admin_client: Client, organization: Organization
 ) -> None:
     save(admin_client, f"{CHAIN}requires_confirmation: true\n")
-    sent = {"p-text": "hello", "group": "talk", "do": "rehearse"}
+    sent = {"p.text": "hello", "group": "talk", "do": "rehearse"}
     page = text(admin_client.post("/tools/twice/try", sent))
     assert {"chain-itself", "needs-approval"} <= set(notes(page))
     assert not organization.executions.exists()
