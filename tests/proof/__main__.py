@@ -24,15 +24,18 @@ from tests.proof.mutants import Moved, Mutant
 _LIVED = ("survived", "timed out")
 
 
-def measure(suite: Path, out: Path, arguments: list[str]) -> int:
-    """Run the suite under coverage; pytest's exit status."""
+def measure(suite: Path, out: Path, cases: int, arguments: list[str]) -> int:
+    """Run the suite under coverage, of each test at most so many cases (0: all); pytest's exit
+    status."""
     suite, out = suite.resolve(), out.resolve()
     branches = out.with_name(f"{out.name}.branches")
     for file in (out, branches):
         file.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="proof-") as into:
         plan = Path(into, "plan.json")
-        plan.write_text(json.dumps({"kind": "measure", "into": into, "suite": str(suite)}))
+        plan.write_text(
+            json.dumps({"kind": "measure", "into": into, "suite": str(suite), "cases": cases})
+        )
         command = [sys.executable, "-m", "pytest", "-p", "inside_suite", "--timeout", "900"]
         command.append("--ignore=tests/browser")
         env = killing.environment(plan)
@@ -184,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--suite", type=Path, required=True)
     command.add_argument("--out", type=Path, required=True)
+    command.add_argument("--cases", type=int, default=0, help="of each test at most; 0: all")
     command = commands.add_parser("mutants", help="draw mutants from this checkout")
     command.add_argument("--seed", type=int, default=7)
     command.add_argument("--count", type=int, default=120)
@@ -214,7 +218,7 @@ def main() -> int:
         sys.exit(f"unknown arguments: {' '.join(more)}")
     match asked.command:
         case "coverage":
-            return measure(asked.suite, asked.out, more)
+            return measure(asked.suite, asked.out, asked.cases, more)
         case "mutants":
             drawn = mutants.draw(asked.suite.resolve(), seed=asked.seed, count=asked.count)
             asked.out.write_text(json.dumps([asdict(one) for one in drawn], indent=1) + "\n")

@@ -8,6 +8,7 @@ As a program it starts the product of a checkout and says where, until its stand
 import importlib.util
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -37,6 +38,7 @@ class Measurement:
 
     def __init__(self, plan: Plan) -> None:
         self.suite = Path(plan["suite"])
+        self.cases = plan["cases"]
         self.tests = 0
         self.context = ""
         self.arcs: dict[str, set[tuple[int, int]]] = defaultdict(set)
@@ -60,6 +62,25 @@ class Measurement:
 
     def pytest_configure(self) -> None:
         _crib()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Of each test so many cases, chosen by a seed."""
+        if not self.cases:
+            return
+        groups: dict[str, list[pytest.Item]] = defaultdict(list)
+        for item in items:
+            groups[item.nodeid.partition("[")[0]].append(item)
+        left_out = {
+            item
+            for name, cases in groups.items()
+            if len(cases) > self.cases
+            for item in random.Random(name).sample(cases, len(cases) - self.cases)
+        }
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=[*left_out])
 
     @contextmanager
     def within(self, context: str) -> Iterator[None]:
