@@ -1,7 +1,6 @@
 """The driver by mode: whichever this machine has for real, v2 against a directory that looks so."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -29,26 +28,22 @@ def test_delegation_names_the_mode_and_gives_the_trees_away():
         root.rmdir()
 
 
-@pytest.fixture
-def unified(tmp_path) -> Path:
-    (tmp_path / "run-x").mkdir()
+def test_a_v2_leaf_reads_and_writes_the_files_of_v2(tmp_path):
+    place = tmp_path / "run-x"
+    place.mkdir()
     files = {
         "memory.max": "", "pids.max": "", "cgroup.kill": "", "cgroup.procs": "",
         "cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "memory.peak": "4096\n",
         "memory.events": "low 0\noom 1\noom_kill 1\n", "pids.events": "max 3\n",
     }  # fmt: skip
     for name, text in files.items():
-        (tmp_path / "run-x" / name).write_text(text)
-    return tmp_path
-
-
-def test_a_v2_leaf_reads_and_writes_the_files_of_v2(unified):
-    leaf = leaves.V2Leaf(str(unified / "run-x"))
+        (place / name).write_text(text)
+    leaf = leaves.V2Leaf(str(place))
     leaf.limit(1 << 20, 7)
     leaf.kill()
-    assert (unified / "run-x" / "memory.max").read_text() == "1048576"
-    assert (unified / "run-x" / "pids.max").read_text() == "7"
-    assert (unified / "run-x" / "cgroup.kill").read_text() == "1"
+    assert (place / "memory.max").read_text() == "1048576"
+    assert (place / "pids.max").read_text() == "7"
+    assert (place / "cgroup.kill").read_text() == "1"
     assert (leaf.cpu_ns(), leaf.peak_memory()) == (1_500_000, 4096)
     assert leaf.memory_exceeded() and leaf.processes_refused()
 

@@ -3,6 +3,8 @@
 import os
 import threading
 
+import pytest
+
 from sandbox.spec import IsolationLevel, Mount, Profile
 from tests.sandbox.watching import arrange
 
@@ -12,16 +14,24 @@ KINDS = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 NAMESPACES = f"found = {{n: os.readlink(f'/proc/self/ns/{{n}}') for n in {KINDS}}}"
 
 
-def test_module_state_does_not_pass_to_the_next_run(run):
-    source = "import json\ndef main(p):\n    seen = getattr(json, 'seen', 0)\n"
-    source += "    json.seen = seen + 1\n    return seen"
-    assert [run(source).output for _ in range(8)] == [0] * 8
-
-
-def test_tmp_is_private_to_a_run(run):
-    source = "import os\ndef main(p):\n    seen = os.listdir('/tmp') + os.listdir('/dev/shm')\n"
-    source += "    open('/tmp/left', 'w').write('secret')\n    return seen"
-    assert [run(source).output for _ in range(8)] == [[]] * 8
+@pytest.mark.parametrize(
+    ("source", "fresh"),
+    [
+        (
+            "import json\ndef main(p):\n    seen = getattr(json, 'seen', 0)\n"
+            "    json.seen = seen + 1\n    return seen",
+            0,
+        ),
+        (
+            "import os\ndef main(p):\n    seen = os.listdir('/tmp') + os.listdir('/dev/shm')\n"
+            "    open('/tmp/left', 'w').write('secret')\n    return seen",
+            [],
+        ),
+    ],
+    ids=["state of a module", "files"],
+)
+def test_what_a_run_leaves_is_not_seen_by_the_next(run, source, fresh):
+    assert [run(source).output for _ in range(8)] == [fresh] * 8
 
 
 def test_two_runs_at_one_time_share_no_namespace(run, daemon, tmp_path):

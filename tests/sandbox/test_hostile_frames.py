@@ -56,14 +56,15 @@ def test_a_forged_error_cannot_change_the_outcome_or_grow(run):
     assert len(result.error_message) <= 800
 
 
-def test_closing_every_descriptor_ends_the_run(run):
-    source = "import os\ndef main(p):\n    os.closerange(0, 256)\n    while True: pass"
-    assert run(source, wall_s=10).error_code == "EXITED"
-
-
-def test_endless_bytes_on_the_channel_end_the_run(run):
-    source = "import os\ndef main(p):\n    while True: os.write(3, b'\\0\\0\\0\\1')"
-    assert run(source, wall_s=10).error_code == "INVALID_RESULT"
+@pytest.mark.parametrize(
+    ("deed", "code"),
+    [
+        ("os.closerange(0, 256)\n    while True: pass", "EXITED"),
+        ("while True: os.write(3, b'\\0\\0\\0\\1')", "INVALID_RESULT"),
+    ],
+)
+def test_closing_every_descriptor_and_endless_bytes_end_the_run(run, deed, code):
+    assert run(f"import os\ndef main(p):\n    {deed}", wall_s=10).error_code == code
 
 
 def test_depth_is_allowed_up_to_64_and_brackets_in_texts_do_not_count():

@@ -121,7 +121,8 @@ def test_a_stopped_workers_run_is_gone_before_the_time_it_named(daemon, tmp_path
 @pytest.mark.part("sandbox")
 def test_a_run_goes_on_as_long_as_its_worker_names_later_times(daemon):
     """It names one each second."""
-    spec = SandboxSpec("acme", STANDARD, Limits(), Source(_sleeping(5.5)), {})
+    sleeping = Source("import time\ndef main(p):\n    time.sleep(5.5)\n    return 'slept'")
+    spec = SandboxSpec("acme", STANDARD, Limits(), sleeping, {})
     result = daemon.client.run(spec, until=lambda: time.monotonic() + 5)
     assert (result.outcome, result.output) == (Outcome.SUCCESS, "slept")
 
@@ -271,15 +272,12 @@ def test_a_slot_that_died_before_its_job_is_replaced(own_daemon):
 def test_cancelling_leaves_nothing_of_grandchildren_that_refuse_to_end(own_daemon, tmp_path):
     daemon, cancelled, marker = own_daemon(), threading.Event(), uuid.uuid4().hex
     run = Begun(daemon, tmp_path, STUBBORN, parameters={"marker": marker}, cancelled=cancelled)
-    members, mine = pidfds_of(marker), [leaf for leaf in leaves(OWN) if _holds(leaf, marker)]
+    members = pidfds_of(marker)
+    mine = [leaf for leaf in leaves(OWN) if any(marker in _words(pid) for pid in _inside(leaf))]
     cancelled.set()
     assert len(members) >= 4 and mine and all_end(members)
     assert run.result.outcome == Outcome.CANCELLED
     until(lambda: not any(leaf.exists() for leaf in mine))
-
-
-def _holds(leaf: Path, marker: str) -> bool:
-    return any(marker in _words(pid) for pid in _inside(leaf))
 
 
 def _words(pid: int) -> str:
@@ -288,10 +286,6 @@ def _words(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def _sleeping(seconds: float) -> str:
-    return f"import time\ndef main(p):\n    time.sleep({seconds})\n    return 'slept'"
 
 
 def _asked(daemon, spec: SandboxSpec, until: float) -> dict[str, object]:

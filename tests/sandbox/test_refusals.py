@@ -57,17 +57,18 @@ def test_the_probe_prints_what_can_be_had(broken_bwrap):
     assert bad.returncode == 1
 
 
-def test_a_library_that_is_not_there_is_a_failed_launch_with_a_reason(daemon):
-    profile = Profile(IsolationLevel.STANDARD, libraries=("/nowhere/at/all",))
+@pytest.mark.parametrize(
+    ("loads", "reason"),
+    [
+        ({"libraries": ("/nowhere/at/all",)}, "/nowhere/at/all"),
+        ({"preload": (("broken", "1 / 0"),)}, "ZeroDivision"),
+    ],
+)
+def test_what_cannot_be_loaded_is_a_failed_launch_with_a_reason(daemon, loads, reason):
+    profile = Profile(IsolationLevel.STANDARD, **loads)
     result = daemon.run("def main(p):\n    return 1", profile=profile)
     assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "LAUNCH_FAILED")
-    assert "/nowhere/at/all" in result.error_message
-
-
-def test_a_preloaded_module_that_fails_is_a_failed_launch_with_a_reason(daemon):
-    profile = Profile(IsolationLevel.STANDARD, preload=(("broken", "1 / 0"),))
-    result = daemon.run("def main(p):\n    return 1", profile=profile)
-    assert result.error_code == "LAUNCH_FAILED" and "ZeroDivision" in result.error_message
+    assert reason in result.error_message
 
 
 def test_no_daemon_is_an_answer_not_an_exception(tmp_path):
