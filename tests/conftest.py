@@ -215,3 +215,9 @@ def admin_api(admin_user: User) -> Api:
 def files(organization: Organization) -> Callable[[str, bytes], None]:
     """Puts a file into the organization's workspace."""
     return lambda path, content: factories.workspace_file(organization, path, content)
+
+
+@pytest.fixture
+def loopback_is_open(settings: Any) -> None:
+    """For stubs of what is outside."""
+    settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]

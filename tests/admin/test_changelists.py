@@ -182,13 +182,9 @@ def test_rows_of_others_are_not_there_for_staff(staff_client: Any) -> None:
     for model in set(LISTED) - SUPERUSER_ONLY - {models.LicenseTier, CheckpointKey}:
         page = client.get(place(model, "changelist"))
         if page.status_code == 200:
+            home_of = admin.site._registry[model].organization_of  # type: ignore[attr-defined]
             found = page.context["cl"].queryset
-            assert not any(_belongs(row, other) for row in found), model
-
-
-def _belongs(row: Any, other: Organization) -> bool:
-    home = admin.site._registry[type(row)].organization_of(row)  # type: ignore[attr-defined]
-    return home == other
+            assert not any(home_of(row) == other for row in found), model
 
 
 def test_what_is_read_only_is_added_changed_and_deleted_by_nobody(admin_client: Client) -> None:

@@ -1,7 +1,10 @@
 """Held calls and the people who decide about them."""
 
+import threading
 from dataclasses import replace
 from typing import Any
+
+from django.db import connection
 
 from audit.models import AuditRecord
 from tests import factories
@@ -59,6 +62,24 @@ def attempted(execution: Execution) -> Execution:
     """The execution after a worker has tried to run it."""
     perform(execution.pk)
     return Execution.objects.get(pk=execution.pk)
+
+
+def over(execution: Execution) -> Execution | None:
+    """Its row once it is over, which a worker of the product may have been quicker with."""
+    row = Execution.objects.get(pk=execution.pk)
+    return row if row.over else None
+
+
+def attempted_in_thread(execution: Execution) -> threading.Thread:
+    """The thread in which a worker tries to run it."""
+
+    def attempt() -> None:
+        perform(execution.pk)
+        connection.close()
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    return thread
 
 
 def never_began(execution: Execution) -> bool:

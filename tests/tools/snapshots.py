@@ -7,11 +7,11 @@ from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
 from tests.factories import definition
-from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
+from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot, registry
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.schedules import DAYS
 from tools.definitions.tool import ToolDefinition, digest, read_definition
-from tools.models import LicenseTier
+from tools.models import LicenseTier, Organization
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -38,6 +38,12 @@ def closed_now() -> list[dict[str, Any]]:
     """A schedule that is closed today, yesterday and tomorrow, wherever one is."""
     far = datetime.now(UTC) + timedelta(days=3)
     return [{"days": [DAYS[far.weekday()]], "from": "12:00", "to": "13:00"}]
+
+
+def current_catalog(organization: Organization) -> Snapshot:
+    """The organization's own, as this process has it now."""
+    revision = Organization.objects.get(pk=organization.pk).revision
+    return registry.snapshot(organization.pk, revision)
 
 
 def snapshot(

@@ -44,16 +44,13 @@ ASKED_FOR_MORE = {
 }
 
 
-def busiest_pages(tool: str) -> dict[str, str]:
-    return {
-        f"{name}, the busiest": reverse(name, kwargs={"name": tool})
-        for name in ("tool", "tool-who", "tool-usage", "tool-edit")
-    }
-
-
 def addresses_of(side: Side, *, tool: str, agent: str) -> dict[str, str]:
     """By the page's name. `tool` and `agent` are those that were busiest."""
     asked = {name: query.replace("-axe", f"-{side.label}") for name, query in ASKED.items()}
     pages = {name: reverse(name, kwargs=side.place(name)) + asked.get(name, "") for name in SHOWN}
     more = {name: one.format(tool=tool, agent=agent) for name, one in ASKED_FOR_MORE.items()}
-    return pages | busiest_pages(tool) | more | {name: reverse(name) for name in LISTS}
+    busiest = {
+        f"{name}, the busiest": reverse(name, kwargs={"name": tool})
+        for name in ("tool", "tool-who", "tool-usage", "tool-edit")
+    }
+    return pages | busiest | more | {name: reverse(name) for name in LISTS}

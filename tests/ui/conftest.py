@@ -5,8 +5,8 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from tests import factories
-from tools.models import Organization, User
+from tests import agent_runs, factories
+from tools.models import Agent, Execution, Organization, User
 
 Grant = Callable[..., Client]
 
@@ -34,3 +34,17 @@ def client_of(person: User) -> Grant:
         return client
 
     return enter
+
+
+@pytest.fixture
+def has_a_model(settings: Any) -> None:
+    """Nobody asks it: no worker sees what is taken back."""
+    settings.LLM_BASE_URL, settings.LLM_MODEL = "http://127.0.0.1:9/v1", "stub"
+    settings.LLM_PRICES = {"another": (1, 1)}
+
+
+@pytest.fixture
+def run(agent: Agent, organization: Organization) -> Execution:
+    """Of an agent, with an answer."""
+    factories.tool(organization)
+    return agent_runs.finished(agent)

@@ -129,6 +129,11 @@ def text(response: HttpResponse | Any) -> str:
     return response.content.decode()
 
 
+def body_of(response: HttpResponse | Any) -> bytes:
+    """Of an answer that streams."""
+    return b"".join(response.streaming_content)
+
+
 def htmx(target: str, trigger: str = "") -> dict[str, str]:
     """Headers with which htmx asks for a part."""
     return {"HX-Request": "true", "HX-Target": target, "HX-Trigger": trigger}

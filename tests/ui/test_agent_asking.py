@@ -14,16 +14,10 @@ from tools.catalog.actions import find_tool, set_enabled
 from tools.models import Agent, Execution, Organization, Session, User
 from tools.policy.callers import caller_of_user
 
+pytestmark = pytest.mark.usefixtures("has_a_model")
 NEW = "/agent/requests/new/"
 IMPERSONATES = ("tools.impersonate_agent", "tools.view_execution")
 NOBODYS = "8b8bd564-0590-489a-a584-20670118ad41"
-
-
-@pytest.fixture(autouse=True)
-def _a_model(settings: Any) -> None:
-    """Nobody asks it: no worker sees what is taken back."""
-    settings.LLM_BASE_URL, settings.LLM_MODEL = "http://127.0.0.1:9/v1", "stub"
-    settings.LLM_PRICES = {"another": (1, 1)}
 
 
 def given(**more: Any) -> dict[str, Any]:

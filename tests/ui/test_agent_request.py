@@ -2,7 +2,6 @@
 
 import html
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.test import Client
@@ -18,19 +17,8 @@ from tools.policy.callers import caller_of_user
 from tools.ui.agent_request import TO_DO
 from tools.ui.agent_steps import MOST_OBSERVATION
 
+pytestmark = pytest.mark.usefixtures("has_a_model")
 HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(2)> Pay\u202eecila\u200b'
-
-
-@pytest.fixture(autouse=True)
-def _a_model(settings: Any) -> None:
-    settings.LLM_BASE_URL, settings.LLM_MODEL = "http://127.0.0.1:9/v1", "stub"
-    settings.LLM_PRICES = {"another": (1, 1)}
-
-
-@pytest.fixture
-def run(agent: Agent, organization: Organization) -> Execution:
-    factories.tool(organization)
-    return agent_runs.finished(agent)
 
 
 def page_of(client: Client, run: Execution, query: str = "") -> str:
@@ -165,15 +153,6 @@ def test_many_steps_are_read_with_as_many_questions(
 
 
 # --- who ------------------------------------------------------------------------
-
-
-def test_another_organizations_request_is_not_there(client_of: Grant, run: Execution) -> None:
-    stranger = factories.superuser(factories.organization(f"org-{uuid4().hex[:12]}"))
-    client = Client()
-    client.force_login(stranger, backend="tools.policy.login.PeopleBackend")
-    for one in (client, client_of()):
-        assert one.get(f"/agent/requests/{run.pk}/").status_code == 404
-        assert one.post(f"/agent/requests/{run.pk}/cancel").status_code == 404
 
 
 def test_an_execution_of_another_tool_is_no_request(

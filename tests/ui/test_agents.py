@@ -1,7 +1,6 @@
 """`/agents/`: the list, an agent's page, and what is done to it there."""
 
 import re
-from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Group
@@ -65,14 +64,6 @@ def test_the_list_asks_no_more_for_more_agents(
     with django_assert_max_num_queries(18):
         page = text(admin_client.get("/agents/"))
     assert notes(page)["pages"] == ["2"]
-
-
-def test_an_agent_of_another_organization_is_not_there(admin_client: Client) -> None:
-    there = factories.organization(f"org-{uuid4().hex[:8]}")
-    factories.agent(there, "theirs")
-    for address in ("", "edit/", "bounds/"):
-        assert admin_client.get(f"/agents/theirs/{address}").status_code == 404
-    assert admin_client.post("/agents/theirs/suspend").status_code == 404
 
 
 def test_the_page_shows_what_it_holds_and_uses(

@@ -118,12 +118,6 @@ def test_who_sees_it_and_may_not_change_it_cancels_nothing(client_of, batch: Exe
     assert Execution.objects.get(pk=batch.pk).status == "Pending"
 
 
-def test_others_batches_are_not_there(client_of, batch: Execution) -> None:
-    client = client_of()
-    assert client.get(f"/batches/{batch.pk}/").status_code == 404
-    assert str(batch.pk) not in text(client.get("/batches/"))
-
-
 @pytest.mark.part("matrices")
 def test_its_progress_follows_until_it_is_over(
     admin_client: Client, batch: Execution, organization: Organization

@@ -44,6 +44,10 @@ def test_it_shows_every_tool_with_its_status(admin_client: Client, tools: None) 
         ("sort=category", sorted(ALL, key=lambda name: (CATEGORIES[name], name))),
         ("sort=nonsense", ALL),
         ("page=999", ALL),
+        ("tier=WriterPro", ["alpha", "beta"]),
+        ("tier=Enterprise", []),
+        ("origin=product&q=sheep", ["alpha"]),
+        ("origin=nobody", []),
     ],
 )
 def test_the_address_holds_the_search(
@@ -96,21 +100,6 @@ def test_facets_combine_in_the_address_and_chips_take_one_away(
     chips = re.findall(r'class="tag chosen" href="([^"]+)"', page)
     assert chips == ["/?type=code", "/?group=barn"]
     assert notes(page)["chosen-filter"] == ["barn", "code"]
-
-
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("tier=WriterPro", ["alpha", "beta"]),
-        ("tier=Enterprise", []),
-        ("origin=product&q=sheep", ["alpha"]),
-        ("origin=nobody", []),
-    ],
-)
-def test_licence_and_origin_stand_in_the_address_too(
-    admin_client: Client, tools: None, query: str, found: list[str]
-) -> None:
-    assert names(admin_client.get(f"/?{query}")) == found
 
 
 def test_words_keep_the_facets_that_are_set(admin_client: Client, tools: None) -> None:

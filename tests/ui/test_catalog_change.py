@@ -9,7 +9,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import inline_code, notes, text
+from tests.ui.pages import notes, text
 from tools.catalog.actions import save_group, set_enabled
 from tools.models import LicenseTier, Organization, Tool
 from tools.policy.actions import change_tier
@@ -296,9 +296,3 @@ def test_the_preview_asks_no_query_per_tool_or_agent(
         page = outlook(admin_client, "disable", *names)
     assert len(sets(page)["changes"]) == 30
     assert set(notes(page)["agents-lost"]) == {"30"}
-
-
-@pytest.mark.usefixtures("tools")
-def test_the_preview_runs_no_code_of_others(admin_client: Client) -> None:
-    response = admin_client.get("/catalog/change/?do=put&pick=alpha&into=%3Cscript%3E")
-    assert inline_code(response) == [] and "<script>" not in text(response).partition("<body")[2]

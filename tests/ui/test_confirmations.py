@@ -12,7 +12,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.held import approve, approver, at_the_browser, held
 from tests.ui.conftest import Grant
-from tests.ui.pages import POLICY, inline_code, notes, text
+from tests.ui.pages import notes, text
 from tools.execution import actions, decisions
 from tools.models import Agent, Confirmation, Organization, Tool
 from tools.ui.confirmations import LONGEST
@@ -96,20 +96,14 @@ def test_each_is_decided_with_the_hash_it_was_shown_with(
     )
 
 
-def test_how_long_it_was_on_the_screen_is_on_record(
-    browser: Client, confirmation: Confirmation
+@pytest.mark.parametrize("forged", [{}, {"shown_at": "x"}])
+def test_how_long_it_was_on_the_screen_is_on_record_unless_it_is_forged(
+    browser: Client, confirmation: Confirmation, forged: dict[str, str]
 ) -> None:
-    press(browser, one=f"approve {confirmation.pk}")
+    press(browser, one=f"approve {confirmation.pk}", **forged)
     record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
-    assert 0 <= record.details["displayed_s"] < 60
-
-
-def test_a_forged_time_on_the_screen_is_no_time(
-    browser: Client, confirmation: Confirmation
-) -> None:
-    press(browser, one=f"approve {confirmation.pk}", shown_at="x")
-    record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
-    assert record.details["displayed_s"] is None
+    shown = record.details["displayed_s"]
+    assert shown is None if forged else 0 <= shown < 60
 
 
 WRONG: list[dict[str, Any]] = [
@@ -189,16 +183,6 @@ def test_words_of_several_alphabets_are_told(browser: Client, agent: Agent, asks
     assert "p\u0430ypal" in notes(browser.get(ADDRESS))["mixed-alphabets"][0]
 
 
-def test_hostile_arguments_run_no_code(browser: Client, agent: Agent, asks: Tool) -> None:
-    attack = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
-    confirmation = held(agent, text=attack)
-    for address in (ADDRESS, f"{ADDRESS}{confirmation.pk}/"):
-        response = browser.get(address)
-        assert inline_code(response) == [] and "<script>alert" not in text(response)
-        assert POLICY in response["Content-Security-Policy"]
-        assert "no-store" in response["Cache-Control"]
-
-
 def test_a_persons_own_call_is_shown_without_a_button(person: Any, browser: Client) -> None:
     factories.permit(person, "execute_tool")
     factories.tool(person.organization, requires_confirmation=True)
@@ -266,32 +250,8 @@ def test_the_navigation_counts_what_waits(browser: Client, confirmation: Confirm
     assert f'href="{ADDRESS}"' in page and re.search(r'class="held-count"[^>]*>1<', page)
 
 
-def test_others_see_neither_link_nor_page(client_of: Grant, confirmation: Confirmation) -> None:
-    client = client_of()
-    assert ADDRESS not in text(client.get("/"))
-    for address in (ADDRESS, f"{ADDRESS}{confirmation.pk}/"):
-        assert client.get(address).status_code == 403
-    assert client.post(f"{ADDRESS}decide", {"one": f"approve {confirmation.pk}"}).status_code == 403
-    assert status(confirmation) == "pending"
-
-
 def test_who_may_only_look_gets_no_button(client_of: Grant, confirmation: Confirmation) -> None:
     client = client_of("tools.view_confirmation")
     for address in (ADDRESS, f"{ADDRESS}{confirmation.pk}/"):
         page = text(client.get(address))
         assert "echo" in page and 'name="one"' not in page and 'name="pick"' not in page
-
-
-def test_it_is_for_those_who_logged_in(client: Client, confirmation: Confirmation) -> None:
-    for address in (ADDRESS, f"{ADDRESS}{confirmation.pk}/"):
-        assert client.get(address).status_code == 302
-
-
-def test_another_organizations_call_is_not_there(
-    browser: Client, organization: Organization
-) -> None:
-    other = factories.organization(f"{organization.slug}-2")
-    factories.tool(other, requires_confirmation=True)
-    theirs = held(factories.agent(other))
-    assert browser.get(f"{ADDRESS}{theirs.pk}/").status_code == 404
-    assert str(theirs.pk) not in text(browser.get(ADDRESS))

@@ -14,12 +14,8 @@ from tests.ui.sources import server
 from tools.catalog.upstreams import hub
 from tools.models import McpAuthorization, McpOAuthClient, McpServer, Organization
 
+pytestmark = pytest.mark.usefixtures("loopback_is_open")
 FAR = "/servers/far/"
-
-
-@pytest.fixture(autouse=True)
-def _loopback(settings: Any) -> None:
-    settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
 
 
 @pytest.fixture

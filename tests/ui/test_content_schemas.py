@@ -6,7 +6,6 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.ui.conftest import Grant
 from tests.ui.pages import inline_code, notes, text
 from tools.catalog import content_schemas
 from tools.models import ContentSchema, Organization
@@ -107,20 +106,3 @@ def test_hostile_words_run_nowhere_and_hide_nothing(
         page = admin_client.get(place)
         assert inline_code(page) == [] and "<script>alert" not in text(page)
     assert "U+202E" in text(admin_client.get("/schemas/order/"))
-
-
-def test_who_may_look_looks_and_changes_nothing(
-    client_of: Grant, organization: Organization
-) -> None:
-    made(organization)
-    client = client_of("tools.view_contentschema")
-    page = text(client.get("/schemas/order/"))
-    assert "/schemas/order/edit/" not in page and "/schemas/order/remove/" not in page
-    assert client.get("/schemas/order/edit/").status_code == 403
-    assert client.post("/schemas/order/remove/").status_code == 403
-    assert client_of().get("/schemas/new/").status_code == 403
-
-
-def test_another_organizations_schema_is_not_there(admin_client: Client) -> None:
-    made(factories.organization("schemas-of-others"), "theirs")
-    assert admin_client.get("/schemas/theirs/").status_code == 404

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID, uuid4
+from urllib.parse import quote
+from uuid import UUID
 
 import pytest
 from django.db import transaction
@@ -10,10 +11,11 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import agent_runs, factories
+from tests.tools.held import held
 from tests.ui.pages import POLICY, inline_code, text
 from tests.ui.sources import Author, listed_server, told
 from tools.catalog import content_schemas
-from tools.catalog.actions import find_tool
+from tools.catalog.actions import find_tool, update_tool
 from tools.catalog.drift import note_upstream
 from tools.execution.pipeline import admit
 from tools.models import Agent, Organization, Session
@@ -22,6 +24,7 @@ HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
 RECORD = "019d0000-0000-7000-8000-000000000000"  # stands for the hostile one's
 CHANGE = "019d0000-0000-7000-8000-000000000001"  # the same
 SESSION = "019d0000-0000-7000-8000-000000000002"  # the same
+CONFIRMATION = "019d0000-0000-7000-8000-000000000004"  # the same
 REQUEST = "019d0000-0000-7000-8000-000000000003"  # the same
 NOBODYS = "019d0000-0000-7000-8000-000000000000"
 PAGES = [
@@ -32,7 +35,7 @@ PAGES = [
     "/search/?q=%22%3E%3Cscript%3E",
     "/search/?q=hostile",
     "/catalog/change/?do=disable&pick=hostile",
-    "/catalog/change/?do=put&pick=hostile&into=%3Cscript%3E&next=javascript:alert(1)",
+    "/catalog/change/?do=put&pick=hostile&into=%3Cscript%3Ealert%281%29&next=javascript:alert(1)",
     "/tools/read_file/",
     "/tools/hostile/",
     "/tools/hostile/who/",
@@ -40,7 +43,17 @@ PAGES = [
     "/tools/hostile/usage/",
     "/tools/hostile/versions/1/",
     "/tools/hostile/difference/",
-    "/tools/hostile/difference/?from=1.0.0&to=1.0.0&restore=%22%3E%3Cscript%3E",
+    "/tools/hostile/difference/?from=1.0.1&to=1.0.0&restore=%22%3E%3Cscript%3E",
+    "/tools/hostile/versions/2/",
+    "/tools/hostile/difference/?from=1.0.0&to=1.0.1",
+    "/explain/",
+    "/explain/?q=%3Cscript%3E&state=%22%3E&refused=yes&page=9",
+    "/explain/?agent=hostile&of=hostile&groups=%3Cscript%3Ealert(1)%3C/script%3E",
+    "/explain/what-if/",
+    "/explain/what-if/?kind=ghost",
+    "/explain/what-if/?kind=grant&agent=hostile&do=give&what=groups&names=%3Cscript%3Ealert(1)",
+    "/explain/what-if/?kind=tool_groups&tool=hostile&names=a&days=x",
+    "/explain/what-if/?kind=tier&tier=Core&days=7",
     "/changes/",
     "/changes/?state=rejected",
     f"/changes/{CHANGE}/",
@@ -86,11 +99,13 @@ PAGES = [
     "/profile/factors/key/",
     "/login/again/?next=%22%3E%3Cscript%3E",
     "/confirmations/",
+    f"/confirmations/{CONFIRMATION}/",
     "/groups/",
     "/groups/?group=%3Cscript%3Ealert%281%29%3C%2Fscript%3E%22%3E%3Cimg+src%3Dx+onerror%3Dalert%282%29%3E%27",
     "/groups/new/",
     "/groups/change/default",
     "/workflow/",
+    f"/workflow/?group={quote(HOSTILE)}&group=ghost",
     "/workflow/walk/?groups=%3Cscript%3E&start=%22%3E%3Cscript%3E&step=%3Cscript%3E&q=%3Cscript%3E",
     "/import/",
     "/audit/?over=24h&code=TOOL.",
@@ -103,6 +118,7 @@ PAGES = [
     "/audit/alerts/rules/1/",
     "/audit/alerts/rules/new/",
     "/audit/alerts/rules/new/?kind=by_subject&window=%3Cscript%3E&list.codes=%22%3E%3Cscript%3E",
+    "/sandbox/",
     "/licenses/",
     "/licenses/?tier=Core",
     "/licenses/tiers/1/",
@@ -164,6 +180,11 @@ def hostile(crib: Any, organization: Organization) -> None:
         group=[HOSTILE],
         implementation={"source": source},
     )
+    factories.tool(
+        organization, "hostile_state",
+        state=HOSTILE, available_in_states=[HOSTILE], group=[HOSTILE],
+    )  # fmt: skip
+    factories.tool(organization, "hostile_asks", requires_confirmation=True)
     says = {"text": {"$literal": HOSTILE}}
     step = {
         "id": "one",
@@ -197,8 +218,12 @@ def place(record: UUID, organization: Organization) -> Callable[[str], str]:
     """An address with what is there in its places; the upstream of the tool has changed."""
     tool = find_tool(organization, "hostile")
     assert tool.version is not None
+    by = factories.by(organization)
+    later = tool.version.definition | {"description": HOSTILE * 3, "change_note": HOSTILE}
+    tool = update_tool(tool=tool, definition=later, by=by)
+    assert tool.version is not None
     seen = tool.version.definition | {"description": HOSTILE * 2}
-    change = note_upstream(tool=tool, seen=seen, by=factories.by(organization))
+    change = note_upstream(tool=tool, seen=seen, by=by)
     assert change is not None
     agent = Agent.objects.get(organization=organization, slug="hostile")
     session = Session.objects.create(
@@ -209,7 +234,10 @@ def place(record: UUID, organization: Organization) -> Callable[[str], str]:
     agent_runs.thought(run, 1, HOSTILE, ("hostile", {"text": HOSTILE}))
     agent_runs.acted(run, 1, "hostile", {"text": HOSTILE}, observed=HOSTILE)
     run = agent_runs.answered(run, HOSTILE)
-    there = {RECORD: record, CHANGE: change.pk, SESSION: session.pk, REQUEST: run.pk}
+    there = {
+        RECORD: record, CHANGE: change.pk, SESSION: session.pk, REQUEST: run.pk,
+        CONFIRMATION: held(agent, "hostile_asks", text=HOSTILE).pk,
+    }  # fmt: skip
 
     def address_of(address: str) -> str:
         for stands, pk in there.items():
@@ -228,7 +256,7 @@ def flaws(client: Client, address: str) -> list[str]:
     found = inline_code(response)
     if response.status_code != 200:
         found.append(f"status {response.status_code}")
-    if "<script>alert" in page:
+    if "<script>alert" in page or "<img src=x" in page:
         found.append("a script of others")
     if POLICY not in response.get("Content-Security-Policy", ""):
         found.append("another policy")
@@ -271,11 +299,3 @@ def test_the_login_page_obeys_the_policy(client: Client, db: None) -> None:
     response = client.get("/login/")
     assert POLICY in response["Content-Security-Policy"]
     assert inline_code(response) == []
-
-
-def test_another_organization_stays_hidden(admin_client: Client) -> None:
-    other = factories.organization(f"org-{uuid4().hex[:12]}")
-    factories.tool(other, "theirs")
-    assert "theirs" not in text(admin_client.get("/"))
-    assert admin_client.get("/tools/theirs/").status_code == 404
-    assert admin_client.post("/tools/theirs/disable").status_code == 404

@@ -18,7 +18,7 @@ from tests.tools.held import held
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tests.ui.test_changes import says
-from tools.models import Agent, Execution, LicenseTier, Organization, UpstreamChange
+from tools.models import Agent, Execution, LicenseTier, Organization
 
 pytestmark = pytest.mark.django_db
 
@@ -181,18 +181,14 @@ def test_each_line_of_the_house_leads_to_a_page(admin_client: Client) -> None:
 
 
 def test_the_house_says_what_waits_for_a_person(
-    admin_client: Client, organization: Organization, agent: Agent, upstream: UpstreamChange
+    admin_client: Client, organization: Organization, agent: Agent
 ) -> None:
+    says(factories.tool(organization), description="Another thing.")
     factories.tool(organization, "asks", requires_confirmation=True)
     held(agent, "asks")
     page = text(admin_client.get("/home/"))
     assert house(page)["changes"] == house(page)["confirmations"] == "look"
     assert sum("1" in line.split() for line in notes(page)["house-look"]) == 2
-
-
-@pytest.fixture
-def upstream(organization: Organization) -> UpstreamChange:
-    return says(factories.tool(organization), description="Another thing.")
 
 
 def test_the_house_says_when_the_log_was_signed_and_what_is_not_sealed(

@@ -16,7 +16,7 @@ from tests import factories
 from tests.stubs import web
 from tests.stubs.web import Reply
 from tests.ui.conftest import Grant
-from tests.ui.pages import inline_code, notes, text
+from tests.ui.pages import body_of, inline_code, notes, text
 from tools.catalog.knowledge import import_graph
 from tools.knowledge.documents import Syntax
 from tools.knowledge.listing import Named
@@ -58,10 +58,6 @@ def elements(tell: Tell) -> None:
 
 def main_of(response: object) -> str:
     return text(response).partition("<main")[2]
-
-
-def body_of(response: object) -> bytes:
-    return b"".join(response.streaming_content)  # type: ignore[attr-defined]
 
 
 def kept_of(page: str) -> str:

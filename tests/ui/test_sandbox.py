@@ -14,7 +14,7 @@ from sandbox.daemon.trial import Trial, Wall
 from sandbox.machine import Facts, Signs
 from sandbox.spec import Backend, IsolationLevel
 from tests.ui.conftest import Grant
-from tests.ui.pages import POLICY, inline_code, notes, text
+from tests.ui.pages import notes, text
 from tools.execution.isolation import watch
 from tools.ui.sandbox import _SILENCE, notice_of
 
@@ -29,10 +29,6 @@ def held(level: IsolationLevel, contained: bool = True) -> Trial:
     return Trial(wall, (Attack("be root", level, wall.backend, contained, "uid 0"),))
 
 
-def failed(level: IsolationLevel) -> Trial:
-    return Trial(Wall(level), failure="bwrap said no")
-
-
 def found(*trials: Trial, facts: Facts = FACTS) -> Capability:
     usual = {level: held(level) for level in IsolationLevel}
     own = {one.wall.level: one for one in trials if one.wall.backend == Backend.PROCESS}
@@ -40,7 +36,9 @@ def found(*trials: Trial, facts: Facts = FACTS) -> Capability:
     return doctor.conclude([*(usual | own).values(), *rest], facts)
 
 
-NO_NAMESPACES = [failed(level) for level in (STANDARD, STRICT, RESTRICTED)]
+NO_NAMESPACES = [
+    Trial(Wall(level), failure="bwrap said no") for level in (STANDARD, STRICT, RESTRICTED)
+]
 DEGRADED = Trial(Wall(STANDARD, Backend.DEGRADED))
 STATES = {
     "everything": (found(), None),
@@ -79,18 +77,6 @@ def test_the_page_shows_levels_backends_and_attacks(admin_client: Client) -> Non
     assert {"control-groups", "slots"} <= set(notes(page)) and "silent" not in notes(page)
 
 
-def test_the_page_obeys_the_policy_and_is_kept_nowhere(admin_client: Client) -> None:
-    response = admin_client.get("/sandbox/")
-    assert POLICY in response["Content-Security-Policy"]
-    assert inline_code(response) == [] and "no-store" in response["Cache-Control"]
-
-
-def test_the_page_is_for_those_who_manage(client_of: Grant) -> None:
-    client = client_of()
-    assert client.get("/sandbox/").status_code == 403
-    assert 'href="/sandbox/"' not in text(client.get("/"))
-
-
 @pytest.mark.parametrize(
     "rights", [{"permissions": ["tools.change_tool"]}, {"fields": {"is_staff": True}}]
 )
@@ -100,10 +86,6 @@ def test_whoever_changes_tools_or_administers_sees_the_page(
     client = client_of(*rights.get("permissions", ()), **rights.get("fields", {}))
     assert client.get("/sandbox/").status_code == 200
     assert 'href="/sandbox/"' in text(client.get("/"))
-
-
-def test_nobody_else_sees_the_page(client: Client, db: None) -> None:
-    assert client.get("/sandbox/").status_code == 302
 
 
 @pytest.mark.usefixtures("_silent_sandboxd")

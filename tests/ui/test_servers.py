@@ -9,7 +9,6 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from config.stdio import read_allowed
-from tests import factories
 from tests.stubs.mcp import McpStub, mcp_serving
 from tests.stubs.mcp import Tool as Stub
 from tests.ui.conftest import Grant
@@ -286,21 +285,3 @@ def test_who_may_look_looks_and_changes_nothing(
         assert client.post(f"/servers/{place}", FORM).status_code == 403
     assert client.post("/servers/far/import", {"pick": ["x"]}).status_code == 403
     assert row_of(organization).snapshot is None
-
-
-def test_whoever_may_not_see_servers_is_not_led_there(client_of: Grant) -> None:
-    client = client_of()
-    assert client.get("/servers/").status_code == 403
-    assert 'href="/servers/"' not in text(client.get("/"))
-
-
-def test_another_organizations_server_is_not_there(
-    admin_client: Client, organization: Organization
-) -> None:
-    other = factories.organization(f"other-{organization.slug}"[:60])
-    server(other, "theirs", "https://mcp.example/mcp")
-    assert "theirs" not in text(admin_client.get("/servers/"))
-    for place in ("", "edit/", "credentials/", "remove/"):
-        assert admin_client.get(f"/servers/theirs/{place}").status_code == 404
-    for place in ("refresh", "import", "edit/", "remove/"):
-        assert admin_client.post(f"/servers/theirs/{place}", FORM).status_code == 404

@@ -8,7 +8,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, notes, text
+from tests.ui.pages import htmx, notes, text
 from tests.ui.sources import Author, lease, told
 from tools.models import Organization, Tool, ToolService
 from tools.ui.services import standing
@@ -182,28 +182,3 @@ def test_who_may_look_looks_and_changes_nothing(client_of: Grant, author: Author
     assert refused.status_code == 403
     for place in ("new/", "jokes/edit/", "jokes/remove/"):
         assert client.post(f"/services/{place}", FORM).status_code == 403
-
-
-def test_whoever_may_not_see_services_is_not_led_there(client_of: Grant) -> None:
-    client = client_of()
-    assert client.get("/services/").status_code == 403
-    assert 'href="/services/"' not in text(client.get("/"))
-
-
-def test_another_organizations_service_is_not_there(
-    admin_client: Client, organization: Organization
-) -> None:
-    other = factories.organization(f"other-{organization.slug}"[:60])
-    row = Author(other).says("theirs", [told("tell", "theirs")])
-    assert "theirs" not in text(admin_client.get("/services/"))
-    for place in ("", "edit/", "remove/"):
-        assert admin_client.get(f"/services/theirs/{place}").status_code == 404
-    sent = {"do": "approve", "digest": row.announced_digest}
-    assert admin_client.post("/services/theirs/decide", sent).status_code == 404
-    assert row_of(other, "theirs").digest == ""
-
-
-def test_hostile_words_of_a_service_run_nowhere(admin_client: Client, author: Author) -> None:
-    author.says("jokes", [told("tell", "jokes", description="<script>alert(1)</script>")])
-    response = admin_client.get("/services/jokes/")
-    assert inline_code(response) == [] and "<script>alert" not in text(response)

@@ -95,18 +95,6 @@ def test_who_may_not_view_agents_is_refused_and_led_nowhere(client_of: Grant) ->
     assert "/tools/echo/who/" not in text(client.get("/tools/echo/"))
 
 
-@pytest.mark.usefixtures("echo")
-def test_a_tool_and_agents_of_another_organization_are_not_there(
-    admin_client: Client, organization: Organization
-) -> None:
-    other = factories.organization(f"{organization.slug}-other")
-    factories.tool(other, "theirs")
-    factories.agent(other, "foreigner", groups=["desk"])
-    assert admin_client.get("/tools/theirs/who/").status_code == 404
-    assert admin_client.get("/tools/theirs/usage/").status_code == 404
-    assert "foreigner" not in text(admin_client.get("/tools/echo/who/"))
-
-
 def call(agent: Agent, *, age: int, ms: float, status: str = "Success") -> None:
     execution = factories.execution(agent, "echo", group=["desk"])
     made = timezone.now() - timedelta(days=age)

@@ -91,22 +91,22 @@ def test_more_steps_cost_no_more_queries(
         admin_client.get(f"{WALK}?agent=bot" + "&step=begin" * 60)
 
 
-@pytest.mark.part("matrices", but_each=3)
+ODD = pytest.mark.part("matrices")
+
+
 @pytest.mark.parametrize(
-    "query",
+    ("query", "status"),
     [
-        "step=%00",
-        "start=%00&groups=%00",
-        "yes=x&no=-1",
-        "step=" + "x" * 900,
-        "q=%00",
-        "start=" + "s" * 900,
+        ("step=%00", 200),
+        pytest.param("start=%00&groups=%00", 200, marks=ODD),
+        pytest.param("yes=x&no=-1", 200, marks=ODD),
+        ("step=" + "x" * 900, 200),
+        pytest.param("q=%00", 200, marks=ODD),
+        pytest.param("start=" + "s" * 900, 200, marks=ODD),
+        ("agent=%00", 404),
+        ("agent=nobody", 404),
+        ("agent=" + "x" * 900, 404),
     ],
 )
-def test_nothing_odd_is_an_error_of_ours(admin_client: Client, query: str) -> None:
-    assert admin_client.get(f"{WALK}?{query}").status_code == 200
-
-
-@pytest.mark.parametrize("agent", ["%00", "nobody", "x" * 900])
-def test_an_agent_that_is_not_there_is_not_found(admin_client: Client, agent: str) -> None:
-    assert admin_client.get(f"{WALK}?agent={agent}").status_code == 404
+def test_nothing_odd_is_an_error_of_ours(admin_client: Client, query: str, status: int) -> None:
+    assert admin_client.get(f"{WALK}?{query}").status_code == status

@@ -5,10 +5,12 @@ EXPECTED that says what its callers need.
 """
 
 import copy
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from html.parser import HTMLParser
 from itertools import batched
 from typing import Any
 from uuid import uuid4
@@ -17,7 +19,14 @@ import pytest
 from django.contrib.auth.models import Group, Permission
 from django.db import connection
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.urls import (
+    URLPattern,
+    URLResolver,
+    get_resolver,
+    is_valid_path,
+    resolve,
+    reverse,
+)
 from django.utils import timezone
 
 from audit import sealer
@@ -78,11 +87,22 @@ OWN_CALLS = (
     "audit-exports",
     "factor-app", "factor-key", "factor-codes",
 )  # fmt: skip
+WORKSPACE = ("workspace", "workspace-file", "workspace-download")  # they call a tool
 PROFILE = ("profile-token-revoke", "profile-session-end")
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
 METHODS = ("get", "post", "put", "patch", "delete")
+WRITTEN = re.compile(r'(INSERT INTO|UPDATE|DELETE FROM) "?(\w+)"?(?: SET "?(\w+)"?)?')
+LEFT_BY_A_REFUSAL = {
+    "INSERT INTO audit_auditrecord", "INSERT INTO audit_auditpayload",
+    # A call that is refused is a row too.
+    "INSERT INTO tools_execution", "INSERT INTO tools_executionevent",
+    "INSERT INTO tools_requestrecord", "INSERT INTO tools_toolfilter",
+    "UPDATE tools_token last_used_at",
+    "UPDATE tools_organization revision",  # before what is not there is looked for, and taken back
+    "DELETE FROM tools_authenticatorapp",  # of nobody
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -617,11 +637,12 @@ class Side:
             channel={"name": f"way-{label}", "kind": "inbox"},
         )  # fmt: skip
         self.message = Message.objects.create(
-            organization=organization, channel=self.way, channel_name="way", kind="inbox",
+            organization=organization, channel=self.way, channel_name=f"way-{label}", kind="inbox",
         )  # fmt: skip
         self.item = InboxItem.objects.create(message=self.message, user=self.somebody)
         self.alert = Alert.objects.create(
-            organization=organization.slug, rule="r", severity="info", actor="a", message="m",
+            organization=organization.slug, rule="r", severity="info", actor="a",
+            message=f"m-{label}",
             count=1, first_at=timezone.now(), last_at=timezone.now(),
         )  # fmt: skip
         self.channel = AlertChannel.objects.create(
@@ -726,6 +747,14 @@ class Side:
         missing = set(wanted) - known.keys()
         assert not missing, f"tell Side.place what {missing} of {name} may be"
         return {part: known[part]() for part in wanted}
+
+    def marks(self) -> set[str]:
+        """What only an answer that is about its rows has in it."""
+        rows = (
+            self.execution, self.run, self.batch, self.request, self.confirmation, self.change,
+            self.session, self.message, self.item, self._records().earliest("pk"),
+        )  # fmt: skip
+        return {f"-{self.label}", self.key.key_id, *(str(row.pk) for row in rows)}
 
     def _checkpoints(self) -> Any:
         return Checkpoint.objects.filter(log__name=self.organization.slug)
@@ -950,20 +979,35 @@ def answered(
     headers = kind.headers | AS_JSON if path == "/api/schema/" else kind.headers
     if htmx:
         headers = headers | {"HX-Request": "true"}
-    with rolled_back():
+    writes = Writes()
+    with rolled_back(), connection.execute_wrapper(writes):
         sent: dict[str, Any] = {} if page else {"content_type": "application/json"}
         data = {"data": body} if method in {"post", "put", "patch"} else {}
         response = getattr(kind.client, method)(path, headers=headers, **data, **sent)
     kind.client.cookies = cookies  # whoever logged out is back
     for close in response._resource_closers if response.streaming else ():
         close()  # an event stream that nobody reads gives its place back
-    if response.status_code in (401, 403, 404, 405):
-        return response.status_code
     if response.status_code == 302 and response["Location"].startswith("/login/?"):
-        return LOGIN
-    if response.status_code >= 500:
+        got: Any = LOGIN
+    elif response.status_code in (401, 403, 404, 405):
+        got = response.status_code
+    elif response.status_code >= 500:
         return f"{response.status_code} {response.content[:500]!r}"
-    return IN
+    else:
+        return IN
+    return f"{got} and wrote {writes.found}" if writes.found else got
+
+
+class Writes:
+    """What statements write where, but for what a refusal may leave."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        written = {" ".join(filter(None, parts)) for parts in WRITTEN.findall(sql)}
+        self.found |= written - LEFT_BY_A_REFUSAL
+        return execute(sql, params, many, context)
 
 
 def paths_of(names: Iterable[str], sides: dict[str, Side]) -> dict[tuple[str, str], str]:
@@ -1089,6 +1133,113 @@ def _no_waiting(monkeypatch):
 @families(UI)
 def test_who_may_do_what_on_a_page(names, everybody, browsers, sides):
     assert wrong_answers(names, PAGES, browsers, sides, page=True, everybody=everybody) == []
+
+
+def read_of(kind: Kind, name: str, path: str) -> str:
+    """What a caller reads at an address that it may GET. A stream that does not end is not read."""
+    headers = kind.headers | AS_JSON if path == "/api/schema/" else kind.headers
+    with rolled_back():
+        response = kind.client.get(path, headers=headers)
+    if response.streaming:
+        for close in response._resource_closers:
+            close()
+        return ""
+    return response.content.decode() if response.status_code == 200 else ""
+
+
+def reading(
+    kind: Kind, table: dict[str, dict[str, Needs]], sides: dict[str, Side], *, page: bool
+) -> Iterator[tuple[str, str]]:
+    """Each address that a caller may GET in its organization, with what it reads there."""
+    for (name, whose), path in paths_of(table, sides).items():
+        needs = table[name].get("get")
+        if needs is None or needs.anybody or whose != kind.home or name in WORKSPACE:
+            continue
+        where: Any = {"whose": whose, "page": page, "names_row": True}
+        if expected(needs, kind, **where) == IN:
+            yield name, read_of(kind, name, path)
+
+
+LISTS = (
+    "api-agents", "api-agent-requests", "api-alerts", "api-audit", "api-changes",
+    "api-channels", "api-confirmation-rules", "api-confirmations", "api-content-schemas",
+    "api-egress-credentials", "api-executions", "api-explain", "api-export", "api-grants",
+    "api-groups", "api-mcp-servers", "api-messages", "api-requests", "api-sandbox-profiles",
+    "api-sessions", "api-signing-keys", "api-state-graph", "api-tool-services", "api-tools",
+    "agent-request-new", "agent-requests", "agents", "alerts", "audit", "batches", "catalog",
+    "chains", "changes", "channels", "confirmations", "executions", "explain", "export", "groups",
+    "home", "keys", "messages", "playground", "schemas", "servers", "services", "walk", "what-if",
+    "workflow",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "table"), [("callers", EXPECTED), ("browsers", PAGES)], ids=["API", "pages"]
+)
+def test_no_answer_names_what_its_reader_may_not_see(request, asked, table, sides):
+    """A superuser and an agent nothing of the other organization, who has no permission nothing of
+    either. What lists rows does name their own."""
+    kinds = {kind.name: kind for kind in request.getfixturevalue(asked)}
+    here, there = sides["here"], sides["there"]
+    paths_of(table, sides)
+    wrong, named = [], set()
+    for name_of_kind, hidden in (
+        ("superuser", there.marks()),
+        ("agent that executes", there.marks()),
+        ("person without permissions", here.marks() | there.marks()),
+    ):
+        if name_of_kind not in kinds:
+            continue  # pages are for people
+        for name, read in reading(kinds[name_of_kind], table, sides, page=table is PAGES):
+            wrong += [f"{name_of_kind}: {name}: {mark}" for mark in hidden if mark in read]
+            named |= {name} if any(mark in read for mark in here.marks()) else set()
+    assert wrong == []
+    assert {*LISTS} & table.keys() <= named
+
+
+class Offers(HTMLParser):
+    """Where the links, forms and buttons of a page lead: methods and paths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[tuple[str, str]] = set()
+        self._method = "get"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self._method = told.get("method", "get").lower()
+        leads = {"href": "get", "hx-get": "get", "hx-post": "post", "action": self._method,
+                 "formaction": self._method}  # fmt: skip
+        self.found |= {
+            (method, told[name].partition("?")[0].partition("#")[0])
+            for name, method in leads.items()
+            if told.get(name, "").startswith("/")
+        }
+
+
+OFFERED_ALL_THE_SAME = (
+    "workspace", "knowledge", "execution-cancel",  # to everybody, who may be refused
+    "batch-cancel", "confirmations-decide",  # forms without a button: tests/ui/test_batches.py
+    "profile-session-end",  # one's own
+)  # fmt: skip
+
+
+def test_no_page_offers_what_its_reader_may_not_do(browsers, sides):
+    kinds = {kind.name: kind for kind in browsers}
+    wrong = []
+    for kind in (kinds["person without permissions"], kinds["person who views"]):
+        for name, read in reading(kind, PAGES, sides, page=True):
+            offers = Offers()
+            offers.feed(read)
+            for method, path in offers.found:
+                led = resolve(path).url_name if is_valid_path(path) else ""
+                needs = PAGES.get(led or "", {}).get(method)
+                if needs is None or led in OFFERED_ALL_THE_SAME:
+                    continue
+                if expected(needs, kind, whose="here", page=True, names_row=True) != IN:
+                    wrong.append(f"{kind.name}: {name}: {method} {path}")
+    assert wrong == []
 
 
 def test_an_auditor_has_no_way_to_change_anything():

@@ -36,11 +36,6 @@ class Browser:
 
 
 @pytest.fixture
-def asks(organization):
-    return factories.tool(organization, requires_confirmation=True)
-
-
-@pytest.fixture
 def person(organization):
     return approver(organization)
 
@@ -48,11 +43,6 @@ def person(organization):
 @pytest.fixture
 def browser(person):
     return Browser(person)
-
-
-@pytest.fixture
-def confirmation(agent, asks):
-    return held(agent)
 
 
 def said(confirmation, **more):

@@ -26,18 +26,6 @@ def bring(admin_api):
     return lambda **body: admin_api.post("/tools/import", body)
 
 
-@pytest.fixture
-def person_api(organization):
-    """The API as somebody with these permissions and no others."""
-
-    def made(*codenames):
-        person = factories.person(organization)
-        factories.permit(person, *codenames)
-        return Api(factories.token(person, scopes=["read", "manage"]))
-
-    return made
-
-
 def test_the_body_of_the_contract(bring):
     value = {"type": "mcp-tool", "name": "x", "description": "d", "mcp-tool": "x"}
     answer = bring(
@@ -84,7 +72,7 @@ PERMITTED = [
 ]  # fmt: skip
 
 
-def test_who_may_import_what(bring, person_api, settings, subtests):
+def test_who_may_import_what(bring, organization, settings, subtests):
     settings.MCP_STDIO_ALLOWED = factories.uvx_allowed()
     bring(document=[tool("there")])
     for permissions, document, status in PERMITTED:
@@ -92,7 +80,10 @@ def test_who_may_import_what(bring, person_api, settings, subtests):
             subtests.test(permissions=permissions, document=document, status=status),
             rolled_back(),
         ):
-            answer = person_api(*permissions).post("/tools/import", {"document": document})
+            person = factories.person(organization)
+            factories.permit(person, *permissions)
+            own = Api(factories.token(person, scopes=["read", "manage"]))
+            answer = own.post("/tools/import", {"document": document})
             assert answer.status_code == status
 
 

@@ -8,13 +8,8 @@ from tests.stubs.oauth import guarded_serving
 from tests.tools.shapes import check_error
 from tools.models import McpAuthorization, McpOAuthClient, McpServer
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("loopback_is_open")]
 PLACE = "/mcp-servers/far/authorizations"
-
-
-@pytest.fixture(autouse=True)
-def _loopback(settings):
-    settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 
 from config.stdio import read_allowed
-from tests import factories
-from tests.api import Api
 from tests.stubs.mcp import Tool, mcp_serving
 from tests.stubs.web import Reply
 from tools.catalog.mcp_catalog import catalog_servers
@@ -276,14 +274,6 @@ def test_credentials_of_ones_own_are_set_and_masked(admin_api, agent, far):
     assert wrong(admin_api.put(f"{far}/credentials/user:eve", {})) == {"owner"}
     assert admin_api.delete(place).status_code == 204
     assert admin_api.delete(place).status_code == 404
-
-
-def test_another_organizations_server_is_not_there(admin_api, organization, far):
-    other = factories.organization("other-" + organization.slug)
-    eve = factories.superuser(other)
-    strange = Api(factories.token(eve, scopes=["read", "manage"]))
-    assert strange.get(far).status_code == 404
-    assert strange.get(PLACE).json()["results"] == []
 
 
 @pytest.mark.parametrize("headers", [{}, {"headers": {"X-Key": MASK}}])

@@ -25,12 +25,8 @@ def _library(organization):
 
 
 @pytest.fixture
-def reader(organization, _library):
-    return factories.agent(organization, groups=["default", "tables", "mail", "later"])
-
-
-@pytest.fixture
-def reader_api(reader):
+def reader_api(organization, _library):
+    reader = factories.agent(organization, groups=["default", "tables", "mail", "later"])
     return Api(factories.token(reader.service_account))
 
 

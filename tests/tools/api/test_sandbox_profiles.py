@@ -99,18 +99,6 @@ def test_a_tier_without_profiles_is_403(admin_api, organization):
     check_error(admin_api.post("/tools", named), 403, "license_excludes_profiles")
 
 
-def test_another_organizations_rows_are_not_there(admin_api):
-    place = factories.organization("walls-elsewhere")
-    theirs = Api(factories.token(factories.superuser(place), scopes=["read", "manage"]))
-    theirs.post("/sandbox-profiles", {"name": "theirs"})
-    theirs.post("/egress-credentials", KEY)
-    for path in ("/sandbox-profiles/theirs", "/egress-credentials/key"):
-        for method in ("get", "put", "patch", "delete"):
-            check_error(getattr(admin_api, method)(path, {}), 404)
-    assert admin_api.get("/sandbox-profiles").json()["results"] == []
-    assert admin_api.get("/egress-credentials").json()["results"] == []
-
-
 PERMISSIONS = [
     ("get", "/sandbox-profiles", "view_sandboxprofile"),
     ("post", "/sandbox-profiles", "add_sandboxprofile"),

@@ -333,14 +333,6 @@ def test_their_execution_has_no_page(mine, theirs, browser):
     assert theirs.execution.status == "Pending"
 
 
-def test_their_tool_has_no_page(mine, theirs, browser):
-    factories.tool(theirs.organization, "only-theirs")
-    for path in ("", "try", "enable", "disable", "versions/1/"):
-        address = f"/tools/only-theirs/{path}"
-        method = browser.post if path in ("try", "enable", "disable") else browser.get
-        assert method(address).status_code == 404, path
-
-
 # --- the administration ---------------------------------------------------------------------------
 
 

@@ -70,7 +70,3 @@ def test_its_state_says_that_nobody_listens(made, admin_api):
     assert admin_api.get(f"{PLACE}/state").json() == {
         "alive": False, "processes": 0, "lease_s": 0.0, "waiting": 0,
     }  # fmt: skip
-
-
-def test_an_agent_may_not_look(made, api):
-    check_error(api.get("/tool-services"), 403)
