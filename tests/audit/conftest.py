@@ -9,6 +9,19 @@ import pytest
 from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
+from audit.actions import Actor
+
+
+@pytest.fixture
+def place() -> str:
+    """An organization's name."""
+    return f"org-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def by(place: str) -> Actor:
+    return Actor("person", "eve", place)
+
 
 @pytest.fixture
 def anchored(tmp_path: Path, settings: Any) -> Path:

@@ -182,15 +182,6 @@ def test_an_anchor_that_cannot_be_read_halts_its_log_alone(ledger, anchored):
     assert list(AuditLog.objects.exclude(halted_at=None).values_list("name")) == [("here",)]
 
 
-@pytest.fixture
-def put_back_to_4(ledger):
-    write("here", 4)
-    seal()
-    write("here", 3)
-    seal()
-    put_back(4)
-
-
 def halted_because():
     publishing.watch()
     return list(
@@ -199,8 +190,13 @@ def halted_because():
 
 
 @pytest.mark.parametrize("accepted", [None, Acceptance("eve", "so", "none")])
-def test_what_is_signed_by_no_key_of_ours_lets_no_log_go_on(put_back_to_4, accepted):
+def test_what_is_signed_by_no_key_of_ours_lets_no_log_go_on(ledger, accepted):
     """Nor does a key that was put beside ours below a genuine note, and into the database."""
+    write("here", 4)
+    seal()
+    write("here", 3)
+    seal()
+    put_back(4)
     stranger = Signer(signing.origin("here"), Ed25519PrivateKey.generate())
     genuine = anchors.newest("here").note
     text = genuine.partition("\n\n")[0] + "\n"

@@ -4,7 +4,6 @@ import json
 from datetime import timedelta
 from hashlib import sha256
 from hmac import new as hmac
-from uuid import uuid4
 
 import pytest
 from django.db.models.functions import Now
@@ -19,16 +18,6 @@ from tests.stubs.mail import receiving
 from tests.stubs.web import Held, Reply, serving
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def place():
-    return f"org-{uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def by(place):
-    return Actor("person", "eve", place)
 
 
 @pytest.fixture

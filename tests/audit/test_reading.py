@@ -90,15 +90,6 @@ def test_an_erased_payload_says_when_and_by_whom(admin_api, kept, organization):
     assert payload["erased_at"]
 
 
-def test_a_record_of_another_organization_is_not_there(admin_api, admin_client, kept):
-    theirs = record(
-        Event.LOGIN, by=Actor("person", "p", "elsewhere"), outcome=Outcome.SUCCESS,
-        payload={"parameters": {"to": "Anna"}},
-    )  # fmt: skip
-    assert admin_api.get(f"/audit/records/{theirs}").status_code == 404
-    assert admin_client.get(f"/audit/records/{theirs}/").status_code == 404
-
-
 def test_a_sealed_record_says_where_and_since_when_it_is_signed(ledger):
     made = sealed(3)
     opened = reading.open_record(made[2], by=ADMIN, may_open=False)

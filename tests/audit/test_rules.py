@@ -1,7 +1,5 @@
 """What is watched for are rows; what they ask of the database is not."""
 
-from uuid import uuid4
-
 import pytest
 from django.db import connection
 from django.utils import timezone
@@ -14,11 +12,6 @@ from audit.kinds import KINDS, Finding
 from audit.models import Alert, AlertRule, AuditRecord
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def place():
-    return f"org-{uuid4().hex[:12]}"
 
 
 @pytest.fixture

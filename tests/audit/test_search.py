@@ -11,7 +11,6 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from tests import factories
-from tests.api import Api
 
 
 def codes(response):
@@ -26,15 +25,6 @@ def test_a_superuser_reads_the_records_of_the_organization(admin_api, agent):
     assert {"ADMIN.AGENT_CREATE", "REG.TOOL_CREATE"} <= {record["code"] for record in found}
 
 
-def test_an_agent_reads_no_records(api):
-    assert api.get("/audit/records").status_code == 403
-
-
-def test_a_person_without_the_permission_reads_no_records(organization):
-    api = Api(factories.token(factories.person(organization)))
-    assert api.get("/audit/records").status_code == 403
-
-
 def test_searches_narrow_the_records(admin_api, agent, api):
     api.get("/tools?group=admin")
     slug = agent.slug
@@ -47,24 +37,23 @@ def test_searches_narrow_the_records(admin_api, agent, api):
     assert codes(admin_api.get("/audit/records?since=2999-01-01T00:00:00Z")) == set()
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["reason=group_not_granted", "code=LIST.", "q=not+granted", "until=2999-01-01T00:00:00Z",
-     "q=ADMIN&outcome=denied", "q=group_not_granted", "since=2020-01-01T01:00:00%2B01:00"],
+FITS = (
+    "reason=group_not_granted", "code=LIST.", "q=not+granted", "until=2999-01-01T00:00:00Z",
+    "q=ADMIN&outcome=denied", "q=group_not_granted", "since=2020-01-01T01:00:00%2B01:00",
 )  # fmt: skip
-def test_filters_find_the_refusal(admin_api, agent, api, query):
-    api.get("/tools?group=admin")
-    assert "LIST.DENY" in codes(admin_api.get(f"/audit/records?{query}"))
+FITS_NOT = (
+    "reason=group", "q=nosuchword", "until=2020-01-01T00:00:00Z", "q=granter", "tool=x%25",
+    "q=granted+nosuchword", "code=LIST.%25", "code=L%25.", "request=x",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["reason=group", "q=nosuchword", "until=2020-01-01T00:00:00Z", "q=granter", "tool=x%25",
-     "q=granted+nosuchword", "code=LIST.%25", "code=L%25.", "request=x"],
-)  # fmt: skip
-def test_what_does_not_fit_is_not_found(admin_api, agent, api, query):
+    ("query", "found"), [*((one, True) for one in FITS), *((one, False) for one in FITS_NOT)]
+)
+def test_filters_find_the_refusal_where_it_fits(admin_api, agent, api, query, found):
     api.get("/tools?group=admin")
-    assert codes(admin_api.get(f"/audit/records?{query}")) == set()
+    seen = codes(admin_api.get(f"/audit/records?{query}"))
+    assert ("LIST.DENY" in seen) if found else seen == set()
 
 
 def test_a_request_is_found_with_all_its_records(admin_api, agent, api):

@@ -164,8 +164,12 @@ SELECT id, 0, 9, %s, %s, '', now() FROM audit_auditlog WHERE name = 'here'
 
 
 @pytest.mark.parametrize("copied", [False, True])
-def test_another_logs_file_lets_no_record_leave(sealed, exported_there, copied):
+def test_another_logs_file_lets_no_record_leave(sealed, tmp_path, settings, copied):
     """Done with the rights that the product has: the trigger believes the segment's row."""
+    settings.DATA_DIR = tmp_path
+    write("there", 9)
+    seal()
+    exported_there = export("there")  # genuine, and of as many records
     file = exported_there.relative_to(retention.directory())
     if copied:
         own = retention.Range(AuditLog.objects.get(name="here"), 0, 9)
@@ -181,15 +185,6 @@ def test_another_logs_file_lets_no_record_leave(sealed, exported_there, copied):
 
 def here_key():
     return next(key for key in publishing.public_keys() if "/here+" in key)
-
-
-@pytest.fixture
-def exported_there(sealed, tmp_path, settings):
-    """The genuine file of all the records of another log, which are as many."""
-    settings.DATA_DIR = tmp_path
-    write("there", 9)
-    seal()
-    return export("there")
 
 
 def export(name):
@@ -478,15 +473,10 @@ def test_payloads_that_somebody_erased_are_not_missed(payloads, scope):
 def test_a_key_of_payloads_that_is_gone_is_told_of(payloads):
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM audit_auditkey")
-    forget_what_is_known()
+    kept._keys.clear()  # as after a new start
     assert found() == {("missing", 0)}
     evidence.sealed(1)
     assert found() == {("missing", 0)}
-
-
-def forget_what_is_known():
-    """As after a new start."""
-    kept._keys.clear()
 
 
 def test_payloads_that_retention_erased_are_not_missed(payloads, monkeypatch):

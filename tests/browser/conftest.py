@@ -20,7 +20,7 @@ from playwright.sync_api import (
 
 from tests import crib as cribs
 from tests import factories
-from tools.models import Organization, User
+from tools.models import Agent, Organization, User
 
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright keeps a loop running
 
@@ -89,6 +89,12 @@ def place(committed: None, organization: Organization) -> Organization:
 @pytest.fixture
 def administrator(place: Organization) -> User:
     return factories.superuser(place)
+
+
+@pytest.fixture
+def caller(place: Organization) -> Agent:
+    factories.tool(place)
+    return factories.agent(place, groups=["*"])
 
 
 @pytest.fixture

@@ -8,15 +8,9 @@ from tests import factories
 from tests.browser.conftest import log_in
 from tests.browser.test_pages import BARE, PHONE, mark, marked
 from tools.execution import bell
-from tools.models import Agent, Execution, Organization, User
+from tools.models import Agent, Execution, User
 
 pytestmark = pytest.mark.part("browser")
-
-
-@pytest.fixture
-def caller(place: Organization) -> Agent:
-    factories.tool(place)
-    return factories.agent(place, groups=["*"])
 
 
 def fail(agent: Agent) -> Execution:

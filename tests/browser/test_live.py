@@ -25,12 +25,6 @@ TOLD_MS = 10_000
 
 
 @pytest.fixture
-def caller(place: Organization) -> Agent:
-    factories.tool(place)
-    return factories.agent(place, groups=["*"])
-
-
-@pytest.fixture
 def lasting(chromium: Browser, crib: cribs.Crib, administrator: User) -> Iterator[Page]:
     """A page that may complain of a server that is away."""
     context = context_of(administrator, chromium, crib)
@@ -46,11 +40,9 @@ def hears(page: Page, *, soon: bool = True) -> None:
 def live_process(crib: cribs.Crib) -> leftovers.Process:
     """The first of its session."""
     found = leftovers.survivors(crib.data / "processes.json")
-    return next(one for one in found if one.pid == one.session and _is_live(one.pid))
-
-
-def _is_live(pid: int) -> bool:
-    return b"config.live:application" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    live = b"config.live:application"
+    words = {one.pid: Path(f"/proc/{one.pid}/cmdline").read_bytes() for one in found}
+    return next(one for one in found if one.pid == one.session and live in words[one.pid])
 
 
 def test_a_call_appears_in_the_list_without_a_reload(page: Page, caller: Agent) -> None:

@@ -32,19 +32,15 @@ def foreign() -> list[str]:
     return sorted(names - set(sys.stdlib_module_names) - set(ROOMS) - INSIDE)
 
 
-def pinned() -> set[str]:
-    lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
-    found = (re.match(r"([A-Za-z0-9_.-]+)==", line) for line in lines)
-    return {normal(one[1]) for one in found if one}
-
-
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_what_the_product_imports_is_installed_with_it() -> None:
     """Each package comes with a line of `requirements.txt`."""
-    distributions, lines = packages_distributions(), pinned()
+    pins = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
+    found = (re.match(r"([A-Za-z0-9_.-]+)==", line) for line in pins)
+    distributions, lines = packages_distributions(), {normal(one[1]) for one in found if one}
     assert not [
         package
         for package in foreign()

@@ -52,14 +52,11 @@ def sleeper(disk: Path, name: str, before_start: Callable[[], object] = list) ->
     )
 
 
-def needs_room(disk: Path) -> ProcessSpec:
-    return sleeper(disk, "hungry", lambda: (disk / "note").write_bytes(os.urandom(70_000)))
-
-
 def test_what_cannot_start_for_want_of_room_comes_back_and_ends_no_other(disk: Path) -> None:
     said: list[str] = []
+    needy = sleeper(disk, "hungry", lambda: (disk / "note").write_bytes(os.urandom(70_000)))
     with Supervisor(disk, report=said.append) as crib:
-        crib.start(sleeper(disk, "other"), needs_room(disk))
+        crib.start(sleeper(disk, "other"), needy)
         other, hungry = crib.lives["other"].child, crib.lives["hungry"].child
         (disk / "note").unlink()
         filler = fill(disk)

@@ -23,17 +23,22 @@ def kept(program: str, busy_s: float = 1_000, memory: int = 10**12) -> "subproce
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.part("calls")
-def test_a_thread_that_works_without_end_ends_its_server() -> None:
-    with kept(SPINS, busy_s=2) as process:
+@pytest.mark.parametrize(
+    ("program", "limits", "said"),
+    [
+        pytest.param(
+            SPINS, {"busy_s": 2}, "a query has worked for more than 2 s",
+            marks=pytest.mark.part("calls"),
+        ),
+        (GROWS, {"memory": 100_000_000}, "bytes of memory"),
+    ],
+)  # fmt: skip
+def test_a_server_that_works_without_end_or_grows_too_large_is_ended(
+    program: str, limits: dict[str, int], said: str
+) -> None:
+    with kept(program, **limits) as process:
         assert process.wait(60) == 1
-        assert process.stderr and "a query has worked for more than 2 s" in process.stderr.read()
-
-
-def test_a_server_that_grows_too_large_is_ended() -> None:
-    with kept(GROWS, memory=100_000_000) as process:
-        assert process.wait(60) == 1
-        assert process.stderr and "bytes of memory" in process.stderr.read()
+        assert process.stderr and said in process.stderr.read()
 
 
 def test_the_keeper_stops_with_its_server_and_the_server_with_it() -> None:

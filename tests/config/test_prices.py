@@ -15,31 +15,31 @@ def test_prices_are_decimals_by_model(monkeypatch):
     assert env_prices("X_PRICES") == {}
 
 
+NO_ADDRESSES = ("ftp://host/", "host/v1", "https://", "file:///etc/passwd")
+NO_PRICES = (
+    "5",
+    "[]",
+    "{",
+    '{"a": 1}',
+    '{"a": {"input": "1"}}',
+    '{"a": {"input": "x", "output": "1"}}',
+    '{"a": {"input": "-1", "output": "1"}}',
+    '{"a": {"input": "NaN", "output": "1"}}',
+    '{"a": {"input": "1", "output": "1", "cached": "1"}}',
+)
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("read", "text", "said"),
     [
-        "5",
-        "[]",
-        "{",
-        '{"a": 1}',
-        '{"a": {"input": "1"}}',
-        '{"a": {"input": "x", "output": "1"}}',
-        '{"a": {"input": "-1", "output": "1"}}',
-        '{"a": {"input": "NaN", "output": "1"}}',
-        '{"a": {"input": "1", "output": "1", "cached": "1"}}',
+        *((env_url, text, "X must begin with http") for text in NO_ADDRESSES),
+        *((env_prices, text, "X must be JSON") for text in NO_PRICES),
     ],
 )
-def test_prices_that_cannot_be_meant_are_refused(monkeypatch, text):
-    monkeypatch.setenv("X_PRICES", text)
-    with pytest.raises(BadSetting, match="X_PRICES must be JSON"):
-        env_prices("X_PRICES")
-
-
-@pytest.mark.parametrize("url", ["ftp://host/", "host/v1", "https://", "file:///etc/passwd"])
-def test_an_address_that_is_not_of_the_web_is_refused(monkeypatch, url):
-    monkeypatch.setenv("X_URL", url)
-    with pytest.raises(BadSetting, match="X_URL must begin with http"):
-        env_url("X_URL")
+def test_prices_and_addresses_that_cannot_be_meant_are_refused(monkeypatch, read, text, said):
+    monkeypatch.setenv("X", text)
+    with pytest.raises(BadSetting, match=said):
+        read("X")
 
 
 def test_updates_go_beside_queries_unless_somebody_says_where():

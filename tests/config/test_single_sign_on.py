@@ -1,5 +1,7 @@
 """What settings of an identity provider may say; what cannot be meant stops the start."""
 
+from collections.abc import Callable
+
 import pytest
 
 from config.env import BadSetting, env_choice
@@ -17,23 +19,26 @@ def test_groups_are_mapped_to_roles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert env_roles("OIDC_ROLES") == {"a=b c": ["approver"], "staff": ["viewer", "auditor"]}
 
 
-@pytest.mark.parametrize("value", ["staff", "=viewer", "staff=chief", "staff=superuser"])
-def test_what_is_no_role_stops_the_start(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("OIDC_ROLES", value)
-    with pytest.raises(BadSetting, match="GROUP=ROLE"):
-        env_roles("OIDC_ROLES")
+@pytest.mark.parametrize(
+    ("read", "value", "said"),
+    [
+        (env_roles, "staff", "GROUP=ROLE"), (env_roles, "=viewer", "GROUP=ROLE"),
+        (env_roles, "staff=chief", "GROUP=ROLE"), (env_roles, "staff=superuser", "GROUP=ROLE"),
+        (env_issuer, "http://id.example", "https"),
+    ],
+)  # fmt: skip
+def test_what_is_no_role_and_an_issuer_in_the_clear_stop_the_start(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[str], object], value: str, said: str
+) -> None:
+    monkeypatch.setenv("OIDC_X", value)
+    with pytest.raises(BadSetting, match=said):
+        read("OIDC_X")
 
 
 @pytest.mark.parametrize("value", ["https://id.example/realms/x", "http://127.0.0.1:9/x", ""])
 def test_an_issuer_is_taken_as_it_is_written(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("OIDC_ISSUER", value)
     assert env_issuer("OIDC_ISSUER") == value
-
-
-def test_an_issuer_in_the_clear_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OIDC_ISSUER", "http://id.example")
-    with pytest.raises(BadSetting, match="https"):
-        env_issuer("OIDC_ISSUER")
 
 
 def test_who_must_have_a_second_factor_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:

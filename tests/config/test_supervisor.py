@@ -49,10 +49,6 @@ def pids(data: Path, name: str) -> list[int]:
     return [int(pid) for pid in file.read_text().split()] if file.exists() else []
 
 
-def pids_other_than(former: list[int], data: Path, name: str) -> list[int]:
-    return [pid for pid in pids(data, name) if pid not in former]
-
-
 def none_alive(of: list[int]) -> bool:
     return not any(alive(pid) for pid in of)
 
@@ -63,7 +59,7 @@ def test_a_killed_process_is_back_and_what_it_left_is_gone(tmp_path: Path, name:
         before = pids(tmp_path, name)
         os.kill(before[0], signal.SIGKILL)
         assert said(supervisor) == f"{name} was killed by SIGKILL; starting it again"
-        after = until(lambda: pids_other_than(before, tmp_path, name))
+        after = until(lambda: {*pids(tmp_path, name)} - {*before})
         assert all(alive(pid) for pid in after)
         until(lambda: none_alive(before))
 

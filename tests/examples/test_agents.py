@@ -109,11 +109,6 @@ def agent(organization):
 
 
 @pytest.fixture
-def http(crib, committed, agent):
-    return Http(crib.url, factories.token(agent.service_account))
-
-
-@pytest.fixture
 def run(crib, committed, agent):
     environment = {
         "PATH": os.environ["PATH"],
@@ -136,7 +131,8 @@ def ended(agent, tool):
 
 @pytest.mark.part("agents")
 @each_program
-def test_each_step_has_the_tools_of_its_state_and_goes_on_after_refusals(run, program, agent, http):
+def test_each_step_has_the_tools_of_its_state_and_goes_on_after_refusals(run, program, agent, crib):
+    http = Http(crib.url, factories.token(agent.service_account))
     there = http("GET", "/api/v1/tools?group=library").json()["results"]
     run.model.answers(
         calls(call("look-up", X), call("look-up", X)),

@@ -8,12 +8,6 @@ import pytest
 from tests.faults import ledger
 
 
-@pytest.fixture
-def book(tmp_path):
-    with ledger.kept(tmp_path / "effects") as one:
-        yield one
-
-
 def post(book, body):
     with urllib.request.urlopen(urllib.request.Request(book.url, data=body)) as answer:
         return answer.status

@@ -14,12 +14,6 @@ BODY = json.dumps({"key": "k", "run": "r", "what": ledger.EFFECT}).encode()
 
 
 @pytest.fixture
-def book(tmp_path):
-    with ledger.kept(tmp_path / "effects") as one:
-        yield one
-
-
-@pytest.fixture
 def service(book):
     with serving(book.url) as one:
         yield one

@@ -1,9 +1,11 @@
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests import factories
 from tests.journeys.client import Http
+from tests.stubs.web import Web, serving
 
 
 @pytest.fixture
@@ -16,3 +18,9 @@ def http(crib: Any, committed: None, agent: Any) -> Http:
 def admin(crib: Any, committed: None, admin_user: Any) -> Http:
     """The running crib, called by a superuser."""
     return Http(crib.url, factories.token(admin_user, scopes=["read", "execute", "manage"]))
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    with serving() as one:
+        yield one

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,12 +19,6 @@ ID = {"name": "id", "type": "String", "description": "Which.", "required": True}
 MORE = {"name": "more", "type": "Object", "description": "What."}
 
 type Calls = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    with serving() as one:
-        yield one
 
 
 @pytest.fixture

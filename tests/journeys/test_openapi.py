@@ -1,14 +1,14 @@
 """OpenAPI documents, imported and called through the whole road, to a server that speaks them."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests import factories
 from tests.journeys.client import Http
-from tests.stubs.web import Reply, Web, serving
+from tests.stubs.web import Reply, Web
 from tests.tools.definitions.openapi.documents import LIBRARY, PETSTORE
 from tests.tools.shapes import check_execution
 from tools.catalog.credentials import create_credential
@@ -18,12 +18,6 @@ JSON = [("Content-Type", "application/json")]
 REX = {"id": 7, "name": "Rex", "parent": None, "status": None, "kind": {"bark": "wuff"}}
 
 type Call = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    with serving() as one:
-        yield one
 
 
 @pytest.fixture

@@ -29,15 +29,11 @@ def opened(http, **body):
     return answer.json()["id"]
 
 
-def names(http, session):
-    listed = http("GET", f"/api/v1/tools?session={session}").json()["results"]
-    return [tool["name"] for tool in listed]
-
-
 def test_a_workflow_goes_round_and_may_begin_again(walker):
     session = opened(walker, group=["library", "compute", "admin"])
     for name, _, before, after in [*FLOW, FLOW[0]]:
-        assert names(walker, session) == [name]
+        listed = walker("GET", f"/api/v1/tools?session={session}").json()["results"]
+        assert [tool["name"] for tool in listed] == [name]
         others = [tool for tool, *_ in FLOW if tool != name]
         for other in others:
             refused = walker.execute(other, {"text": "x"}, session=session)

@@ -226,18 +226,14 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
         run = begun(world.agent, group=[*world.groups, "composition"], max_iterations=8)
         world.perform(run, changing)
         assert not Execution.objects.filter(agent=world.agent, status="Running").exists()
-        abandon(world)
+        # What still waits for people waits for nobody: the next begins with nothing open.
+        world.change("cancelled", Execution.objects.filter(agent=world.agent, parent=None).get())
+        world.perform(Execution.objects.filter(agent=world.agent, parent=None).get(), {})
 
     hold()
     made = Execution.objects.filter(organization=organization, tool_name__startswith="t")
     ends = set(made.values_list("status", flat=True))
     assert {"Success", "Failed", "PermissionDenied"} <= ends  # the scripts do reach the gates
-
-
-def abandon(world: World) -> None:
-    """What still waits for people waits for nobody: the next example begins with nothing open."""
-    world.change("cancelled", Execution.objects.filter(agent=world.agent, parent=None).get())
-    world.perform(Execution.objects.filter(agent=world.agent, parent=None).get(), {})
 
 
 @pytest.fixture

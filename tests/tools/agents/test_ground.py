@@ -26,11 +26,6 @@ def step(tool, name="one", **arguments):
     return PlanStep(name, tool, arguments, (), 1.0, "")
 
 
-def flaws(arguments):
-    tool = snapshots.tool("t", parameters=None, input_schema=BOTH)
-    return ground(tool).flaws_of([step("t", **arguments)], "undefined")
-
-
 def test_states_are_walked_through_as_success_would_lead():
     tools = moving("in", None, "inside", parameters=[]), moving("use", ["inside"], parameters=[])
     assert ground(*tools).flaws_of([step("in"), step("use")], "undefined") == []
@@ -64,7 +59,8 @@ def test_an_unknown_tool_and_one_out_of_service_are_barred():
     ],
 )
 def test_arguments_are_looked_at_as_far_as_no_reference_stands_in_them(arguments, count):
-    assert len(flaws(arguments)) == count
+    tool = snapshots.tool("t", parameters=None, input_schema=BOTH)
+    assert len(ground(tool).flaws_of([step("t", **arguments)], "undefined")) == count
 
 
 def test_a_tools_own_way_of_validation_holds():

@@ -32,9 +32,22 @@ def test_a_text_is_read_in_its_encoding(call, put, encoding):
     }
 
 
-def test_ascii_is_read_as_ascii(call, put):
-    put("a.txt", b"plain")
-    assert call("read_file", path="a.txt", encoding="ascii").output["content"] == "plain"
+@pytest.mark.parametrize(
+    ("given", "raw"),
+    [
+        ({"path": "a.txt", "encoding": "ascii"}, b"plain"),
+        *(
+            ({"path": path}, b"deep")
+            for path in ("a/b/c.txt", "./a/b/c.txt", "a//b/./c.txt", "a/b/c.txt/")
+        ),
+        ({"path": "large"}, b"x" * 1_000_000),
+        ({"path": "large"}, b"x" * 8 * 1024 * 1024),
+    ],
+    ids=range(7),
+)
+def test_a_file_is_read_whole(call, put, given, raw):
+    put(given["path"].rstrip("/"), raw)
+    assert call("read_file", **given).output["content"] == raw.decode()
 
 
 def test_bytes_that_are_no_text_are_read_as_base64(call, put):
@@ -58,22 +71,11 @@ def test_the_wrong_encoding_says_so(call, put, raw, encoding):
     assert failed(call("read_file", path="a", encoding=encoding), "ENCODING_MISMATCH")
 
 
-@pytest.mark.parametrize("path", ["a/b/c.txt", "./a/b/c.txt", "a//b/./c.txt", "a/b/c.txt/"])
-def test_a_file_in_folders_is_read(call, put, path):
-    put("a/b/c.txt", b"deep")
-    assert call("read_file", path=path).output["content"] == "deep"
-
-
-def test_an_empty_file_is_read(call, put):
-    put("empty", b"")
-    output = call("read_file", path="empty").output
-    assert (output["content"], output["size"], output["next_offset"]) == ("", 0, None)
-
-
-@pytest.mark.parametrize("size", [1_000_000, 8 * 1024 * 1024])
-def test_a_large_file_is_read_whole(call, put, size):
-    put("large", b"x" * size)
-    assert call("read_file", path="large").output["content"] == "x" * size
+@pytest.mark.parametrize(("raw", "given", "size"), [(b"", {}, 0), (b"abc", {"offset": 9}, 3)])
+def test_an_empty_file_and_a_piece_past_the_end_are_empty(call, put, raw, given, size):
+    put("a", raw)
+    output = call("read_file", path="a", **given).output
+    assert (output["content"], output["size"], output["next_offset"]) == ("", size, None)
 
 
 def test_a_file_that_is_too_large_is_refused(call, put):
@@ -156,12 +158,6 @@ def test_pieces_join_to_the_whole(call, put, encoding, length):
         assert b"".join(map(base64.b64decode, pieces)) == raw
     else:
         assert "".join(pieces) == TEXT * 3
-
-
-def test_a_piece_past_the_end_is_empty(call, put):
-    put("a", b"abc")
-    output = call("read_file", path="a", offset=9).output
-    assert (output["content"], output["size"], output["next_offset"]) == ("", 3, None)
 
 
 def test_a_piece_that_begins_inside_a_character_says_so(call, put):

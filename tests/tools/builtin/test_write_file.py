@@ -75,18 +75,18 @@ def test_base64_writes_any_bytes(call, workspace):
 
 
 @pytest.mark.parametrize(
-    ("content", "encoding"), [("ü", "ascii"), ("not base64!", "base64"), ("YQ", "base64")]
+    ("given", "code"),
+    [
+        ({"content": "ü", "encoding": "ascii"}, "ENCODING_MISMATCH"),
+        ({"content": "not base64!", "encoding": "base64"}, "ENCODING_MISMATCH"),
+        ({"content": "YQ", "encoding": "base64"}, "ENCODING_MISMATCH"),
+        ({"content": "x" * (8 * 1024 * 1024 + 1)}, "FILE_TOO_LARGE"),
+        ({"content": "x", "if_hash": sha256(b"")}, "FILE_CHANGED"),  # of a file that is gone
+    ],
+    ids=["no ASCII", "no base64", "unpadded base64", "too large", "gone"],
 )
-def test_content_that_does_not_fit_its_encoding_writes_nothing(call, workspace, content, encoding):
-    assert failed(
-        call("write_file", path="a", content=content, encoding=encoding), "ENCODING_MISMATCH"
-    )
-    assert names(workspace) == []
-
-
-def test_content_that_is_too_large_writes_nothing(call, workspace):
-    done = call("write_file", path="a", content="x" * (8 * 1024 * 1024 + 1))
-    assert failed(done, "FILE_TOO_LARGE")
+def test_what_is_refused_writes_nothing(call, workspace, given, code):
+    assert failed(call("write_file", path="a", **given), code)
     assert names(workspace) == []
 
 
@@ -125,11 +125,6 @@ def test_what_somebody_else_wrote_meanwhile_is_not_overwritten(call, workspace, 
         "write_file", path="a", content="mine", mode=mode, if_hash=sha256(b"theirs").upper()
     )
     assert done.output["sha256"] == sha256((workspace / "a").read_bytes())
-
-
-def test_a_hash_of_a_file_that_is_gone_writes_nothing(call, workspace):
-    assert failed(call("write_file", path="a", content="x", if_hash=sha256(b"")), "FILE_CHANGED")
-    assert names(workspace) == []
 
 
 def allowed(call, files, size):

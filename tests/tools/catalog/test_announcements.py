@@ -52,11 +52,6 @@ def author(organization):
     return Author(organization)
 
 
-@pytest.fixture
-def by(organization):
-    return factories.by(organization)
-
-
 def approved(author, by, **fields):
     row = author.says(**fields)
     return announcements.approve_service(row=row, digest=row.announced_digest, by=by)

@@ -6,18 +6,13 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.factories import definition
 from tests.tools.database import tamper
+from tests.tools.snapshots import current_catalog
 from tools.catalog import actions, versions
 from tools.catalog.keys import keys_of
-from tools.catalog.registry import registry
 from tools.definitions import signing
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Forbidden, InvalidDefinition, NotFound
 from tools.models import Organization, Tool
-
-
-def snapshot(organization):
-    revision = Organization.objects.get(pk=organization.pk).revision
-    return registry.snapshot(organization.pk, revision)
 
 
 def authentic(place, version, **changes):
@@ -143,11 +138,11 @@ def test_a_builtin_cannot_be_deleted(admin_api):
 def test_a_deleted_name_can_be_used_again(organization):
     by = factories.by(organization)
     first = factories.tool(organization)
-    snapshot(organization)
+    current_catalog(organization)
     actions.delete_tool(tool=first, by=by)
-    assert snapshot(organization).tool("echo") is None
+    assert current_catalog(organization).tool("echo") is None
     second = factories.tool(organization, description="again")
-    assert snapshot(organization).tool("echo").id == second.pk != first.pk
+    assert current_catalog(organization).tool("echo").id == second.pk != first.pk
     assert first.versions.count() == 1
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.tools.snapshots import current_catalog
 from tools.catalog import credentials, sealing
-from tools.catalog.registry import registry
 from tools.errors import Conflict, Malformed
-from tools.models import EgressCredential, Organization
+from tools.models import EgressCredential
 
 SECRET = "Bearer c4nary-0123456789"
 
@@ -24,16 +24,6 @@ def made(organization, **fields):
     )
 
 
-def snapshot(organization):
-    revision = Organization.objects.get(pk=organization.pk).revision
-    return registry.snapshot(organization.pk, revision)
-
-
-def records(organization):
-    found = AuditRecord.objects.filter(organization=organization.slug, code__contains="CREDENTIAL")
-    return list(found.order_by("id"))
-
-
 def test_a_value_is_not_stored_as_it_was_given(organization):
     row = made(organization)
     assert b"c4nary" not in bytes(EgressCredential.objects.get(pk=row.pk).sealed)
@@ -44,14 +34,14 @@ def test_a_worker_reads_it_from_the_catalog_without_a_query(
     organization, django_assert_num_queries
 ):
     made(organization)
-    catalog = snapshot(organization)
+    catalog = current_catalog(organization)
     with django_assert_num_queries(0):
         assert catalog.credentials["key"].opened() == ("Authorization", SECRET)
 
 
 def test_it_stands_in_no_text_about_it(organization):
     row = made(organization)
-    catalog = snapshot(organization)
+    catalog = current_catalog(organization)
     shown = [row, vars(row), catalog, catalog.credentials, catalog.credentials["key"]]
     assert "c4nary" not in repr(shown)
     assert "sealed" not in repr(catalog.credentials)
@@ -118,11 +108,11 @@ def test_a_name_is_there_once(organization):
 
 
 def test_a_new_value_is_used_from_the_next_revision_on(organization):
-    row, before = made(organization), snapshot(organization)
+    row, before = made(organization), current_catalog(organization)
     changed = credential(value="other", header="X-Key")
     credentials.replace_credential(row=row, credential=changed, by=factories.by(organization))
     assert before.credentials["key"].opened() == ("Authorization", SECRET)
-    assert snapshot(organization).credentials["key"].opened() == ("X-Key", "other")
+    assert current_catalog(organization).credentials["key"].opened() == ("X-Key", "other")
 
 
 @pytest.mark.parametrize("value", [None, credentials.MASK])
@@ -130,14 +120,16 @@ def test_a_masked_value_leaves_it_as_it_is(organization, value):
     row = made(organization)
     changed = credential(value=value, header="X-Key")
     credentials.replace_credential(row=row, credential=changed, by=factories.by(organization))
-    assert snapshot(organization).credentials["key"].opened() == ("X-Key", SECRET)
+    assert current_catalog(organization).credentials["key"].opened() == ("X-Key", SECRET)
 
 
 def test_every_change_is_on_record_and_none_holds_the_value(organization):
     row, by = made(organization), factories.by(organization)
     credentials.replace_credential(row=row, credential=credential(value="0ther"), by=by)
     credentials.delete_credential(row=row, by=by)
-    found = records(organization)
+    found = AuditRecord.objects.filter(
+        organization=organization.slug, code__contains="CREDENTIAL"
+    ).order_by("id")
     assert [record.code for record in found] == [
         "ADMIN.CREDENTIAL_CREATE", "ADMIN.CREDENTIAL_CHANGE", "ADMIN.CREDENTIAL_DELETE",
     ]  # fmt: skip

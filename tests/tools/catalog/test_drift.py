@@ -18,15 +18,6 @@ def tool(organization):
     return factories.tool(organization)
 
 
-@pytest.fixture
-def by(organization):
-    return factories.by(organization)
-
-
-def records(organization):
-    return AuditRecord.objects.filter(organization=organization.slug, code="REG.TOOL_DRIFT")
-
-
 def says(tool, **changes):
     """What the upstream says now."""
     tool = Tool.objects.get(pk=tool.pk)
@@ -58,7 +49,8 @@ def test_a_change_closes_the_tool_until_somebody_has_read_it(tool, by):
 def test_one_change_asks_once(tool, by, organization):
     first = noted(tool, by, description="Other words.")
     assert noted(tool, by, description="Other words.") == first
-    assert records(organization).count() == 1
+    records = AuditRecord.objects.filter(organization=organization.slug, code="REG.TOOL_DRIFT")
+    assert records.count() == 1
 
 
 def test_approving_makes_what_was_read_the_next_version(tool, by):

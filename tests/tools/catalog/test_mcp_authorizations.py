@@ -12,32 +12,23 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.stubs.oauth import consented, guarded_serving
 from tests.stubs.web import Reply
+from tests.tools.held import over
 from tests.waiting import until
 from tools.catalog import mcp_consents, mcp_import, mcp_servers, mcp_tokens
 from tools.catalog.upstreams import hub
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.execution.pipeline import perform
 from tools.mcpclient.errors import NeverBegan, NotAllowed
-from tools.models import Execution, McpAuthorization, McpConsent, Organization
+from tools.models import McpAuthorization, McpConsent, Organization
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("committed", "loopback_is_open")
 BACK = "http://localhost/oauth/callback/"
-
-
-@pytest.fixture(autouse=True)
-def _loopback(settings):
-    settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
 
 
 @pytest.fixture
 def stub():
     with guarded_serving() as made:
         yield made
-
-
-@pytest.fixture
-def by(organization):
-    return factories.by(organization)
 
 
 @pytest.fixture
@@ -72,12 +63,7 @@ def imported(row, by, owner=""):
 def called(agent):
     execution = factories.execution(agent, "echo", a=1)
     perform(execution.pk)
-    return until(lambda: _over(execution.pk))
-
-
-def _over(pk):
-    row = Execution.objects.get(pk=pk)
-    return row if row.over else None
+    return until(lambda: over(execution))
 
 
 def runs_out(row):

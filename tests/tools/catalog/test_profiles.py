@@ -9,11 +9,11 @@ import pytest
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.tools.snapshots import current_catalog
 from tools.catalog import actions, credentials, profiles
-from tools.catalog.registry import registry
 from tools.catalog.wall import sandbox
 from tools.errors import Conflict, Forbidden, InvalidDefinition, Malformed, Unavailable
-from tools.models import LicenseTier, Organization, SandboxProfile
+from tools.models import LicenseTier, SandboxProfile
 from tools.policy import actions as policy
 
 pytestmark = pytest.mark.django_db
@@ -35,11 +35,6 @@ def changed(row, **fields):
     return profiles.replace_profile(
         row=row, profile=wanted, by=factories.by(row.organization), everywhere=True
     )
-
-
-def snapshot(organization):
-    revision = Organization.objects.get(pk=organization.pk).revision
-    return registry.snapshot(organization.pk, revision)
 
 
 def codes(organization):
@@ -72,9 +67,9 @@ def core(organization):
 
 
 def test_a_profile_is_seen_with_the_next_revision(organization):
-    before = snapshot(organization)
+    before = current_catalog(organization)
     written(organization, allow_network=True, allowed_hosts=["example.com"], max_cpu_time="PT2S")
-    after = snapshot(organization)
+    after = current_catalog(organization)
     assert before.revision < after.revision and not before.profiles
     assert (after.profiles["mine"].cpu_s, after.profiles["mine"].allow_network) == (2, True)
     assert codes(organization) == ["REG.PROFILE_CREATE"]
@@ -82,15 +77,15 @@ def test_a_profile_is_seen_with_the_next_revision(organization):
 
 def test_a_changed_profile_is_seen_with_the_next_revision(organization):
     row = written(organization)
-    assert snapshot(organization).profiles["mine"].processes is None
+    assert current_catalog(organization).profiles["mine"].processes is None
     changed(row, max_processes=4)
-    assert snapshot(organization).profiles["mine"].processes == 4
+    assert current_catalog(organization).profiles["mine"].processes == 4
     assert codes(organization) == ["REG.PROFILE_CREATE", "REG.PROFILE_CHANGE"]
 
 
 def test_a_profile_that_is_not_named_is_deleted(organization):
     profiles.delete_profile(row=written(organization), by=factories.by(organization))
-    assert not snapshot(organization).profiles
+    assert not current_catalog(organization).profiles
     assert codes(organization)[-1] == "REG.PROFILE_DELETE"
 
 
@@ -252,9 +247,9 @@ def test_paths_outside_the_workspace_are_a_superusers_to_share(organization, dir
 
 def test_paths_are_mounted_only_where_the_file_system_is_allowed(organization, directory):
     row = written(organization, allowed_paths=[{"path": str(directory)}])
-    assert snapshot(organization).profiles["mine"].mounts == ()
+    assert current_catalog(organization).profiles["mine"].mounts == ()
     changed(row, allow_filesystem=True)
-    (mount,) = snapshot(organization).profiles["mine"].mounts
+    (mount,) = current_catalog(organization).profiles["mine"].mounts
     assert (mount.source, mount.target, mount.writable) == (str(directory), str(directory), False)
 
 
@@ -264,4 +259,4 @@ def test_an_organizations_hosts_are_read_like_a_profiles(organization):
         policy.set_allowed_hosts(organization=organization, hosts=["a b"], by=by)
     assert fields_of(caught) == ["allowed_hosts[0].host"]
     policy.set_allowed_hosts(organization=organization, hosts=["EXAMPLE.com"], by=by)
-    assert snapshot(organization).allowed_hosts == ("example.com",)
+    assert current_catalog(organization).allowed_hosts == ("example.com",)

@@ -50,31 +50,28 @@ def names(place):
     return found
 
 
-@pytest.mark.part("matrices", but_each=3)
+MATRICES = pytest.mark.part("matrices")
+
+
 @pytest.mark.parametrize(
     ("text", "best"),
     [
         ("csv", "csv_summary"),
-        ("TABLES", "csv_summary"),
-        ("readLines", "read_lines"),
+        pytest.param("TABLES", "csv_summary", marks=MATRICES),
+        pytest.param("readLines", "read_lines", marks=MATRICES),
         ("report", "writeReport"),
-        ("summ", "csv_summary"),
-        ("network", "web-reader"),
+        pytest.param("summ", "csv_summary", marks=MATRICES),
+        pytest.param("network", "web-reader", marks=MATRICES),
         ("STRASSEN", "greet"),
-        ("deja", "greet"),
-        ("read a page of the web", "web-reader"),
+        pytest.param("deja", "greet", marks=MATRICES),
+        pytest.param("read a page of the web", "web-reader", marks=MATRICES),
         ("write a file about a table", "writeReport"),
+        ("cvs_sumary", "csv_summary"),
+        ("reprot wirter", "writeReport"),
+        ("grete", "greet"),
     ],
 )
-def test_the_best_stands_first(names, text, best):
-    assert names(text)[0] == best
-
-
-@pytest.mark.parametrize(
-    ("text", "best"),
-    [("cvs_sumary", "csv_summary"), ("reprot wirter", "writeReport"), ("grete", "greet")],
-)
-def test_what_is_written_wrong_finds_what_is_written_alike(names, text, best):
+def test_the_best_stands_first_also_for_what_is_written_wrong(names, text, best):
     assert names(text)[0] == best
 
 

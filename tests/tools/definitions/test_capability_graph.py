@@ -129,28 +129,31 @@ def test_names_agree_without_case_plural_or_punctuation(given, taken):
     assert fit(texts(given), texts(taken)) == Fit.EXACT
 
 
-def test_that_both_are_texts_says_nothing():
-    assert fit(texts("summary"), texts("recipient")) is None
+CUSTOMER = TEXT | {"x-means": "number of a customer"}
+ORDER = TEXT | {"x-means": "number of an order"}
+FITS = {
+    "both are texts": (texts("summary"), texts("recipient"), None),
+    "titles where names do not agree": (
+        objects("a", a={"type": "string", "title": "Page URL"}), texts("page_url"), Fit.EXACT,
+    ),
+    "a name together with what it stands in": (
+        objects("user", user=texts("id")), texts("userId"), Fit.PATH,
+    ),
+    "what schemas declare": (objects("a", a=CUSTOMER), objects("b", b=CUSTOMER), Fit.EXACT),
+    "what schemas declare goes before a name": (
+        objects("number", number=CUSTOMER), objects("number", number=ORDER), None,
+    ),
+    "what one declares is a name of it": (
+        objects("a", a=TEXT | {"x-means": "page url"}), texts("page_url"), Fit.EXACT,
+    ),
+    "what certainly does not fit": (objects("url", url=WHOLE), texts("url"), None),
+    "an output of any kind": (objects("url", url={}), texts("url"), Fit.DOUBTFUL),
+}  # fmt: skip
 
 
-def test_titles_agree_where_names_do_not():
-    titled = {"type": "string", "title": "Page URL"}
-    assert fit(objects("a", a=titled), texts("page_url")) == Fit.EXACT
-
-
-def test_a_name_together_with_what_it_stands_in_is_a_name():
-    assert fit(objects("user", user=texts("id")), texts("userId")) == Fit.PATH
-
-
-def test_what_schemas_declare_goes_before_every_name():
-    customer = TEXT | {"x-means": "number of a customer"}
-    order = TEXT | {"x-means": "number of an order"}
-    assert fit(objects("a", a=customer), objects("b", b=customer)) == Fit.EXACT
-    assert fit(objects("number", number=customer), objects("number", number=order)) is None
-
-
-def test_what_one_declares_is_a_name_of_it():
-    assert fit(objects("a", a=TEXT | {"x-means": "page url"}), texts("page_url")) == Fit.EXACT
+@pytest.mark.parametrize(("output", "taken", "how"), FITS.values(), ids=FITS)
+def test_an_output_fits_an_input_by_its_name_its_title_or_what_it_declares(output, taken, how):
+    assert fit(output, taken) == how
 
 
 @pytest.mark.parametrize("name", ["id", "name", "status", "value"])
@@ -174,26 +177,16 @@ def test_deeper_in_the_output_it_needs_a_path():
     assert (edge.link.fit, edge.given.pointer) == (Fit.PATH, "/page/url")
 
 
-def test_what_may_be_missing_is_doubtful():
-    (edge,) = edges(tool("a", [], objects(url=TEXT)), tool("b", ["url"]))
-    assert (edge.link.fit, edge.link.why) == (Fit.DOUBTFUL, ("it may be missing",))
-
-
-def test_what_may_be_of_another_kind_is_doubtful_and_says_how():
-    (edge,) = edges(
-        tool("a", [], objects("url", url={"type": ["string", "null"]})), tool("b", ["url"])
-    )
-    assert (edge.link.fit, edge.link.why) == (
-        Fit.DOUBTFUL, ("may be null, and string is taken",),
-    )  # fmt: skip
-
-
-def test_what_certainly_does_not_fit_is_no_edge_whatever_it_is_called():
-    assert fit(objects("url", url=WHOLE), texts("url")) is None
-
-
-def test_an_output_of_any_kind_is_doubtful():
-    assert fit(objects("url", url={}), texts("url")) == Fit.DOUBTFUL
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (objects(url=TEXT), "it may be missing"),
+        (objects("url", url={"type": ["string", "null"]}), "may be null, and string is taken"),
+    ],
+)
+def test_what_may_be_missing_or_of_another_kind_is_doubtful_and_says_why(output, why):
+    (edge,) = edges(tool("a", [], output), tool("b", ["url"]))
+    assert (edge.link.fit, edge.link.why) == (Fit.DOUBTFUL, (why,))
 
 
 def test_of_several_places_the_best_is_shown():
@@ -225,37 +218,46 @@ SHORTEN = tool("shorten", ["text"], ["summary"])
 READING = [FETCH, STRIP, SHORTEN]
 
 
-def test_a_chain_leads_over_several_tools():
-    assert ways(READING, ["url"], "summary") == [["fetch", "strip", "shorten"]]
+WRITES = tool("a_writer", ["url"], ["text"], constraints={"allow_side_effects": True})
+CIRCLE = [tool("there", ["html"], ["text"]), tool("back", ["text"], ["html"])]
+GREETED = [tool("names", [], ["name"]), tool("greet", ["name"], ["greeting"])]
+WAYS = {
+    "over several tools": (READING, ["url"], "summary", [["fetch", "strip", "shorten"]]),
+    "what only reads before what does things": (
+        [WRITES, tool("reader", ["url"], ["text"])], ["url"], "text", [["reader"], ["a_writer"]],
+    ),
+    "other ways to the same": (
+        [*READING, tool("crawl", ["url"], ["html"])], ["url"], "summary",
+        [["crawl", "strip", "shorten"], ["fetch", "strip", "shorten"]],
+    ),
+    "no way round": (
+        [SHORTEN, tool("polish", ["text"], ["text"])], ["text"], "summary", [["shorten"]],
+    ),
+    "a circle comes to an end": ([*CIRCLE, FETCH], ["url"], "text", [["fetch", "there"]]),
+    "a hint beside being asked": (GREETED, [], "greeting", [["greet"], ["names", "greet"]]),
+}  # fmt: skip
 
 
-def test_the_shortest_stands_first():
-    direct = tool("digest", ["url"], ["summary"])
-    assert ways([*READING, direct], ["url"], "summary")[0] == ["digest"]
+@pytest.mark.parametrize(("tools", "known", "wish", "found"), WAYS.values(), ids=WAYS)
+def test_the_ways_to_what_is_wanted_are_proposed_in_their_order(tools, known, wish, found):
+    assert ways(tools, known, wish) == found
 
 
-def test_what_only_reads_stands_before_what_does_things():
-    writes = tool("a_writer", ["url"], ["text"], constraints={"allow_side_effects": True})
-    assert ways([writes, tool("reader", ["url"], ["text"])], ["url"], "text") == [
-        ["reader"], ["a_writer"],
-    ]  # fmt: skip
+DEAR = tool("a_dear", ["url"], ["text"], cost_per_invocation="0.5")
 
 
-def test_the_cheaper_stands_before_the_dearer():
-    dear = tool("a_dear", ["url"], ["text"], cost_per_invocation="0.5")
-    assert ways([dear, tool("cheap", ["url"], ["text"])], ["url"], "text")[0] == ["cheap"]
-
-
-def test_other_ways_to_the_same_are_proposed_too():
-    other = tool("crawl", ["url"], ["html"])
-    assert ways([*READING, other], ["url"], "summary") == [
-        ["crawl", "strip", "shorten"], ["fetch", "strip", "shorten"],
-    ]  # fmt: skip
-
-
-def test_a_way_round_is_not_proposed():
-    polish = tool("polish", ["text"], ["text"])
-    assert ways([SHORTEN, polish], ["text"], "summary") == [["shorten"]]
+@pytest.mark.parametrize(
+    ("tools", "wish", "best"),
+    [
+        ([*READING, tool("digest", ["url"], ["summary"])], "summary", "digest"),  # the shortest
+        ([DEAR, tool("cheap", ["url"], ["text"])], "text", "cheap"),
+        # What uses something one has.
+        ([tool("a_free", [], ["text"]), tool("used", ["url"], ["text"])], "text", "used"),
+    ],
+    ids=["digest", "cheap", "used"],
+)
+def test_the_best_stands_first(tools, wish, best):
+    assert ways(tools, ["url"], wish)[0] == [best]
 
 
 def test_two_inputs_may_come_from_two_tools():
@@ -276,11 +278,6 @@ def test_a_chain_has_at_most_so_many_steps():
 
     assert len(ways(line(MOST_STEPS), ["v0x"], f"v{MOST_STEPS}x")[0]) == MOST_STEPS
     assert ways(line(MOST_STEPS + 1), ["v0x"], f"v{MOST_STEPS + 1}x") == []
-
-
-def test_tools_that_lead_in_a_circle_come_to_an_end():
-    there, back = tool("there", ["html"], ["text"]), tool("back", ["text"], ["html"])
-    assert ways([there, back, FETCH], ["url"], "text") == [["fetch", "there"]]
 
 
 def test_the_order_is_always_the_same():
@@ -427,20 +424,10 @@ def test_a_long_chain_that_lacks_nothing_stands_before_a_short_one_that_does():
     assert len(ways(line, ["v0x"], "v6x")[0]) == 6
 
 
-def test_a_hint_is_followed_only_beside_being_asked():
-    names, greet = tool("names", [], ["name"]), tool("greet", ["name"], ["greeting"])
-    assert ways([names, greet], [], "greeting") == [["greet"], ["names", "greet"]]
-
-
 def test_whoever_has_a_name_may_mean_the_name_that_is_asked_for():
     (plan,) = planned([tool("greet", ["name"], ["greeting"])], {"name": None},
                       Wish(wanted("greeting")))  # fmt: skip
     assert plan.calls[0].lacking == ()
-
-
-def test_what_uses_something_one_has_stands_before_what_does_not():
-    free, used = tool("a_free", [], ["text"]), tool("used", ["url"], ["text"])
-    assert ways([free, used], ["url"], "text")[0] == ["used"]
 
 
 def test_a_schema_in_which_every_member_is_like_itself_comes_to_an_end():

@@ -37,11 +37,6 @@ def read(*windows):
     return read_schedule(fields, "schedule"), fields.flaws
 
 
-def opens(window, *, at, zone=BERLIN):
-    """Whether it is open when the zone's clock shows `at`; `fold=1` is its second time."""
-    return is_open(schedule_of([window]), at.replace(tzinfo=zone), zone)
-
-
 def test_what_is_right_is_returned_in_the_order_of_the_week():
     assert read({"days": ["sun", "mon"], "from": "22:00", "to": "06:00"}, NIGHT) == (
         [{"days": ["mon", "sun"], "from": "22:00", "to": "06:00"}, NIGHT],
@@ -118,7 +113,7 @@ def test_without_windows_it_is_always_open():
     ],
 )
 def test_it_is_open_within_its_windows(window, at, there):
-    assert opens(window, at=at) is there
+    assert is_open(schedule_of([window]), at.replace(tzinfo=BERLIN), BERLIN) is there
 
 
 def test_hours_that_are_left_out_do_not_open():

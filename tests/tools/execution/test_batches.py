@@ -134,11 +134,21 @@ def test_a_parked_batch_never_expires_in_the_queue(agent):
     assert Execution.objects.get(pk=execution.pk).status == "Success"
 
 
-def test_a_failed_call_leaves_the_others_alone(agent, organization):
+@pytest.mark.parametrize(
+    ("name", "status", "code", "begun"),
+    [
+        ("breaks", "Failed", "TOOL_ERROR", True),
+        ("secret", "PermissionDenied", "tool_not_in_group", True),
+        ("nowhere", "ValidationError", "tool_not_found", False),
+    ],
+)
+def test_a_call_that_fails_leaves_the_others_alone(agent, organization, name, status, code, begun):
     factories.tool(organization, "breaks", implementation={"source": BREAKS})
-    found = done(agent, one("a"), one("b", "breaks"), one("c"))
-    assert statuses(found) == ["Success", "Failed", "Success"]
-    assert found.output["results"][1]["error_code"]
+    factories.tool(organization, "secret", group=["vault"])
+    found = done(agent, one("a"), one("b", name), one("c"))
+    assert statuses(found) == ["Success", status, "Success"]
+    result = found.output["results"][1]
+    assert (result["error_code"], result["execution_id"] is not None) == (code, begun)
 
 
 def test_it_stops_on_an_error_where_that_was_asked_for(agent, organization):
@@ -149,20 +159,6 @@ def test_it_stops_on_an_error_where_that_was_asked_for(agent, organization):
     assert [result["status"] for result in results] == ["Success", "Failed", "Cancelled"]
     assert results[2]["error_code"] == "SKIPPED"
     assert calls_of(found).count() == 2
-
-
-def test_what_its_caller_may_not_call_is_refused_in_the_batch_too(agent, organization):
-    factories.tool(organization, "secret", group=["vault"])
-    found = done(agent, one("a", "secret"), one("b"))
-    assert statuses(found) == ["PermissionDenied", "Success"]
-    assert found.output["results"][0]["error_code"] == "tool_not_in_group"
-
-
-def test_a_tool_that_is_not_there_is_one_wrong_call(agent):
-    found = done(agent, one("a", "nowhere"), one("b"))
-    assert statuses(found) == ["ValidationError", "Success"]
-    assert found.output["results"][0]["error_code"] == "tool_not_found"
-    assert found.output["results"][0]["execution_id"] is None
 
 
 def test_grants_that_are_taken_back_midway_hold_for_what_comes(agent):

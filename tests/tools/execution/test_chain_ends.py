@@ -191,7 +191,9 @@ def test_a_run_that_is_cancelled_as_it_succeeds_is_undone_where_that_was_said(ag
     chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate")
     execution = begun(agent)
     perform(execution.pk)
-    perform_alone(calls_of(execution).get())
+    claimed = performance.claim(calls_of(execution).get().pk, "test")
+    for one in performance.RUN:  # without the turn of its run that follows
+        one(claimed)
     last = performance.claim(execution.pk, "test")
     performance.compose(last)
     assert last.result.status == "Success"
@@ -199,13 +201,6 @@ def test_a_run_that_is_cancelled_as_it_succeeds_is_undone_where_that_was_said(ag
     performance.finish(last)
     work_off(organization)
     assert (now(execution).status, told(execution, "compensated")) == ("Cancelled", ["one"])
-
-
-def perform_alone(call):
-    """Without the turn of its run that follows."""
-    claimed = performance.claim(call.pk, "test")
-    for one in performance.RUN:
-        one(claimed)
 
 
 @pytest.mark.part("calls")

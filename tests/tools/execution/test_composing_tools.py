@@ -149,14 +149,10 @@ def test_what_its_turns_used_together_stands_beside_a_programs_result(agent):
     assert min(five["cpu_time_ms"], failed["cpu_time_ms"]) > 2 * never["cpu_time_ms"]
 
 
-def narrowed(agent, **options):
-    """The agent by a token that is good for less than the agent is."""
-    return caller_of_token(factories.token(agent.service_account, **options))
-
-
 def test_a_narrowed_token_is_narrow_for_what_is_called_within(agent):
     factories.tool(agent.organization, "first")
-    caller = narrowed(agent, tools=["call_tool", "run_program", "find_tools"])
+    token = factories.token(agent.service_account, tools=["call_tool", "run_program", "find_tools"])
+    caller = caller_of_token(token)
     refused = called(agent, "first", caller=caller, group=GROUPS)
     assert (refused.status, refused.error_code) == ("PermissionDenied", "token_excludes_tool")
     source = (

@@ -42,18 +42,8 @@ from tools.policy.confirmation_rules import create_rule, delete_rule
 
 
 @pytest.fixture
-def asks(organization):
-    return factories.tool(organization, requires_confirmation=True)
-
-
-@pytest.fixture
 def person(organization):
     return approver(organization)
-
-
-@pytest.fixture
-def confirmation(agent, asks):
-    return held(agent)
 
 
 def tool(organization):
@@ -86,27 +76,32 @@ def refused(caller, said):
 # --- who decides ----------------------------------------------------------------------------------
 
 
-def test_an_agents_token_cannot_agree(agent, confirmation):
-    policy.grant(agent=agent, groups=["*"], tools=["*"], permissions=["*"], by=by(agent))
-    assert refused(factories.caller(agent), word(confirmation)) == "session_required"
-    assert never_began(attempted(confirmation.execution))
+def of_the_agent(agent, organization):
+    policy.grant(
+        agent=agent, groups=["*"], tools=["*"], permissions=["*"], by=factories.by(organization)
+    )
+    return factories.caller(agent)
 
 
-def by(agent):
-    return factories.by(agent.organization)
-
-
-def test_another_agents_token_cannot_agree(organization, confirmation):
+def of_another_agent(agent, organization):
     other = factories.agent(organization)
     factories.permit(other.service_account, "decide_confirmation")
-    assert refused(factories.caller(other), word(confirmation)) == "session_required"
-    assert never_began(attempted(confirmation.execution))
+    return factories.caller(other)
 
 
-@pytest.mark.parametrize("of", ["a person with the permission", "a superuser"])
-def test_a_personal_token_cannot_agree(person, admin_user, confirmation, of):
-    user = admin_user if of == "a superuser" else person
-    assert refused(with_a_token(user), word(confirmation)) == "session_required"
+@pytest.mark.parametrize(
+    "caller_of",
+    [
+        of_the_agent,
+        of_another_agent,
+        pytest.param(lambda _, place: with_a_token(approver(place)), id="of a person who may"),
+        pytest.param(
+            lambda _, place: with_a_token(factories.superuser(place)), id="of a superuser"
+        ),
+    ],
+)
+def test_a_token_cannot_agree(agent, organization, confirmation, caller_of):
+    assert refused(caller_of(agent, organization), word(confirmation)) == "session_required"
     assert never_began(attempted(confirmation.execution))
 
 
@@ -263,25 +258,21 @@ def test_the_terms_are_bound_too(organization, agent, person, fields):
     assert never_began(attempted(confirmation.execution))
 
 
-def test_a_decision_that_was_written_by_hand_is_not_enough(confirmation, admin_user):
-    ConfirmationDecision.objects.create(confirmation=confirmation, user=admin_user, approved=True)
-    let_go(confirmation)
-    done = attempted(confirmation.execution)
-    assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
-
-
-def test_a_status_that_was_written_by_hand_is_not_enough(confirmation):
-    Confirmation.objects.filter(pk=confirmation.pk).update(
+BY_HAND = {
+    "a decision": lambda asked, user: ConfirmationDecision.objects.create(
+        confirmation=asked, user=user, approved=True
+    ),
+    "a status": lambda asked, _: Confirmation.objects.filter(pk=asked.pk).update(
         status="approved", decided_at=timezone.now()
-    )
-    let_go(confirmation)
-    done = attempted(confirmation.execution)
-    assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
+    ),
+    "no question": lambda asked, _: Confirmation.objects.filter(pk=asked.pk).delete(),
+}
 
 
-def test_a_question_that_was_deleted_by_hand_is_missed(confirmation):
+@pytest.mark.parametrize("write", BY_HAND.values(), ids=BY_HAND)
+def test_a_consent_that_was_written_by_hand_is_not_enough(confirmation, admin_user, write):
     let_go(confirmation)
-    Confirmation.objects.filter(pk=confirmation.pk).delete()
+    write(confirmation, admin_user)
     done = attempted(confirmation.execution)
     assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
 

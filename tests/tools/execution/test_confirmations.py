@@ -28,12 +28,6 @@ from tools.models import Confirmation, Execution
 
 
 @pytest.fixture
-def asks(organization):
-    """The tool `echo`, which runs only when a person has agreed."""
-    return factories.tool(organization, requires_confirmation=True)
-
-
-@pytest.fixture
 def person(organization):
     return approver(organization)
 

@@ -43,17 +43,10 @@ def test_a_person_is_shown_what_was_resolved_and_evidence_is_not(agent, organiza
         assert SECRET not in f"{record.details} {payloads.opened(record.pk)}"
 
 
-def test_a_yes_is_not_for_another_value(agent, organization, source):
+@pytest.mark.parametrize("other", [{"parameters": {"text": "other"}}, {"refers_to": []}])
+def test_a_yes_is_not_for_another_value_or_reference(agent, organization, source, other):
     factories.tool(organization, "asks", requires_confirmation=True)
     execution = ask(factories.caller(agent), pointing(source), "asks")
     approve(Confirmation.objects.get(execution=execution), approver(organization))
-    Execution.objects.filter(pk=execution.pk).update(parameters={"text": "other"})
-    assert attempted(execution).error_code == "confirmation_changed"
-
-
-def test_a_yes_is_not_for_another_reference(agent, organization, source):
-    factories.tool(organization, "asks", requires_confirmation=True)
-    execution = ask(factories.caller(agent), pointing(source), "asks")
-    approve(Confirmation.objects.get(execution=execution), approver(organization))
-    Execution.objects.filter(pk=execution.pk).update(refers_to=[])
+    Execution.objects.filter(pk=execution.pk).update(**other)
     assert attempted(execution).error_code == "confirmation_changed"

@@ -13,16 +13,12 @@ from tools.models import Confirmation, Execution
 pytestmark = pytest.mark.usefixtures("alone")
 
 
-@pytest.fixture
-def agent(organization):
+def test_the_consent_to_a_batch_is_good_for_its_calls_while_a_lost_turn_waits(
+    organization, monkeypatch
+):
     factories.install(organization)
     factories.tool(organization, "careful", requires_confirmation=True)
-    return factories.agent(organization, groups=["default", "composition"])
-
-
-def test_the_consent_to_a_batch_is_good_for_its_calls_while_a_lost_turn_waits(
-    agent, organization, monkeypatch
-):
+    agent = factories.agent(organization, groups=["default", "composition"])
     inputs = [one(text, "careful") for text in "abc"]
     execution = batch(agent, *inputs, mode="parallel", max_parallel=2)
     approve(Confirmation.objects.get(execution=execution), approver(organization))

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from audit.models import AuditRecord
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, ResourceUsage, SandboxResult
 from tests import factories
+from tests.tools.held import attempted_in_thread
 from tests.waiting import LIMIT_S, until
 from tools.catalog import profiles
 from tools.definitions.vocabulary import ToolType
@@ -80,16 +80,6 @@ def marking(organization, ledger, delivery):
         implementation={"source": source},
         constraints={"sandbox_profile": "ledger", "allow_side_effects": delivery != "pure"},
     )
-
-
-def performing(execution):
-    def run():
-        perform(execution.pk)
-        connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
 
 
 def row_of(execution):
@@ -185,7 +175,7 @@ def test_a_sandboxd_that_is_killed_under_eight_calls_loses_and_doubles_nothing(
         for kind in ("idempotent", "external")
         for number in range(4)
     }
-    threads = [performing(execution) for execution in calls.values()]
+    threads = [attempted_in_thread(execution) for execution in calls.values()]
     until(lambda: len(list(ledger.iterdir())) == 8)
     os.kill(sandbox().ping()["pid"], signal.SIGKILL)
     [thread.join(LIMIT_S) for thread in threads]
@@ -199,18 +189,13 @@ def test_a_sandboxd_that_is_killed_under_eight_calls_loses_and_doubles_nothing(
 def test_a_cancelled_calls_grandchildren_are_gone(agent, organization):
     factories.tool(organization, implementation={"source": STUBBORN}, delivery="external")
     execution = factories.execution(agent, text=f"marker-{os.urandom(6).hex()}")
-    thread, marker = performing(execution), execution.parameters["text"]
-    members = until(lambda: _four(marker))
+    thread, marker = attempted_in_thread(execution), execution.parameters["text"]
+    members = until(lambda: len(found := _running(marker)) >= 4 and found)
     actions.cancel(caller=factories.caller(agent), execution=execution)
-    until(lambda: not any(_alive(pid) for pid in members))
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in members))
     thread.join(LIMIT_S)
     row = row_of(execution)
     assert (row.status, row.error_details) == ("Cancelled", {"effect_possible": True})
-
-
-def _four(marker):
-    found = _running(marker)
-    return found if len(found) >= 4 else None
 
 
 def _running(marker):
@@ -226,10 +211,6 @@ def _command_of(entry):
         return (entry / "cmdline").read_text()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _alive(pid):
-    return Path(f"/proc/{pid}").exists()
 
 
 # Transactional tools: the effect is a row of ours.
@@ -275,30 +256,27 @@ FAILED = SandboxResult(Outcome.FAILED, error_code="MINE", error_message="no")
 UNCLEAN = SandboxResult(Outcome.SUCCESS, float("inf"))
 
 
-@pytest.mark.parametrize(("result", "code"), [(FAILED, "MINE"), (UNCLEAN, "OUTPUT_INVALID")])
+@pytest.mark.parametrize(
+    ("how", "more", "status", "code"),
+    [
+        ({"result": FAILED}, {}, "Failed", "MINE"),
+        ({"result": UNCLEAN}, {}, "Failed", "OUTPUT_INVALID"),
+        ({"then": lambda: 1 / 0}, {}, "Failed", "INTERNAL_ERROR"),
+        (
+            {"then": lambda: connection.cursor().execute("SELECT pg_sleep(30)")},
+            {"timeout_s": 0.5},
+            "Timeout",
+            "TIMEOUT",
+        ),
+    ],
+)
 def test_what_a_transactional_tool_did_before_it_failed_is_undone(
-    agent, organization, keeping, result, code
+    agent, organization, keeping, how, more, status, code
 ):
-    transactional(organization, keeps(organization, result))
-    execution = factories.execution(agent, "keeps")
+    transactional(organization, keeps(organization, **how))
+    execution = factories.execution(agent, "keeps", **more)
     perform(execution.pk)
-    assert (row_of(execution).status, row_of(execution).error_code) == ("Failed", code)
-    assert kept(organization) == 0
-
-
-def test_a_fault_of_a_transactional_runner_undoes_its_effect(agent, organization, keeping):
-    transactional(organization, keeps(organization, then=lambda: 1 / 0))
-    execution = factories.execution(agent, "keeps")
-    perform(execution.pk)
-    assert row_of(execution).error_code == "INTERNAL_ERROR"
-    assert kept(organization) == 0
-
-
-def test_a_transactional_tool_that_takes_too_long_is_undone(agent, organization, keeping):
-    transactional(organization, keeps(organization, then=lambda: _do("SELECT pg_sleep(30)")))
-    execution = factories.execution(agent, "keeps", timeout_s=0.5)
-    perform(execution.pk)
-    assert (row_of(execution).status, row_of(execution).error_code) == ("Timeout", "TIMEOUT")
+    assert (row_of(execution).status, row_of(execution).error_code) == (status, code)
     assert kept(organization) == 0
 
 
@@ -373,8 +351,3 @@ def test_a_tool_that_works_outside_cannot_be_called_transactional(organization, 
     with pytest.raises(InvalidDefinition) as caught:
         factories.tool(organization, delivery="transactional", **kind)
     assert [flaw["field"] for flaw in caught.value.details["errors"]] == ["delivery"]
-
-
-def _do(statement):
-    with connection.cursor() as cursor:
-        cursor.execute(statement)

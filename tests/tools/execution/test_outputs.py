@@ -56,10 +56,6 @@ def past(agent, count, days=10):
     return Execution.objects.get(pk=execution.pk)
 
 
-def old(organization):
-    stored(organization).update(kept_at=Now() - timedelta(hours=2))
-
-
 def kept_for(organization, days):
     policy.set_output_days(organization=organization, days=days, by=factories.by(organization))
     organization.refresh_from_db()
@@ -189,7 +185,7 @@ def test_what_nobody_names_any_more_is_swept_and_what_somebody_names_stays(agent
     retention.expire(organization)
     retention.sweep()
     assert stored(organization).count() == 2  # too young: one may be about to be named
-    old(organization)
+    stored(organization).update(kept_at=Now() - timedelta(hours=2))
     retention.sweep()
     assert stored(organization).get().digest == Execution.objects.get(pk=same.pk).output_digest
 

@@ -1,10 +1,9 @@
 """The second half of the road: one worker claims a row, asks again, and ends it once."""
 
-import threading
 from datetime import timedelta
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 from django.db.models.functions import Now
 
 from audit import payloads
@@ -12,6 +11,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.factories import definition
 from tests.tools.database import no_evidence_for, no_lease_for, tamper
+from tests.tools.held import attempted, attempted_in_thread
 from tests.waiting import LIMIT_S, until
 from tools.builtin.workspace import workspace_of
 from tools.catalog import actions as catalog
@@ -25,11 +25,6 @@ pytestmark = pytest.mark.usefixtures("committed")
 SLEEPS = "import time\ndef main(parameters):\n    time.sleep(60)\n"
 
 
-def performed(execution):
-    perform(execution.pk)
-    return Execution.objects.get(pk=execution.pk)
-
-
 def codes(execution):
     """What was recorded since the call was accepted."""
     found = AuditRecord.objects.filter(execution_id=execution.pk).order_by("id")
@@ -41,23 +36,13 @@ def code_tool(organization, source, **fields):
     return factories.tool(organization, implementation={"source": source}, **fields)
 
 
-def run_in_thread(execution):
-    def run():
-        perform(execution.pk)
-        connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
-
-
 def is_running(execution):
     return Execution.objects.filter(pk=execution.pk, status="Running").exists()
 
 
 def test_a_call_runs_and_leaves_a_result_its_events_and_its_records(agent, organization):
     factories.tool(organization)
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.output, done.error_code) == ("Success", {"echo": {"text": "x"}}, "")
     assert done.observation == '{"echo": {"text": "x"}}'
     assert done.output_bytes == len(done.observation)
@@ -71,7 +56,7 @@ def test_a_call_runs_and_leaves_a_result_its_events_and_its_records(agent, organ
 
 def test_the_records_say_what_ran_and_for_whom(agent, organization):
     tool = factories.tool(organization)
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     accept, start, end = AuditRecord.objects.filter(execution_id=done.pk).order_by("id")
     assert start.subject_digest == end.subject_digest == tool.version.digest
     assert (start.actor, start.outcome, end.outcome) == (agent.slug, "started", "success")
@@ -86,15 +71,15 @@ def test_the_records_say_what_ran_and_for_whom(agent, organization):
 
 def test_a_call_that_is_over_is_not_run_again(agent, organization):
     factories.tool(organization)
-    done = performed(factories.execution(agent))
-    assert performed(done).completed_at == done.completed_at
+    done = attempted(factories.execution(agent))
+    assert attempted(done).completed_at == done.completed_at
     assert codes(done) == ["TOOL.START", "TOOL.END"]
 
 
 def test_of_many_workers_exactly_one_runs_the_call(agent, organization):
     factories.tool(organization)
     execution = factories.execution(agent)
-    threads = [run_in_thread(execution) for _ in range(8)]
+    threads = [attempted_in_thread(execution) for _ in range(8)]
     [thread.join() for thread in threads]
     assert Execution.objects.get(pk=execution.pk).attempt == 1
     assert codes(execution) == ["TOOL.START", "TOOL.END"]
@@ -147,7 +132,7 @@ def test_what_was_revoked_after_admission_does_not_run(agent, organization, revo
     factories.tool(organization)
     execution = factories.execution(agent, idempotency_key="k")
     revoke(agent, organization)
-    done = performed(execution)
+    done = attempted(execution)
     assert (done.status, done.output) == ("PermissionDenied", None)
     assert codes(done) == ["TOOL.DENY"]
     assert [event.type for event in done.events.all()] == ["Failed"]
@@ -162,7 +147,7 @@ def test_a_strict_agent_whose_group_went_away_is_refused_at_the_claim(organizati
     )
     execution = factories.execution(agent, group=["default", "gone"])
     catalog.delete_group(group=group, by=factories.by(organization))
-    done = performed(execution)
+    done = attempted(execution)
     assert (done.status, done.error_code, codes(done)) == (
         "PermissionDenied",
         "group_unknown",
@@ -175,7 +160,7 @@ def test_a_tampered_definition_does_not_run(agent, organization):
     execution = factories.execution(agent)
     tamper(version, implementation={"source": SLEEPS, "language": "python", "entry_point": "main"})
     registry.forget()
-    done = performed(execution)
+    done = attempted(execution)
     assert (done.status, done.error_code) == ("PermissionDenied", "SIGNATURE_INVALID")
     assert codes(done) == ["TOOL.DENY"]
 
@@ -183,7 +168,7 @@ def test_a_tampered_definition_does_not_run(agent, organization):
 def test_output_that_does_not_fit_its_schema_is_nowhere(agent, organization):
     source = "def main(parameters):\n    return {'number': 'c4nary-in-the-output'}"
     code_tool(organization, source, output_schema={"properties": {"number": {"type": "integer"}}})
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.error_code, done.output) == ("Failed", "OUTPUT_INVALID", None)
     assert done.error_details == {"places": ["/number"], "effect_possible": True}
     assert "c4nary" not in str(vars(done))
@@ -212,7 +197,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("value", UNUSABLE.values(), ids=UNUSABLE)
 def test_output_that_json_cannot_hold_is_the_tools_failure_not_ours(agent, organization, value):
     code_tool(organization, f"def main(parameters):\n    return {value}")
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.output) == ("Failed", None)
     assert done.error_code not in {"", "INTERNAL_ERROR"}
 
@@ -221,7 +206,7 @@ def test_output_that_json_cannot_hold_is_the_tools_failure_not_ours(agent, organ
 def test_a_tools_error_message_cannot_hurt_us(agent, organization, message):
     source = f"from toolcrib import ToolError\ndef main(p):\n    raise ToolError('MINE', {message})"
     code_tool(organization, source)
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.error_code in {"MINE", "INVALID_RESULT"}) == ("Failed", True)
     assert len(done.error_message) <= 1_000
 
@@ -229,7 +214,7 @@ def test_a_tools_error_message_cannot_hurt_us(agent, organization, message):
 def test_a_tools_error_is_answered_by_its_code_and_message(agent, organization):
     source = "import toolcrib\ndef main(p):\n    raise toolcrib.ToolError('NO_PAPER', 'Add paper.')"
     code_tool(organization, source)
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.error_code, done.error_message) == (
         "Failed",
         "NO_PAPER",
@@ -240,14 +225,14 @@ def test_a_tools_error_is_answered_by_its_code_and_message(agent, organization):
 
 def test_a_tool_that_breaks_shows_no_stack_trace(agent, organization):
     code_tool(organization, "def main(parameters):\n    return 1 / 0")
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert done.status == "Failed" and done.error_code
     assert "Traceback" not in done.error_message and "File " not in done.error_message
 
 
 def test_a_tool_is_stopped_at_its_timeout(agent, organization):
     code_tool(organization, SLEEPS)
-    done = performed(factories.execution(agent, timeout_s=0.5))
+    done = attempted(factories.execution(agent, timeout_s=0.5))
     assert (done.status, done.output) == ("Timeout", None)
     assert done.duration_ms < 60_000  # what it would have slept
     assert [event.type for event in done.events.all()] == ["Started", "Timeout"]
@@ -255,14 +240,14 @@ def test_a_tool_is_stopped_at_its_timeout(agent, organization):
 
 def test_a_timeout_of_almost_nothing_is_a_timeout(agent, organization):
     factories.tool(organization)
-    assert performed(factories.execution(agent, timeout_s=0.000001)).status == "Timeout"
+    assert attempted(factories.execution(agent, timeout_s=0.000001)).status == "Timeout"
 
 
 def test_more_output_than_allowed_is_a_failure(agent, organization):
     code_tool(
         organization, "def main(p):\n    return 'x' * 5000", constraints={"max_output_size": 1000}
     )
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.output) == ("Failed", None)
 
 
@@ -272,7 +257,7 @@ def test_defaults_stand_in_for_what_the_caller_left_out(agent, organization):
         {"name": "flag", "type": "Boolean", "description": "f", "default": False},
     ]
     factories.tool(organization, parameters=parameters)
-    done = performed(factories.execution(agent, flag=True))
+    done = attempted(factories.execution(agent, flag=True))
     assert done.output == {"echo": {"text": "from the definition", "flag": True}}
 
 
@@ -282,14 +267,14 @@ def test_a_pending_call_is_cancelled_at_once(agent, organization):
     execution = factories.execution(agent)
     cancelled = actions.cancel(caller=caller, execution=execution)
     assert (cancelled.status, cancelled.error_code) == ("Cancelled", "CANCELLED")
-    assert performed(execution).status == "Cancelled"
+    assert attempted(execution).status == "Cancelled"
     assert codes(execution) == ["TOOL.CANCEL"]
 
 
 def test_a_running_call_is_cancelled_within_moments(agent, organization):
     code_tool(organization, SLEEPS)
     caller, execution = factories.caller(agent), factories.execution(agent)
-    thread = run_in_thread(execution)
+    thread = attempted_in_thread(execution)
     until(lambda: is_running(execution))
     actions.cancel(caller=caller, execution=execution)
     thread.join(LIMIT_S)
@@ -301,7 +286,7 @@ def test_a_running_call_is_cancelled_within_moments(agent, organization):
 def test_a_late_worker_cannot_write_its_result(agent, gate):
     gate.tool("late")
     execution = factories.execution(agent, "late")
-    thread = run_in_thread(execution)
+    thread = attempted_in_thread(execution)
     until(lambda: is_running(execution))
     factories.release(execution)
     factories.claimed(execution)
@@ -318,7 +303,7 @@ def test_a_lease_is_renewed_while_the_call_runs(agent, gate, settings):
     settings.EXECUTION_LEASE_S = 9
     gate.tool("kept")
     execution = factories.execution(agent, "kept")
-    thread = run_in_thread(execution)
+    thread = attempted_in_thread(execution)
     until(lambda: is_running(execution))
     row = Execution.objects.filter(pk=execution.pk)
     for _ in range(2):
@@ -338,7 +323,7 @@ def test_a_worker_that_cannot_renew_its_lease_stops_and_says_that_nobody_knows(
     code_tool(organization, SLEEPS)
     execution = factories.execution(agent)
     with no_lease_for(organization):
-        done = performed(execution)
+        done = attempted(execution)
     assert (done.status, done.error_code) == ("Failed", "OUTCOME_UNKNOWN")
     assert done.duration_ms < settings.EXECUTION_LEASE_S * 1000
     assert codes(done) == ["TOOL.START", "TOOL.END"]
@@ -348,7 +333,7 @@ def test_a_fault_of_ours_ends_the_call_without_its_details(agent, organization, 
     settings.WORKSPACES_DIR = "/proc/nowhere"
     workspace_of.cache_clear()
     execution = factories.execution(agent, "read_file", group=["read-only"], path="a")
-    done = performed(execution)
+    done = attempted(execution)
     workspace_of.cache_clear()
     assert (done.status, done.error_code) == ("Failed", "INTERNAL_ERROR")
     assert "proc" not in done.error_message

@@ -11,18 +11,13 @@ from tools.definitions.callers import Caller
 from tools.errors import Conflict, Forbidden
 from tools.execution import actions, retrying
 from tools.execution.pipeline import admit
-from tools.models import Agent, Execution, Organization, Resolution, User
+from tools.models import Agent, Execution, Organization, Resolution
 
 
 @pytest.fixture
-def person(organization: Organization) -> User:
-    found = factories.person(organization)
-    factories.permit(found, "impersonate_agent", "view_execution")
-    return found
-
-
-@pytest.fixture
-def me(person: User) -> Caller:
+def me(organization: Organization) -> Caller:
+    person = factories.person(organization)
+    factories.permit(person, "impersonate_agent", "view_execution")
     return at_the_browser(person)
 
 

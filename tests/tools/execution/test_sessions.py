@@ -12,12 +12,13 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import no_transition_for
+from tests.tools.held import attempted, attempted_in_thread
 from tests.waiting import LIMIT_S, until
 from tools import metrics
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, Refused
 from tools.execution import actions, session_actions, session_keeping
-from tools.execution.pipeline import admit, perform
+from tools.execution.pipeline import admit
 from tools.execution.sessions import Overtaken
 from tools.models import Execution, Session, StateTransition
 from tools.policy import actions as policy
@@ -48,11 +49,6 @@ def opened(agent, **asked):
 
 def asked(agent, session, tool, **fields):
     return factories.execution(agent, tool, session=str(session.pk), text="x", **fields)
-
-
-def done(execution):
-    perform(execution.pk)
-    return Execution.objects.get(pk=execution.pk)
 
 
 def state_of(session):
@@ -131,7 +127,7 @@ def test_a_caller_keeps_only_so_many_sessions_open(agent, organization, monkeypa
 
 def test_what_nobody_uses_is_closed_in_time(agent, organization, workflow, settings):
     idle, used, held = opened(agent), opened(agent), opened(agent)
-    done(asked(agent, used, "look"))
+    attempted(asked(agent, used, "look"))
     asked(agent, held, "look")
     ago = Now() - timedelta(hours=settings.SESSION_IDLE_HOURS, minutes=1)
     mine = Session.objects.filter(organization=organization)
@@ -163,7 +159,7 @@ def test_sessions_that_can_go_nowhere_are_counted(agent, organization, workflow)
 # --- moving -------------------------------------------------------------------------------------
 def test_success_moves_the_state_with_its_result(agent, organization, workflow):
     session = opened(agent)
-    call = done(asked(agent, session, "query"))
+    call = attempted(asked(agent, session, "query"))
     assert (call.status, call.state, call.state_after) == ("Success", "undefined", "analysis")
     moved = StateTransition.objects.get(session=session)
     assert (moved.execution, moved.tool_name) == (call, "query")
@@ -177,7 +173,7 @@ def test_a_transition_is_on_record_and_counted(agent, organization, workflow):
     spent = metrics.workflow_duration.labels("undefined")._sum
     before, before_s = counted.get(), spent.get()
     session = opened(agent)
-    call = done(asked(agent, session, "query"))
+    call = attempted(asked(agent, session, "query"))
     record = AuditRecord.objects.get(execution_id=call.pk, code="STATE.TRANSITION")
     assert (record.subject, record.outcome, record.actor) == ("query", "changed", agent.slug)
     assert record.details == {"session": str(session.pk), "from": "undefined", "to": "analysis"}
@@ -188,7 +184,7 @@ def test_a_state_only_a_client_has_named_is_counted_under_one_word(agent, organi
     factories.tool(organization, "anywhere", state="named")
     unknown = metrics.workflow_duration.labels("unknown")._sum.get()
     session = opened(agent, state=f"made-up-{uuid4()}")
-    done(asked(agent, session, "anywhere"))
+    attempted(asked(agent, session, "anywhere"))
     assert metrics.workflow_duration.labels("unknown")._sum.get() > unknown
 
 
@@ -203,7 +199,7 @@ ENDINGS = {
 def test_what_did_not_succeed_leaves_the_state(agent, organization, word, fields):
     factories.tool(organization, "leads", state="elsewhere", **fields)
     session = opened(agent)
-    call = done(asked(agent, session, "leads", timeout_s=0.5))
+    call = attempted(asked(agent, session, "leads", timeout_s=0.5))
     assert word in (call.status, call.error_code)
     assert call.state_after == "undefined"
     assert untouched(session)
@@ -214,7 +210,7 @@ def test_a_cancelled_call_leaves_the_state_and_its_place(agent, organization, wo
     call = asked(agent, session, "query")
     actions.cancel(caller=factories.caller(agent), execution=call)
     assert untouched(session)
-    assert done(asked(agent, session, "query")).status == "Success"
+    assert attempted(asked(agent, session, "query")).status == "Success"
 
 
 def test_a_refused_call_leaves_the_state_and_stands_in_the_history(agent, workflow):
@@ -235,7 +231,7 @@ def test_when_the_settlement_fails_nothing_has_moved(agent, organization, workfl
     session = opened(agent)
     execution = asked(agent, session, "query")
     with no_transition_for(organization):
-        call = done(execution)
+        call = attempted(execution)
     assert (call.status, call.error_code, call.output) == ("Failed", "INTERNAL_ERROR", None)
     assert untouched(session)
     assert not AuditRecord.objects.filter(execution_id=call.pk, code="STATE.TRANSITION").exists()
@@ -244,12 +240,12 @@ def test_when_the_settlement_fails_nothing_has_moved(agent, organization, workfl
 def test_a_tool_that_leads_where_the_workflow_is_leaves_no_transition(agent, organization):
     factories.tool(organization, "stays", state="undefined")
     session = opened(agent)
-    assert done(asked(agent, session, "stays")).state_after == "undefined"
+    assert attempted(asked(agent, session, "stays")).state_after == "undefined"
     assert untouched(session)
 
 
 def test_a_call_without_a_session_leaves_its_transition_too(agent, organization, workflow):
-    call = done(factories.execution(agent, "query", text="x"))
+    call = attempted(factories.execution(agent, "query", text="x"))
     moved = StateTransition.objects.get(execution=call)
     assert (moved.session, moved.to_state) == (None, "analysis")
     record = AuditRecord.objects.get(execution_id=call.pk, code="STATE.TRANSITION")
@@ -265,7 +261,7 @@ def test_each_step_has_its_own_tools_and_the_last_one_leads_back(agent, organiza
         for other in {"query", "analyse", "reset"} - {tool}:
             with pytest.raises(Refused):
                 asked(agent, session, other)
-        assert done(asked(agent, session, tool)).status == "Success"
+        assert attempted(asked(agent, session, tool)).status == "Success"
     path = [one.to_state for one in session_actions.transitions(session)]
     assert path == ["analysis", "results", "undefined"]
 
@@ -275,7 +271,7 @@ def test_a_queued_call_does_not_begin_in_a_closed_session(agent, organization, w
     session = opened(agent)
     execution = asked(agent, session, "query")
     session_actions.close_session(caller=factories.caller(agent), session=session)
-    call = done(execution)
+    call = attempted(execution)
     assert (call.status, call.error_code) == ("PermissionDenied", "session_closed")
     records = AuditRecord.objects.filter(execution_id=call.pk).order_by("id")
     assert [record.code for record in records] == ["TOOL.ACCEPT", "TOOL.DENY"]
@@ -286,7 +282,7 @@ def test_a_queued_call_does_not_begin_in_another_state(agent, organization, work
     session = opened(agent)
     execution = asked(agent, session, "query")
     Session.objects.filter(pk=session.pk).update(state="results")
-    call = done(execution)
+    call = attempted(execution)
     assert (call.status, call.error_code) == ("PermissionDenied", "session_changed")
     assert state_of(session) == "results"
 
@@ -295,7 +291,7 @@ def test_a_revoked_group_stops_the_next_call_and_a_queued_one(agent, organizatio
     session = opened(agent, group=["default", "write"])
     queued = asked(agent, session, "query")
     policy.grant(agent=agent, groups=["default"], by=factories.by(organization))
-    assert done(queued).error_code == "group_not_granted"
+    assert attempted(queued).error_code == "group_not_granted"
     with pytest.raises(Refused) as refusal:
         asked(agent, session, "query")
     assert refusal.value.code == "group_not_granted"
@@ -308,19 +304,13 @@ def test_a_running_call_finishes_in_a_session_that_was_closed(agent, gate):
     gate.tool("leads", state="elsewhere")
     session = opened(agent)
     execution = asked(agent, session, "leads")
-    thread = threading.Thread(target=_performed, args=(execution,))
-    thread.start()
+    thread = attempted_in_thread(execution)
     until(lambda: Execution.objects.filter(pk=execution.pk, status="Running").exists())
     session_actions.close_session(caller=factories.caller(agent), session=session)
     gate.open()
     thread.join(LIMIT_S)
     assert Execution.objects.get(pk=execution.pk).status == "Success"
     assert state_of(session) == "elsewhere"
-
-
-def _performed(execution):
-    perform(execution.pk)
-    connection.close()
 
 
 def test_a_closed_session_takes_no_call(agent, organization, workflow):
@@ -360,7 +350,7 @@ def test_while_one_call_is_open_another_is_refused_and_names_it(agent, organizat
     assert refusal.value.code == "session_busy"
     assert refusal.value.details["open_execution"] == str(first.pk)
     assert records(organization, "TOOL.DENY").get().reason == "session_busy"
-    assert done(first).status == "Success"
+    assert attempted(first).status == "Success"
 
 
 @pytest.mark.part("calls")
@@ -415,7 +405,7 @@ def known(agent, organization):
         organization, "known", state="elsewhere", delivery="pure", cache_ttl="PT5M",
         implementation=DICE,
     )  # fmt: skip
-    return done(factories.execution(agent, "known", text="x"))
+    return attempted(factories.execution(agent, "known", text="x"))
 
 
 def test_a_hit_moves_the_state_as_a_run_does(agent, organization, known):
@@ -433,7 +423,7 @@ def test_a_hit_is_not_served_beside_an_open_call(agent, organization, known, wor
     with pytest.raises(Overtaken):
         asked(agent, session, "known")
     assert untouched(session)
-    assert done(first).status == "Success"
+    assert attempted(first).status == "Success"
 
 
 def test_a_hit_does_not_wait_for_a_session_that_another_call_holds(agent, organization, known):
@@ -521,7 +511,7 @@ def test_large_arguments_and_observations_are_cut_in_the_history(agent, organiza
     session = opened(agent)
     large = {"text": "x" * 10_000}
     call = admit(factories.caller(agent), factories.call("look", large, session=str(session.pk)))
-    done(call)
+    attempted(call)
     step = session_actions.history(session).get()
     assert (step.arguments, len(step.seen)) == (None, session_actions.MOST_OBSERVATION)
 

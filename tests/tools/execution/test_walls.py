@@ -13,6 +13,7 @@ from sandbox.egress.policy import Attempt
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, ResourceUsage, SandboxResult
 from tests import factories
+from tests.tools.held import attempted
 from tools import metrics
 from tools.catalog import credentials, profiles
 from tools.catalog.registry import registry
@@ -25,11 +26,6 @@ REFUSED = Attempt("helper", "GET", "evil.example", 443, code="HOST_NOT_ALLOWED")
 ALLOWED = Attempt(
     "helper", "POST", "a.example", 443, "192.0.2.1", status=200, bytes_sent=7, bytes_received=30
 )
-
-
-def performed(execution):
-    perform(execution.pk)
-    return Execution.objects.get(pk=execution.pk)
 
 
 def record_of(execution, code):
@@ -74,13 +70,13 @@ def directory():
 def test_the_start_record_says_how_strong_the_wall_is(agent, organization):
     profile(organization, minimum_isolation="Strict")
     factories.tool(organization, constraints={"sandbox_profile": "mine"})
-    started = record_of(performed(factories.execution(agent)), "TOOL.START")
+    started = record_of(attempted(factories.execution(agent)), "TOOL.START")
     assert (started["isolation"], started["sandbox_profile"]) == ("Strict", "mine")
 
 
 def test_code_of_an_agent_runs_at_restricted_and_says_so(agent, organization):
     factories.tool(organization, metadata={"origin": "agent"})
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, record_of(done, "TOOL.START")["isolation"]) == ("Success", "Restricted")
 
 
@@ -88,7 +84,7 @@ def test_a_profiles_memory_is_all_there_is(agent, organization):
     profile(organization, max_memory_bytes=64 * 1024 * 1024)
     source = "def main(p):\n    return len(b'x' * 150_000_000)"
     code_tool(organization, source, constraints={"sandbox_profile": "mine"})
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert done.status == "Failed" and done.output is None
     assert done.metrics["peak_memory_bytes"] < 100_000_000
 
@@ -99,7 +95,7 @@ def test_a_profiles_processor_time_is_all_there_is(agent, organization):
         organization, "def main(p):\n    while True:\n        pass",
         constraints={"sandbox_profile": "mine"},
     )  # fmt: skip
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.error_code) == ("Failed", "CPU_LIMIT")
 
 
@@ -110,7 +106,7 @@ def test_an_allowed_path_is_there_under_its_own_name(
     profile(organization, allow_filesystem=allowed, allowed_paths=[{"path": str(directory)}])
     source = f"def main(p):\n    return open('{directory}/table.csv').read()"
     code_tool(organization, source, constraints={"sandbox_profile": "mine"})
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.output) == (status, "a,b" if allowed else None)
 
 
@@ -122,14 +118,14 @@ def test_a_javascript_tool_runs_behind_the_same_wall(agent, organization, level)
         implementation={"language": "javascript", "source": source},
         constraints={"required_isolation": level},
     )
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.output) == ("Success", {"echo": {"text": "x"}}), done.error_message
 
 
 def test_glue_runs_in_a_language_vm_behind_the_wall(agent, organization):
     profile(organization, backend="monty")
     factories.tool(organization, constraints={"sandbox_profile": "mine"})
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.output) == ("Success", {"echo": {"text": "x"}}), done.error_message
 
 
@@ -137,7 +133,7 @@ def test_a_path_shared_for_reading_is_not_written(agent, organization, directory
     profile(organization, allow_filesystem=True, allowed_paths=[{"path": str(directory)}])
     source = f"def main(p):\n    open('{directory}/new', 'w').close()"
     code_tool(organization, source, constraints={"sandbox_profile": "mine"})
-    assert performed(factories.execution(agent)).status == "Failed"
+    assert attempted(factories.execution(agent)).status == "Failed"
     assert not (directory / "new").exists()
 
 
@@ -150,15 +146,9 @@ def test_a_run_whose_credential_cannot_be_read_does_not_begin(agent, organizatio
     factories.tool(organization, constraints={"sandbox_profile": "mine"})
     EgressCredential.objects.filter(pk=row.pk).update(sealed=b"\x01" + bytes(row.sealed)[::-1])
     registry.forget()
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.error_code) == ("SandboxError", "EGRESS_UNAVAILABLE")
     assert (done.output, done.sandbox_id) == (None, "")
-
-
-def asked_while_performed(execution):
-    with CaptureQueriesContext(connection) as asked:
-        perform(execution.pk)
-    return len(asked)
 
 
 def test_a_profile_and_its_credentials_cost_a_call_no_query(agent, organization):
@@ -169,11 +159,14 @@ def test_a_profile_and_its_credentials_cost_a_call_no_query(agent, organization)
     profile(organization, allow_network=True, allowed_hosts=hosts)
     factories.tool(organization, "plain")
     factories.tool(organization, "walled", constraints={"sandbox_profile": "mine"})
-    performed(factories.execution(agent, "plain"))
-    counts = {
-        asked_while_performed(factories.execution(agent, name)) for name in ("plain", "walled")
-    }
-    assert len(counts) == 1
+    attempted(factories.execution(agent, "plain"))
+    counts = []
+    for name in ("plain", "walled"):
+        execution = factories.execution(agent, name)
+        with CaptureQueriesContext(connection) as asked:
+            perform(execution.pk)
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
 
 
 def test_the_end_record_says_what_was_asked_of_the_network(agent, organization):

@@ -17,28 +17,35 @@ def piece(name=None, arguments=None, **fields):
     return {"function": {"name": name, "arguments": arguments}, **fields}
 
 
-def test_names_and_arguments_come_in_any_pieces():
-    pieces = [piece("a", index=0, id="x"), piece("dd", '{"a"', index=0), piece("", ": 1}", index=0)]
-    assert first(*([one] for one in pieces)) == first(pieces) == Call("add", '{"a": 1}')
+PIECES = [piece("a", index=0, id="x"), piece("dd", '{"a"', index=0), piece("", ": 1}", index=0)]
+CALLS = {
+    "in one piece": ([PIECES], Call("add", '{"a": 1}')),
+    "in any pieces": ([[one] for one in PIECES], Call("add", '{"a": 1}')),
+    "the first by its index": (
+        [[piece("wipe", "{}", index=1, id="b")], [piece("add", "", index=0, id="a")],
+         [piece(None, '{"a": 1}', index=0)]],
+        Call("add", '{"a": 1}'),
+    ),
+    "the first by its place": ([[piece("wipe", ""), piece("add", '{"a": 1}')]], Call("wipe", "")),
+    **{
+        f"told apart by its id, {name}": (
+            [[piece("wipe", "", id="a", **index)], [piece("", '{"all": true}', id="b", **index)],
+             [piece("", "!", **index)]],
+            Call("wipe", ""),
+        )
+        for name, index in (("without an index", {}), ("with the same", {"index": 0}))
+    },
+    "arguments as an object": ([[piece("add", {"a": 1})]], Call("add", '{"a": 1}')),
+    **{
+        f"nothing is said: {function}": ([[{"index": 0, "function": function}]], Call("", ""))
+        for function in (None, 5, [], {}, {"name": 5, "arguments": ["x"]})
+    },
+}  # fmt: skip
 
 
-def test_the_first_by_its_index_is_the_one():
-    late = [piece("wipe", "{}", index=1, id="b")], [piece("add", "", index=0, id="a")]
-    assert first(*late, [piece(None, '{"a": 1}', index=0)]) == Call("add", '{"a": 1}')
-
-
-def test_calls_of_a_whole_answer_are_told_apart_by_their_place():
-    assert first([piece("wipe", ""), piece("add", '{"a": 1}')]) == Call("wipe", "")
-
-
-@pytest.mark.parametrize("index", [{}, {"index": 0}], ids=["without an index", "with the same"])
-def test_an_id_of_its_own_makes_a_call_of_its_own(index):
-    pieces = [piece("wipe", "", id="a", **index)], [piece("", '{"all": true}', id="b", **index)]
-    assert first(*pieces, [piece("", "!", **index)]) == Call("wipe", "")
-
-
-def test_arguments_may_come_as_an_object():
-    assert first([piece("add", {"a": 1})]) == Call("add", '{"a": 1}')
+@pytest.mark.parametrize(("deltas", "call"), CALLS.values(), ids=CALLS)
+def test_the_first_call_is_put_together_from_its_pieces(deltas, call):
+    assert first(*deltas) == call
 
 
 @pytest.mark.parametrize(
@@ -58,11 +65,6 @@ def test_arguments_may_come_as_an_object():
 def test_what_is_no_piece_of_a_call_is_refused(bad):
     with pytest.raises(BadStream):
         first(bad)
-
-
-@pytest.mark.parametrize("function", [None, 5, [], {}, {"name": 5, "arguments": ["x"]}])
-def test_a_piece_that_says_nothing_adds_nothing(function):
-    assert first([{"index": 0, "function": function}]) == Call("", "")
 
 
 def test_without_pieces_there_is_no_call():

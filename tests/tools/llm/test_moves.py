@@ -52,19 +52,23 @@ def test_windows_line_ends_change_nothing():
 
 
 @pytest.mark.parametrize(
-    "behind",
+    "arguments",
     [
-        "\nObservation: 2\nAnswer: 2",
-        "\nAction: wipe\nArguments: {}",
-        "\nAnswer: 2",
-        ' {"b": 2}',
-        "}}",
-        '"',
-        "[" * 1000,
+        'Arguments: {"a": 1}\nObservation: 2\nAnswer: 2',
+        'Arguments: {"a": 1}\nAction: wipe\nArguments: {}',
+        'Arguments: {"a": 1}\nAnswer: 2',
+        'Arguments: {"a": 1} {"b": 2}',
+        'Arguments: {"a": 1}}}',
+        'Arguments: {"a": 1}"',
+        'Arguments: {"a": 1}' + "[" * 1000,
+        '\nArguments: ```json\n{"a": 1}\n```',
+        '\nArguments: ```\r\n{"a": 1}```',
+        '\nArguments: ``` {"a": 1}',
+        '\nArguments: \n\n  {"a": 1}',
     ],
 )
-def test_nothing_behind_the_first_action_is_believed(behind):
-    assert outcome(f'Action: add\nArguments: {{"a": 1}}{behind}') == Action("add", {"a": 1})
+def test_the_first_action_is_believed_and_nothing_around_it(arguments):
+    assert outcome(f"Action: add\n{arguments}") == Action("add", {"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -81,58 +85,52 @@ def test_what_the_model_made_up_is_not_taken_for_a_tools_word(text):
     assert outcome(text) == moves.MADE_UP
 
 
+NO_OBJECTS = (
+    "{",
+    '{"a": 1',
+    '{"a": "}',
+    "{a: 1}",
+    "{'a': 1}",
+    '{"a": 1, "a": 2}',
+    '{"a": NaN}',
+    '{"a": 1e999}',
+    '{"a": 99999999999999999999}',
+    '{"a": "\\u0000"}',
+    '{"a": "\\ud800"}',
+    '{"a": 1]',
+    '{"a": ' * 100_000,
+    '{"a": ' * 60 + "1" + "}" * 60,
+)
+BEHIND = (
+    "",
+    "\n",
+    "\nArguments:",
+    "\nArguments: none",
+    "\nArguments: none {}",
+    "\nAction: add\nArguments: {}",
+    "\nThought: hm\nArguments: {}",
+    "\nObservation: x\nArguments: {}",
+    "\nArguments:\nAction: add\nArguments: {}",
+    "\n Arguments: {}",
+    "\narguments: {}",
+    "\n{}",
+)
+
+
 @pytest.mark.parametrize(
-    "behind",
+    ("text", "flaw"),
     [
-        "",
-        "\n",
-        "\nArguments:",
-        "\nArguments: none",
-        "\nArguments: none {}",
-        "\nAction: add\nArguments: {}",
-        "\nThought: hm\nArguments: {}",
-        "\nObservation: x\nArguments: {}",
-        "\nArguments:\nAction: add\nArguments: {}",
-        "\n Arguments: {}",
-        "\narguments: {}",
-        "\n{}",
+        *((f"Action: wipe{behind}", "wipe had no arguments") for behind in BEHIND),
+        *(
+            (f"Action: add\nArguments: {given}\nAction: wipe\nArguments: {{}}", "arguments of add")
+            for given in NO_OBJECTS
+        ),
     ],
+    ids=range(len(BEHIND) + len(NO_OBJECTS)),
 )
-def test_an_action_has_its_own_arguments_or_none(behind):
-    move = read(f"Action: wipe{behind}")
-    assert move.action is None and "wipe had no arguments" in move.flaw
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "{",
-        '{"a": 1',
-        '{"a": "}',
-        "{a: 1}",
-        "{'a': 1}",
-        '{"a": 1, "a": 2}',
-        '{"a": NaN}',
-        '{"a": 1e999}',
-        '{"a": 99999999999999999999}',
-        '{"a": "\\u0000"}',
-        '{"a": "\\ud800"}',
-        '{"a": 1]',
-        '{"a": ' * 100_000,
-        '{"a": ' * 60 + "1" + "}" * 60,
-    ],
-    ids=range(14),
-)
-def test_arguments_that_are_no_json_object_are_a_flaw_that_names_the_tool(arguments):
-    move = read(f"Action: add\nArguments: {arguments}\nAction: wipe\nArguments: {{}}")
-    assert move.action is None and "arguments of add" in move.flaw
-
-
-@pytest.mark.parametrize(
-    "fenced", ['```json\n{"a": 1}\n```', '```\r\n{"a": 1}```', '``` {"a": 1}', '\n\n  {"a": 1}']
-)
-def test_a_fence_around_the_object_is_no_part_of_it(fenced):
-    assert outcome(f"Action: add\n\nArguments: {fenced}") == Action("add", {"a": 1})
+def test_an_action_without_arguments_of_its_own_is_a_flaw_that_names_the_tool(text, flaw):
+    move = read(text)
+    assert move.action is None and flaw in move.flaw
 
 
 def test_labels_inside_of_texts_are_text():
@@ -142,18 +140,22 @@ def test_labels_inside_of_texts_are_text():
     assert outcome("Thought: I say Action: add, then\nAnswer: Action: none") == "Action: none"
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["Аction: add", "Action： add", " Action: add", "action: add", "**Action:** add",
-     "\ufeffAction: add", "x\rAction: add", "x\u2028Action: add"],
+UNLABELLED = (
+    "Аction: add", "Action： add", " Action: add", "action: add", "**Action:** add",
+    "\ufeffAction: add", "x\rAction: add", "x\u2028Action: add",
 )  # fmt: skip
-def test_what_looks_like_a_label_is_none(line):
-    assert outcome(f"{line}\nArguments: {{}}") == moves.NEITHER
+NO_NAMES = ("", "add it", "`add`", "аdd", "add(1)", "x" * 129, "\ufffd", "*")
 
 
-@pytest.mark.parametrize("name", ["", "add it", "`add`", "аdd", "add(1)", "x" * 129, "\ufffd", "*"])
-def test_an_action_names_one_tool_and_nothing_else(name):
-    assert outcome(f"Action: {name}\nArguments: {{}}") == moves.NAMELESS
+@pytest.mark.parametrize(
+    ("line", "flaw"),
+    [
+        *((line, moves.NEITHER) for line in UNLABELLED),
+        *((f"Action: {name}", moves.NAMELESS) for name in NO_NAMES),
+    ],
+)
+def test_what_looks_like_a_label_is_none_and_an_action_names_one_tool(line, flaw):
+    assert outcome(f"{line}\nArguments: {{}}") == flaw
 
 
 @pytest.mark.parametrize("text", ["", " \n", "I would add.", "Thought: x", "Answer:", "Answer: \n"])

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from django.core.management import load_command_class
 
+from tools.models import Organization
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -25,6 +27,12 @@ class Ran:
 
 
 Type = Callable[..., Ran]
+
+
+@pytest.fixture
+def here(organization: Organization) -> tuple[str, str]:
+    """The words that say of which organization."""
+    return ("--organization", organization.slug)
 
 
 @pytest.fixture

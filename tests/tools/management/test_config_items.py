@@ -17,11 +17,6 @@ JOKE = {
 
 
 @pytest.fixture
-def here(organization):
-    return ("--organization", organization.slug)
-
-
-@pytest.fixture
 def put(typed, here, monkeypatch):
     """An item from standard input."""
 

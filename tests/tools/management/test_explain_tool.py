@@ -46,18 +46,21 @@ def test_every_gate_answers_after_one_has_refused(explained, organization):
     }
 
 
-def test_a_tool_that_was_not_granted_is_named_as_such(explained, organization):
-    narrow = factories.agent(organization, groups=["read-only"], tools=["write_file"])
-    ran = explained("read_file", "--group", "read-only", "--json", of=narrow)
-    assert failed(ran) == {"object_permission": "tool_not_granted"}
-
-
-def test_a_suspended_agent_is_explained_too(explained, organization):
-    quiet = factories.agent(organization, groups=["read-only"])
-    quiet.active = False
-    quiet.save()
-    ran = explained("read_file", "--group", "read-only", "--json", of=quiet)
-    assert failed(ran) == {"standing": "agent_suspended"}
+@pytest.mark.parametrize(
+    ("tools", "active", "gates"),
+    [
+        (["write_file"], True, {"object_permission": "tool_not_granted"}),
+        (["*"], False, {"standing": "agent_suspended"}),
+    ],
+)
+def test_a_tool_that_was_not_granted_and_a_suspended_agent_are_explained_too(
+    explained, organization, tools, active, gates
+):
+    agent = factories.agent(organization, groups=["read-only"], tools=tools)
+    agent.active = active
+    agent.save()
+    ran = explained("read_file", "--group", "read-only", "--json", of=agent)
+    assert failed(ran) == gates
 
 
 def test_the_text_begins_with_the_answer(explained):

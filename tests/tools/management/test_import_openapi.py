@@ -20,11 +20,6 @@ def document(tmp_path):
     return write
 
 
-@pytest.fixture
-def here(organization):
-    return ("--organization", organization.slug)
-
-
 @pytest.mark.parametrize("name", ["api.json", "api.yaml"])
 def test_a_file_becomes_tools(typed, document, here, organization, name):
     file = document(petstore(), name)

@@ -12,11 +12,6 @@ pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
 ELEMENTS = settings.BASE_DIR / "examples" / "elements.ttl"
 
 
-@pytest.fixture
-def here(organization):
-    return ("--organization", organization.slug)
-
-
 def test_the_sample_graph_goes_in_and_comes_out_as_json_ld(typed, here):
     ran = typed("import_knowledge", str(ELEMENTS), *here)
     assert (ran.code, ran.err) == (0, "")

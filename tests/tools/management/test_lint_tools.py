@@ -6,11 +6,6 @@ from tools.catalog.actions import set_enabled
 from tools.models import Tool
 
 
-@pytest.fixture
-def here(organization):
-    return ("--organization", organization.slug)
-
-
 def test_a_catalog_in_order_is_done(typed, here):
     assert (typed("lint_tools", *here).code, typed("lint_tools", *here).out) == (
         0,

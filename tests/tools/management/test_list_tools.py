@@ -9,11 +9,6 @@ def names(ran):
     return [tool["name"] for tool in ran.json["results"]]
 
 
-@pytest.fixture
-def here(organization):
-    return ("--organization", organization.slug)
-
-
 def test_without_an_agent_every_tool_is_listed(typed, organization, here):
     tool = factories.tool(organization, "hidden", group=[])
     set_enabled(tool=tool, enabled=False, by=factories.by(organization))

@@ -8,11 +8,6 @@ from tools.models import McpServer, Tool
 
 
 @pytest.fixture
-def here(organization):
-    return ("--organization", organization.slug)
-
-
-@pytest.fixture
 def stub(settings, organization):
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
     with mcp_serving() as server:

@@ -1,6 +1,8 @@
 """What a call to an MCP server gives, over real HTTP, in both eras of the protocol."""
 
 import threading
+from itertools import repeat
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,10 +157,8 @@ def test_a_call_that_is_given_up_is_cancelled_at_an_older_server(handshake, talk
 
 
 def test_a_call_that_is_given_up_hangs_up_on_a_newer_server(modern, talk):
-    def ticking(message):
-        return Reply(200, [("Content-Type", "text/event-stream")], _ticks())
-
-    modern.instead["tools/call"] = ticking
+    stream = [("Content-Type", "text/event-stream")]
+    modern.instead["tools/call"] = lambda message: Reply(200, stream, repeat(b": tick\n\n"))
     with pytest.raises(Stopped):
         talk(modern).call(over=lambda: bool(modern.asked("tools/call")))
     modern.web.lost()
@@ -182,35 +182,27 @@ def test_a_call_that_was_stopped_before_it_began_never_began(modern, talk):
     assert not modern.asked("tools/call")
 
 
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+
+
 @pytest.mark.part("calls", but_each=3)
-def test_an_answer_that_breaks_off_is_lost(server, talk):
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    server.instead["tools/call"] = Raw([head])
+@pytest.mark.parametrize("answer", [Raw([HEAD]), streamed([])], ids=["half", "no answer"])
+def test_an_answer_that_breaks_off_is_lost(server, talk, answer):
+    server.instead["tools/call"] = answer
     with pytest.raises(Lost):
         talk(server).call()
 
 
-@pytest.mark.part("calls", but_each=3)
-def test_a_stream_that_ends_without_an_answer_is_lost(server, talk):
-    server.instead["tools/call"] = streamed([])
-    with pytest.raises(Lost):
-        talk(server).call()
-
-
-def test_a_server_that_is_not_there_never_began(talk):
-    class Nowhere:
-        url = "http://127.0.0.1:9/mcp"
-
-    with pytest.raises(NeverBegan, match="cannot be reached"):
-        talk(Nowhere()).call()
-
-
-def test_an_address_that_is_not_open_is_never_dialled(talk):
-    class Inside:
-        url = "http://169.254.169.254/mcp"
-
-    with pytest.raises(NeverBegan, match="link-local"):
-        talk(Inside()).call()
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://127.0.0.1:9/mcp", "cannot be reached"),
+        ("http://169.254.169.254/mcp", "link-local"),  # is never dialed
+    ],
+)
+def test_a_server_that_cannot_be_reached_never_began(talk, url, said):
+    with pytest.raises(NeverBegan, match=said):
+        talk(SimpleNamespace(url=url)).call()
 
 
 @pytest.mark.part("calls", but_each=3)
@@ -306,8 +298,3 @@ def _notification(method, params):
 def _error(message, number):
     said = {"code": number, "message": "unsupported", "data": {"supported": ["2026-07-28"]}}
     return as_json({"jsonrpc": "2.0", "id": message["id"], "error": said}, status=400)
-
-
-def _ticks():
-    while True:
-        yield b": tick\n\n"

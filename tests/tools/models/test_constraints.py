@@ -1,5 +1,6 @@
 """The database refuses wrong rows, whoever writes them."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
 from uuid import uuid4
@@ -84,37 +85,51 @@ def test_a_contradictory_execution_is_refused(execution, fields, constraint):
         Execution.objects.filter(pk=execution.pk).update(**fields)
 
 
-@pytest.mark.parametrize(("fields", "constraint"), TOKENS)
-def test_a_contradictory_token_is_refused(agent, fields, constraint):
-    factories.token(agent.service_account)
+CONTRADICTIONS: list[tuple[str, Callable[[Organization, Agent], object]]] = [
+    *((constraint, lambda place, agent, fields=fields: (
+        factories.token(agent.service_account),
+        Token.objects.filter(user=agent.service_account).update(**fields)))
+      for fields, constraint in TOKENS),
+    *((constraint, lambda place, agent, fields=fields:
+        Tool.objects.filter(pk=factories.tool(place).pk).update(**fields))
+      for fields, constraint in TOOLS),
+    *(("group_name_is_no_wildcard", lambda place, agent, name=name:
+        ToolGroup.objects.create(organization=place, name=name)) for name in ("*", "")),
+    ("group_name_once", lambda place, agent:
+        ToolGroup.objects.create(organization=place, name="default")),
+    ("tool_name_once_per_organization", lambda place, agent:
+        Tool.objects.create(organization=place, name="ECHO", type="code",
+                            revision=factories.tool(place, "Echo").revision)),
+    ("agent_slug_once_per_organization", lambda place, agent:
+        Agent.objects.create(organization=place, slug=agent.slug,
+                             service_account=factories.person(place))),
+    *(("organization_slug_is_plain", lambda place, agent, slug=slug:
+        Organization.objects.create(slug=slug, name="x", tier=place.tier))
+      for slug in ("Upper", "a b", "-a", "a-", "", "../x")),
+    *(("service_account_is_no_administrator", lambda place, agent, field=field:
+        User.objects.filter(pk=agent.service_account.pk).update(**{field: True}))
+      for field in ("is_staff", "is_superuser")),
+    ("tier_profiles_need_unlimited_tools", lambda place, agent:
+        LicenseTier.objects.filter(name="Teams").update(custom_sandbox_profiles=True)),
+    ("execution_idempotency_key_once", lambda place, agent: (
+        factories.tool(place),
+        [factories.execution(agent, idempotency_key="k") for _ in range(2)])),
+    ("event_sequence_once", lambda place, agent: (
+        factories.tool(place),
+        ExecutionEvent.objects.bulk_create(
+            ExecutionEvent(execution=execution, sequence=1, type="Started")
+            for execution in [factories.execution(agent)] * 2))),
+    ("event_type_is_known", lambda place, agent: (
+        factories.tool(place),
+        ExecutionEvent.objects.create(
+            execution=factories.execution(agent), sequence=1, type="Exploded"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("constraint", "write"), CONTRADICTIONS)
+def test_a_contradictory_row_is_refused(organization, agent, constraint, write):
     with refused(constraint):
-        Token.objects.filter(user=agent.service_account).update(**fields)
-
-
-@pytest.mark.parametrize(("fields", "constraint"), TOOLS)
-def test_a_contradictory_tool_is_refused(organization, fields, constraint):
-    tool = factories.tool(organization)
-    with refused(constraint):
-        Tool.objects.filter(pk=tool.pk).update(**fields)
-
-
-@pytest.mark.parametrize("name", ["*", ""])
-def test_a_group_cannot_be_the_wildcard_or_nameless(organization, name):
-    with refused("group_name_is_no_wildcard"):
-        ToolGroup.objects.create(organization=organization, name=name)
-
-
-def test_a_group_is_there_once_per_organization(organization):
-    with refused("group_name_once"):
-        ToolGroup.objects.create(organization=organization, name="default")
-
-
-def test_tool_names_differ_by_more_than_their_case(organization):
-    tool = factories.tool(organization, "Echo")
-    with refused("tool_name_once_per_organization"):
-        Tool.objects.create(
-            organization=organization, name="ECHO", type="code", revision=tool.revision
-        )
+        write(organization, agent)
 
 
 def test_two_organizations_may_have_a_tool_of_one_name(organization):
@@ -122,56 +137,11 @@ def test_two_organizations_may_have_a_tool_of_one_name(organization):
     assert first.name == second.name
 
 
-def test_an_agent_is_there_once_per_organization(agent):
-    with refused("agent_slug_once_per_organization"):
-        Agent.objects.create(
-            organization=agent.organization,
-            slug=agent.slug,
-            service_account=factories.person(agent.organization),
-        )
-
-
-@pytest.mark.parametrize("slug", ["Upper", "a b", "-a", "a-", "", "../x"])
-def test_an_organizations_slug_is_plain(db, slug):
-    tier = LicenseTier.objects.get(name="Core")
-    with refused("organization_slug_is_plain"):
-        Organization.objects.create(slug=slug, name="x", tier=tier)
-
-
-@pytest.mark.parametrize("field", ["is_staff", "is_superuser"])
-def test_a_service_account_is_never_an_administrator(agent, field):
-    with refused("service_account_is_no_administrator"):
-        User.objects.filter(pk=agent.service_account.pk).update(**{field: True})
-
-
-def test_only_a_tier_with_unlimited_tools_has_own_profiles(db):
-    with refused("tier_profiles_need_unlimited_tools"):
-        LicenseTier.objects.filter(name="Teams").update(custom_sandbox_profiles=True)
-
-
-def test_an_idempotency_key_is_there_once_per_caller(agent, organization):
-    factories.tool(organization)
-    factories.execution(agent, idempotency_key="k")
-    with refused("execution_idempotency_key_once"):
-        factories.execution(agent, idempotency_key="k")
-
-
 def test_two_callers_may_use_one_idempotency_key(agent, organization):
     factories.tool(organization)
     other = factories.agent(organization)
     keys = [factories.execution(a, idempotency_key="k").idempotency_key for a in (agent, other)]
     assert keys == ["k", "k"]
-
-
-def test_an_event_number_is_there_once(execution):
-    ExecutionEvent.objects.create(execution=execution, sequence=1, type="Started")
-    with refused("event_sequence_once"):
-        ExecutionEvent.objects.create(execution=execution, sequence=1, type="Started")
-
-
-def test_an_event_has_a_known_type(execution):
-    with refused("event_type_is_known"):
-        ExecutionEvent.objects.create(execution=execution, sequence=1, type="Exploded")
 
 
 @pytest.mark.parametrize("change", [{"status": "Success"}, {"output": 1}, {"error_message": "x"}])

@@ -1,5 +1,6 @@
 """What an agent may use in a day or a month: held when a call is accepted, settled at its end."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -222,24 +223,19 @@ def moment(text):
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-@pytest.mark.parametrize(("at", "day", "end"), DAYS)
-def test_a_day_goes_from_one_local_midnight_to_the_next(at, day, end):
-    assert periods.starts_on("day", BERLIN, moment(at)).isoformat() == day
-    assert periods.ends_at("day", BERLIN, moment(at)) == moment(end)
-
-
 @pytest.mark.parametrize(
-    ("at", "first", "end"),
+    ("period", "at", "first", "end"),
     [
-        ("2026-03-15T12:00:00", "2026-03-01", "2026-03-31T22:00:00"),
-        ("2026-01-31T22:59:59", "2026-01-01", "2026-01-31T23:00:00"),
-        ("2026-01-31T23:00:00", "2026-02-01", "2026-02-28T23:00:00"),
-        ("2026-12-31T12:00:00", "2026-12-01", "2026-12-31T23:00:00"),
+        *(("day", *row) for row in DAYS),
+        ("month", "2026-03-15T12:00:00", "2026-03-01", "2026-03-31T22:00:00"),
+        ("month", "2026-01-31T22:59:59", "2026-01-01", "2026-01-31T23:00:00"),
+        ("month", "2026-01-31T23:00:00", "2026-02-01", "2026-02-28T23:00:00"),
+        ("month", "2026-12-31T12:00:00", "2026-12-01", "2026-12-31T23:00:00"),
     ],
 )
-def test_a_month_goes_from_its_first_local_midnight_to_the_next(at, first, end):
-    assert periods.starts_on("month", BERLIN, moment(at)).isoformat() == first
-    assert periods.ends_at("month", BERLIN, moment(at)) == moment(end)
+def test_a_period_goes_from_its_first_local_midnight_to_the_next(period, at, first, end):
+    assert periods.starts_on(period, BERLIN, moment(at)).isoformat() == first
+    assert periods.ends_at(period, BERLIN, moment(at)) == moment(end)
 
 
 def test_where_clocks_skip_midnight_the_day_begins_when_they_do():
@@ -315,23 +311,18 @@ def test_a_call_settles_though_its_allowance_became_smaller(agent, organization)
     assert refusal_of(agent).details["limit"] == "1"
 
 
-def test_a_catalog_that_is_behind_does_not_let_pass_what_is_bound_now(agent, organization):
+@pytest.mark.parametrize(
+    ("before", "now"), [("5", "0"), ("0", None)], ids=["smaller since", "gone since"]
+)
+def test_what_is_bound_now_counts_though_the_catalog_is_behind(agent, organization, before, now):
     factories.tool(organization)
-    allowing.bound(agent, ("calls", "5"))
+    allowing.bound(agent, ("calls", before))
     caller = factories.caller(agent)
-    allowing.snapshot_of(caller)
-    Allowance.objects.filter(agent=agent).update(amount=0)  # a snapshot of this process says 5
-    with pytest.raises(QuotaExceeded):
-        admit(caller, factories.call("echo", {"text": "x"}))
-
-
-def test_an_allowance_that_is_gone_binds_nobody(agent, organization):
-    factories.tool(organization)
-    allowing.bound(agent, ("calls", "0"))
-    caller = factories.caller(agent)
-    allowing.snapshot_of(caller)
-    Allowance.objects.filter(agent=agent).delete()
-    assert admit(caller, factories.call("echo", {"text": "x"}))
+    allowing.snapshot_of(caller)  # of this process
+    allowance = Allowance.objects.filter(agent=agent)
+    _ = allowance.update(amount=now) if now else allowance.delete()
+    with pytest.raises(QuotaExceeded) if now else nullcontext():
+        assert admit(caller, factories.call("echo", {"text": "x"}))
 
 
 @pytest.mark.parametrize(("delivery", "used"), [("external", 2), ("pure", 0)])

@@ -72,11 +72,6 @@ def row_of(explanation, tool, gate):
     return next(row for row in (*explanation.request, *of_tool.rows) if row.gate == gate)
 
 
-@pytest.fixture
-def scout(organization):
-    return factories.agent(organization, "scout", groups=["default", "read"])
-
-
 FACTS = [
     # the tool, the request, the gate, what is said to be done
     ({"group": ["write"]}, {}, "group", "Grant scout the group write, and request it."),

@@ -29,13 +29,9 @@ def alternatives(response):
 
 
 @pytest.mark.usefixtures("_tables")
-def test_a_tool_of_another_state_is_replaced_by_one_of_this(api):
-    assert alternatives(api.execute("sum_later", {"text": "x"})) == ["sum_table"]
-
-
-@pytest.mark.usefixtures("_tables")
-def test_a_tool_of_another_group_is_replaced_by_one_of_these(api):
-    assert alternatives(api.execute("sum_hidden", {"text": "x"})) == ["sum_table"]
+@pytest.mark.parametrize("name", ["sum_later", "sum_hidden"])
+def test_a_tool_of_another_state_or_group_is_replaced_by_one_of_these(api, name):
+    assert alternatives(api.execute(name, {"text": "x"})) == ["sum_table"]
 
 
 @pytest.mark.usefixtures("_tables")
@@ -62,15 +58,9 @@ def test_nothing_out_of_service_out_of_reach_or_unlike_is_named(api, organizatio
 
 
 @pytest.mark.usefixtures("_tables")
-def test_a_tool_the_caller_was_not_granted_is_never_named(organization):
-    agent = factories.agent(organization, groups=["default"], tools=["sum_later", "mailer"])
-    api = Api(factories.token(agent.service_account))
-    assert alternatives(api.execute("sum_later", {"text": "x"})) is None
-
-
-@pytest.mark.usefixtures("_tables")
-def test_who_was_never_granted_the_tool_is_offered_nothing_like_it(organization):
-    agent = factories.agent(organization, groups=["default"], tools=["sum_table"])
+@pytest.mark.parametrize("tools", [["sum_later", "mailer"], ["sum_table"]])
+def test_who_was_not_granted_both_the_tool_and_the_other_is_offered_nothing(organization, tools):
+    agent = factories.agent(organization, groups=["default"], tools=tools)
     api = Api(factories.token(agent.service_account))
     assert alternatives(api.execute("sum_later", {"text": "x"})) is None
 

@@ -9,11 +9,13 @@ from audit.actions import Actor
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import tamper
+from tests.tools.held import attempted
+from tests.tools.snapshots import current_catalog
 from tools.catalog import actions, profiles
 from tools.catalog.registry import registry
 from tools.errors import Refused
-from tools.execution.pipeline import admit, perform
-from tools.models import Execution, LicenseTier, Organization, Tool
+from tools.execution.pipeline import admit
+from tools.models import LicenseTier, Tool
 from tools.policy import actions as policy
 from tools.policy.isolation import effective_level
 
@@ -21,13 +23,8 @@ LEVELS = ["None", "Standard", "Strict", "Restricted"]
 AGENT = Actor("agent", "scribe", "")
 
 
-def snapshot(organization):
-    revision = Organization.objects.get(pk=organization.pk).revision
-    return registry.snapshot(organization.pk, revision)
-
-
 def level(organization, name="echo"):
-    here = snapshot(organization)
+    here = current_catalog(organization)
     return effective_level(here.tools[name], here)
 
 
@@ -140,17 +137,12 @@ def test_a_built_in_is_the_products_whoever_tunes_it(organization):
 def test_who_wrote_it_is_signed(agent, organization):
     """Whoever edits the row to say that a person did breaks the signature."""
     factories.tool(organization, metadata={"origin": "agent"})
-    here = snapshot(organization)
+    here = current_catalog(organization)
     tool = here.tools["echo"]
     tools = type(here.tools)({**here.tools, "echo": replace(tool, origin="person")})
     registry._snapshots[organization.pk] = replace(here, tools=tools)
-    done = performed(factories.execution(agent))
+    done = attempted(factories.execution(agent))
     assert (done.status, done.error_code) == ("PermissionDenied", "SIGNATURE_INVALID")
-
-
-def performed(execution):
-    perform(execution.pk)
-    return Execution.objects.get(pk=execution.pk)
 
 
 def denied(agent, organization, code):
@@ -188,22 +180,27 @@ def test_at_restricted_a_profile_decides_about_the_network(agent, organization, 
     assert factories.execution(agent).status == "Pending"
 
 
-def test_a_level_that_is_raised_while_a_call_waits_is_asked_for_again(
-    agent, organization, reaching
-):
-    execution = factories.execution(agent)
-    demand(organization, "Restricted")
-    done = performed(execution)
-    assert (done.status, done.error_code) == (
-        "PermissionDenied",
-        "network_refused_when_restricted",
-    )
-    assert not AuditRecord.objects.filter(execution_id=done.pk, code="TOOL.START").exists()
-
-
 def lower(organization):
     tier = LicenseTier.objects.get(name="Teams")
     policy.set_tier(organization=organization, tier=tier, by=factories.by(organization))
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda place: demand(place, "Restricted"), "network_refused_when_restricted"),
+        (lower, "license_excludes_profiles"),
+    ],
+    ids=["a level that is raised", "a tier that loses profiles"],
+)
+def test_what_is_demanded_while_a_call_waits_is_asked_for_again(
+    agent, organization, reaching, change, code
+):
+    execution = factories.execution(agent)
+    change(organization)
+    done = attempted(execution)
+    assert (done.status, done.error_code) == ("PermissionDenied", code)
+    assert not AuditRecord.objects.filter(execution_id=done.pk, code="TOOL.START").exists()
 
 
 def test_a_tier_without_profiles_runs_no_tool_that_names_one(agent, organization, reaching, api):
@@ -213,16 +210,6 @@ def test_a_tier_without_profiles_runs_no_tool_that_names_one(agent, organization
     rows = {row["tool"]: row for row in api.get("/tools/explain").json()["results"]}
     gates = {gate["gate"]: gate["code"] for gate in rows["echo"]["gates"] if not gate["passed"]}
     assert gates == {"sandbox_profile": "license_excludes_profiles"}
-
-
-def test_a_tier_that_loses_profiles_while_a_call_waits_is_asked_for_again(
-    agent, organization, reaching
-):
-    execution = factories.execution(agent)
-    lower(organization)
-    done = performed(execution)
-    assert (done.status, done.error_code) == ("PermissionDenied", "license_excludes_profiles")
-    assert not AuditRecord.objects.filter(execution_id=done.pk, code="TOOL.START").exists()
 
 
 def test_a_profile_that_is_not_there_is_not_done_without(agent, organization, reaching):

@@ -13,11 +13,10 @@ from django.utils import timezone
 from audit.actions import Actor
 from audit.models import AuditRecord
 from tests import factories
-from tests.api import Api
+from tests.tools.snapshots import current_catalog
 from tools.builtin.manifest import DEFINITIONS
 from tools.catalog import actions, profiles, seats
 from tools.catalog.builtins import install_builtins
-from tools.catalog.registry import registry
 from tools.errors import Forbidden, Malformed, Refused, ToolcribError
 from tools.execution.pipeline import admit, perform
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
@@ -44,11 +43,6 @@ def ends(organization, *, days, grace_days=14):
     Organization.objects.filter(pk=organization.pk).update(
         license_expires_at=timezone.now() + timedelta(days=days), license_grace_days=grace_days
     )
-
-
-def snapshot(organization):
-    revision = Organization.objects.get(pk=organization.pk).revision
-    return registry.snapshot(organization.pk, revision)
 
 
 def tools(organization, count):
@@ -78,7 +72,7 @@ def refusal(agent, name="echo", **fields):
 )  # fmt: skip
 def test_the_tier_counts_until_the_days_of_grace_are_over(organization, days, counts, state):
     ends(organization, days=days)
-    here = snapshot(organization)
+    here = current_catalog(organization)
     assert (licensing.tier_now(here).name, licensing.state_now(here)) == (counts, state)
     assert licensing.tier_of(organization.pk).name == counts
 
@@ -96,7 +90,11 @@ def test_a_listing_that_is_remembered_closes_when_the_licence_ends(
 ):
     factories.tool(organization)
     ends(organization, days=1, grace_days=0)
-    here, caller, asked = snapshot(organization), factories.caller(agent), Asked.of(None, None)
+    here, caller, asked = (
+        current_catalog(organization),
+        factories.caller(agent),
+        Asked.of(None, None),
+    )
     assert "echo" in {tool.name for tool in usable_tools(caller, asked, here)}
     in_two_days = time.time() + 2 * 86_400
     monkeypatch.setattr(time, "time", lambda: in_two_days)
@@ -105,7 +103,7 @@ def test_a_listing_that_is_remembered_closes_when_the_licence_ends(
 
 def test_asking_which_tier_counts_costs_no_query(organization, django_assert_num_queries):
     ends(organization, days=-3)
-    here = snapshot(organization)
+    here = current_catalog(organization)
     with django_assert_num_queries(0):
         for _ in range(100):
             licensing.tier_now(here)
@@ -149,7 +147,7 @@ def test_a_tool_that_asks_for_more_than_the_licence_is_refused_and_not_run_lower
     factories.tool(organization, constraints=strict())
     move(organization, "Teams")
     assert refusal(agent) == "license_excludes_isolation"
-    here = snapshot(organization)
+    here = current_catalog(organization)
     assert effective_level(here.tools["echo"], here) == "Strict"
 
 
@@ -170,7 +168,7 @@ def test_what_runs_restricted_because_it_must_is_never_refused_for_it(organizati
         by=Actor("agent", "scribe", organization.slug),
     )
     factories.execution(agent)
-    here = snapshot(organization)
+    here = current_catalog(organization)
     assert effective_level(here.tools["echo"], here) == "Restricted"
 
 
@@ -205,7 +203,7 @@ def test_a_minimum_may_be_lowered_to_what_the_licence_includes(organization):
     policy.set_isolation(organization=organization, minimum="Strict", by=by)
     move(organization, "Teams")
     policy.set_isolation(organization=organization, minimum="Standard", by=by)
-    assert snapshot(organization).minimum_isolation == "Standard"
+    assert current_catalog(organization).minimum_isolation == "Standard"
 
 
 def test_a_profile_may_not_demand_what_the_licence_does_not_include(organization):
@@ -291,12 +289,10 @@ def test_at_once_enabled_and_registered_stay_within_the_limit(place, tier_of):
         status="disabled", deleted_at=timezone.now()
     )
 
-    def enable(tool):
-        return actions.set_enabled(tool=tool, enabled=True, by=factories.by(place))
-
     def work(number):
         if number % 2:
-            return attempt(lambda: enable(disabled[number % len(disabled)]))
+            tool, by = disabled[number % len(disabled)], factories.by(place)
+            return attempt(lambda: actions.set_enabled(tool=tool, enabled=True, by=by))
         return attempt(lambda: factories.tool(place, f"n{number}"))
 
     results = at_once(work, 16)
@@ -320,7 +316,7 @@ def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
 
     at_once(work, 7)
     assert {seats.seated(each.pk).count() for each in places} == {2}
-    assert {licensing.tier_now(snapshot(each)).max_custom_tools for each in places} == {2}
+    assert {licensing.tier_now(current_catalog(each)).max_custom_tools for each in places} == {2}
 
 
 def test_tiers_that_are_changed_at_once_wait_for_each_other(tier_of):
@@ -383,14 +379,8 @@ def test_a_row_that_was_switched_on_past_the_actions_is_still_refused(organizati
 # --- every road ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def manager(organization):
-    user = factories.superuser(organization)
-    return Api(factories.token(user, scopes=["read", "execute", "manage"]))
-
-
 @pytest.mark.parametrize("name", ["Core", "WriterPro"])
-def test_no_way_leads_past_the_licence(organization, agent, api, manager, name, admin_client):
+def test_no_way_leads_past_the_licence(organization, agent, api, admin_api, name, admin_client):
     """Each way that writes or runs a tool, with twelve tools of one's own and a lower tier."""
     made, by = tools(organization, 12), factories.by(organization)
     waiting = factories.execution(agent, "t11")
@@ -403,10 +393,10 @@ def test_no_way_leads_past_the_licence(organization, agent, api, manager, name, 
 
     full = "license_tool_limit"
     rest = [
-        manager.post("/tools", factories.definition("more")),
-        manager.post("/tools/t11/enable"),
-        manager.put("/tools/t11", factories.definition("t11", description="New.") | ON),
-        manager.patch("/tools/t11", {"enabled": True}),
+        admin_api.post("/tools", factories.definition("more")),
+        admin_api.post("/tools/t11/enable"),
+        admin_api.put("/tools/t11", factories.definition("t11", description="New.") | ON),
+        admin_api.patch("/tools/t11", {"enabled": True}),
     ]
     assert [answer.json()["code"] for answer in rest] == [full] * 4
     assert attempt(lambda: factories.tool(organization, "more")) == full

@@ -251,8 +251,9 @@ def full(admission):
 
 def test_an_answer_that_is_known_is_given_all_the_same(agent, organization):
     factories.tool(organization, delivery="pure", cache_ttl="PT5M")
-    execution = factories.execution(agent)
-    run(execution)
+    performance = claim(factories.execution(agent).pk, "test")
+    performance.result = Result(Status.SUCCESS, output={})
+    finish(performance)
     known, unknown = (
         Admission(factories.caller(agent), factories.call("echo", {"text": text}))
         for text in ("x", "y")
@@ -264,12 +265,6 @@ def test_an_answer_that_is_known_is_given_all_the_same(agent, organization):
     assert accept(known).cached
     with pytest.raises(Shed):
         accept(unknown)
-
-
-def run(execution):
-    performance = claim(execution.pk, "test")
-    performance.result = Result(Status.SUCCESS, output={})
-    finish(performance)
 
 
 @pytest.mark.usefixtures("committed")

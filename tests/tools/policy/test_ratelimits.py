@@ -12,8 +12,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from tests import factories
-from tests.tools.policy import rates
-from tools.catalog.registry import registry
+from tests.tools.policy import allowing, rates
 from tools.errors import InvalidCall, RateLimited
 from tools.execution.pipeline import admit
 from tools.models import Execution, RateHit
@@ -34,12 +33,8 @@ def redis_is_away(monkeypatch):
     monkeypatch.setattr(ratelimits, "window", Window(rates.nowhere))
 
 
-def snapshot_of(caller):
-    return registry.snapshot(caller.organization_id, caller.revision)
-
-
 def count(caller, name="echo"):
-    snapshot = snapshot_of(caller)
+    snapshot = allowing.snapshot_of(caller)
     return ratelimits.count(caller, snapshot.tools[name], snapshot)
 
 
@@ -122,7 +117,9 @@ def test_a_call_that_passed_before_a_loss_and_has_no_row_yet_is_asked_again(agen
     call(caller), call(caller)
     for rate in on_their_way:
         with pytest.raises(RateLimited), transaction.atomic():
-            ratelimits.confirm(rate, caller=caller, tool=snapshot_of(caller).tools[tool.name])
+            ratelimits.confirm(
+                rate, caller=caller, tool=allowing.snapshot_of(caller).tools[tool.name]
+            )
     assert rates.passed_by(organization) == {"postgres": 2}
 
 

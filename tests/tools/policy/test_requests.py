@@ -30,17 +30,14 @@ def only(found):
     return row
 
 
-def lists_of(row):
-    ours = {"here", "elsewhere", "later", "both"}
-    names = ("available_tools", "filtered_by_group", "filtered_by_state")
-    return [sorted(ours & set(getattr(row.tool_filter, name))) for name in names]
-
-
 def test_a_listing_leaves_a_row_with_its_three_lists(tools, caller):
     factories.api(caller).get("/tools?group=a")
     row = only(RequestRecord.objects.filter(user_id=caller.service_account_id))
     assert (row.kind, row.requested_groups, row.initial_state) == ("list", ["a"], "undefined")
-    assert lists_of(row) == [["here"], ["both", "elsewhere"], ["later"]]
+    names = ("available_tools", "filtered_by_group", "filtered_by_state")
+    ours = {"here", "elsewhere", "later", "both"}
+    lists = [sorted(ours & set(getattr(row.tool_filter, name))) for name in names]
+    assert lists == [["here"], ["both", "elsewhere"], ["later"]]
 
 
 def test_a_tool_that_fails_both_tests_stands_in_the_first_list_only(tools, caller):

@@ -22,11 +22,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def scout(organization):
-    return factories.agent(organization, "scout", groups=["default", "read"])
-
-
-@pytest.fixture
 def difference(organization, admin_user):
     def ask(change, **options):
         organization.refresh_from_db()

@@ -11,27 +11,19 @@ from tests import factories
 from tests.stubs import llm
 from tests.stubs.web import Reply
 from tests.tools.policy import allowing
+from tests.tools.runners.conftest import KEY
 from tools.errors import InvalidCall, QuotaExceeded, Refused
 from tools.execution.pipeline import admit, perform
 from tools.llm import moves
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
-KEY = "sk-secret-of-the-operator"
 ASKED = [{"role": "user", "content": "What is 1 + 1?"}]
 ADD = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
 # A dollar for each token in, two for each out.
 PRICE = (Decimal(1_000_000), Decimal(2_000_000))
 NOTHING = {"thought": "", "action": None, "answer": None, "flaw": None}
 COUNTED = {"model": "small", "input_tokens": 10, "output_tokens": 5}
-
-
-@pytest.fixture
-def model(settings):
-    with llm.serving() as endpoint:
-        settings.LLM_BASE_URL, settings.LLM_MODEL = endpoint.url, "small"
-        settings.LLM_API_KEY, settings.LLM_PRICES = KEY, {}
-        yield endpoint
 
 
 @pytest.fixture

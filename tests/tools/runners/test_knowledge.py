@@ -4,11 +4,11 @@ import threading
 from uuid import uuid4
 
 import pytest
-from django.db import connection
 
 from tests import factories
 from tests.stubs import web
 from tests.stubs.web import Raw, Reply
+from tests.tools.held import attempted_in_thread
 from tools.execution import actions
 from tools.execution.pipeline import admit, perform
 from tools.models import Execution
@@ -161,17 +161,14 @@ def test_a_query_without_end_ends_with_the_tools_time(agent, organization):
 
 
 def test_statements_that_are_none_are_refused_before_anything_is_said(agent, organization):
+    triples = {"name": "triples", "type": "Array", "description": "Statements."}
     done = factories.definition("loose", type="graph-update", implementation={})
-    done |= {"argument_validation": "off", "parameters": [_anything("triples")]}
+    done |= {"argument_validation": "off", "parameters": [triples]}
     factories.register(organization, done)
     bad = [{"subject": "urn:s> ?p ?o } } #", "predicate": "urn:p", "object": "x"}]
     done = called(agent, "loose", triples=bad)
     assert (done.status, done.error_code) == ("Failed", "QUERY_INVALID")
     assert everything(agent) == []
-
-
-def _anything(name):
-    return {"name": name, "type": "Array", "description": "Statements."}
 
 
 # --- an endpoint that is not to be trusted --------------------------------------------------------
@@ -261,19 +258,13 @@ def test_a_cancelled_call_hangs_up_on_the_endpoint(agent, endpoint):
     endpoint.replies["/q"] = silent
     call = factories.call("structured-query", {"question": "SELECT * { ?s ?p ?o }"})
     execution = admit(factories.caller(agent), call)
-    thread = threading.Thread(target=_performed, args=(execution,))
-    thread.start()
+    thread = attempted_in_thread(execution)
     endpoint.received()
     actions.cancel(execution=execution, caller=factories.caller(agent))
     thread.join(30)
     go_on.set()
     assert not thread.is_alive()
     assert Execution.objects.get(pk=execution.pk).status == "Cancelled"
-
-
-def _performed(execution):
-    perform(execution.pk)
-    connection.close()
 
 
 def queried(agent, query, **more):

@@ -1,16 +1,15 @@
 """Tools of MCP servers through the whole road, against stub servers over real HTTP."""
 
 import random
-import threading
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
 from tests.stubs.mcp import Error, mcp_serving, text
 from tests.stubs.web import Held, Raw, Reply
+from tests.tools.held import attempted_in_thread, over
 from tests.waiting import until
 from tools.catalog import drift, mcp_import, mcp_servers
 from tools.catalog.actions import register_tool
@@ -21,14 +20,9 @@ from tools.mcpclient.errors import Changed
 from tools.models import Execution, McpServer, OnDrift
 from tools.models import Tool as ToolRow
 
-pytestmark = pytest.mark.usefixtures("committed")
+pytestmark = pytest.mark.usefixtures("committed", "loopback_is_open")
 
 BROKEN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
-
-
-@pytest.fixture(autouse=True)
-def _loopback(settings):
-    settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
 
 
 @pytest.fixture
@@ -61,13 +55,7 @@ def called(agent, name="echo", wanted="over", **parameters):
     execution = factories.execution(agent, name, **(parameters or {"a": 1}))
     perform(execution.pk)
     row = Execution.objects.get(pk=execution.pk)
-    return row if wanted == "begun" else until(lambda: _over(execution.pk))
-
-
-def _over(pk):
-    """Also when a worker of the crib's was quicker."""
-    row = Execution.objects.get(pk=pk)
-    return row if row.over else None
+    return row if wanted == "begun" else until(lambda: over(execution))
 
 
 def by_hand(organization, **fields):
@@ -263,8 +251,7 @@ def test_a_cancelled_call_is_cancelled_at_its_server(agent, organization):
         held = Held(Reply(200))
         stub.instead["tools/call"] = held
         execution = factories.execution(agent, "echo", a=1)
-        thread = threading.Thread(target=_performed, args=(execution.pk,))
-        thread.start()
+        thread = attempted_in_thread(execution)
         until(lambda: stub.asked("tools/call"))
         Execution.objects.filter(pk=execution.pk).update(cancel_requested_at=Now())
         assert stub.cancelled.wait(30)
@@ -339,11 +326,6 @@ def test_no_more_is_returned_than_the_tool_may(agent, server, stub):
     done = called(agent)
     assert (done.status, done.error_code, done.output) == ("Failed", "OUTPUT_LIMIT", None)
     assert done.error_details == {"effect_possible": True}
-
-
-def _performed(pk):
-    perform(pk)
-    connection.close()
 
 
 def _mutated(tool, chance):

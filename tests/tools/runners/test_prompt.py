@@ -2,31 +2,22 @@
 
 import json
 import logging
-import threading
 from decimal import Decimal
 
 import pytest
-from django.db import connection
 
 from tests import factories
 from tests.stubs import llm
 from tests.stubs.web import Raw, Reply
+from tests.tools.held import attempted_in_thread
 from tests.tools.policy import allowing
+from tests.tools.runners.conftest import KEY
 from tools.errors import QuotaExceeded
 from tools.execution import actions
 from tools.execution.pipeline import admit, perform
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
-KEY = "sk-secret-of-the-operator"
-
-
-@pytest.fixture
-def model(settings):
-    with llm.serving() as endpoint:
-        settings.LLM_BASE_URL, settings.LLM_MODEL = endpoint.url, "small"
-        settings.LLM_API_KEY, settings.LLM_PRICES = KEY, {}
-        yield endpoint
 
 
 @pytest.fixture
@@ -43,16 +34,6 @@ def called(agent, name="greet", **parameters):
     execution = admit(factories.caller(agent), factories.call(name, parameters or {"text": "Ada"}))
     perform(execution.pk)
     return Execution.objects.get(pk=execution.pk)
-
-
-def in_thread(execution):
-    def run():
-        perform(execution.pk)
-        connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
 
 
 def ended(agent):
@@ -209,7 +190,7 @@ def test_a_prompt_that_is_too_long_is_not_asked(agent, organization, model):
 def test_a_cancelled_call_hangs_up_on_the_model(agent, admin_user, greet, model, prepare):
     getattr(model, prepare)()
     execution = admit(factories.caller(agent), factories.call("greet", {"text": "Ada"}))
-    thread = in_thread(execution)
+    thread = attempted_in_thread(execution)
     assert model.asked.wait(30)
     actions.cancel(execution=execution, caller=factories.caller(agent))
     thread.join(30)

@@ -64,14 +64,10 @@ def test_what_the_server_says_counts_more_than_what_the_page_says(charsets):
     assert decoded(charsets, body, "utf-8")[0].endswith(CZECH)
 
 
-def test_what_the_page_says_far_below_is_not_heard(charsets):
-    body = b" " * 3000 + b'<meta charset="koi8-r">' + CZECH.encode()
-    assert decoded(charsets, body)[1] == "utf-8"
-
-
-def test_a_text_that_is_no_markup_says_nothing_of_itself(charsets):
-    body = b'<meta charset="koi8-r">' + CZECH.encode()
-    assert decoded(charsets, body, markup=False)[1] == "utf-8"
+@pytest.mark.parametrize(("before", "more"), [(b" " * 3000, {}), (b"", {"markup": False})])
+def test_what_a_page_says_far_below_or_without_markup_is_not_heard(charsets, before, more):
+    body = before + b'<meta charset="koi8-r">' + CZECH.encode()
+    assert decoded(charsets, body, **more)[1] == "utf-8"
 
 
 @pytest.mark.parametrize(

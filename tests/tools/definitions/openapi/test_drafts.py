@@ -348,16 +348,12 @@ def test_a_schema_that_many_operations_are_told_is_not_read_without_end():
 
 
 def test_an_operation_with_more_than_a_tool_can_have_is_refused_alone():
-    many = [_parameter(number) for number in range(201)]
+    many = [{"in": "query", "name": f"p{n}", "schema": {"type": "string"}} for n in range(201)]
     assert "parameters" in flaw(_of({"/a": {"get": {"parameters": many, "responses": {}}}}))
     schema = {"type": "object", "properties": {f"p!{n}": {"type": "string"} for n in range(201)}}
     body = {"content": {"application/x-www-form-urlencoded": {"schema": schema}}}
     said = flaw(_of({"/a": {"post": {"requestBody": body, "responses": {}}}}))
     assert "more than 200 arguments" in said
-
-
-def _parameter(number):
-    return {"in": "query", "name": f"p{number}", "schema": {"type": "string"}}
 
 
 def _of(paths, **components):

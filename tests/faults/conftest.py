@@ -1,0 +1,9 @@
+import pytest
+
+from tests.faults import ledger
+
+
+@pytest.fixture
+def book(tmp_path):
+    with ledger.kept(tmp_path / "effects") as one:
+        yield one

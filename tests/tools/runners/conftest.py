@@ -1,0 +1,14 @@
+import pytest
+
+from tests.stubs import llm
+
+KEY = "sk-secret-of-the-operator"
+
+
+@pytest.fixture
+def model(settings):
+    """A model on loopback."""
+    with llm.serving() as endpoint:
+        settings.LLM_BASE_URL, settings.LLM_MODEL = endpoint.url, "small"
+        settings.LLM_API_KEY, settings.LLM_PRICES = KEY, {}
+        yield endpoint
