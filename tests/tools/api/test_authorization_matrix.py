@@ -93,12 +93,15 @@ CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
 READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
 ALL = READ | EXECUTE | MANAGE
 METHODS = ("get", "post", "put", "patch", "delete")
-WRITTEN = re.compile(r'(INSERT INTO|UPDATE|DELETE FROM) "?(\w+)"?(?: SET "?(\w+)"?)?')
+WRITTEN = re.compile(
+    r'(INSERT INTO|(?<!FOR )(?<!KEY )UPDATE|DELETE FROM) "?(\w+)"?(?: SET "?(\w+)"?)?'
+)
 LEFT_BY_A_REFUSAL = {
     "INSERT INTO audit_auditrecord", "INSERT INTO audit_auditpayload",
     # A call that is refused is a row too.
     "INSERT INTO tools_execution", "INSERT INTO tools_executionevent",
     "INSERT INTO tools_requestrecord", "INSERT INTO tools_toolfilter",
+    "INSERT INTO tools_catalognames",
     "UPDATE tools_token last_used_at",
     "UPDATE tools_organization revision",  # before what is not there is looked for, and taken back
     "DELETE FROM tools_authenticatorapp",  # of nobody
