@@ -8,7 +8,8 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import builtins, factories, licenses
-from tests.tools.policy.test_licensing import ends, move, snapshot, status, tier, tools
+from tests.tools.policy.test_licensing import ends, move, status, tier, tools
+from tests.tools.snapshots import current_catalog
 from tools.catalog import actions, profiles
 from tools.errors import Conflict, Malformed, NotFound, ToolcribError
 from tools.execution.tasks import apply_license_expiry
@@ -59,7 +60,7 @@ def test_a_downgrade_disables_the_excess_newest_first_and_says_which(organizatio
     assert custom(organization, "active") == [*names(*range(10))]
     reason = Tool.objects.get(organization=organization, name="t12").status_reason
     assert reason == "Disabled by the licence: WriterPro allows 10 custom tools"
-    assert snapshot(organization).tools["t12"].status_reason == reason
+    assert current_catalog(organization).tools["t12"].status_reason == reason
 
 
 def test_evidence_names_what_a_downgrade_disabled(organization):
@@ -152,16 +153,16 @@ def test_a_change_of_the_lowest_tier_reaches_those_whose_licence_has_ended(organ
     apply_license_expiry()
     policy.change_tier(tier=tier("Core"), by=factories.by(organization), max_custom_tools=2)
     assert custom(organization, "active") == [*names(0, 1)]
-    assert licensing.tier_now(snapshot(organization)).max_custom_tools == 2
+    assert licensing.tier_now(current_catalog(organization)).max_custom_tools == 2
 
 
 def test_a_new_lowest_tier_is_what_is_left_of_a_licence_that_has_ended(organization):
     ends(organization, days=-20)
-    before = snapshot(organization)
+    before = current_catalog(organization)
     name = f"least-{uuid4().hex[:8]}"
     policy.create_tier(by=factories.by(organization), name=name, rank=0, max_custom_tools=0)
     assert licensing.tier_now(before).name == "Core"
-    assert licensing.tier_now(snapshot(organization)).name == name
+    assert licensing.tier_now(current_catalog(organization)).name == name
 
 
 def test_tools_of_another_organization_are_left_alone(organization):
@@ -222,7 +223,7 @@ def test_a_licence_that_is_not_for_here_and_now_is_refused(organization, fields,
 
 def test_a_licence_in_its_days_of_grace_is_installed(organization):
     install(organization, issued_at=licenses.moment(-60), expires_at=licenses.moment(-3))
-    assert licensing.state_now(snapshot(organization)) == "grace"
+    assert licensing.state_now(current_catalog(organization)) == "grace"
 
 
 def test_an_older_licence_does_not_come_back_not_even_after_a_removal(organization):
