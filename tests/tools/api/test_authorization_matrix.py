@@ -587,8 +587,10 @@ class Side:
         self.by = factories.by(organization)
         self.tool = factories.tool(organization, f"tool-{label}", group=[f"desk-{label}"])
         self.chain = self._chain()
-        # What distrusts it is noted beside the keys too, where no rollback takes it back.
+        # What distrusts it is noted beside the keys too, where no rollback takes it back: it signs
+        # nothing, and what is made later is signed with the next one.
         self.key = keys.rotate_key(organization=organization, by=self.by)
+        self.newest_key = keys.rotate_key(organization=organization, by=self.by)
         self.agent = factories.agent(organization, f"bot-{label}", groups=["*"], permissions=["p"])
         factories.agent(organization, "twin")  # for a body that names one: there is one anywhere
         self.somebody = factories.person(organization)
@@ -757,7 +759,8 @@ class Side:
             self.execution, self.run, self.batch, self.request, self.confirmation, self.change,
             self.session, self.message, self.item, self._records().earliest("pk"),
         )  # fmt: skip
-        return {f"-{self.label}", self.key.key_id, *(str(row.pk) for row in rows)}
+        signs = {self.key.key_id, self.newest_key.key_id}
+        return {f"-{self.label}", *signs, *(str(row.pk) for row in rows)}
 
     def _checkpoints(self) -> Any:
         return Checkpoint.objects.filter(log__name=self.organization.slug)
