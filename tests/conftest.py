@@ -23,8 +23,9 @@ from tests import factories, organizations, stores
 from tests.api import Api
 from tests.passwords import QuickHasher
 from tests.tools.execution.workers import stopped
+from tests.tools.held import held
 from tools.definitions.results import Status
-from tools.models import Agent, Execution, Organization, User
+from tools.models import Agent, Confirmation, Execution, Organization, Tool, User
 from tools.runners.base import sandbox
 
 # The same examples in every run, so that a failure is of the change under test. What new examples
@@ -221,3 +222,15 @@ def files(organization: Organization) -> Callable[[str, bytes], None]:
 def loopback_is_open(settings: Any) -> None:
     """For stubs of what is outside."""
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
+
+
+@pytest.fixture
+def asks(organization: Organization) -> Tool:
+    """The tool `echo`, which runs only when a person has agreed."""
+    return factories.tool(organization, requires_confirmation=True)
+
+
+@pytest.fixture
+def confirmation(agent: Agent, asks: Tool) -> Confirmation:
+    """A call of it that waits for a person."""
+    return held(agent)

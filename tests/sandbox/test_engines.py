@@ -180,7 +180,7 @@ FAILED = [
         "a bounded text": (
             "function main() { throw new Error('x'.repeat(99999)) }", (),
             "TOOL_ERROR", r"Error: x{500} \(line 1\)"),
-        **{f"nobody waits for: {late}": (
+        **{f"an error outside of main: {late}": (
                f"function main() {{ {late}; return new Promise(() => 1) }}", (), "TOOL_ERROR", ANY)
            for late in ("setTimeout(() => { null.x })", "Promise.reject(Error('no'))")},
         "waiting for nothing": (
@@ -222,7 +222,7 @@ def test_more_memory_than_allowed_is_refused_by_montys_vm_already(expression):
     assert said.error[0] == "MEMORY_LIMIT"
 
 
-# Behind the walls.
+# Inside the sandbox.
 
 
 def walled(engine: str, level: IsolationLevel) -> Profile:

@@ -88,7 +88,7 @@ def test_the_runtime_is_found_by_running_it():
     assert javascript.executables("/runtime/deno")[0] == "/runtime/deno"
 
 
-# Behind the walls.
+# Inside the sandbox.
 
 
 def profile(level: IsolationLevel) -> Profile:

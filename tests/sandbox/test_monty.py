@@ -1,6 +1,6 @@
 """Monty, the small Python for expressions and glue: how it is found, and what its slots are.
 
-What it promises stands in test_engines.py.
+What every engine promises is in test_engines.py.
 """
 
 import os

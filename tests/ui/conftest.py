@@ -38,7 +38,7 @@ def client_of(person: User) -> Grant:
 
 @pytest.fixture
 def has_a_model(settings: Any) -> None:
-    """Nobody asks it: no worker sees what is taken back."""
+    """No worker runs it: the transaction is rolled back."""
     settings.LLM_BASE_URL, settings.LLM_MODEL = "http://127.0.0.1:9/v1", "stub"
     settings.LLM_PRICES = {"another": (1, 1)}
 

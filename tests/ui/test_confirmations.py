@@ -22,16 +22,6 @@ ADDRESS = "/confirmations/"
 
 
 @pytest.fixture
-def asks(organization: Organization) -> Tool:
-    return factories.tool(organization, requires_confirmation=True)
-
-
-@pytest.fixture
-def confirmation(agent: Agent, asks: Tool) -> Confirmation:
-    return held(agent)
-
-
-@pytest.fixture
 def browser(client_of: Grant) -> Client:
     return client_of("tools.decide_confirmation")
 

@@ -226,7 +226,7 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
         run = begun(world.agent, group=[*world.groups, "composition"], max_iterations=8)
         world.perform(run, changing)
         assert not Execution.objects.filter(agent=world.agent, status="Running").exists()
-        # What still waits for people waits for nobody: the next begins with nothing open.
+        # Open confirmations are closed: the next script begins without any.
         world.change("cancelled", Execution.objects.filter(agent=world.agent, parent=None).get())
         world.perform(Execution.objects.filter(agent=world.agent, parent=None).get(), {})
 

@@ -104,7 +104,7 @@ LEFT_BY_A_REFUSAL = {
     "INSERT INTO tools_catalognames",
     "UPDATE tools_token last_used_at",
     "UPDATE tools_organization revision",  # before what is not there is looked for, and taken back
-    "DELETE FROM tools_authenticatorapp",  # of nobody
+    "DELETE FROM tools_authenticatorapp",
 }  # fmt: skip
 
 

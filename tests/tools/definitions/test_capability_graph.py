@@ -136,7 +136,7 @@ FITS = {
     "titles where names do not agree": (
         objects("a", a={"type": "string", "title": "Page URL"}), texts("page_url"), Fit.EXACT,
     ),
-    "a name together with what it stands in": (
+    "a name together with its parent": (
         objects("user", user=texts("id")), texts("userId"), Fit.PATH,
     ),
     "what schemas declare": (objects("a", a=CUSTOMER), objects("b", b=CUSTOMER), Fit.EXACT),
