@@ -10,7 +10,7 @@
 for each line, the tests that execute it; FILE.branches has the branches. Only the test process is
 measured: what web, worker, beat and sandboxd execute is not. `tests/browser`, whose tests execute
 the product in those alone, is left out: they switch greenlets, and to follow these makes every test
-several times slower.
+several times slower. So is `tests/proof`: it imports what measures, which then measures twice.
 
 `mutants` draws faults from the product's source, evenly by package; the same seed and source give
 the same ones. `--gates` takes the fixed list in `mutants.py`: gates, limits, tenants, permissions.

@@ -37,7 +37,7 @@ def measure(suite: Path, out: Path, cases: int, arguments: list[str]) -> int:
             json.dumps({"kind": "measure", "into": into, "suite": str(suite), "cases": cases})
         )
         command = [sys.executable, "-m", "pytest", "-p", "inside_suite", "--timeout", "900"]
-        command.append("--ignore=tests/browser")
+        command += ["--ignore=tests/browser", "--ignore=tests/proof"]
         env = killing.environment(plan)
         done = subprocess.run([*command, *arguments], cwd=suite, env=env, check=False)
         for name, file in (("lines", out), ("branches", branches)):

@@ -4,12 +4,11 @@ from uuid import uuid4
 
 import pytest
 from django.db.models.functions import Now
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from tests import factories
-from tests.properties import examples
+from tests.properties import examples, of_machine
 from tools.catalog import actions as catalog
 from tools.errors import Refused
 from tools.execution import cache
@@ -95,6 +94,4 @@ class Cached(RuleBasedStateMachine):
 @pytest.mark.usefixtures("committed")
 @examples(2, 10)
 def test_no_order_of_events_gives_a_wrong_answer(max_examples):
-    run_state_machine_as_test(
-        Cached, settings=settings(max_examples=max_examples, stateful_step_count=20, deadline=None)
-    )
+    run_state_machine_as_test(Cached, settings=of_machine(max_examples, 20))

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import pytest
 from django.utils import timezone
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -18,7 +17,7 @@ from hypothesis.stateful import (
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.properties import examples
+from tests.properties import examples, of_machine
 from tests.tools.held import approver, at_the_browser, held, word
 from tools.catalog import actions as catalog
 from tools.definitions.results import Status
@@ -195,13 +194,4 @@ def machine(organization):
 @pytest.mark.part("generated")
 @examples(3, 30)
 def test_nothing_begins_without_enough_consent(organization, max_examples):
-    run_state_machine_as_test(
-        machine(organization),
-        settings=settings(
-            max_examples=max_examples,
-            stateful_step_count=25,
-            deadline=None,
-            database=None,
-            suppress_health_check=[*HealthCheck],
-        ),
-    )
+    run_state_machine_as_test(machine(organization), settings=of_machine(max_examples, 25))

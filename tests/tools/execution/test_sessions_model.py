@@ -4,7 +4,6 @@ says they are."""
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -17,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from tests import factories
-from tests.properties import examples
+from tests.properties import examples, of_machine
 from tools.definitions.results import OPEN
 from tools.errors import Conflict, Refused
 from tools.execution import actions, session_actions
@@ -184,13 +183,4 @@ def machine(organization):
 
 @examples(4, 15)
 def test_sessions_are_where_the_model_says(organization, max_examples):
-    run_state_machine_as_test(
-        machine(organization),
-        settings=settings(
-            max_examples=max_examples,
-            stateful_step_count=20,
-            deadline=None,
-            database=None,
-            suppress_health_check=[*HealthCheck],
-        ),
-    )
+    run_state_machine_as_test(machine(organization), settings=of_machine(max_examples, 20))

@@ -10,7 +10,6 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -24,7 +23,7 @@ from hypothesis.stateful import (
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.properties import examples
+from tests.properties import examples, of_machine
 from tests.tools.policy import allowing
 from tools.catalog.registry import registry
 from tools.errors import QuotaExceeded
@@ -383,13 +382,7 @@ PERIODS = st.sampled_from(["day", "month"])
 def test_the_books_always_agree_with_a_model(organization, max_examples):
     for name in ("echo", "other"):
         factories.tool(organization, name)
-    run_state_machine_as_test(
-        lambda: Books(organization),
-        settings=settings(
-            max_examples=max_examples, stateful_step_count=25, deadline=None, database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )  # fmt: skip
+    run_state_machine_as_test(lambda: Books(organization), settings=of_machine(max_examples, 25))
 
 
 class Books(RuleBasedStateMachine):

@@ -6,12 +6,11 @@ from uuid import uuid4
 import pytest
 from django.db import connection, transaction
 from django.db.models import F
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from tests import factories
-from tests.properties import examples
+from tests.properties import examples, of_machine
 from tests.tools.policy import rates
 from tools.errors import RateLimited
 from tools.execution.pipeline import admit
@@ -86,6 +85,4 @@ class Limited(RuleBasedStateMachine):
 @pytest.mark.usefixtures("committed")
 @examples(2, 8)
 def test_no_order_of_events_lets_one_call_more_pass(max_examples):
-    run_state_machine_as_test(
-        Limited, settings=settings(max_examples=max_examples, stateful_step_count=30, deadline=None)
-    )
+    run_state_machine_as_test(Limited, settings=of_machine(max_examples, 30))
