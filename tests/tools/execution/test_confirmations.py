@@ -126,9 +126,10 @@ def test_one_no_of_two_ends_it(agent, organization, person):
 
 
 def test_what_nobody_decides_ends_in_time(agent, asks):
-    confirmation = held(agent)
+    younger, confirmation = held(agent), held(agent)
     age(confirmation, seconds=1)
     expiry.watch()
+    assert Confirmation.objects.get(pk=younger.pk).status == "pending"
     row = Execution.objects.get(pk=confirmation.execution_id)
     assert (row.status, row.error_code) == ("PermissionDenied", "confirmation_expired")
     assert codes(row) == ["TOOL.HELD", "CONFIRM.EXPIRE"]

@@ -44,6 +44,14 @@ def test_an_agent_keeps_to_its_version_and_others_do_not(agent, organization, ec
     assert version_of(factories.execution(agent, more="x")) == "2.0.0"
 
 
+def test_a_pin_is_taken_from_one_agent_alone(agent, organization, echo):
+    other = factories.agent(organization)
+    pin(agent)
+    pin(other)
+    pin(agent, None)
+    assert (pins.pins_of(agent), pins.pins_of(other)) == ({}, {"echo": "1.0.0"})
+
+
 def test_a_sessions_pin_wins_over_its_agents(agent, echo):
     pin(agent)
     session, _ = session_actions.open_session(
