@@ -233,7 +233,7 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
     hold()
     made = Execution.objects.filter(organization=organization, tool_name__startswith="t")
     ends = set(made.values_list("status", flat=True))
-    assert {"Success", "Failed", "PermissionDenied"} <= ends  # the scripts do reach the gates
+    assert {"Success", "PermissionDenied"} <= ends  # the scripts do reach the gates
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ class Model:
     yes: set[int] = field(default_factory=set)
     state: str = "open"  # then approved, then over
     spoilt: bool = False
+    cancelled: bool = False  # which may be said again
 
     @property
     def row(self):
@@ -123,12 +124,12 @@ def machine(organization):
         def cancel(self, call):
             execution = call.row.get()
             caller = at_the_browser(execution.user)
-            if call.state == "over":
+            if call.state == "over" and not call.cancelled:
                 with pytest.raises(Conflict):
                     actions.cancel(caller=caller, execution=execution)
                 return
             actions.cancel(caller=caller, execution=execution)
-            call.state = "over"
+            call.state, call.cancelled = "over", True
 
         @rule(call=calls, by_force=st.booleans())
         def run(self, call, by_force):
