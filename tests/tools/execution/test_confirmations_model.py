@@ -128,7 +128,8 @@ def machine(organization):
                 with pytest.raises(Conflict):
                     actions.cancel(caller=caller, execution=execution)
                 return
-            actions.cancel(caller=caller, execution=execution)
+            ended = actions.cancel(caller=caller, execution=execution)
+            assert ended.status == Status.CANCELLED
             call.state, call.cancelled = "over", True
 
         @rule(call=calls, by_force=st.booleans())
