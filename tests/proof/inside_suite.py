@@ -161,13 +161,14 @@ class Trial:
         self.log.write(json.dumps({"event": event, "at": time.monotonic(), **more}) + "\n")
 
     def pytest_configure(self) -> None:
-        _use_running_product(self.plan)
+        self.product = _use_running_product(self.plan)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, None, None]:
         yield
+        _say_that_it_runs(config, self.product)
         found = {item.nodeid: item for item in items}
         wanted = [found.pop(test) for test in self.plan["tests"] if test in found]
         config.hook.pytest_deselected(items=[*found.values()])
@@ -214,7 +215,7 @@ def _crib() -> Any:
     return crib
 
 
-def _use_running_product(plan: Plan) -> None:
+def _use_running_product(plan: Plan) -> Any:
     """The session's servers run already; a product that a test starts for itself is started."""
     crib = _crib()
     ours = crib.Crib(plan["url"], Path(plan["data"]), plan["supervisor"])
@@ -223,6 +224,15 @@ def _use_running_product(plan: Plan) -> None:
         from tests import stores  # noqa: PLC0415 - a suite may have none
 
         _replace(stores, ours.data, None)
+    return ours
+
+
+def _say_that_it_runs(config: pytest.Config, product: Any) -> None:
+    """Tests that do the product's work themselves keep its workers from it, where it runs."""
+    from tests import conftest  # noqa: PLC0415 - collection has imported it
+
+    if (key := getattr(conftest, "RUNNING", None)) is not None:  # a suite may start it with all
+        config.stash[key] = product
 
 
 def _replace(module: Any, data: Path, known: object) -> None:
