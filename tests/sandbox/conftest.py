@@ -87,13 +87,12 @@ def short_directory() -> Iterator[str]:
 
 
 @pytest.fixture
-def tmp_path(tmp_path: Path) -> Path:
-    """One that the sandbox's user may write: pytest's directories are closed to others."""
-    tmp_path.chmod(0o777)
-    for parent in tmp_path.parents:
-        if not parent.stat().st_mode & 1 and str(parent).startswith("/tmp/"):
-            parent.chmod(parent.stat().st_mode | 0o011)
-    return tmp_path
+def tmp_path(short_directory: str) -> Path:
+    """One that the sandbox's user may write. Pytest's own are closed to others, and whoever starts
+    pytest beside this session closes them anew."""
+    place = Path(tempfile.mkdtemp(dir=short_directory))
+    place.chmod(0o777)
+    return place
 
 
 @pytest.fixture(scope="session")

@@ -64,9 +64,12 @@ def test_no_process_of_a_run_outlives_it(own_daemon, tmp_path, profile, how):
     profile = replace(profile, mounts=meeting.profile.mounts)
     marker, cancelled = f"marker-{os.urandom(6).hex()}", threading.Event()
     work = {"profile": profile, "cancelled": cancelled, "wall_s": ENDLESS_S}
-    thread = threading.Thread(target=daemon.run, args=(LEAVE, {"marker": marker}), kwargs=work)
+    ended: list[object] = []
+    thread = threading.Thread(
+        target=lambda: ended.append(daemon.run(LEAVE, {"marker": marker}, **work))
+    )
     thread.start()
-    assert meeting.hear() == "started"
+    assert meeting.hear(ended) == "started"
     members = all_pidfds_of(marker, 4)
     cancelled.set() if how == signal.SIGTERM else daemon.process.kill()
     assert all_end(members)

@@ -2,6 +2,7 @@
 
 import os
 import select
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +26,13 @@ class Meeting:
     def profile(self) -> Profile:
         return Profile(IsolationLevel.STANDARD, (Mount(str(self.directory), "/meet", True),))
 
-    def hear(self) -> str:
-        """Waits until the run has written to the FIFO."""
+    def hear(self, ended: Sequence[object] = ()) -> str:
+        """Waits until the run has written to the FIFO. Where it may end before, `ended` is what it
+        came to, as soon as it did."""
         fifo = os.open(self.directory / "fifo", os.O_RDONLY | os.O_NONBLOCK)
         try:
-            assert wait_readable(fifo), "the run never wrote"
+            until(lambda: wait_readable(fifo, 0.1) or ended)
+            assert wait_readable(fifo, 0), f"the run never wrote: {ended}"
             return os.read(fifo, 4096).decode()
         finally:
             os.close(fifo)
