@@ -96,7 +96,8 @@ def test_a_tool_that_is_gone_in_between_does_not_change_what_the_program_did(age
 
 
 def test_a_tool_called_by_its_name_moves_the_session_on(agent, session):
-    assert called(agent, "submit", session=str(session.pk)).status == "Success"
+    found = called(agent, "submit", session=str(session.pk))
+    assert (found.status, found.state_after) == ("Success", "sent")
     assert Session.objects.get(pk=session.pk).state == "sent"
     again = called(agent, "submit", session=str(session.pk))
     assert (again.status, again.error_code) == ("PermissionDenied", "tool_not_in_state")
