@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+from django.db import connection
+
 # No run that is in order comes near it, on a machine however busy: it says what did not happen
 # before pytest's own timeout ends the test.
 LIMIT_S = 100
@@ -15,3 +17,15 @@ def until[Found](look: Callable[[], Found], limit_s: float = LIMIT_S) -> Found:
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
     return found
+
+
+def somebody_waits_for_us() -> bool:
+    """For a lock of this connection's. Asked of the locks: of its activities PostgreSQL tells a
+    transaction the same all the time, without a connection that was made since it first asked."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted"
+            " AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+        )
+        waits: bool = cursor.fetchone()[0]
+    return waits

@@ -77,6 +77,16 @@ def in_step(
         _end(scope, pending, entries.subjects(iris))
 
 
+@contextmanager
+def one_by_one(organization_id: UUID, iri: str, collection: str | None = None) -> Iterator[None]:
+    """Around a write that asks what is said of an entity before it says something: the store lets
+    two at once find nothing there, and both write."""
+    place = graph_of(GraphScope.of(organization_id, collection)).iri
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_LOCK, [f"{place} {iri}"])
+        yield
+
+
 def touched(organization_id: UUID, iris: Iterable[str], collection: str | None = None) -> None:
     """After a write that nobody announced."""
     with in_step(organization_id, iris, collection):

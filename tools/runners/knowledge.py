@@ -145,7 +145,11 @@ def _create_entity(job: Run, bounds: Bounds) -> dict[str, Any]:
     # The same call, made again after its answer was lost, finds that it was the one.
     call = str(job.execution_id)
     text = entities.creation(graph.iri, entity, call=call, merge=merge)
-    with index.in_step(job.snapshot.organization_id, [entity.iri], _collection(job)):
+    whose, collection = job.snapshot.organization_id, _collection(job)
+    with (
+        index.in_step(whose, [entity.iri], collection),
+        index.one_by_one(whose, entity.iri, collection),
+    ):
         endpoint.update(_upstream(), graph.endpoint, text, bounds)
     asked, most = entities.whether_created(entity, call=call), job.definition.max_output_bytes
     created = endpoint.ask(_upstream(), graph, asked, bounds, most_bytes=most)

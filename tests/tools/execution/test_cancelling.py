@@ -11,7 +11,7 @@ from sandbox.spec import Outcome, SandboxResult
 from tests import factories
 from tests.tools.held import at_the_browser
 from tests.tools.policy.allowing import bound, budget, standing
-from tests.waiting import until
+from tests.waiting import somebody_waits_for_us, until
 from tools.errors import Conflict, Forbidden
 from tools.execution import actions, claiming, outcomes, performance, reaper, returning, stumbling
 from tools.models import Execution, Resolution
@@ -234,7 +234,7 @@ def test_a_call_on_its_way_back_to_the_queue_is_cancelled_all_the_same(agent, or
             row = Execution.objects.held(execution.pk, execution.fence)
             returning.release(row, execution, reason="requeued", counts=True, begun=True, effect={})
             asked = other.submit(_cancel, caller, execution)
-            until(_somebody_waits)
+            until(somebody_waits_for_us)
         assert asked.result(20).status == "Cancelled"
 
 
@@ -243,14 +243,3 @@ def _cancel(caller, execution):
         return actions.cancel(caller=caller, execution=execution)
     finally:
         connection.close()
-
-
-def _somebody_waits():
-    """Asked of the locks: of its activities PostgreSQL tells a transaction the same all the time,
-    without a connection that was made since it first asked."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted"
-            " AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
-        )
-        return cursor.fetchone()[0]

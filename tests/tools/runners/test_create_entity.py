@@ -7,10 +7,12 @@ import pytest
 from django.db import connection
 
 from tests import factories
+from tests.waiting import somebody_waits_for_us, until
 from tools.execution import pipeline
 from tools.execution.performance import RUN
 from tools.execution.pipeline import admit, perform
 from tools.knowledge import entities
+from tools.knowledge.index import one_by_one
 from tools.knowledge.terms import BadTerm
 from tools.models import Execution
 
@@ -118,6 +120,23 @@ def test_of_two_at_once_one_creates_it(agent):
     for thread in threads:
         thread.join()
     assert sorted(ended) == ["Failed", "Success"]
+
+
+def test_whoever_creates_an_entity_waits_for_who_creates_it_already(agent, organization):
+    """The store itself lets both find nothing: of 300 times that eight came at once, in 40 more
+    than one had created the same."""
+    iri = created(agent)["iri"]
+    with one_by_one(organization.pk, iri):
+        again = threading.Thread(target=in_a_thread, args=(agent,))
+        again.start()
+        until(somebody_waits_for_us)
+        assert again.is_alive()
+    again.join()
+
+
+def in_a_thread(agent):
+    called(agent, "create_entity", type="Element", name="Oxygen")
+    connection.close()
 
 
 def test_relations_lead_to_the_same_entity_whoever_comes_first(agent):
