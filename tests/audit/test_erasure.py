@@ -159,7 +159,6 @@ WRONG = [{}, {"agent": "magpie"}, {"organization": "nowhere"}, {"execution": "x"
          {"execution": NOBODYS, "agent": "magpie"}]  # fmt: skip
 
 
-@pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("options", WRONG, ids=str)
 def test_a_wrong_command_erases_nothing(ledger, options):
     kept = call()

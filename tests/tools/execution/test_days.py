@@ -105,7 +105,6 @@ def rows(reader: Caller) -> QuerySet[DayOfCalls]:
     return DayOfCalls.objects.filter(organization=reader.organization_id)
 
 
-@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 def test_days_that_were_added_up_tell_what_their_calls_tell(
     reader: Caller,
@@ -224,7 +223,6 @@ def lasted(reader: Caller, tool: str) -> tuple[dict[date | None, float], ...]:
     return tuple(durations(reader, snapshot, wanted, calls) for calls in (1, lengths.MOST_KEPT + 1))
 
 
-@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("added_up", [False, True])
 def test_how_long_runs_took_is_what_postgresql_says(
@@ -241,7 +239,6 @@ def test_how_long_runs_took_is_what_postgresql_says(
     assert lasted(reader, "nothing") == ({}, {})
 
 
-@pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 def test_lengths_of_days_are_read_once(reader: Caller, call: Call) -> None:
     days.add_up()
