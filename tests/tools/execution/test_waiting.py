@@ -1,0 +1,21 @@
+"""Whoever waits for the end of a call asks for it when it may have come, and not all the time."""
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests import factories
+from tools.execution import actions
+from tools.models import Agent, Organization
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_wait_asks_before_it_begins_and_when_it_is_over(
+    organization: Organization, agent: Agent
+) -> None:
+    factories.tool(organization)
+    execution = factories.execution(agent, text="x")
+    with CaptureQueriesContext(connection) as asked:
+        found = actions.wait_for(execution, 0.2)
+    assert found.status == "Pending"
+    assert sum("tools_execution" in one["sql"] for one in asked) == 2
