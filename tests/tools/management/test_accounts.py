@@ -55,6 +55,7 @@ def test_a_superuser_who_is_made_on_the_command_line_is_on_record(db):
     assert (told.subject, told.details["after"]["is_superuser"]) == ("user:chief-9137", True)
 
 
+@pytest.mark.part("matrices")  # it looks after the built-in tools of every organization there is
 def test_the_first_administrator_is_on_record(organization):
     User.objects.filter(is_superuser=True).update(is_superuser=False)
     User.objects.filter(username="admin").update(username="another")
