@@ -19,9 +19,9 @@ def until[Found](look: Callable[[], Found], limit_s: float = LIMIT_S) -> Found:
     return found
 
 
-def somebody_waits_for_us() -> bool:
-    """For a lock of this connection's. Asked of the locks: of its activities PostgreSQL tells a
-    transaction the same all the time, without a connection that was made since it first asked."""
+def blocks_another_connection() -> bool:
+    """True while another connection waits for a lock that this one holds. Reads `pg_locks`: within
+    a transaction `pg_stat_activity` is a snapshot and misses connections opened later."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted"

@@ -168,7 +168,7 @@ class Trial:
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, None, None]:
         yield
-        _say_that_it_runs(config, self.product)
+        _mark_product_as_running(config, self.product)
         found = {item.nodeid: item for item in items}
         wanted = [found.pop(test) for test in self.plan["tests"] if test in found]
         config.hook.pytest_deselected(items=[*found.values()])
@@ -227,8 +227,8 @@ def _use_running_product(plan: Plan) -> Any:
     return ours
 
 
-def _say_that_it_runs(config: pytest.Config, product: Any) -> None:
-    """Tests that do the product's work themselves keep its workers from it, where it runs."""
+def _mark_product_as_running(config: pytest.Config, product: Any) -> None:
+    """Tests that perform calls themselves stop the product's workers if this key is set."""
     from tests import conftest  # noqa: PLC0415 - collection has imported it
 
     if (key := getattr(conftest, "RUNNING", None)) is not None:  # a suite may start it with all

@@ -88,8 +88,8 @@ def short_directory() -> Iterator[str]:
 
 @pytest.fixture
 def tmp_path(short_directory: str) -> Path:
-    """One that the sandbox's user may write. Pytest's own are closed to others, and whoever starts
-    pytest beside this session closes them anew."""
+    """Writable by the sandbox user. Pytest's own directory has mode 0700, and every pytest session
+    that starts on this machine sets that mode again."""
     place = Path(tempfile.mkdtemp(dir=short_directory))
     place.chmod(0o777)
     return place

@@ -27,8 +27,8 @@ class Meeting:
         return Profile(IsolationLevel.STANDARD, (Mount(str(self.directory), "/meet", True),))
 
     def hear(self, ended: Sequence[object] = ()) -> str:
-        """Waits until the run has written to the FIFO. Where it may end before, `ended` is what it
-        came to, as soon as it did."""
+        """Waits until the run has written to the FIFO. Fails at once if `ended`, which the caller
+        fills with the result of the run, is filled first."""
         fifo = os.open(self.directory / "fifo", os.O_RDONLY | os.O_NONBLOCK)
         try:
             until(lambda: wait_readable(fifo, 0.1) or ended)

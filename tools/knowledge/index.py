@@ -78,9 +78,9 @@ def in_step(
 
 
 @contextmanager
-def one_by_one(organization_id: UUID, iri: str, collection: str | None = None) -> Iterator[None]:
-    """Around a write that asks what is said of an entity before it says something: the store lets
-    two at once find nothing there, and both write."""
+def entity_lock(organization_id: UUID, iri: str, collection: str | None = None) -> Iterator[None]:
+    """Serializes writes that check whether an entity exists before they insert it. The SPARQL store
+    does not: two concurrent updates can both find no entity and both insert one."""
     place = graph_of(GraphScope.of(organization_id, collection)).iri
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_LOCK, [f"{place} {iri}"])

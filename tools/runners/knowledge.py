@@ -148,7 +148,7 @@ def _create_entity(job: Run, bounds: Bounds) -> dict[str, Any]:
     whose, collection = job.snapshot.organization_id, _collection(job)
     with (
         index.in_step(whose, [entity.iri], collection),
-        index.one_by_one(whose, entity.iri, collection),
+        index.entity_lock(whose, entity.iri, collection),
     ):
         endpoint.update(_upstream(), graph.endpoint, text, bounds)
     asked, most = entities.whether_created(entity, call=call), job.definition.max_output_bytes

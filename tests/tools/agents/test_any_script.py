@@ -210,10 +210,7 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
         max_examples=max_examples,
         deadline=None,
         database=None,
-        phases=[
-            Phase.explicit,
-            Phase.generate,
-        ],  # each example takes seconds: a failure is read as it is
+        phases=[Phase.explicit, Phase.generate],  # no shrinking: each example takes seconds
         suppress_health_check=[*HealthCheck],
     )
     @given(

@@ -1,17 +1,17 @@
-"""`/api/v1/agent/requests`: a question is asked once, found at its address, and taken back."""
+"""`/api/v1/agent/requests`: a request is made once, read at its address and cancelled."""
 
 from tests.api import Api
 from tests.tools.shapes import check_error
 from tools.models import Organization
 
 PLACE = "/agent/requests"
-WAITS_FOR_NOTHING = {"wait_s": 0}
+NO_WAIT = {"wait_s": 0}
 
 
-def test_a_question_is_found_at_its_address_and_taken_back(
+def test_a_request_is_read_at_its_address_and_cancelled(
     api: Api, organization: Organization
 ) -> None:
-    body = {"question": "Why?", "options": WAITS_FOR_NOTHING}
+    body = {"question": "Why?", "options": NO_WAIT}
     asked = api.post(PLACE, body, **{"Idempotency-Key": "why-1"})
     assert (asked.status_code, asked.json()["status"]) == (202, "Pending")
     address = asked.headers["Location"].removeprefix("/api/v1")
@@ -24,8 +24,8 @@ def test_a_question_is_found_at_its_address_and_taken_back(
     assert (api.get(address).status_code, api.get(address).json()["status"]) == (200, "Cancelled")
 
 
-def test_what_goes_on_from_a_run_names_one_that_is_there(api: Api) -> None:
-    nobodys = "00000000-0000-7000-8000-000000000000"
+def test_a_request_without_a_question_names_an_existing_run(api: Api) -> None:
+    missing = "00000000-0000-7000-8000-000000000000"
     for name in ("continues", "replays"):
-        check_error(api.post(PLACE, {name: nobodys, "options": WAITS_FOR_NOTHING}), 404)
-    check_error(api.post(PLACE, {"options": WAITS_FOR_NOTHING}), 400)
+        check_error(api.post(PLACE, {name: missing, "options": NO_WAIT}), 404)
+    check_error(api.post(PLACE, {"options": NO_WAIT}), 400)

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from tests import factories
 from tests.tools.execution.working import work_off
-from tests.waiting import somebody_waits_for_us, until
+from tests.waiting import blocks_another_connection, until
 from tools.catalog import questions, search, words
 from tools.catalog.actions import delete_tool, find_tool, update_tool
 from tools.catalog.registry import registry
@@ -343,7 +343,7 @@ def test_what_is_learned_of_a_tool_that_is_being_changed_keeps_its_new_words(
         with transaction.atomic():
             update_tool(tool=tool, definition=definition, by=factories.by(organization))
             learning = other.submit(_learn_apart)
-            until(somebody_waits_for_us)
+            until(blocks_another_connection)
         assert learning.result(60) >= 1
     assert names("farewell") == names("wherewithal") == ["read_lines"]
 

@@ -11,7 +11,7 @@ from sandbox.spec import Outcome, SandboxResult
 from tests import factories
 from tests.tools.held import at_the_browser
 from tests.tools.policy.allowing import bound, budget, standing
-from tests.waiting import somebody_waits_for_us, until
+from tests.waiting import blocks_another_connection, until
 from tools.errors import Conflict, Forbidden
 from tools.execution import actions, claiming, outcomes, performance, reaper, returning, stumbling
 from tools.models import Execution, Resolution
@@ -234,7 +234,7 @@ def test_a_call_on_its_way_back_to_the_queue_is_cancelled_all_the_same(agent, or
             row = Execution.objects.held(execution.pk, execution.fence)
             returning.release(row, execution, reason="requeued", counts=True, begun=True, effect={})
             asked = other.submit(_cancel, caller, execution)
-            until(somebody_waits_for_us)
+            until(blocks_another_connection)
         assert asked.result(20).status == "Cancelled"
 
 

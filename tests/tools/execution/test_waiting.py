@@ -1,4 +1,4 @@
-"""Whoever waits for the end of a call asks for it when it may have come, and not all the time."""
+"""Waiting for an execution to end does not poll the database."""
 
 import pytest
 from django.db import connection
@@ -10,7 +10,7 @@ from tools.models import Agent, Organization
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_wait_asks_before_it_begins_and_when_it_is_over(
+def test_a_wait_reads_the_execution_at_its_start_and_at_its_timeout(
     organization: Organization, agent: Agent
 ) -> None:
     factories.tool(organization)
