@@ -56,7 +56,21 @@ def test_a_superuser_who_is_made_on_the_command_line_is_on_record(db):
 
 
 @pytest.mark.part("matrices")  # it looks after the built-in tools of every organization there is
-def test_the_first_administrator_is_on_record(organization):
+def test_a_new_installation_begins_with_its_first_administrator(organization):
+    assert_first_administrator_on_record()
+
+
+def test_the_first_administrator_is_on_record(organization, monkeypatch):
+    asked = []
+    monkeypatch.setattr(bootstrap, "note_missing", lambda: asked.append("words"))
+    monkeypatch.setattr(
+        bootstrap, "install_builtins", lambda *, organization, by: asked.append(organization)
+    )
+    assert_first_administrator_on_record()
+    assert asked[0] == "words" and organization in asked
+
+
+def assert_first_administrator_on_record():
     User.objects.filter(is_superuser=True).update(is_superuser=False)
     User.objects.filter(username="admin").update(username="another")
     password = bootstrap.first_administrator()
