@@ -215,18 +215,41 @@ class RecordExport(EvidenceView):
 class ErasureBody(serializers.Serializer[Any]):
     execution = serializers.UUIDField(required=False)
     agent = serializers.CharField(required=False, max_length=200)
-    all = serializers.BooleanField(required=False)
-    before = serializers.DateTimeField(required=False)
+    all = serializers.CharField(
+        required=False, max_length=200, help_text="The organization's slug: all of its calls."
+    )
+    before = serializers.DateTimeField(required=False, help_text="Only what is older.")
     reason = serializers.CharField(max_length=500)
+    dry_run = serializers.BooleanField(default=False, help_text="Count, and erase nothing.")
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Nothing is coerced and no field is ignored, for what is erased does not come back."""
+        if isinstance(data, dict):
+            wrong = {
+                str(name)[:60]: flaw for name, value in data.items() if (flaw := _flaw(name, value))
+            }
+            if wrong:
+                raise ValidationError(wrong)
+        return super().to_internal_value(data)
 
     def validate(self, attrs: Any) -> Any:
-        if sum(bool(attrs.get(name)) for name in ("execution", "agent", "all")) != 1:
-            raise ValidationError("Name exactly one of execution, agent and all (true).")
+        if sum(name in attrs for name in ("execution", "agent", "all")) != 1:
+            raise ValidationError("Name exactly one of execution, agent and all.")
         return attrs
 
 
+def _flaw(name: Any, value: Any) -> list[str]:
+    if name not in ErasureBody._declared_fields:
+        return ["This field is not known here."]
+    if name == "dry_run":
+        return [] if isinstance(value, bool) else ["This must be true or false."]
+    return [] if isinstance(value, str) else ["This must be a text."]
+
+
 class ErasureAnswer(serializers.Serializer[Any]):
-    erased = serializers.IntegerField()
+    matched = serializers.IntegerField(help_text="Payloads that were there before.")
+    erased = serializers.IntegerField(help_text="None of them in a dry run.")
+    dry_run = serializers.BooleanField()
 
 
 class Erasures(EvidenceView):
@@ -243,16 +266,26 @@ class Erasures(EvidenceView):
         },
     )
     def post(self, request: Request) -> Response:
-        """Erase for good what went into or came out of calls. The records stay and still verify."""
+        """Erase for good what went into or came out of calls. The records stay and still verify.
+
+        Of all calls, the organization's slug says so: `{"all": "acme", "reason": "…"}`. `dry_run`
+        counts what would be erased.
+        """
         organization = self.organization()
         body = ErasureBody(data=request.data)
         body.is_valid(raise_exception=True)
         asked = body.validated_data
+        if asked.get("all", organization) != organization:
+            raise ValidationError(
+                {"all": [f"This must be {organization}, the organization you act in."]}
+            )
         scope = erasure.Scope(
             organization, asked.get("execution"), asked.get("agent", ""), asked.get("before")
         )
-        done = erasure.erase(scope, by=_actor(request), reason=asked["reason"])
-        return Response({"erased": done})
+        dry_run, matched, erased = asked["dry_run"], erasure.count(scope), 0
+        if not dry_run:
+            erased = erasure.erase(scope, by=_actor(request), reason=asked["reason"])
+        return Response({"matched": matched, "erased": erased, "dry_run": dry_run})
 
 
 class AlertAnswer(serializers.ModelSerializer[Alert]):

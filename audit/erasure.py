@@ -21,6 +21,11 @@ JOIN audit_auditrecord r ON r.id = p.record_id
 WHERE p.organization = %s AND p.sealed IS NOT NULL AND p.record_id > %s AND {}
 ORDER BY p.record_id LIMIT %s
 """
+_COUNT = """
+SELECT count(*) FROM audit_auditpayload p
+JOIN audit_auditrecord r ON r.id = p.record_id
+WHERE p.organization = %s AND p.sealed IS NOT NULL AND {}
+"""
 # Also of what others wrote about a call of the agent's: a person who agreed to it, for instance.
 _OF_AGENT = """(
     (r.actor = %s AND r.actor_kind = 'agent') OR r.execution_id IN (
@@ -54,6 +59,14 @@ class Scope:
     def said(self) -> dict[str, str]:
         named = {"execution": self.execution, "agent": self.agent, "before": self.before}
         return {name: str(value) for name, value in named.items() if value} or {"all": "payloads"}
+
+
+def count(scope: Scope) -> int:
+    """How many payloads `erase` would erase now."""
+    condition, values = _condition(scope)
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNT.format(condition), (scope.organization, *values))
+        return int(cursor.fetchone()[0])
 
 
 def erase(scope: Scope, *, by: Actor, reason: str) -> int:

@@ -10,10 +10,11 @@ _MOST = 200
 _source: ContextVar[dict[str, Any] | None] = ContextVar("audit_source", default=None)
 
 
-def came_by(transport: str, user_agent: str = "") -> None:
+def came_by(transport: str, user_agent: str = "", client_request_id: str = "") -> None:
     """For what this thread does from now on, until somebody comes by another way."""
     plain = user_agent.replace("\x00", "")[:_MOST].encode("utf-8", "replace").decode()
-    _source.set({"transport": transport} | ({"user_agent": plain} if plain else {}))
+    named = {"user_agent": plain, "client_request_id": client_request_id}
+    _source.set({"transport": transport} | {name: value for name, value in named.items() if value})
 
 
 def forget() -> None:

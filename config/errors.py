@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
-from config.logs import request_id
+from config.logs import client_request_id, request_id
 
 CODES = {
     400: "malformed",
@@ -14,6 +14,7 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
+    411: "length_required",
     413: "too_large",
     415: "unsupported_media_type",
     429: "too_many_requests",
@@ -25,43 +26,45 @@ NOT_FOUND = "There is nothing at this address."
 
 def body(code: str, message: str, details: dict[str, Any] | None = None) -> dict[str, Any]:
     """The one shape of every error of the API."""
+    theirs = client_request_id.get()
     return {
         "code": code,
         "message": message,
         "details": details or {},
         "request_id": request_id.get(),
+        **({"client_request_id": theirs} if theirs else {}),
     }
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return _answer(request, 400, "The request cannot be understood.")
+    return refused(request, 400, "The request cannot be understood.")
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return _answer(request, 403, "You may not do this. An administrator can grant it.")
+    return refused(request, 403, "You may not do this. An administrator can grant it.")
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    return _answer(request, 403, "The form was open too long. Go back, reload it and try again.")
+    return refused(request, 403, "The form was open too long. Go back, reload it and try again.")
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return _answer(request, 404, NOT_FOUND)
+    return refused(request, 404, NOT_FOUND)
 
 
 def unavailable(request: HttpRequest) -> HttpResponse:
-    response = _answer(request, 503, "The database does not answer. Try again in a moment.")
+    response = refused(request, 503, "The database does not answer. Try again in a moment.")
     response["Retry-After"] = "1"
     return response
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    return _answer(
+    return refused(
         request, 500, "Something went wrong on our side. The operators have a record of it."
     )
 
 
-def _answer(request: HttpRequest, status: int, message: str) -> HttpResponse:
+def refused(request: HttpRequest, status: int, message: str) -> HttpResponse:
     if request.path.startswith("/api/"):
         return JsonResponse(body(CODES[status], message), status=status)
     context = {"status": status, "message": message, "request_id": request_id.get()}

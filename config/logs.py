@@ -9,6 +9,7 @@ from typing import Any
 from pythonjsonlogger.json import JsonFormatter
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
+client_request_id: ContextVar[str] = ContextVar("client_request_id", default="")
 execution_id: ContextVar[str] = ContextVar("execution_id", default="")
 
 
@@ -33,6 +34,7 @@ class Correlation(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         request = record.__dict__.pop("request", None)
         record.request_id = request_id.get() or getattr(request, "name", "")
+        record.client_request_id = client_request_id.get()
         record.execution_id = execution_id.get()
         return True
 
@@ -45,7 +47,10 @@ class NotReadiness(logging.Filter):
 
 
 def logging_config(level: str) -> dict[str, Any]:
-    fields = "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s %(execution_id)s"
+    fields = (
+        "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s %(client_request_id)s "
+        "%(execution_id)s"
+    )
     return {
         "version": 1,
         "disable_existing_loggers": False,

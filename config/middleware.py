@@ -9,7 +9,7 @@ from uuid_utils.compat import uuid7
 
 from audit import source
 from config import database, errors
-from config.logs import request_id
+from config.logs import client_request_id, request_id
 
 log = logging.getLogger(__name__)
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -40,9 +40,8 @@ class DatabaseAnswers:
 
 
 class RequestId:
-    """Names the request: its own `X-Request-Id` where that is a plain word, else a new one.
-
-    The name stands in every log line, error and audit record of the request, and in the answer.
+    """Names the request. The name is in every log line, error and audit record of it, and in the
+    answer; beside it the client's own `X-Request-Id`, where that is a plain word.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -50,14 +49,18 @@ class RequestId:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given = request.headers.get("X-Request-Id", "")
-        name = given if _ACCEPTABLE.fullmatch(given) else str(uuid7())
+        theirs = given if _ACCEPTABLE.fullmatch(given) else ""
+        name = str(uuid7())
         request.name = name  # type: ignore[attr-defined]
-        mark = request_id.set(name)
-        source.came_by(_door(request.path), request.headers.get("User-Agent", ""))
+        mark, mark_of_theirs = request_id.set(name), client_request_id.set(theirs)
+        source.came_by(_door(request.path), request.headers.get("User-Agent", ""), theirs)
         try:
             response = self.get_response(request)
         finally:
             request_id.reset(mark)
+            client_request_id.reset(mark_of_theirs)
             source.forget()
         response["X-Request-Id"] = name
+        if theirs:
+            response["X-Client-Request-Id"] = theirs
         return response

@@ -153,9 +153,12 @@ def test_the_command_finds_the_organization_of_an_execution(ledger):
 
 
 NOBODYS = "019d0000-0000-7000-8000-000000000000"
-WRONG = [{}, {"agent": "magpie"}, {"organization": "nowhere"}, {"execution": "x"},
-         {"execution": NOBODYS}, {"organization": HERE, "before": "x"},
-         {"organization": HERE, "reason": " "},
+WRONG = [{}, {"agent": "magpie"}, {"organization": "nowhere", "all": "nowhere"},
+         {"organization": HERE}, {"organization": HERE, "all": "true"},
+         {"organization": HERE, "all": HERE, "agent": "magpie"}, {"execution": "x"},
+         {"execution": NOBODYS},
+         {"organization": HERE, "all": HERE, "before": "x"},
+         {"organization": HERE, "all": HERE, "reason": " "},
          {"execution": NOBODYS, "agent": "magpie"}]  # fmt: skip
 
 
@@ -172,25 +175,62 @@ def test_the_api_erases_at_home_alone(db, admin_api, organization):
     gone = call(by=Actor("agent", "magpie", organization.slug))
     there = call(by=Actor("agent", "magpie", "there"))
     answer = admin_api.post("/audit/erasures", {"agent": "magpie", "reason": "asked"})
-    assert (answer.status_code, answer.json()) == (200, {"erased": 1})
+    assert answer.status_code == 200
+    assert answer.json() == {"matched": 1, "erased": 1, "dry_run": False}
     assert (opens(gone), opens(there)) == (False, True)
 
 
 BODIES = [{}, {"agent": "magpie"}, {"reason": "r"}, {"agent": "a", "all": True, "reason": "r"},
-          {"all": False, "reason": "r"}, {"execution": "x", "reason": "r"}, {"agent": 1},
+          {"all": True, "reason": "r"}, {"all": "elsewhere", "reason": "r"},
+          {"agent": "magpie", "reason": "r", "befor": "2020-01-01T00:00:00Z"},
+          {"agent": "magpie", "reason": "r", "dry_run": "yes"}, {"agent": 5, "reason": "r"},
+          {"execution": "x", "reason": "r"}, {"agent": 1},
           {"all": True, "reason": "", "before": "x"}, {"agent": "a\x00", "reason": "r"},
           [1]]  # fmt: skip
 
 
 @pytest.mark.parametrize("body", BODIES, ids=str)
-def test_a_wrong_erasure_is_400(admin_api, body):
+def test_a_wrong_erasure_is_400_and_erases_nothing(admin_api, organization, body):
+    kept = call(by=Actor("agent", "magpie", organization.slug))
     assert admin_api.post("/audit/erasures", body).status_code == 400
+    assert opens(kept)
+
+
+def test_a_misspelt_field_is_named(admin_api, organization):
+    body = {"all": organization.slug, "befor": "2020-01-01T00:00:00Z", "reason": "old ones"}
+    assert "befor" in str(admin_api.post("/audit/erasures", body).json()["details"])
+
+
+@pytest.fixture
+def leaving(admin_api):
+    """The slug of an organization whose key may go with what was said there."""
+    return factories.organization(f"leaving-{uuid4().hex[:8]}").slug
+
+
+def test_a_dry_run_counts_and_erases_nothing(admin_api, leaving, capsys):
+    kept = call(by=Actor("agent", "magpie", leaving))
+    body = {"all": leaving, "reason": "asked", "dry_run": True}
+    answer = admin_api.post("/audit/erasures", body, **{"X-Organization": leaving}).json()
+    assert answer == {"matched": 1, "erased": 0, "dry_run": True}
+    call_command("audit_erase", organization=leaving, agent="magpie", reason="r", dry_run=True)
+    assert "1 payloads would be erased" in capsys.readouterr().out
+    assert opens(kept)
+    assert not AuditRecord.objects.filter(organization=leaving, code="AUDIT.ERASE").exists()
+
+
+def test_the_whole_organization_is_erased_by_its_slug(admin_api, leaving):
+    gone = call(by=Actor("agent", "magpie", leaving))
+    answer = admin_api.post(
+        "/audit/erasures", {"all": leaving, "reason": "asked"}, **{"X-Organization": leaving}
+    )
+    assert answer.json() == {"matched": 1, "erased": 1, "dry_run": False}
+    assert not opens(gone)
 
 
 def test_who_may_only_read_erases_nothing(organization):
     user = factories.person(organization)
     answer = Api(factories.token(user, scopes=["read", "manage"])).post(
-        "/audit/erasures", {"all": True, "reason": "r"}
+        "/audit/erasures", {"all": organization.slug, "reason": "r"}
     )
     assert answer.status_code == 403
     here = AuditRecord.objects.filter(organization=organization.slug)

@@ -57,8 +57,8 @@ def test_filters_find_the_refusal_where_it_fits(admin_api, agent, api, query, fo
 
 
 def test_a_request_is_found_with_all_its_records(admin_api, agent, api):
-    api.get("/tools?group=admin", **{"X-Request-Id": "the-one"})
-    assert codes(admin_api.get("/audit/records?request=the-one")) == {"LIST.DENY"}
+    name = api.get("/tools?group=admin").headers["X-Request-Id"]
+    assert codes(admin_api.get(f"/audit/records?request={name}")) == {"LIST.DENY"}
 
 
 WRONG = ["since=yesterday", "since=2026-01-01", "since=2026-99-99T00:00:00Z", "execution=x",

@@ -20,7 +20,7 @@ class Answer:
 
 
 class Http:
-    """Calls one crib with one token."""
+    """Calls one crib with one token. `Transfer-Encoding="chunked"` sends the body so."""
 
     def __init__(self, url: str, token: str = "") -> None:
         self._place = urlsplit(url).netloc
@@ -53,7 +53,15 @@ class Http:
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         kind = {"Content-Type": "application/json"} if content is not None else {}
         try:
-            connection.request(method, path, content, {**self._headers, **kind, **headers})
+            chunked = headers.get("Transfer-Encoding") == "chunked"
+            pieces = iter([content[:3], content[3:]]) if chunked and content else content
+            connection.request(
+                method,
+                path,
+                pieces,
+                {**self._headers, **kind, **headers},
+                encode_chunked=chunked,
+            )
             yield connection.getresponse()
         finally:
             connection.close()

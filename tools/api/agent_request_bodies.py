@@ -16,7 +16,7 @@ from tools.agents.asked import (
     TOKENS,
 )
 from tools.api.bodies import ExecutionAnswer, OptionsBody, Page
-from tools.api.fields import Flag, Seconds, Strict, Text, Whole, texts
+from tools.api.fields import Flag, Items, Seconds, Strict, Text, Whole, texts
 from tools.definitions.results import Status
 
 
@@ -45,9 +45,7 @@ class AgentRequestBody(Strict):
         max_length=64,
         help_text="Left out, it has one of its own, which is closed at its end.",
     )
-    history = serializers.ListField(
-        child=PastStepBody(), required=False, default=list, max_length=MOST_HISTORY
-    )
+    history = Items(child=PastStepBody(), required=False, default=list, max_length=MOST_HISTORY)
     model = Text(required=False, allow_blank=True, default="", max_length=200)
     max_iterations = Whole(
         required=False, default=ITERATIONS, min_value=1, max_value=MOST_ITERATIONS
@@ -73,7 +71,7 @@ class AgentRequestBody(Strict):
         default=None,
         help_text="A request whose recorded results stand for calls: no tool is called.",
     )
-    shared_with = serializers.ListField(
+    shared_with = Items(
         child=Text(max_length=63),
         required=False,
         default=list,

@@ -21,6 +21,7 @@ from tools.api.pagination import CursorPages
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.schema import PAGING
 from tools.definitions.callers import Caller, Scope
+from tools.definitions.strict_json import MAX_VALUES
 from tools.models import Execution
 from tools.shapes import agent_request_line, agent_request_shape
 
@@ -41,6 +42,7 @@ _GIVEN = (
 
 
 class AgentRequestList(CallerView):
+    most_values = MAX_VALUES
     scope = Scope.EXECUTE
     pagination_class = CursorPages
     renderer_classes = [JSONRenderer, EventStreamRenderer]

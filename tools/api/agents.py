@@ -122,7 +122,7 @@ class AgentSuspend(AgentView):
         by `cancel`.
         """
         self.require("change_agent")
-        agent, reason = self.agent(slug), self.body(SuspendBody)["reason"]
+        agent, reason = self.agent(slug), self.body(SuspendBody, optional=True)["reason"]
         actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
         return Response(self.shape(self.agent(slug)))
 
@@ -153,7 +153,7 @@ class TokenList(AgentView):
             user=agent.service_account,
             by=self.actor,
             giver=self.caller,
-            **self.body(TokenBody),
+            **self.body(TokenBody, optional=True),
         )
         return Response(new_token_shape(token, text), status.HTTP_201_CREATED)
 

@@ -35,6 +35,14 @@ class CallerView(APIView):
 
     request: Request
     schema = CallerSchema()
+    # Of a body. What carries the input of a tool, or documents, takes as many as JSON may have.
+    most_values = 20_000
+    bodiless = frozenset({"DELETE"})  # methods to which a body would say nothing
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if request.method in self.bodiless and request.body.strip() not in {b"", b"{}"}:
+            raise Malformed("A body means nothing here; send none.")
 
     @property
     def caller(self) -> Caller:
@@ -79,15 +87,19 @@ class CallerView(APIView):
     def require(self, permission: str) -> None:
         require(self.caller, permission)
 
-    def body(self, kind: type[Body]) -> dict[str, Any]:
-        """The request's body, validated. Raises DRF's ValidationError with every wrong field."""
-        return dict(_reader(kind).run_validation(self.request.data))
+    def body(self, kind: type[Body], *, optional: bool = False) -> dict[str, Any]:
+        """The request's body, validated. Raises DRF's ValidationError with every wrong field, and
+        `Malformed` for none at all, which a client that lost it would send too."""
+        return dict(_reader(kind).run_validation(self.given(optional=optional)))
 
-    def given(self) -> dict[str, Any]:
+    def given(self, *, optional: bool = False) -> dict[str, Any]:
         """The body as an object that an action will read. Raises `Malformed` for anything else."""
-        if not isinstance(self.request.data, dict):
+        data = self.request.data
+        if not optional and not self.request.body:
+            raise Malformed("A body is needed here: a JSON object.", code="body_needed")
+        if not isinstance(data, dict):
             raise Malformed("The body must be a JSON object.")
-        return self.request.data
+        return data
 
     def asked(self) -> Asked:
         """`group` absent is absent; `group=` is the empty list. In a session the server's count."""

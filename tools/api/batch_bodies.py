@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.api.bodies import ExecutionAnswer, InputAnswer, OptionsBody
-from tools.api.fields import Flag, Strict, Text, Whole, texts
+from tools.api.fields import Flag, Items, Strict, Text, Whole, texts
 from tools.definitions.batches import MOST_INPUTS, MOST_NAME
 from tools.definitions.results import Status
 from tools.execution.batch import MOST_PARALLEL
@@ -21,7 +21,7 @@ class BatchInputBody(Strict):
 class BatchBody(Strict):
     """Many calls. In a session they move its state one after the other."""
 
-    inputs = serializers.ListField(
+    inputs = Items(
         child=BatchInputBody(), min_length=1, max_length=MOST_INPUTS, help_text="In their order."
     )
     mode = serializers.ChoiceField(choices=MODES, required=False, default="sequential")
@@ -40,7 +40,7 @@ class BatchBody(Strict):
 
 
 class BatchCancelBody(Strict):
-    positions = serializers.ListField(
+    positions = Items(
         child=Whole(min_value=0, max_value=MOST_INPUTS - 1),
         required=False,
         allow_null=True,

@@ -14,6 +14,7 @@ from tools.api.executions import KEY, WAIT, call_of, idempotency_key, made, wait
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import FINAL, Status
+from tools.definitions.strict_json import MAX_VALUES
 from tools.execution import batch_actions
 from tools.execution.batch_actions import Line
 from tools.execution.confirmations import of_executions
@@ -32,6 +33,7 @@ _ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
 
 
 class BatchList(CallerView):
+    most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
     @extend_schema(
@@ -74,7 +76,7 @@ class BatchCancel(CallerView):
         """End it, or some of its calls; what is over stays as it is."""
         batch = batch_actions.one_of(self.caller, batch_id)
         batch_actions.check_may_cancel(self.caller, batch)
-        positions = self.body(BatchCancelBody)["positions"]
+        positions = self.body(BatchCancelBody, optional=True)["positions"]
         batch = batch_actions.cancel(caller=self.caller, batch=batch, positions=positions)
         return _answer(self.caller, batch)
 

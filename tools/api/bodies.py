@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from sandbox.spec import Backend, IsolationLevel
 from tools.api.allowance_bodies import BudgetAnswer, BudgetBody, QuotaAnswer, QuotaBody
-from tools.api.fields import Duration, Flag, Seconds, Strict, Text, Whole, texts
+from tools.api.fields import Duration, Flag, Items, Seconds, Strict, Text, Whole, texts
 from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.catalog.hosts import MOST_RULES
 from tools.definitions.callers import Scope
@@ -278,7 +278,7 @@ class AgentChange(Strict):
     budget = BudgetBody(
         required=False, allow_null=True, help_text="The cost of all tools; null removes it."
     )
-    quotas = serializers.ListField(
+    quotas = Items(
         child=QuotaBody(),
         required=False,
         max_length=MOST_QUOTAS,
@@ -318,7 +318,7 @@ class AgentPage(Page):
 
 class TokenBody(Strict):
     label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
-    scopes = serializers.ListField(
+    scopes = Items(
         child=serializers.ChoiceField(choices=[Scope.READ.value, Scope.EXECUTE.value]),
         required=False,
         allow_empty=False,
@@ -338,7 +338,7 @@ class LoginBody(Strict):
     )
     label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
     days = Whole(required=False, min_value=1, max_value=365)
-    scopes = serializers.ListField(
+    scopes = Items(
         child=serializers.ChoiceField(choices=[scope.value for scope in Scope]),
         required=False,
         allow_empty=False,
@@ -380,7 +380,7 @@ class OrganizationChange(Strict):
     name = Text(max_length=200, required=False)
     tier = Text(max_length=60, required=False)
     minimum_isolation = serializers.ChoiceField(choices=LEVELS, required=False)
-    allowed_hosts = serializers.ListField(
+    allowed_hosts = Items(
         child=serializers.JSONField(),
         required=False,
         max_length=MOST_RULES,
@@ -469,7 +469,7 @@ class ProfileChange(serializers.Serializer[Any]):
     allow_filesystem = serializers.BooleanField(required=False)
     allowed_paths = PathBody(many=True, required=False)
     allow_network = serializers.BooleanField(required=False)
-    allowed_hosts = serializers.ListField(
+    allowed_hosts = Items(
         child=serializers.JSONField(),
         required=False,
         help_text="Hosts, or objects of host, ports, methods, paths and credential.",

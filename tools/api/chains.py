@@ -39,6 +39,7 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.verified import check_current
 from tools.definitions.callers import Scope
 from tools.definitions.chains.written import definition_of, own_field, written_of
+from tools.definitions.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound
 from tools.execution import chain_actions
@@ -52,6 +53,7 @@ from tools.shapes import execution_shape, tool_here
 
 
 class ChainList(CallerView):
+    most_values = MAX_VALUES
     parser_classes = [StrictJSONParser, YamlParser]
 
     @extend_schema(
@@ -75,7 +77,7 @@ class ChainList(CallerView):
     def post(self, request: Request) -> Response:
         """Write a chain, as JSON or as YAML. What it names is checked."""
         self.require("add_tool")
-        definition = definition_of(request.data)
+        definition = definition_of(self.given())
         with _own_fields():
             tool = actions.register_tool(
                 organization=self.organization, definition=definition, by=self.actor
@@ -86,6 +88,7 @@ class ChainList(CallerView):
 
 
 class ChainDetail(CallerView):
+    most_values = MAX_VALUES
     parser_classes = [StrictJSONParser, YamlParser]
 
     @extend_schema(operation_id="get_chain", responses={200: ChainBody, 404: ErrorAnswer})
@@ -104,7 +107,7 @@ class ChainDetail(CallerView):
         self.require("change_tool")
         tool = actions.changing(_row(self, name))
         check_current(tool)
-        definition = definition_of(request.data)
+        definition = definition_of(self.given())
         with _own_fields():
             actions.update_tool(tool=tool, definition=definition, by=self.actor)
         return Response(_shown(self, name))
@@ -119,6 +122,7 @@ class ChainDetail(CallerView):
 
 
 class ChainExecute(CallerView):
+    most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
     @extend_schema(
@@ -137,6 +141,7 @@ class ChainExecute(CallerView):
 
 
 class ChainRehearsal(CallerView):
+    most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
     @extend_schema(

@@ -60,7 +60,7 @@ class ChannelList(ChannelView):
         bounces must be."""
         self.require("add_messagechannel")
         row, key = channels.create_channel(
-            organization=self.organization, channel=request.data, by=self.actor
+            organization=self.organization, channel=self.given(), by=self.actor
         )
         shape = channel_shape(row) | {"signing_key": key}
         headers = {"Location": f"/api/v1/channels/{row.name}"}
@@ -90,6 +90,8 @@ class ChannelDetail(ChannelView):
 
 
 class ChannelKey(ChannelView):
+    bodiless = frozenset({"POST"})
+
     @extend_schema(
         operation_id="replace_channel_key",
         request=None,
@@ -112,7 +114,7 @@ class ChannelTest(ChannelView):
         """Send one message that says that the channel works; `state` says what became of it."""
         self.require("change_messagechannel")
         row = self.row(name)
-        wanted = self.body(ChannelTestBody)
+        wanted = self.body(ChannelTestBody, optional=True)
         try:
             message = messages.try_channel(channel=row, recipients=wanted["to"], by=self.actor)
         except NotWritten as refusal:

@@ -12,7 +12,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from config.logs import request_id as current_request
+from config import errors
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.confirmation_bodies import (
@@ -175,9 +175,4 @@ def _result(one: Decided) -> dict[str, Any]:
 
 
 def _error(refusal: ToolcribError) -> dict[str, Any]:
-    return {
-        "code": refusal.code,
-        "message": refusal.message,
-        "details": refusal.details,
-        "request_id": current_request.get(),
-    }
+    return errors.body(refusal.code, refusal.message, refusal.details)

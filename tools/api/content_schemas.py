@@ -19,11 +19,14 @@ from tools.api.content_schema_bodies import (
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
 from tools.catalog import content_schemas
+from tools.definitions.strict_json import MAX_VALUES
 from tools.models import ContentSchema
 from tools.shapes import content_schema_shape, content_schema_version_shape
 
 
 class ContentSchemaList(CallerView):
+    most_values = MAX_VALUES
+
     @extend_schema(
         operation_id="list_content_schemas",
         parameters=PAGING,
@@ -55,6 +58,8 @@ class ContentSchemaList(CallerView):
 
 
 class ContentSchemaDetail(CallerView):
+    most_values = MAX_VALUES
+
     @extend_schema(
         operation_id="get_content_schema", responses={200: ContentSchemaWhole, 404: ErrorAnswer}
     )

@@ -42,7 +42,7 @@ class CredentialList(CallerView):
         """A list of hosts names it; the broker adds it to requests to that host."""
         self.require("add_egresscredential")
         row = credentials.create_credential(
-            organization=self.organization, credential=request.data, by=self.actor
+            organization=self.organization, credential=self.given(), by=self.actor
         )
         address = f"/api/v1/egress-credentials/{row.name}"
         shape = credential_shape(row)

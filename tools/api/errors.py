@@ -1,12 +1,14 @@
 """Every error of the API has one shape; nothing a client can send is a 500."""
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as DjangoValidationError
-from django.db import DatabaseError, DataError, IntegrityError
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpResponse
+from psycopg import errors as postgres
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
@@ -14,10 +16,13 @@ from audit.answers import written
 from audit.errors import Unwritable
 from config.database import replace_dead_connections
 from config.errors import CODES, NOT_FOUND, body
+from tools.api.fields import MOST_FLAWS
 from tools.errors import Conflict, ToolcribError, Unavailable
 from tools.shapes import refusal_shape
 
 log = logging.getLogger(__name__)
+# What two writers can do to each other. Any other constraint that breaks is a fault of ours.
+_MEANWHILE = (postgres.UniqueViolation, postgres.ForeignKeyViolation)
 
 
 def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
@@ -26,8 +31,8 @@ def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
         return _of_ours(error)
     if isinstance(error, DataError | DjangoValidationError):
         return _response(400, "malformed", "A value of the request cannot be used.", {})
-    if isinstance(error, IntegrityError):
-        return _of_ours(Conflict("Somebody changed the same thing at this moment. Try again."))
+    if isinstance(error, IntegrityError) and isinstance(error.__cause__, _MEANWHILE):
+        return _of_ours(Conflict("Somebody changed the same thing at this moment. Look again."))
     if isinstance(error, Unwritable):
         log.exception("nothing may happen that cannot be put on record")
         replace_dead_connections()
@@ -38,7 +43,7 @@ def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
                 code="audit_unavailable",
             )
         )
-    if isinstance(error, DatabaseError | PoolTimeout):
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
         log.exception("the database could not be used")
         replace_dead_connections()
         return _of_ours(Unavailable("The call cannot be recorded now. Try again in a moment."))
@@ -66,8 +71,9 @@ def _of_ours(error: ToolcribError) -> HttpResponse:
 def _of_drf(error: exceptions.APIException) -> HttpResponse:
     code = CODES.get(error.status_code, "error")
     if isinstance(error, exceptions.ValidationError):
-        flaws = _flaws(error.detail)
-        response = _response(400, "invalid", _summary(flaws), {"errors": flaws})
+        flaws = [*_flaws(error.detail)]
+        details = {"errors": flaws[:MOST_FLAWS], "count": len(flaws)}
+        response = _response(400, "invalid", _summary(len(flaws)), details)
     else:
         response = _response(error.status_code, code, str(error.detail), {})
     if auth_header := getattr(error, "auth_header", None):
@@ -78,25 +84,22 @@ def _of_drf(error: exceptions.APIException) -> HttpResponse:
     return response
 
 
-def _summary(flaws: list[dict[str, str]]) -> str:
-    count = len(flaws)
-    return f"{count} field{'s are' if count != 1 else ' is'} wrong; see details.errors."
+def _summary(count: int) -> str:
+    first = f" The first {MOST_FLAWS} are named." if count > MOST_FLAWS else ""
+    return f"{count} field{'s are' if count != 1 else ' is'} wrong; see details.errors.{first}"
 
 
-def _flaws(detail: Any, place: str = "") -> list[dict[str, str]]:
+def _flaws(detail: Any, place: str = "") -> Iterator[dict[str, str]]:
     """DRF's nested error lists as one entry per wrong field."""
     if isinstance(detail, dict):
-        below = (
-            _flaws(value, f"{place}.{key}" if place else str(key)) for key, value in detail.items()
-        )
-        return [flaw for flaws in below for flaw in flaws]
-    if isinstance(detail, list):
-        if any(isinstance(item, dict | list) for item in detail):
-            return [
-                flaw for at, item in enumerate(detail) for flaw in _flaws(item, f"{place}[{at}]")
-            ]
-        return [{"field": place or "body", "message": " ".join(str(item) for item in detail)}]
-    return [{"field": place or "body", "message": str(detail)}]
+        for key, value in detail.items():
+            yield from _flaws(value, f"{place}.{key}" if place and key else place or str(key))
+    elif isinstance(detail, list) and any(isinstance(item, dict | list) for item in detail):
+        for at, item in enumerate(detail):
+            yield from _flaws(item, f"{place}[{at}]")
+    else:
+        words = detail if isinstance(detail, list) else [detail]
+        yield {"field": place or "body", "message": " ".join(str(item) for item in words)}
 
 
 def _response(http_status: int, code: str, message: str, details: dict[str, Any]) -> HttpResponse:

@@ -24,6 +24,7 @@ from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.schema import CALL, CALL_OF_TOOL, PAGING, REFUSAL, RESULT
 from tools.definitions.callers import Scope
 from tools.definitions.results import Status
+from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
@@ -50,6 +51,7 @@ WAIT = OpenApiParameter(
 
 
 class ToolExecute(CallerView):
+    most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
     @extend_schema(
@@ -68,6 +70,7 @@ class ToolExecute(CallerView):
 
 
 class ExecutionList(CallerView):
+    most_values = MAX_VALUES
     scope = Scope.EXECUTE
     pagination_class = CursorPages
 
@@ -122,6 +125,7 @@ class ExecutionDetail(CallerView):
 
 
 class ExecutionCancel(CallerView):
+    bodiless = frozenset({"POST"})
     scope = Scope.EXECUTE
 
     @extend_schema(

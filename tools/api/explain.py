@@ -14,6 +14,7 @@ from tools.api.pagination import page_of_tools
 from tools.api.schema import PAGING
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller
+from tools.definitions.strict_json import MAX_VALUES
 from tools.execution import sessions
 from tools.policy.decision import Asked
 from tools.policy.explain import Explanation, pretended, subject_of
@@ -91,6 +92,8 @@ class ToolExplanation(CallerView):
 
 
 class WhatIf(CallerView):
+    most_values = MAX_VALUES
+
     @extend_schema(
         operation_id="tool_what_if",
         request=WhatIfBody,

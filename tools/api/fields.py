@@ -6,6 +6,8 @@ from rest_framework import serializers
 
 from tools.definitions import durations
 
+MOST_FLAWS = 20  # of one answer
+
 
 class Text(serializers.CharField):
     """Text as it was sent: not trimmed, never made from a number."""
@@ -55,9 +57,33 @@ class Duration(Text):
         return length_s
 
 
-def texts(**options: Any) -> serializers.ListField:
+class Items(serializers.ListField):
+    """A list whose length is looked at before its items, and of whose flaws only the first are
+    told."""
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        if isinstance(data, list) and self.max_length is not None and len(data) > self.max_length:
+            message = self.error_messages["max_length"].format(max_length=self.max_length)
+            raise serializers.ValidationError(message, code="max_length")
+        return super().to_internal_value(data)
+
+    def run_child_validation(self, data: list[Any]) -> list[Any]:
+        result, flaws = [], dict[Any, Any]()
+        for at, item in enumerate(data):
+            try:
+                result.append(self.child.run_validation(item))
+            except serializers.ValidationError as error:
+                flaws[at] = error.detail
+                if len(flaws) == MOST_FLAWS:
+                    break
+        if flaws:
+            raise serializers.ValidationError(flaws)
+        return result
+
+
+def texts(**options: Any) -> Items:
     """A list of texts of at most 100 characters; absent, null and [] stay three things."""
-    return serializers.ListField(child=Text(max_length=100), max_length=200, **options)
+    return Items(child=Text(max_length=100), max_length=200, **options)
 
 
 class Strict(serializers.Serializer[Any]):
@@ -65,9 +91,12 @@ class Strict(serializers.Serializer[Any]):
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, dict):
-            unknown = set(data) - set(self.fields)
+            unknown = sorted(map(str, set(data) - set(self.fields)))
             if unknown:
-                raise serializers.ValidationError(
-                    {str(key)[:60]: ["This field is not known here."] for key in sorted(unknown)}
-                )
+                named = {
+                    key[:60]: ["This field is not known here."] for key in unknown[:MOST_FLAWS]
+                }
+                if len(unknown) > len(named):
+                    named[""] = [f"{len(unknown)} fields are not known here."]
+                raise serializers.ValidationError(named)
         return super().to_internal_value(data)

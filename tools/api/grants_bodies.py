@@ -5,14 +5,12 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.api.bodies import Page
-from tools.api.fields import Strict, Text
+from tools.api.fields import Items, Strict, Text
 from tools.policy.grant_actions import KINDS, SUBJECTS
 
 
-def _items(help_text: str) -> serializers.ListField:
-    return serializers.ListField(
-        child=Text(max_length=128), max_length=200, required=False, help_text=help_text
-    )
+def _items(help_text: str) -> Items:
+    return Items(child=Text(max_length=128), max_length=200, required=False, help_text=help_text)
 
 
 class GrantBody(Strict):

@@ -17,6 +17,7 @@ from tools.catalog.openapi_import import import_openapi
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import Document
 from tools.definitions.dialects.items import Choice, Source
+from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
 
 EXAMPLE = OpenApiExample(
@@ -52,6 +53,8 @@ EXAMPLE = OpenApiExample(
 
 
 class ToolImport(CallerView):
+    most_values = MAX_VALUES
+
     @extend_schema(
         operation_id="import_tools",
         examples=[EXAMPLE],

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.api.fields import Flag, Strict, Text, texts
+from tools.api.fields import Flag, Items, Strict, Text, texts
 from tools.definitions.dialects.items import MAX_ITEMS, Source
 
 
@@ -26,7 +26,7 @@ class ImportBody(Strict):
         required=False, default="", max_length=128, allow_blank=True,
         help_text="The MCP server of tools that name none.",
     )  # fmt: skip
-    pick = serializers.ListField(
+    pick = Items(
         child=serializers.JSONField(),
         required=False,
         allow_null=True,

@@ -52,7 +52,7 @@ class McpAuthorizationList(McpServerView):
     def post(self, request: Request, name: str) -> Response:
         """The address where a browser asks for consent: of the person who asked here, logged in
         with us. A client that acts for itself is connected at once, and there is no address."""
-        own = self.given().get("owner") == f"user:{self.caller.name}"
+        own = self.given(optional=True).get("owner") == f"user:{self.caller.name}"
         self.require("view_mcpserver" if own else "change_mcpserver")
         row, owner = self.row(name), self._owner()
         client = McpOAuthClient.objects.filter(server=row).first()
@@ -69,7 +69,7 @@ class McpAuthorizationList(McpServerView):
         return Response({"authorization_url": url, "expires_at": moment(expires_at)})
 
     def _owner(self) -> str:
-        given = self.given()
+        given = self.given(optional=True)
         owner = given.get("owner", "")
         if set(given) - {"owner"} or not isinstance(owner, str):
             raise Malformed("The body is {owner}: a text such as user:ada, or nothing.")

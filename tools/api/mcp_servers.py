@@ -24,6 +24,7 @@ from tools.api.mcp_bodies import (
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
 from tools.catalog import mcp_import, mcp_servers
+from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.models import McpServer
 from tools.shapes import mcp_server_shape, moment
@@ -53,7 +54,7 @@ class McpServerList(CallerView):
         """Nothing is asked of it before it is refreshed."""
         self.require("add_mcpserver")
         row = mcp_servers.create_server(
-            organization=self.organization, server=request.data, by=self.actor
+            organization=self.organization, server=self.given(), by=self.actor
         )
         address = f"/api/v1/mcp-servers/{row.name}"
         shape = mcp_server_shape(row)
@@ -100,8 +101,9 @@ class McpServerRefresh(McpServerView):
         what is wanted."""
         self.require("change_mcpserver")
         row = self.row(name)
-        owner = self.given().get("owner", "")
-        if set(self.given()) - {"owner"} or not isinstance(owner, str):
+        given = self.given(optional=True)
+        owner = given.get("owner", "")
+        if set(given) - {"owner"} or not isinstance(owner, str):
             raise Malformed("The body is {owner}: a text such as agent:magpie, or nothing.")
         row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
         return Response(mcp_server_shape(row))
@@ -126,6 +128,8 @@ class McpServerDifference(McpServerView):
 
 
 class McpServerImport(McpServerView):
+    most_values = MAX_VALUES
+
     @extend_schema(
         operation_id="import_mcp_tools",
         request=McpImportBody,
@@ -161,7 +165,7 @@ class McpServerCredential(McpServerView):
         """What calls of one agent or person send beside what everybody's do."""
         self.require("change_mcpserver")
         row = mcp_servers.set_credential(
-            row=self.row(name), owner=owner, values=request.data, by=self.actor
+            row=self.row(name), owner=owner, values=self.given(), by=self.actor
         )
         return Response({"owner": row.owner, **mcp_servers.written_values(row)})
 

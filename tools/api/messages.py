@@ -86,6 +86,8 @@ class InboxList(InboxView):
 
 
 class InboxRead(InboxView):
+    bodiless = frozenset({"POST"})
+
     @extend_schema(
         operation_id="read_inbox_item",
         request=None,

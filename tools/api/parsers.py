@@ -22,10 +22,10 @@ class StrictJSONParser(BaseParser):
         _, _, charset = (media_type or "").lower().partition("charset=")
         if charset and charset.partition(";")[0].strip(' "') not in {"utf-8", "utf8"}:
             raise UnsupportedMediaType(media_type or "")
+        view = (parser_context or {}).get("view")
+        most_values = getattr(view, "most_values", strict_json.MAX_VALUES)
         try:
-            # Django's own reading of the body keeps its size within bounds; the stream's would not.
-            request = (parser_context or {}).get("request")
-            return strict_json.parse(stream.read() if request is None else request.body)
+            return strict_json.parse(_raw(stream, parser_context), most_values=most_values)
         except strict_json.BadJson as error:
             raise ParseError(f"The body cannot be used: {error}.") from None
 
@@ -41,9 +41,13 @@ class YamlParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        request = (parser_context or {}).get("request")
-        raw = stream.read() if request is None else request.body
-        found = documents.read(documents.decoded(raw))
+        found = documents.read(documents.decoded(_raw(stream, parser_context)))
         if len(found) != 1:
             raise ParseError("The body must hold one document.")
         return found[0].value
+
+
+def _raw(stream: IO[Any], parser_context: Mapping[str, Any] | None) -> Any:
+    """As it was read, whole, before anything else happened (config/request_bodies.py)."""
+    request = (parser_context or {}).get("request")
+    return stream.read() if request is None else request.body

@@ -40,7 +40,7 @@ class ProfileList(CallerView):
         self.require("add_sandboxprofile")
         row = profiles.create_profile(
             organization=self.organization,
-            profile=request.data,
+            profile=self.given(),
             by=self.actor,
             everywhere=self.caller.is_superuser,
         )

@@ -64,7 +64,7 @@ class SessionList(CallerView):
     )
     def post(self, request: Request) -> Response:
         """Groups are fixed here, and never more than the caller was granted."""
-        wanted = self.body(SessionBody)
+        wanted = self.body(SessionBody, optional=True)
         session, warnings = actions.open_session(caller=self.caller, **wanted)
         return Response(
             session_shape(session)

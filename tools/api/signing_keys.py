@@ -29,6 +29,8 @@ class SigningKeyPage(Page):
 
 
 class SigningKeyList(CallerView):
+    bodiless = frozenset({"POST"})
+
     @extend_schema(
         operation_id="list_signing_keys", parameters=PAGING, responses={200: SigningKeyPage}
     )
@@ -51,6 +53,8 @@ class SigningKeyList(CallerView):
 
 
 class SigningKeyDistrust(CallerView):
+    bodiless = frozenset({"POST"})
+
     @extend_schema(
         operation_id="distrust_signing_key",
         request=None,

@@ -112,7 +112,7 @@ class ServiceList(CallerView):
         """A descriptor of specification S2. Its tools can be registered from then on."""
         self.require("add_toolservice")
         row = services.create_service(
-            organization=self.organization, service=request.data, by=self.actor
+            organization=self.organization, service=self.given(), by=self.actor
         )
         address = f"/api/v1/tool-services/{row.name}"
         return Response(service_shape(row), status.HTTP_201_CREATED, headers={"Location": address})

@@ -26,6 +26,7 @@ from tools.catalog.questions import note_search
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
 from tools.catalog.verified import check_current
+from tools.definitions.strict_json import MAX_VALUES
 from tools.definitions.told import TOLD, Form
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import Category
@@ -65,6 +66,8 @@ LISTING = [
 
 
 class Listing(CallerView):
+    most_values = MAX_VALUES
+
     """A view of the tools that exist for a request and its caller, or of what follows from them."""
 
     def usable(self) -> tuple[list[CatalogTool], list[str]]:
@@ -133,7 +136,7 @@ class ToolList(Listing):
         """Register a custom tool."""
         self.require("add_tool")
         tool = actions.register_tool(
-            organization=self.organization, definition=request.data, by=self.actor
+            organization=self.organization, definition=self.given(), by=self.actor
         )
         address = f"/api/v1/tools/{tool.name}"
         shape = shown_now(self, tool.name)
@@ -141,6 +144,8 @@ class ToolList(Listing):
 
 
 class ToolDetail(CallerView):
+    most_values = MAX_VALUES
+
     @extend_schema(operation_id="get_tool", responses={200: DefinitionBody, 404: ErrorAnswer})
     def get(self, request: Request, name: str) -> Response:
         """One definition: for an agent a tool it may use, for people any they may view."""
@@ -154,7 +159,7 @@ class ToolDetail(CallerView):
     )
     def put(self, request: Request, name: str) -> Response:
         """Replace the definition by a new version."""
-        return self._change(name, lambda current: request.data)
+        return self._change(name, lambda current: self.given())
 
     @extend_schema(
         operation_id="change_tool",
@@ -195,6 +200,8 @@ def shown_now(view: CallerView, name: str) -> dict[str, Any]:
 
 
 class ToolSwitch(CallerView):
+    bodiless = frozenset({"POST"})
+
     """`enable` and `disable`."""
 
     enabled: bool = True
@@ -221,6 +228,8 @@ class ToolVersions(CallerView):
 
 
 class ToolRestore(CallerView):
+    bodiless = frozenset({"POST"})
+
     @extend_schema(
         operation_id="restore_tool_version",
         request=None,

@@ -11,6 +11,7 @@ from tools.api.workflow_bodies import GraphAnswer, LintAnswer, ProposalAnswer
 from tools.catalog.registry import Snapshot
 from tools.catalog.workflow import EVERY_GROUP, graph
 from tools.definitions.names import WILDCARD
+from tools.definitions.strict_json import MAX_VALUES
 from tools.policy.findings import findings, findings_of_proposal
 
 MOST_FINDINGS = 500
@@ -54,6 +55,8 @@ class StateGraph(WorkflowView):
 
 
 class ToolLint(WorkflowView):
+    most_values = MAX_VALUES
+
     @extend_schema(
         operation_id="lint_tools", parameters=GROUPS, responses={200: LintAnswer, 403: ErrorAnswer}
     )
@@ -78,5 +81,5 @@ class ToolLint(WorkflowView):
     def post(self, request: Request) -> Response:
         """What would concern a definition if it were saved. Nothing is."""
         self.require("view_tool")
-        found = findings_of_proposal(self.snapshot, request.data)
+        found = findings_of_proposal(self.snapshot, self.given())
         return Response({"findings": [finding.as_dict() for finding in found]})

@@ -14,6 +14,7 @@ from audit.events import Event, Outcome
 from tools.catalog import sealing
 from tools.catalog.channel_fields import COMMON, Read, read, shown_url
 from tools.catalog.credentials import MASK
+from tools.definitions.names import is_address
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import MessageChannel, MessageKind, Organization
 
@@ -30,6 +31,8 @@ def create_channel(
     Raises `Malformed` with an error per wrong field, `Conflict`.
     """
     wanted = _accepted(_object(channel))
+    if is_address("channel", wanted.columns["name"]):
+        raise Malformed("The name new is reserved; choose another.", code="name_invalid")
     Organization.objects.next_revision(organization.pk)
     own = organization.message_channels
     if own.filter(name=wanted.columns["name"]).exists():

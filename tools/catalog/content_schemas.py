@@ -14,6 +14,7 @@ from tools.builtin.manifest import ISOLATED
 from tools.builtin.schemas import SCHEMAS
 from tools.catalog.listed import Listed
 from tools.catalog.wall import sandbox
+from tools.definitions import names
 from tools.definitions.tool import PROFILE_NAME, digest
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.models import ContentSchema, ContentSchemaVersion, Organization, SchemaKind
@@ -125,6 +126,8 @@ def _identity(raw: Any) -> tuple[str, SchemaKind, str]:
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-'")
     if name in SCHEMAS:
         fields.wrong("name", "is the name of a schema of the product")
+    if names.is_address("schema", name):
+        fields.wrong("name", "is reserved; choose another")
     description = fields.text("description", "", longest=500)
     kind = raw.get("kind", SchemaKind.JSON)
     if kind not in SchemaKind.values:

@@ -20,7 +20,7 @@ from tools.catalog.mcp_values import (
     sealed_values,
     shown_values,
 )
-from tools.definitions.names import TOOL_NAME, flaw_in_group
+from tools.definitions.names import TOOL_NAME, flaw_in_group, is_address
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import (
@@ -184,6 +184,8 @@ def _write_name(row: McpServer, fields: Listed) -> None:
     name = fields.text("name", row.name or None, longest=128)
     if name and not TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
+    if not row.name and is_address("server", name):
+        fields.wrong("name", "is reserved; choose another")
     if row.name and name != row.name:
         fields.wrong("name", "cannot be changed; definitions name it")
     row.name = name

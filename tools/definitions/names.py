@@ -10,9 +10,16 @@ SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,31}")
 WILDCARD = "*"
-RESERVED = frozenset(
-    {".", "..", "explain", "import", "export", "lint", "changes", "graph", "proposals"}
-)  # places of the API beside the tools and the chains
+_NEW = frozenset({"new"})
+_TOOL = frozenset({
+    ".", "..", "changes", "explain", "export", "graph", "import", "lint", "what-if",
+})  # fmt: skip
+# What addresses of the API and the pages have where a name would be: `/tools/explain`.
+_ADDRESSES = {
+    "tool": _TOOL, "chain": _TOOL | {"check", "new", "proposals"},
+    "group": frozenset({"recommendations"}),
+    "agent": _NEW, "channel": _NEW, "schema": _NEW, "server": _NEW, "service": _NEW | {".", ".."},
+}  # fmt: skip
 
 # Bidirectional controls, zero-width characters and the invisible "tag" block let a text show a
 # person one thing and a model another.
@@ -20,6 +27,11 @@ _INVISIBLE = re.compile(
     "[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def is_address(kind: str, name: str) -> bool:
+    """Whether nobody would reach a thing of this kind by this name."""
+    return name.lower() in _ADDRESSES[kind]
 
 
 def meant(name: str, known: Iterable[str]) -> str:

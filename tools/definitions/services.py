@@ -83,8 +83,10 @@ def _fields(raw: Any) -> Fields:
 
 def _id(fields: Fields) -> str:
     name = fields.text("id", longest=128)
-    if name and (not names.TOOL_NAME.fullmatch(name) or name in {".", ".."}):
+    if name and not names.TOOL_NAME.fullmatch(name):
         fields.wrong("id", "may hold only letters, digits, '_', '.' and '-', at most 128")
+    if names.is_address("service", name):
+        fields.wrong("id", "is reserved; choose another")
     return name
 
 

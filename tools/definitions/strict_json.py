@@ -22,10 +22,10 @@ class BadJson(ValueError):
     """The text is not JSON that may pass; the message says what was wrong."""
 
 
-def parse(raw: bytes | str) -> Any:
+def parse(raw: bytes | str, *, most_values: int = MAX_VALUES) -> Any:
     """The value of a JSON document. Raises `BadJson`."""
     text = _decoded(raw)
-    _check_depth(text)
+    _check_depth(text, most_values)
     try:
         value = json.loads(
             text,
@@ -34,7 +34,7 @@ def parse(raw: bytes | str) -> Any:
             parse_int=_integer,
             parse_float=_number,
         )
-        check(value)
+        check(value, most_values=most_values)
         return value
     except json.JSONDecodeError as error:
         raise BadJson(
@@ -48,21 +48,21 @@ def leading(text: str) -> Any:
         raise BadJson("not JSON: no object begins here")
     depth = 0
     for count, found in enumerate(_STRUCTURE.finditer(text)):
-        depth = _depth_behind(found.group(), depth, count)
+        depth = _depth_behind(found.group(), depth, count, MAX_VALUES)
         if depth == 0:
             return parse(text[: found.end()])
     raise BadJson("not JSON: it has no end")
 
 
-def check(value: Any, *, depth: int = 0) -> None:
+def check(value: Any, *, depth: int = 0, most_values: int = MAX_VALUES) -> None:
     """Refuse a value, however it was made, that `parse` would not have let through; `depth` is how
     deep it will stand in the document that it becomes a part of."""
     pending, seen = [(value, depth)], 0
     while pending:
         item, depth = pending.pop()
         seen += 1
-        if seen + len(pending) > MAX_VALUES:
-            raise BadJson(f"more than {MAX_VALUES} values")
+        if seen + len(pending) > most_values:
+            raise BadJson(f"more than {most_values} values")
         if isinstance(item, dict):
             pending += [(part, depth + 1) for pair in item.items() for part in pair]
         elif isinstance(item, list | tuple):
@@ -92,17 +92,17 @@ def _decoded(raw: bytes | str) -> str:
         raise BadJson(f"not UTF-8 at byte {error.start}") from None
 
 
-def _check_depth(text: str) -> None:
+def _check_depth(text: str, most_values: int) -> None:
     """Counted before parsing: the parser itself would meet its recursion limit."""
     depth = 0
     for count, found in enumerate(_STRUCTURE.finditer(text)):
-        depth = _depth_behind(found.group(), depth, count)
+        depth = _depth_behind(found.group(), depth, count, most_values)
 
 
-def _depth_behind(mark: str, depth: int, count: int) -> int:
+def _depth_behind(mark: str, depth: int, count: int, most_values: int) -> int:
     """How deep the text is behind a bracket or a whole text, of which `count` came before."""
-    if count > 2 * MAX_VALUES:
-        raise BadJson(f"more than {MAX_VALUES} values")
+    if count > 2 * most_values:
+        raise BadJson(f"more than {most_values} values")
     if mark in "[{" and depth >= MAX_DEPTH:
         raise BadJson(f"nested deeper than {MAX_DEPTH} levels")
     return depth + (mark in "[{") - (mark in "]}")

@@ -270,11 +270,12 @@ def _identity(fields: Fields) -> Definition:
     name = fields.text("name", longest=128)
     if name and not names.TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
-    if name.lower() in names.RESERVED:
+    kind = fields.choice("type", ToolType)
+    if names.is_address("chain" if kind == ToolType.CHAIN else "tool", name):
         fields.wrong("name", "is reserved; choose another")
     return {
         "name": name,
-        "type": fields.choice("type", ToolType),
+        "type": kind,
         "title": fields.text("title", "") or None,
         "description": fields.text("description", longest=10_000),
         "category": fields.choice("category", Category, Category.SYSTEM),

@@ -204,6 +204,8 @@ def create_agent(
     """
     if not names.SLUG.fullmatch(slug):
         raise Malformed(f"{slug[:63]!r} is no slug: lower-case letters, digits and hyphens.")
+    if names.is_address("agent", slug):
+        raise Malformed(f"{slug!r} is reserved; choose another slug.")
     if Agent.objects.filter(organization=organization, slug=slug).exists():
         raise Conflict(f"There is an agent {slug} already.", code="agent_exists")
     account = User.objects.create(

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, resolve_url
 from django.urls import ResolverMatch
 from django_htmx.http import HttpResponseClientRedirect
 
-from config.logs import request_id
+from config import errors
 from tools.models import User
 from tools.policy import freshness, second_factors
 from tools.ui import again
@@ -101,5 +101,4 @@ def _navigates(request: HttpRequest) -> bool:
 
 
 def _told(code: str, message: str) -> HttpResponse:
-    said = {"code": code, "message": message, "details": {}, "request_id": request_id.get()}
-    return JsonResponse(said, status=403)
+    return JsonResponse(errors.body(code, message), status=403)

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
-from audit.erasure import Scope, erase
+from audit.erasure import Scope, count, erase
 from audit.management.operators import operator
 from audit.models import AuditRecord
 
@@ -15,14 +15,19 @@ from audit.models import AuditRecord
 class Command(BaseCommand):
     help = (
         "Erases payloads for good: of one execution, of an agent (with --organization), or of a "
-        "whole organization, whose key file is erased too, so that no backup of the database alone "
-        "opens them. The records and their proofs stay good. On record, with the reason."
+        "whole organization (--all, with its slug again), whose key file is erased too, so that "
+        "no backup of the database alone opens them. The records and their proofs stay good. On "
+        "record, with the reason."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--execution", default="", metavar="ID")
         parser.add_argument("--agent", default="", metavar="SLUG")
         parser.add_argument("--organization", default="", metavar="SLUG")
+        parser.add_argument(
+            "--all", default="", metavar="SLUG", help="the organization's slug again: all its calls"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="count, and erase nothing")
         parser.add_argument("--before", default="", metavar="TIME", help="only what is older")
         parser.add_argument("--reason", required=True, help="for who reads the record of it")
 
@@ -30,6 +35,9 @@ class Command(BaseCommand):
         if not options["reason"].strip():
             raise CommandError("Say why: --reason may not be empty.")
         scope = _scope(options)
+        if options["dry_run"]:
+            self.stdout.write(f"{count(scope)} payloads would be erased in {scope.organization}.")
+            return
         done = erase(scope, by=operator(scope.organization), reason=options["reason"].strip())
         self.stdout.write(f"{done} payloads erased in {scope.organization}.")
 
@@ -37,12 +45,16 @@ class Command(BaseCommand):
 def _scope(options: dict[str, Any]) -> Scope:
     before, organization = _moment(options["before"]), options["organization"]
     if options["execution"]:
-        if options["agent"] or before:
-            raise CommandError("--execution names one call; leave --agent and --before out.")
+        if options["agent"] or options["all"] or before:
+            raise CommandError("--execution names one call; leave --agent, --all and --before out.")
         return _of_execution(options["execution"], organization)
     if not organization:
-        raise CommandError("Name what to erase: --execution, or --organization with or without "
-                           "--agent.")  # fmt: skip
+        raise CommandError("Name what to erase: --execution, or --organization with --agent or "
+                           "--all.")  # fmt: skip
+    if bool(options["agent"]) == bool(options["all"]):
+        raise CommandError("Name exactly one of --agent and --all.")
+    if options["all"] not in {"", organization}:
+        raise CommandError(f"--all must repeat the organization: {organization[:60]}.")
     if not AuditRecord.objects.filter(organization=organization).exists():
         raise CommandError(f"There are no records of an organization {organization[:60]!r}.")
     return Scope(organization, agent=options["agent"], before=before)

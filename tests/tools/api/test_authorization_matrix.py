@@ -5,6 +5,7 @@ EXPECTED that says what its callers need.
 """
 
 import copy
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -1120,6 +1121,34 @@ def test_every_page_has_its_row():
     unknown = sorted(set(UI) - PAGES.keys())
     assert not unknown, f"add a row to PAGES for each of {unknown}"
     assert not PAGES.keys() - set(UI), "these pages are gone: take their rows out"
+
+
+@families(API)
+def test_a_field_that_is_not_known_is_named_and_nothing_happens(names, callers, sides):
+    """Also beside fields that are known, and where a body would say nothing."""
+    chiefs = {
+        kind.session: kind
+        for kind in callers
+        if kind.superuser and not kind.headers.keys() - {"Authorization"}
+    }
+    wrong = []
+    for (name, _), path in paths_of(names, {"here": sides["here"]}).items():
+        for method in {"post", "put", "patch", "delete"} & EXPECTED[name].keys():
+            needs = EXPECTED[name][method]
+            if needs.refuses:
+                continue  # who is unknown there is refused before
+            chief, writes = chiefs[needs.session], Writes()
+            with rolled_back(), connection.execute_wrapper(writes):
+                response = chief.client.generic(
+                    method, path, json.dumps(needs.body | NONSENSE), "application/json",
+                    headers=chief.headers,
+                )  # fmt: skip
+            named = b"nonsense" in response.content or b"A body means nothing" in response.content
+            if response.status_code != 400 or not named or writes.found:
+                wrong.append(
+                    (method, path, response.status_code, response.content[:200], writes.found)
+                )
+    assert wrong == []
 
 
 @pytest.mark.usefixtures("document_made_once")

@@ -2,16 +2,18 @@
 
 import json
 from itertools import product
+from uuid import UUID
 
 import pytest
 from django.test import Client
 from guardian.shortcuts import assign_perm, remove_perm
 
+from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.tools.definitions.test_strict_json import HOSTILE
 from tests.tools.shapes import check_error
-from tools.models import Execution, Organization
+from tools.models import Execution, Organization, ToolGroup
 
 MIB = 1024 * 1024
 
@@ -46,8 +48,58 @@ def test_a_body_that_is_no_object_is_400(raw, subtests):
             check_error(raw(body), 400)
 
 
-def test_an_empty_body_is_a_call_without_parameters(raw):
-    check_error(raw(b""), 400, "invalid_parameters")
+def test_a_body_that_is_missing_is_400_and_runs_nothing(raw, organization):
+    check_error(raw(b""), 400, "body_needed")
+    check_error(raw(b"{}"), 400, "invalid_parameters")
+    assert not Execution.objects.filter(organization=organization, status="Success").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/groups"), ("PUT", "/groups/gx"), ("PATCH", "/agents/AGENT"), ("POST", "/tools"),
+     ("POST", "/cache/invalidate"), ("POST", "/executions"), ("PATCH", "/tools/echo")],
+)  # fmt: skip
+def test_a_change_says_what_it_changes(admin_api, agent, organization, method, path):
+    factories.tool(organization)
+    ToolGroup.objects.create(organization=organization, name="gx", description="kept")
+    answer = getattr(admin_api, method.lower())(path.replace("AGENT", agent.slug))
+    check_error(answer, 400, "body_needed")
+    assert ToolGroup.objects.get(organization=organization, name="gx").description == "kept"
+
+
+MANY = 15_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"tool_name": "echo", "group": [0] * MANY}, {str(key): 0 for key in range(MANY)},
+     {"inputs": [{"tool_name": 5}] * MANY}],
+    ids=["items", "keys", "objects"],
+)  # fmt: skip
+def test_what_is_wrong_a_thousand_times_is_told_twenty_times(raw, body):
+    path = "/api/v1/batches" if "inputs" in body else "/api/v1/executions"
+    answer = raw(json.dumps(body).encode(), path=path)
+    told = check_error(answer, 400)["details"]
+    assert len(answer.content) < 5_000
+    assert len(told["errors"]) <= 21 and told["count"] >= 1
+
+
+def test_of_twenty_wrong_items_each_is_told_and_of_more_the_count(raw):
+    told = check_error(raw(b'{"group": [1, 2, 3]}'), 400)["details"]
+    assert [one["field"] for one in told["errors"]] == ["group[0]", "group[1]", "group[2]"]
+    assert told["count"] == 3
+
+
+def test_a_body_without_a_tools_input_has_a_bounded_number_of_values(admin_api):
+    flaw = check_error(admin_api.post("/groups", {"name": ["x"] * 20_001}), 400, "malformed")
+    assert "more than 20000 values" in flaw["message"]
+
+
+def test_a_body_in_another_encoding_is_415(raw, organization):
+    answer = raw(b'{"parameters": {"text": "x"}}', **{"Content-Encoding": "gzip"})
+    check_error(answer, 415, "unsupported_media_type")
+    assert answer.headers["Accept-Encoding"] == "identity"
+    assert not Execution.objects.filter(organization=organization).exists()
 
 
 OTHER_TYPES = [
@@ -108,14 +160,25 @@ def test_a_method_that_is_not_there_is_405(admin_api, subtests):
 
 
 def test_the_request_is_named_in_the_answer(api):
-    given = api.get("/tools/ghost", **{"X-Request-Id": "mine-1"})
-    assert check_error(given, 404)["request_id"] == "mine-1"
+    answer = api.get("/tools/ghost", **{"X-Request-Id": "mine-1"})
+    told = check_error(answer, 404)
+    assert UUID(told["request_id"])
+    assert told["client_request_id"] == answer.headers["X-Client-Request-Id"] == "mine-1"
 
 
-def test_a_request_id_that_is_no_plain_word_is_replaced(api, subtests):
+def test_a_request_id_that_is_no_plain_word_is_not_repeated(api, subtests):
     for name in ["a b", "x" * 65, "ü", "<script>", "a\tb"]:
         with subtests.test(name=name):
-            assert api.get("/tools", **{"X-Request-Id": name}).headers["X-Request-Id"] != name
+            answer = api.get("/tools/ghost", **{"X-Request-Id": name})
+            assert "X-Client-Request-Id" not in answer.headers
+            assert "client_request_id" not in check_error(answer, 404)
+
+
+def test_the_clients_request_id_is_on_record_beside_ours(api, agent):
+    answer = api.get("/tools?group=admin", **{"X-Request-Id": "another-request"})
+    found = AuditRecord.objects.get(code="LIST.DENY", actor=agent.slug)
+    assert found.request_id == answer.headers["X-Request-Id"]
+    assert found.details["source"]["client_request_id"] == "another-request"
 
 
 # --- who calls ----------------------------------------------------------------------------------

@@ -64,8 +64,8 @@ QUERIES = ["", "?group=*", "?group=&state=", "?page_size=0", "?cursor=%00", "?q=
            "?group=a&group=b&state=%F0%9F%99%82"]  # fmt: skip
 
 
-def addresses() -> list[str]:
-    """Every pattern of the API, as the router holds it."""
+def addresses(below: str = "api/") -> list[str]:
+    """Every pattern of the API, or below another place, as the router holds it."""
 
     def walk(patterns, prefix: str) -> Iterator[str]:
         for pattern in patterns:
@@ -76,7 +76,7 @@ def addresses() -> list[str]:
                 yield whole
 
     return sorted(
-        {found for found in walk(get_resolver().url_patterns, "") if found.startswith("api/")}
+        {found for found in walk(get_resolver().url_patterns, "") if found.startswith(below)}
     )
 
 
