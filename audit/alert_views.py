@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from audit import alerts, channels, deliveries, fixed_rules, senders
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
+from audit.proof import Proof, proof
 from audit.views import actor_of
 
 VIEW = "audit.view_auditrecord"
@@ -43,6 +44,7 @@ def alert_list(request: HttpRequest) -> HttpResponse:
     return _page(request)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @login_required
 @permission_required(CHANGE, raise_exception=True)
@@ -52,6 +54,7 @@ def alert_acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
     return redirect("alerts")
 
 
+@proof(Proof.NOT_NEEDED)
 @never_cache
 @require_POST
 @login_required

@@ -21,6 +21,7 @@ from audit import alerts, erasure, export, reading, search
 from audit.actions import Actor
 from audit.answers import written
 from audit.models import Alert, AuditRecord
+from audit.proof import Proof, by_method
 
 PERMISSION = "audit.view_auditrecord"
 _DESCRIBED = {"execution", "code", "since", "until", "q"}
@@ -187,6 +188,7 @@ class RecordDetail(EvidenceView):
 
 
 class RecordExport(EvidenceView):
+    proof = by_method(get=Proof.ALWAYS)
     renderer_classes = [*EvidenceView.renderer_classes, LinesRenderer, CsvRenderer]
 
     @extend_schema(
@@ -253,6 +255,7 @@ class ErasureAnswer(serializers.Serializer[Any]):
 
 
 class Erasures(EvidenceView):
+    proof = by_method(post=Proof.NEEDED)
     permission = erasure.MAY_ERASE
 
     @extend_schema(
@@ -322,6 +325,7 @@ class AlertList(EvidenceView):
 
 
 class AlertAcknowledgement(EvidenceView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     permission = "audit.change_alert"
 
     @extend_schema(

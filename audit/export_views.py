@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from audit import alerts, export, exporting, reading, search
 from audit.flaws import Flaw
 from audit.models import AuditExport, ExportState
+from audit.proof import Proof, proof
 from audit.views import LABELS, PERMISSION, actor_of, codes_by_family, event_outcomes, plain
 
 TEMPLATE = "audit/exports.html"
@@ -30,6 +31,7 @@ FORMATS = (
 _FILTERS = tuple(name for name in search.FIELDS if name != "agent")
 
 
+@proof(Proof.NEEDED)
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
@@ -44,6 +46,7 @@ def export_list(request: HttpRequest) -> HttpResponse:
     return _page(request, asked | {name: _typed(asked[name]) for name in ("since", "until")})
 
 
+@proof(Proof.ALWAYS)
 @never_cache
 @require_safe
 @login_required
@@ -67,6 +70,7 @@ def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
     return FileResponse(content, as_attachment=True, filename=name, content_type=kind)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @login_required
 def export_remove(request: HttpRequest, export_id: UUID) -> HttpResponse:

@@ -16,6 +16,7 @@ from audit.events import Event, Outcome, Severity
 from audit.flaws import Flaw
 from audit.kinds import OWN_KINDS
 from audit.models import AlertRule
+from audit.proof import Proof, proof
 from audit.rehearsal import rehearse
 from audit.rule_form import KINDS_IN_WORDS, RuleForm
 from audit.spans import span
@@ -40,6 +41,7 @@ def rule_list(request: HttpRequest) -> HttpResponse:
     return render(request, LIST, context)
 
 
+@proof(Proof.NEEDED)
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
@@ -53,6 +55,7 @@ def rule_new(request: HttpRequest) -> HttpResponse:
     return _shown(request, form, asked="kind" in given)
 
 
+@proof(Proof.NEEDED)
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required

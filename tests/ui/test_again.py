@@ -1,12 +1,14 @@
 """Proof that is not old: where it is asked, how it is given, and that nothing is lost meanwhile."""
 
+import os
 import re
 import time
 from typing import Any
 
 import pytest
-from django.test import Client
-from django.urls import NoReverseMatch, get_resolver, reverse
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client, RequestFactory
+from django.urls import NoReverseMatch, reverse
 
 from audit.models import AuditRecord
 from tests import factories
@@ -17,7 +19,7 @@ from tests.ui.pages import inline_code, notes, text
 from tests.ui.second_factors import options_on, password, with_app, with_key
 from tools.models import Organization, SigningKey, Token, User
 from tools.policy import attempts
-from tools.ui import gate
+from tools.ui import carried, gate
 from tools.ui.again import WRONG
 
 GOOD = "correct horse"
@@ -29,6 +31,11 @@ def grow_old(client: Client) -> Client:
     session["authenticated_at"] = int(time.time()) - 901
     session.save()
     return client
+
+
+def sealed(page: Any) -> str:
+    (found,) = re.findall(r'name="again.sealed" value="([^"]+)"', text(page))
+    return str(found)
 
 
 def asked(page: Any) -> bool:
@@ -44,13 +51,46 @@ def old(client_of, person: User) -> Client:
 def test_what_one_was_about_to_send_is_kept_and_goes_on(old: Client, person: User) -> None:
     page = old.post("/profile/tokens", TOKEN)
     assert asked(page) and inline_code(page) == [] and "no-store" in page["Cache-Control"]
-    assert '<input type="hidden" name="scope" value="execute">' in text(page)
-    assert "<b>laptop" not in text(page)
+    assert "laptop" not in text(page) and 'value="execute"' not in text(page)
     assert not Token.objects.filter(user=person).exists()
-    made = old.post("/profile/tokens", TOKEN | {"again.password": GOOD})
+    made = old.post("/profile/tokens", {"again.sealed": sealed(page), "again.password": GOOD})
     assert re.search(r"tcr_\w{8}_\w{49}", text(made))
     assert Token.objects.get(user=person).scopes == ["read", "execute"]
     assert AuditRecord.objects.filter(code="AUTH.AGAIN", actor=person.username).count() == 1
+
+
+def test_a_wrong_answer_keeps_what_was_sent(old: Client, person: User) -> None:
+    first = old.post("/profile/tokens", TOKEN)
+    wrong = old.post("/profile/tokens", {"again.sealed": sealed(first), "again.password": "no"})
+    assert wrong.status_code == 401
+    old.post("/profile/tokens", {"again.sealed": sealed(wrong), "again.password": GOOD})
+    assert Token.objects.get(user=person).label == "<b>laptop</b>"
+
+
+def test_what_is_kept_is_good_for_one_session_one_address_and_an_hour(
+    old: Client, client_of, person: User, monkeypatch
+) -> None:
+    kept = {"again.sealed": sealed(old.post("/profile/tokens", TOKEN)), "again.password": GOOD}
+    others = grow_old(client_of()).post("/profile/tokens", kept)
+    elsewhere = grow_old(old).post("/keys/", kept)
+    monkeypatch.setattr(carried, "KEPT_S", -1)
+    late = grow_old(old).post("/profile/tokens", kept)
+    changed = grow_old(old).post("/profile/tokens", kept | {"again.sealed": "x" * 80})
+    assert {one.status_code for one in (others, elsewhere, late, changed)} == {400}
+    assert not Token.objects.filter(user=person).exists()
+
+
+def test_a_file_is_kept_too(admin_client: Client, organization: Organization) -> None:
+    factories.tool(organization)
+    page = grow_old(admin_client).post(
+        "/groups/new/", {"name": "with-file", "more": SimpleUploadedFile("a.json", b"{}")}
+    )
+    assert asked(page)
+    request = RequestFactory().post("/groups/new/")
+    request.session = admin_client.session
+    carried.restore(request, sealed(page))
+    assert request.POST["name"] == "with-file"
+    assert request.FILES["more"].read() == b"{}"
 
 
 def test_once_proven_nothing_is_asked_for_a_while(old: Client, person: User) -> None:
@@ -62,7 +102,7 @@ def test_once_proven_nothing_is_asked_for_a_while(old: Client, person: User) -> 
 def test_a_wrong_password_sends_nothing_and_loses_nothing(old: Client, person: User) -> None:
     page = old.post("/profile/tokens", TOKEN | {"again.password": "wrong-canary"})
     assert page.status_code == 401 and notes(page)["refused"] == [WRONG]
-    assert 'value="execute"' in text(page) and "canary" not in text(page)
+    assert sealed(page) and "canary" not in text(page)
     assert not Token.objects.filter(user=person).exists()
     assert AuditRecord.objects.filter(code="AUTH.LOGIN_FAILED", actor=person.username).exists()
 
@@ -119,10 +159,15 @@ def test_nobody_is_led_elsewhere(old: Client, where: str) -> None:
     assert page["Location"] == "/home/"
 
 
-def test_a_part_of_a_page_leads_the_whole_page_there(old: Client) -> None:
+def test_a_part_of_a_page_leads_the_whole_page_there(old: Client, person: User) -> None:
     headers = {"HX-Request": "true", "HX-Current-URL": "http://testserver/profile/"}
     answer = old.post("/profile/tokens", TOKEN, headers=headers)
-    assert answer["HX-Redirect"] == "/login/again/?next=%2Fprofile%2F"
+    assert answer["HX-Redirect"] == "/login/again/?next=%2Fprofile%2F&kept=1"
+    page = old.get(answer["HX-Redirect"])
+    assert 'action="/profile/tokens"' in text(page)
+    old.post("/profile/tokens", {"again.sealed": sealed(page), "again.password": GOOD})
+    assert Token.objects.get(user=person).label == "<b>laptop</b>"
+    assert "again.sealed" not in text(old.get(answer["HX-Redirect"]))
 
 
 def test_the_api_in_a_browsers_session_is_refused_in_json(admin_client: Client) -> None:
@@ -183,22 +228,41 @@ def test_a_session_that_does_not_say_when_is_old(client_of, change: str) -> None
     assert asked(client.post("/profile/tokens", TOKEN))
 
 
-def test_much_is_not_carried_but_leads_back(old: Client) -> None:
+def test_much_is_not_carried_but_leads_back(old: Client, settings) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100_000
     page = old.post(
-        "/profile/tokens", TOKEN | {"label": "x" * 300_000},
+        "/profile/tokens", TOKEN | {"label": os.urandom(40_000).hex()},
         headers={"Referer": "http://testserver/profile/"},
     )  # fmt: skip
     assert page["Location"] == "/login/again/?next=%2Fprofile%2F"
 
 
-@pytest.mark.parametrize("name", sorted(gate.FRESH_ALWAYS | gate.FRESH_CHANGES | gate.OPEN))
-def test_the_table_names_addresses_that_there_are(name: str) -> None:
-    assert name in ADDRESSES
+@pytest.mark.parametrize(
+    ("changes", "asks"),
+    [({"active": False}, False), ({"active": False, "description": "gone"}, False),
+     ({"active": True}, True), ({"groups": []}, True), ({"active": False, "groups": ["*"]}, True),
+     ({"max_in_flight": None}, True), ({"active": 0}, True)],
+    ids=str,
+)  # fmt: skip
+def test_suspending_asks_nothing_and_any_other_change_does(
+    admin_client: Client, agent, changes, asks
+) -> None:
+    answer = grow_old(admin_client).patch(
+        f"/api/v1/agents/{agent.slug}", changes, content_type="application/json"
+    )
+    assert (answer.json().get("code") == "fresh_authentication_needed") == asks
+    agent.refresh_from_db()
+    assert agent.active == asks
 
 
-def test_every_change_of_the_administration_is_in_the_table() -> None:
-    place = get_resolver().resolve("/admin/tools/user/")
-    assert gate.needs_fresh(place, "POST") and not gate.needs_fresh(place, "GET")
+def test_the_addresses_that_are_open_are_there() -> None:
+    assert ADDRESSES.keys() >= gate.OPEN
+
+
+def test_every_change_of_the_administration_asks(admin_client: Client) -> None:
+    place = "/admin/tools/user/add/"
+    assert asked(grow_old(admin_client).post(place, {}))
+    assert not asked(admin_client.get(place))
     with pytest.raises(NoReverseMatch):
         reverse("index")
 

@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.agents import actions, following
 from tools.agents.actions import Wanted
 from tools.agents.following import StepEvent
@@ -42,6 +43,7 @@ _GIVEN = (
 
 
 class AgentRequestList(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
     pagination_class = CursorPages

@@ -1,14 +1,17 @@
 """`/api/v1/agents`: agents, their grants and their tokens. For people only."""
 
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
+from django.http import HttpRequest
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import (
     AgentAnswer,
@@ -23,6 +26,7 @@ from tools.api.bodies import (
 )
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
+from tools.definitions import strict_json
 from tools.errors import NotFound
 from tools.models import Agent, Token
 from tools.policy import actions, allowances, grant_actions, pins
@@ -52,6 +56,8 @@ class AgentView(CallerView):
 
 
 class AgentList(AgentView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(operation_id="list_agents", parameters=PAGING, responses={200: AgentPage})
     def get(self, request: Request) -> Response:
         self.require("view_agent")
@@ -80,7 +86,17 @@ class AgentList(AgentView):
         return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
 
 
+def _gives_power(request: HttpRequest, **_: Any) -> bool:
+    try:
+        changes = strict_json.parse(request.body)
+    except strict_json.BadJson:
+        return False  # it is refused anyhow
+    return not (isinstance(changes, dict) and actions.only_weakens(changes))
+
+
 class AgentDetail(AgentView):
+    proof = by_method(patch=_gives_power)
+
     @extend_schema(operation_id="get_agent", responses={200: AgentAnswer, 404: ErrorAnswer})
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_agent")
@@ -110,6 +126,8 @@ class AgentDetail(AgentView):
 
 
 class AgentSuspend(AgentView):
+    proof = by_method(post=Proof.NOT_NEEDED)
+
     @extend_schema(
         operation_id="suspend_agent",
         request=SuspendBody,
@@ -128,6 +146,8 @@ class AgentSuspend(AgentView):
 
 
 class TokenList(AgentView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(operation_id="list_agent_tokens", parameters=PAGING, responses={200: TokenPage})
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
@@ -159,6 +179,8 @@ class TokenList(AgentView):
 
 
 class TokenDetail(AgentView):
+    proof = by_method(delete=Proof.NOT_NEEDED)
+
     @extend_schema(operation_id="revoke_agent_token", responses={204: None, 404: ErrorAnswer})
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""

@@ -7,6 +7,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.batch_bodies import BatchAnswer, BatchBody, BatchCancelBody
 from tools.api.bodies import ErrorAnswer
@@ -33,6 +34,7 @@ _ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
 
 
 class BatchList(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
@@ -65,6 +67,7 @@ class BatchDetail(CallerView):
 
 
 class BatchCancel(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     scope = Scope.EXECUTE
 
     @extend_schema(

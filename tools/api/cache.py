@@ -7,6 +7,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.fields import Strict, Text
@@ -25,6 +26,8 @@ class InvalidationAnswer(serializers.Serializer[Any]):
 
 
 class CacheInvalidation(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
+
     @extend_schema(
         operation_id="invalidate_cache",
         request=InvalidationBody,

@@ -6,6 +6,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.capability_bodies import ChainProposalsAnswer, ProposalsBody, ToolGraphAnswer
@@ -50,6 +51,7 @@ class ToolGraph(Listing):
 
 
 class ChainProposals(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     scope = Scope.READ
 
     @extend_schema(

@@ -11,6 +11,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, ToolCallBody
 from tools.api.chain_bodies import (
@@ -53,6 +54,7 @@ from tools.shapes import execution_shape, tool_here
 
 
 class ChainList(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     parser_classes = [StrictJSONParser, YamlParser]
 
@@ -88,6 +90,7 @@ class ChainList(CallerView):
 
 
 class ChainDetail(CallerView):
+    proof = by_method(put=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
     parser_classes = [StrictJSONParser, YamlParser]
 
@@ -122,6 +125,7 @@ class ChainDetail(CallerView):
 
 
 class ChainExecute(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
@@ -141,6 +145,7 @@ class ChainExecute(CallerView):
 
 
 class ChainRehearsal(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
 

@@ -7,6 +7,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import DefinitionBody, ErrorAnswer
 from tools.api.change_bodies import (
@@ -77,6 +78,8 @@ class ChangeDecision(CallerView):
 
 
 class ChangeApprove(ChangeDecision):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(operation_id="approve_upstream_change", request=ApprovalBody, responses=DECIDED)
     def post(self, request: Request, change_id: UUID) -> Response:
         """What was read becomes the next version. Another digest than what was read is refused."""
@@ -84,6 +87,8 @@ class ChangeApprove(ChangeDecision):
 
 
 class ChangeReject(ChangeDecision):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(operation_id="reject_upstream_change", request=ApprovalBody, responses=DECIDED)
     def post(self, request: Request, change_id: UUID) -> Response:
         """The approved version stays, and this change does not ask again."""

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.channel_bodies import (
@@ -40,6 +41,8 @@ class ChannelView(CallerView):
 
 
 class ChannelList(ChannelView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="list_channels", parameters=PAGING, responses={200: MessageChannelPage}
     )
@@ -68,6 +71,8 @@ class ChannelList(ChannelView):
 
 
 class ChannelDetail(ChannelView):
+    proof = by_method(patch=Proof.NEEDED, delete=Proof.NEEDED)
+
     @extend_schema(operation_id="get_channel", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_messagechannel")
@@ -90,6 +95,7 @@ class ChannelDetail(ChannelView):
 
 
 class ChannelKey(ChannelView):
+    proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
 
     @extend_schema(
@@ -105,6 +111,8 @@ class ChannelKey(ChannelView):
 
 
 class ChannelTest(ChannelView):
+    proof = by_method(post=Proof.NOT_NEEDED)
+
     @extend_schema(
         operation_id="try_channel",
         request=ChannelTestBody,
@@ -124,6 +132,8 @@ class ChannelTest(ChannelView):
 
 class ChannelBounces(APIView):
     """For providers, who have no token: a report is signed with the channel's own key."""
+
+    proof = by_method(post=Proof.NOT_NEEDED)
 
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []

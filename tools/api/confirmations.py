@@ -12,6 +12,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from config import errors
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
@@ -73,6 +74,8 @@ class ConfirmationDetail(CallerView):
 class ConfirmationDecide(CallerView):
     """One person's word on one call. `bound_hash` says what it was given to."""
 
+    proof = by_method(post=Proof.NEEDED)
+
     approve = False
 
     @extend_schema(request=DecisionBody, responses=DECIDED)
@@ -84,6 +87,8 @@ class ConfirmationDecide(CallerView):
 
 
 class ConfirmationsDecide(CallerView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="decide_confirmations", request=DecisionsBody, responses={200: DecidedList}
     )
@@ -95,6 +100,8 @@ class ConfirmationsDecide(CallerView):
 
 
 class RuleList(CallerView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="list_confirmation_rules", parameters=PAGING, responses={200: RulePage}
     )
@@ -126,6 +133,8 @@ class RuleList(CallerView):
 
 
 class RuleDetail(CallerView):
+    proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
+
     @extend_schema(operation_id="get_confirmation_rule", responses=_RULE)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_confirmationrule")

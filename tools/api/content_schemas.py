@@ -7,6 +7,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.content_schema_bodies import (
@@ -25,6 +26,7 @@ from tools.shapes import content_schema_shape, content_schema_version_shape
 
 
 class ContentSchemaList(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
     @extend_schema(
@@ -58,6 +60,7 @@ class ContentSchemaList(CallerView):
 
 
 class ContentSchemaDetail(CallerView):
+    proof = by_method(put=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
 
     @extend_schema(

@@ -5,6 +5,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import (
     CredentialAnswer,
@@ -23,6 +24,8 @@ CHANGED = {200: CredentialAnswer, 404: ErrorAnswer}
 
 
 class CredentialList(CallerView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="list_egress_credentials", parameters=PAGING, responses={200: CredentialPage}
     )
@@ -50,6 +53,8 @@ class CredentialList(CallerView):
 
 
 class CredentialDetail(CallerView):
+    proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
+
     @extend_schema(operation_id="get_egress_credential", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_egresscredential")

@@ -9,6 +9,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api import streams
 from tools.api.base import CallerView
 from tools.api.bodies import (
@@ -51,6 +52,7 @@ WAIT = OpenApiParameter(
 
 
 class ToolExecute(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
@@ -70,6 +72,7 @@ class ToolExecute(CallerView):
 
 
 class ExecutionList(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
     pagination_class = CursorPages
@@ -125,6 +128,7 @@ class ExecutionDetail(CallerView):
 
 
 class ExecutionCancel(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     bodiless = frozenset({"POST"})
     scope = Scope.EXECUTE
 
@@ -140,6 +144,7 @@ class ExecutionCancel(CallerView):
 
 
 class ExecutionResolve(CallerView):
+    proof = by_method(post=Proof.NEEDED)
     scope = Scope.MANAGE
 
     @extend_schema(

@@ -7,6 +7,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.explain_bodies import DifferenceAnswer, ExplanationPage, WhatIfBody
@@ -92,6 +93,7 @@ class ToolExplanation(CallerView):
 
 
 class WhatIf(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
     @extend_schema(

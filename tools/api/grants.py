@@ -7,6 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.grants_bodies import GrantBody, GrantList, GrantPage
@@ -23,6 +24,8 @@ FILTERS = (*SUBJECTS, "tool", "group")
 
 
 class Grants(CallerView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="list_grants",
         parameters=[*(OpenApiParameter(name, OpenApiTypes.STR) for name in FILTERS), *PAGING],
@@ -72,6 +75,8 @@ class Grants(CallerView):
 
 
 class GrantDetail(CallerView):
+    proof = by_method(delete=Proof.NOT_NEEDED)
+
     @extend_schema(operation_id="take_grant", responses={204: None, 404: ErrorAnswer})
     def delete(self, request: Request, grant: str) -> Response:
         """Take it away: refused from the next request on, and where a call waits already."""

@@ -8,6 +8,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
@@ -71,6 +72,8 @@ class GroupView(CallerView):
 
 
 class GroupList(GroupView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(operation_id="list_groups", responses={200: GroupPage})
     def get(self, request: Request) -> Response:
         """The groups the caller was granted, with the tools it sees in them."""
@@ -99,6 +102,8 @@ class GroupList(GroupView):
 
 
 class GroupDetail(GroupView):
+    proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
+
     @extend_schema(operation_id="get_group", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         return Response(self._shape(name, self.snapshot))

@@ -9,6 +9,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schem
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.importing_bodies import ImportAnswer, ImportBody
@@ -53,6 +54,7 @@ EXAMPLE = OpenApiExample(
 
 
 class ToolImport(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
     @extend_schema(
@@ -107,6 +109,8 @@ class ToolImport(CallerView):
 
 
 class ToolExport(CallerView):
+    proof = by_method(get=Proof.ALWAYS)
+
     @extend_schema(
         operation_id="export_tools",
         parameters=[OpenApiParameter("format", OpenApiTypes.STR, enum=[*exporting.Format])],

@@ -8,6 +8,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.bodies import ErrorAnswer
 from tools.api.mcp_authorization_bodies import (
     McpAuthorizationBegun,
@@ -26,6 +27,8 @@ EVERYBODY = "organization"  # in an address, where an empty owner cannot stand
 
 
 class McpAuthorizationList(McpServerView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="list_mcp_authorizations",
         responses={200: McpAuthorizations, 404: ErrorAnswer},
@@ -77,6 +80,8 @@ class McpAuthorizationList(McpServerView):
 
 
 class McpAuthorizationDetail(McpServerView):
+    proof = by_method(delete=Proof.NOT_NEEDED)
+
     @extend_schema(operation_id="delete_mcp_authorization", responses={204: None, 404: ErrorAnswer})
     def delete(self, request: Request, name: str, owner: str) -> Response:
         """Calls go out without its token from now on. `organization` is everybody's."""
@@ -88,6 +93,8 @@ class McpAuthorizationDetail(McpServerView):
 
 
 class McpServerOAuthClient(McpServerView):
+    proof = by_method(put=Proof.NEEDED, delete=Proof.NOT_NEEDED)
+
     @extend_schema(
         operation_id="set_mcp_oauth_client",
         request=McpOAuthClientBody,

@@ -7,6 +7,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.mcp_bodies import (
@@ -33,6 +34,8 @@ CHANGED = {200: McpServerAnswer, 404: ErrorAnswer}
 
 
 class McpServerList(CallerView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="list_mcp_servers", parameters=PAGING, responses={200: McpServerPage}
     )
@@ -67,6 +70,8 @@ class McpServerView(CallerView):
 
 
 class McpServerDetail(McpServerView):
+    proof = by_method(patch=Proof.NEEDED, delete=Proof.NEEDED)
+
     @extend_schema(operation_id="get_mcp_server", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_mcpserver")
@@ -91,6 +96,8 @@ class McpServerDetail(McpServerView):
 
 
 class McpServerRefresh(McpServerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
+
     @extend_schema(
         operation_id="refresh_mcp_server",
         request=McpRefreshBody,
@@ -128,6 +135,7 @@ class McpServerDifference(McpServerView):
 
 
 class McpServerImport(McpServerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
     @extend_schema(
@@ -156,6 +164,8 @@ class McpServerImport(McpServerView):
 
 
 class McpServerCredential(McpServerView):
+    proof = by_method(put=Proof.NEEDED, delete=Proof.NOT_NEEDED)
+
     @extend_schema(
         operation_id="set_mcp_credential",
         request=McpCredentialBody,

@@ -8,6 +8,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.channel_bodies import (
@@ -86,6 +87,7 @@ class InboxList(InboxView):
 
 
 class InboxRead(InboxView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     bodiless = frozenset({"POST"})
 
     @extend_schema(

@@ -6,6 +6,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from sandbox.spec import IsolationLevel
 from tools.api.base import CallerView
 from tools.api.bodies import (
@@ -53,6 +54,8 @@ class PlatformView(CallerView):
 
 
 class OrganizationList(PlatformView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="list_organizations", parameters=PAGING, responses={200: OrganizationPage}
     )
@@ -80,6 +83,8 @@ class OrganizationList(PlatformView):
 
 
 class OrganizationDetail(PlatformView):
+    proof = by_method(patch=Proof.NEEDED)
+
     @extend_schema(
         operation_id="get_organization", responses={200: OrganizationAnswer, 404: ErrorAnswer}
     )
@@ -126,6 +131,8 @@ class OrganizationDetail(PlatformView):
 
 
 class TierPreview(PlatformView):
+    proof = by_method(post=Proof.NOT_NEEDED)
+
     @extend_schema(
         operation_id="preview_tier",
         request=TierWanted,
@@ -148,6 +155,8 @@ class TierList(PlatformView):
 
 
 class TierDetail(PlatformView):
+    proof = by_method(patch=Proof.NEEDED)
+
     @extend_schema(operation_id="get_tier", responses={200: TierAnswer, 404: ErrorAnswer})
     def get(self, request: Request, name: str) -> Response:
         self.require("view_licensetier")

@@ -7,6 +7,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
 from tools.api.pagination import CursorPages
@@ -19,6 +20,8 @@ CHANGED = {200: ProfileAnswer, 404: ErrorAnswer}
 
 
 class ProfileList(CallerView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="list_sandbox_profiles", parameters=PAGING, responses={200: ProfilePage}
     )
@@ -49,6 +52,8 @@ class ProfileList(CallerView):
 
 
 class ProfileDetail(CallerView):
+    proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
+
     @extend_schema(operation_id="get_sandbox_profile", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_sandboxprofile")

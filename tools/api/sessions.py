@@ -9,6 +9,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.pagination import CursorPages
@@ -34,6 +35,7 @@ class HistoryPages(CursorPages):
 
 
 class SessionList(CallerView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     scope = Scope.EXECUTE
     pagination_class = CursorPages
 
@@ -78,6 +80,7 @@ class SessionList(CallerView):
 
 
 class SessionDetail(CallerView):
+    proof = by_method(delete=Proof.NOT_NEEDED)
     scope = Scope.EXECUTE
 
     @extend_schema(

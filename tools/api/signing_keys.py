@@ -7,6 +7,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, Page
 from tools.api.pagination import CursorPages
@@ -29,6 +30,7 @@ class SigningKeyPage(Page):
 
 
 class SigningKeyList(CallerView):
+    proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
 
     @extend_schema(
@@ -53,6 +55,7 @@ class SigningKeyList(CallerView):
 
 
 class SigningKeyDistrust(CallerView):
+    proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
 
     @extend_schema(

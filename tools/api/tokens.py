@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from audit.proof import Proof, by_method
 from tools.api.agents import new_token_shape
 from tools.api.authentication import source_ip
 from tools.api.base import CallerView
@@ -24,6 +25,8 @@ from tools.policy.codes import factor_of
 
 class PersonalTokens(APIView):
     """Not behind a token: this is where a person gets the first one."""
+
+    proof = by_method(post=Proof.NOT_NEEDED)
 
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
@@ -88,6 +91,7 @@ def _prove_second_factor(user: User, code: str, ip: str) -> None:
 
 
 class PersonalToken(CallerView):
+    proof = by_method(delete=Proof.NOT_NEEDED)
     scope = Scope.READ
 
     @extend_schema(operation_id="revoke_personal_token", responses={204: None, 404: ErrorAnswer})

@@ -9,6 +9,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from toolcrib_service.wire import Queue
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, Page
@@ -93,6 +94,8 @@ class ServiceView(CallerView):
 
 
 class ServiceList(CallerView):
+    proof = by_method(post=Proof.NEEDED)
+
     @extend_schema(
         operation_id="list_tool_services", parameters=PAGING, responses={200: ServicePage}
     )
@@ -119,6 +122,8 @@ class ServiceList(CallerView):
 
 
 class ServiceDetail(ServiceView):
+    proof = by_method(patch=Proof.NEEDED, delete=Proof.NEEDED)
+
     @extend_schema(operation_id="get_tool_service", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_toolservice")
@@ -166,6 +171,7 @@ class ServiceState(ServiceView):
 
 
 class ServiceDecide(ServiceView):
+    proof = by_method(post=Proof.NEEDED)
     approve = True
 
     @extend_schema(request=ServiceDecisionBody, responses=CHANGED)

@@ -11,6 +11,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import (
     DefinitionBody,
@@ -66,9 +67,9 @@ LISTING = [
 
 
 class Listing(CallerView):
-    most_values = MAX_VALUES
-
     """A view of the tools that exist for a request and its caller, or of what follows from them."""
+
+    most_values = MAX_VALUES
 
     def usable(self) -> tuple[list[CatalogTool], list[str]]:
         """All of them, by name, and what is odd about the request; counted and recorded."""
@@ -102,6 +103,8 @@ class Listing(CallerView):
 
 
 class ToolList(Listing):
+    proof = by_method(post=Proof.NOT_NEEDED)
+
     @extend_schema(
         operation_id="list_tools",
         parameters=[*LISTING, FORMAT],
@@ -144,6 +147,7 @@ class ToolList(Listing):
 
 
 class ToolDetail(CallerView):
+    proof = by_method(put=Proof.NOT_NEEDED, patch=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
 
     @extend_schema(operation_id="get_tool", responses={200: DefinitionBody, 404: ErrorAnswer})
@@ -199,12 +203,17 @@ def shown_now(view: CallerView, name: str) -> dict[str, Any]:
     return tool_here(snapshot.tools[name], snapshot) | {"findings": found}
 
 
-class ToolSwitch(CallerView):
-    bodiless = frozenset({"POST"})
+ENABLES = by_method(post=Proof.NEEDED)
+DISABLES = by_method(post=Proof.NOT_NEEDED)
 
+
+class ToolSwitch(CallerView):
     """`enable` and `disable`."""
 
+    bodiless = frozenset({"POST"})
+
     enabled: bool = True
+    proof = ENABLES
 
     @extend_schema(request=None, responses={200: DefinitionBody, 404: ErrorAnswer})
     def post(self, request: Request, name: str) -> Response:
@@ -228,6 +237,7 @@ class ToolVersions(CallerView):
 
 
 class ToolRestore(CallerView):
+    proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
 
     @extend_schema(

@@ -70,8 +70,16 @@ urlpatterns: list[URLPattern] = [
     path(f"{TOOL}/difference", changes.ToolDifference.as_view(), name="api-difference"),
     path(TOOL, tools.ToolDetail.as_view(), name="api-tool"),
     path(f"{TOOL}/execute", executions.ToolExecute.as_view(), name="api-execute"),
-    path(f"{TOOL}/enable", tools.ToolSwitch.as_view(enabled=True), name="api-enable"),
-    path(f"{TOOL}/disable", tools.ToolSwitch.as_view(enabled=False), name="api-disable"),
+    path(
+        f"{TOOL}/enable",
+        tools.ToolSwitch.as_view(enabled=True, proof=tools.ENABLES),
+        name="api-enable",
+    ),
+    path(
+        f"{TOOL}/disable",
+        tools.ToolSwitch.as_view(enabled=False, proof=tools.DISABLES),
+        name="api-disable",
+    ),
     path(f"{TOOL}/versions", tools.ToolVersions.as_view(), name="api-versions"),
     path(f"{TOOL}/versions/<str:version>/restore", tools.ToolRestore.as_view(), name="api-restore"),
     path("chains", chains.ChainList.as_view(), name="api-chains"),

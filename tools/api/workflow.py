@@ -5,6 +5,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import DefinitionBody, ErrorAnswer
 from tools.api.workflow_bodies import GraphAnswer, LintAnswer, ProposalAnswer
@@ -55,6 +56,7 @@ class StateGraph(WorkflowView):
 
 
 class ToolLint(WorkflowView):
+    proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
     @extend_schema(

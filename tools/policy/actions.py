@@ -236,6 +236,11 @@ def create_agent(
     return agent
 
 
+def only_weakens(changes: Mapping[str, Any]) -> bool:
+    """Whether this change of an agent, as it was sent, suspends or describes it and no more."""
+    return changes.keys() <= {"active", "description"} and changes.get("active", False) is False
+
+
 @transaction.atomic
 def change_agent(*, agent: Agent, by: Actor, reason: str = "", **changes: Any) -> Agent:
     """Set `description`, `strict`, `max_in_flight` or `active`. One that is suspended is refused

@@ -275,8 +275,7 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
         Described(
             "FRESH_SECONDS",
             "900",
-            "how old the proof of who somebody is may be for decisions, exports and"
-            " keys, 30 to 86400",
+            "how old the proof of who somebody is may be where power is given, 30 to 86400",
         ),
         Described(
             "OIDC_ISSUER",

@@ -1,11 +1,11 @@
 """Asking somebody who is logged in to prove it again, before what must not be done from a browser
-that was left open. What they were about to send is carried along in the form and sent then."""
+that was left open. What they were about to send is sealed into the page and goes on then."""
 
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import Resolver404, resolve
@@ -16,33 +16,40 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from audit.actions import record
 from audit.events import Event, Outcome
+from audit.proof import Proof, proof
+from config import errors
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, SingleSignOn, User
 from tools.policy import freshness, identity_provider
 from tools.policy.attempts import guarded
 from tools.policy.callers import actor_of, caller_of_user
-from tools.ui import proving
+from tools.ui import carried, proving
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.entering import safe_next
 
 PAGE, DONE = "ui/again.html", "ui/again_done.html"
 ANSWERS = ("again.password", "again.code", "again.key")
-OURS = (*ANSWERS, "again.username", "csrfmiddlewaretoken")
+SEALED = "again.sealed"
+OURS = (*ANSWERS, SEALED, "again.username", "csrfmiddlewaretoken")
+KEPT = "waits_for_proof"  # of a session: what a part of a page was about to send, and where
 DOWNLOADS = frozenset({"export", "tool-export", "knowledge-export", "api-export",
                        "api-audit-export", "audit-export-file"})  # fmt: skip
 WRONG = "That is not right. Try again."
-_MOST_CARRIED = 256 * 1024
+_LOST = "What you were about to send is kept no longer. Go back, and send it again."
+_MOST_IN_SESSION = 256 * 1024
 
 
+@proof(Proof.NOT_NEEDED)
 @sensitive_post_parameters(*ANSWERS)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def again_page(request: PageRequest) -> HttpResponseBase:
     """For who was on the way to a page, or sends from within one."""
     onwards = safe_next(request)
-    context = {"next": onwards}
+    context: dict[str, Any] = {"next": onwards}
     if request.method != "POST":
-        return render(request, PAGE, context | _ways(request, onwards))
+        context |= request.session.pop(KEPT, {}) if "kept" in request.GET else {}
+        return _stored_nowhere(render(request, PAGE, context | _ways(request, onwards)))
     if (refused := _refused(request, context, onwards)) is not None:
         return refused
     if _is_download(onwards):
@@ -52,23 +59,35 @@ def again_page(request: PageRequest) -> HttpResponseBase:
 
 def ask(request: HttpRequest) -> HttpResponse | None:
     """What stands in the way of a request that must be fresh; None once it is."""
-    if getattr(request, "htmx", None):
-        back = request.htmx.current_url_abs_path or "/"  # type: ignore[attr-defined]
-        return HttpResponseClientRedirect(_address(back))
+    htmx: Any = getattr(request, "htmx", None)
+    back = (htmx.current_url_abs_path or "/") if htmx else _came_from(request)
     if request.method in ("GET", "HEAD"):
-        return redirect(_address(request.get_full_path()))
-    if request.method != "POST" or request.FILES or not _is_carried(request.POST):
-        return redirect(_address(_came_from(request)))
-    context = {"carried": _carried(request.POST), "action": request.get_full_path()}
+        return _lead(request, back if htmx else request.get_full_path())
+    if request.method != "POST":
+        return _lead(request, back)
+    sealed = request.POST.get(SEALED) or carried.seal(request, without=OURS)
+    if sealed is None:
+        return _lead(request, back)
+    context = {SEALED.replace(".", "_"): sealed, "action": request.get_full_path()}
+    if htmx:
+        if len(sealed) <= _MOST_IN_SESSION:
+            request.session[KEPT] = context
+        return HttpResponseClientRedirect(f"{_address(back)}&kept=1")
     if not any(request.POST.get(name) for name in ANSWERS):
-        return _kept_nowhere(render(request, PAGE, context | _ways(request, _came_from(request))))
-    if (refused := _refused(request, context, _came_from(request))) is not None:
-        return _kept_nowhere(refused)
-    sent = request.POST.copy()
-    for name in OURS:
-        sent.pop(name, None)
-    request.POST = sent  # type: ignore[assignment]
+        return _stored_nowhere(render(request, PAGE, context | _ways(request, back)))
+    if (refused := _refused(request, context, back)) is not None:
+        return _stored_nowhere(refused)
+    try:
+        carried.restore(request, sealed)
+    except carried.Lost:
+        return errors.refused(request, 400, _LOST)
     return None
+
+
+def _lead(request: HttpRequest, onwards: str) -> HttpResponse:
+    if getattr(request, "htmx", None):
+        return HttpResponseClientRedirect(_address(onwards))
+    return redirect(_address(onwards))
 
 
 def passed(request: HttpRequest, user: User, how: str) -> None:
@@ -121,14 +140,6 @@ def _ways(request: HttpRequest, onwards: str) -> dict[str, Any]:
     }
 
 
-def _carried(sent: QueryDict) -> list[tuple[str, str]]:
-    return [(name, str(one)) for name, all_ in sent.lists() if name not in OURS for one in all_]
-
-
-def _is_carried(sent: QueryDict) -> bool:
-    return sum(len(name) + len(value) for name, value in _carried(sent)) <= _MOST_CARRIED
-
-
 def _is_download(address: str) -> bool:
     try:
         return resolve(urlsplit(address).path).url_name in DOWNLOADS
@@ -156,6 +167,6 @@ def _person(request: HttpRequest) -> User:
     return request.user
 
 
-def _kept_nowhere(response: HttpResponse) -> HttpResponse:
+def _stored_nowhere(response: HttpResponse) -> HttpResponse:
     response["Cache-Control"] = "no-store"
     return response

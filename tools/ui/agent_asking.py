@@ -8,6 +8,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from audit.proof import Proof, proof
 from tools.agents.toolbox import Toolbox, toolbox_of
 from tools.errors import ToolcribError
 from tools.execution import actions as executions
@@ -31,6 +32,7 @@ class Preview:
     why_not: str = ""
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def ask(request: PageRequest) -> HttpResponseBase:

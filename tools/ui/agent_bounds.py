@@ -11,6 +11,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from audit.proof import Proof, proof
 from tools.errors import Malformed, ToolcribError
 from tools.models import Agent
 from tools.models.allowance import Kind, Period
@@ -39,6 +40,7 @@ class BoundRow:
     errors: list[str] = field(default_factory=list)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_bounds(request: PageRequest, slug: str) -> HttpResponseBase:

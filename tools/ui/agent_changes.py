@@ -9,6 +9,7 @@ from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
+from audit.proof import Proof, proof
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution.agent_calls import stop_calls
@@ -29,6 +30,7 @@ LONGEST_REASON = 500
 SCOPES = (Scope.READ, Scope.EXECUTE)
 
 
+@proof(lambda request, *, active, **_: active)
 @require_POST
 @page
 def switch(request: PageRequest, slug: str, active: bool) -> HttpResponseBase:
@@ -52,6 +54,7 @@ def switch(request: PageRequest, slug: str, active: bool) -> HttpResponseBase:
     return redirect("agent", slug=slug)
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def give(request: PageRequest, slug: str) -> HttpResponseBase:
@@ -70,6 +73,7 @@ def give(request: PageRequest, slug: str) -> HttpResponseBase:
     return redirect("agent", slug=slug)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def take(request: PageRequest, slug: str) -> HttpResponseBase:
@@ -83,6 +87,7 @@ def take(request: PageRequest, slug: str) -> HttpResponseBase:
     return redirect("agent", slug=slug)
 
 
+@proof(Proof.NEEDED)
 @sensitive_post_parameters()
 @require_POST
 @page
@@ -118,6 +123,7 @@ def issue(request: PageRequest, slug: str) -> HttpResponseBase:
     return show(request, agent, made=token, text=text)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def revoke(request: PageRequest, slug: str, token_id: UUID) -> HttpResponseBase:

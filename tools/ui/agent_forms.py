@@ -9,6 +9,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from audit.proof import Proof, proof
 from tools.catalog.bounds import MOST
 from tools.errors import Malformed, ToolcribError
 from tools.models import Agent
@@ -25,6 +26,7 @@ _LISTS = ("groups", "tools", "tool_groups", "permissions")
 _MOST_NAMES = 200
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def write_agent(request: PageRequest) -> HttpResponseBase:
@@ -49,6 +51,7 @@ def write_agent(request: PageRequest) -> HttpResponseBase:
     return redirect("agent", slug=agent.slug)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_agent(request: PageRequest, slug: str) -> HttpResponseBase:

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.agents import actions
 from tools.agents.actions import Report
 from tools.agents.asked import ITERATIONS, TOKENS
@@ -94,6 +95,7 @@ def request_page(request: PageRequest, request_id: UUID) -> HttpResponse:
     return render(request, f"{PAGE}#moving" if request.htmx else PAGE, context)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def cancel(request: PageRequest, request_id: UUID) -> HttpResponseBase:

@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from audit.actions import redactor_of
+from audit.proof import Proof, proof
 from tools.definitions.batches import MOST_INPUTS
 from tools.definitions.results import OPEN, Status
 from tools.errors import Malformed, ToolcribError
@@ -52,6 +53,7 @@ def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
     return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, shown)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def cancel(request: PageRequest, batch_id: UUID) -> HttpResponseBase:

@@ -15,6 +15,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import trigger_client_event
 
+from audit.proof import proof
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search import ranked, relevant
@@ -132,6 +133,7 @@ def tool_list(request: PageRequest) -> HttpResponse:
     return page_or_results(request, TEMPLATE, context, here=here)
 
 
+@proof(lambda request, *, enabled, **_: enabled)
 @require_POST
 @page
 def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:

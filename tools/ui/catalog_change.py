@@ -12,6 +12,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from audit.proof import Proof, proof
 from tools.catalog.registry import CatalogTool
 from tools.errors import Conflict, Malformed
 from tools.models import Tool
@@ -48,6 +49,7 @@ class Chosen:
     missing: int = 0
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def change_page(request: PageRequest) -> HttpResponseBase:
@@ -72,6 +74,7 @@ def change_page(request: PageRequest) -> HttpResponseBase:
     return _shown(request, deed, chosen, given)
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def undo(request: PageRequest) -> HttpResponseBase:

@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.chain_texts import ChainText, Remark, read_text, text_of
 from tools.catalog.registry import CatalogTool
@@ -92,6 +93,7 @@ def chain_list(request: PageRequest) -> HttpResponse:
     return render(request, LIST, context)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def write_chain(request: PageRequest) -> HttpResponseBase:
@@ -101,6 +103,7 @@ def write_chain(request: PageRequest) -> HttpResponseBase:
     return _answered(request, _sent(request, None))
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
@@ -117,6 +120,7 @@ def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
     return _answered(request, _sent(request, tool))
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def check(request: PageRequest) -> HttpResponse:

@@ -13,6 +13,7 @@ from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog import drift
 from tools.definitions.differences import shown
 from tools.definitions.tool import in_order
@@ -80,6 +81,7 @@ def change_page(request: PageRequest, change_id: UUID) -> HttpResponse:
     return render(request, ONE, _shown(request, change))
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def decide(request: PageRequest, change_id: UUID) -> HttpResponseBase:

@@ -8,6 +8,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from audit.proof import Proof, proof
 from tools.catalog import channels
 from tools.catalog.channel_fields import SECURITIES
 from tools.catalog.credentials import MASK
@@ -27,6 +28,7 @@ _TO = {
 }
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def write_channel(request: PageRequest) -> HttpResponseBase:
@@ -49,6 +51,7 @@ def write_channel(request: PageRequest) -> HttpResponseBase:
     return render(request, KEY, {"row": row, "key": key, "made": True})
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
@@ -68,6 +71,7 @@ def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("channels")
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def replace_key(request: PageRequest, name: str) -> HttpResponse:
@@ -77,6 +81,7 @@ def replace_key(request: PageRequest, name: str) -> HttpResponse:
     return render(request, KEY, {"row": row, "key": key, "made": False})
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def remove_channel(request: PageRequest, name: str) -> HttpResponseBase:

@@ -20,6 +20,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.errors import Forbidden, Malformed
 from tools.execution import decisions
 from tools.execution.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
@@ -103,6 +104,7 @@ def one(request: PageRequest, confirmation_id: UUID) -> HttpResponse:
     return render(request, ONE, context)
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def decide(request: PageRequest) -> HttpResponseBase:

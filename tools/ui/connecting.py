@@ -7,6 +7,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from audit.proof import Proof, proof
 from sandbox.egress.grammar import Url
 from tools.catalog import mcp_consents, mcp_servers
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
@@ -18,6 +19,7 @@ from tools.ui.access import PageRequest, page
 GO, CLIENT, BACK = "ui/server_connect.html", "ui/server_client.html", "ui/server_connected.html"
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def connect(request: PageRequest, name: str) -> HttpResponseBase:
@@ -62,6 +64,7 @@ def come_back(request: PageRequest) -> HttpResponseBase:
     return redirect("server", name=made.server.name)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def disconnect(request: PageRequest, name: str) -> HttpResponseBase:
@@ -77,6 +80,7 @@ def disconnect(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("server", name=row.name)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def client(request: PageRequest, name: str) -> HttpResponseBase:

@@ -9,6 +9,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog import content_schemas
 from tools.definitions import strict_json
 from tools.errors import Malformed, ToolcribError
@@ -59,6 +60,7 @@ def schema_page(request: PageRequest, name: str) -> HttpResponse:
     return render(request, ONE, context)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def write_schema(request: PageRequest) -> HttpResponseBase:
@@ -81,6 +83,7 @@ def write_schema(request: PageRequest) -> HttpResponseBase:
     return redirect("schema", name=row.name)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_schema(request: PageRequest, name: str) -> HttpResponseBase:
@@ -100,6 +103,7 @@ def change_schema(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("schema", name=row.name)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def remove_schema(request: PageRequest, name: str) -> HttpResponseBase:

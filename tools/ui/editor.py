@@ -8,6 +8,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from audit.proof import Proof, proof
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.verified import check_current
 from tools.definitions.implementations import READERS
@@ -33,6 +34,7 @@ CHANGED = (
 )
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def write_tool(request: PageRequest) -> HttpResponseBase:
@@ -46,6 +48,7 @@ def write_tool(request: PageRequest) -> HttpResponseBase:
     return _answered(request, draft_from(plain(request.POST), None), None)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def change_tool(request: PageRequest, name: str) -> HttpResponseBase:

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.definitions.implementations.builtin import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
@@ -86,6 +87,7 @@ def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, context)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def cancel(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
@@ -98,6 +100,7 @@ def cancel(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     return render(request, f"{PAGE}#moving", context)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
@@ -112,6 +115,7 @@ def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     return redirect("execution", execution_id=made)
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:

@@ -3,6 +3,7 @@
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog.actions import find_tool
 from tools.catalog.exporting import Exported, Format, exported
 from tools.definitions.vocabulary import ToolType
@@ -12,6 +13,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.shown import pretty
 
 
+@proof(Proof.ALWAYS)
 @require_safe
 @page
 def export_catalog(request: PageRequest) -> HttpResponse:
@@ -20,6 +22,7 @@ def export_catalog(request: PageRequest) -> HttpResponse:
     return _file(request, exported(place), f"{place.slug}-catalog")
 
 
+@proof(Proof.ALWAYS)
 @require_safe
 @page
 def export_tool(request: PageRequest, name: str) -> HttpResponse:

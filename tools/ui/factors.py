@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.errors import Conflict, Malformed, ToolcribError
 from tools.policy import (
     authenticator_apps,
@@ -39,6 +40,7 @@ def factors_page(request: PageRequest) -> HttpResponseBase:
     return render(request, PAGE, section(request))
 
 
+@proof(Proof.ALWAYS)
 @sensitive_post_parameters("code", "kept")
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
@@ -57,6 +59,7 @@ def app_page(request: PageRequest) -> HttpResponseBase:
     return _set_up(request, second_factors.APP, codes)
 
 
+@proof(Proof.ALWAYS)
 @sensitive_post_parameters("key")
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
@@ -80,6 +83,7 @@ def key_page(request: PageRequest) -> HttpResponseBase:
     return _set_up(request, second_factors.KEY, codes)
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def remove_app(request: PageRequest) -> HttpResponseBase:
@@ -87,6 +91,7 @@ def remove_app(request: PageRequest) -> HttpResponseBase:
     return _removed(request, "The authenticator app is removed.")
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def remove_key(request: PageRequest, factor_id: UUID) -> HttpResponseBase:
@@ -94,6 +99,7 @@ def remove_key(request: PageRequest, factor_id: UUID) -> HttpResponseBase:
     return _removed(request, "The security key is removed.")
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def make_codes(request: PageRequest) -> HttpResponseBase:

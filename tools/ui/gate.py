@@ -11,35 +11,18 @@ from django.shortcuts import redirect, resolve_url
 from django.urls import ResolverMatch
 from django_htmx.http import HttpResponseClientRedirect
 
+from audit.proof import SAFE, asks
 from config import errors
 from tools.models import User
 from tools.policy import freshness, second_factors
 from tools.ui import again
 
 API, CALLED = "/api/", "/api/v1/"
-PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/csp-report"})
 # Open to who still has to set up a second factor.
 OPEN = frozenset({
     "login", "logout", "second-factor", "single-sign-on", "single-sign-on-back", "login-again",
     "factors", "factor-app", "factor-key",
-})  # fmt: skip
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-# By the name of the address: what is asked for freshly, if only looked at too.
-FRESH_ALWAYS = frozenset({
-    "export", "tool-export", "knowledge-export", "key-distrust", "api-export", "api-audit-export",
-    "audit-export-file", "factor-app", "factor-key",
-})  # fmt: skip
-# What is asked for freshly where it changes something.
-FRESH_CHANGES = frozenset({
-    "confirmations-decide", "licenses-change", "licenses-undo", "license-tier",
-    "agent-token-new", "agent-give", "audit-exports", "settings-organization", "keys",
-    "profile-token-new", "factor-codes", "factor-app-remove", "factor-key-remove",
-    "single-sign-on-connect", "single-sign-on-disconnect", "channel-key", "server-credentials",
-    "server-client", "api-confirmation-approve", "api-confirmation-reject",
-    "api-confirmations-decide", "api-signing-keys", "api-signing-key-distrust",
-    "api-agent-tokens", "api-grants", "api-grant", "api-organizations", "api-organization",
-    "api-tier", "api-egress-credentials", "api-egress-credential", "api-channel-key",
-    "api-mcp-credential", "api-mcp-oauth-client", "api-audit-erasures",
 })  # fmt: skip
 ADMINISTRATION = "admin"  # every change there: people, permissions, keys
 
@@ -51,7 +34,9 @@ class Gate:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self.get_response(request)
 
-    def process_view(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], _: Any, place_of: dict[str, Any]
+    ) -> HttpResponse | None:
         place = request.resolver_match
         if place is None or request.path in PROBES or _by_token(request):
             return None
@@ -59,19 +44,19 @@ class Gate:
             return None
         if place.url_name not in OPEN and _owes_a_factor(request, request.user):
             return _to_the_factor(request, request.user)
-        if not needs_fresh(place, request.method or "") or freshness.is_fresh(request.session):
+        if freshness.is_fresh(request.session) or not _needs_proof(request, place, view, place_of):
             return None
         if request.path.startswith(API) and not _navigates(request):
             return _told("fresh_authentication_needed", "Prove again who you are: /login/again/.")
         return again.ask(request)
 
 
-def needs_fresh(place: ResolverMatch, method: str) -> bool:
-    if place.url_name in FRESH_ALWAYS:
-        return True
-    if method in SAFE:
-        return False
-    return place.url_name in FRESH_CHANGES or ADMINISTRATION in place.namespaces
+def _needs_proof(
+    request: HttpRequest, place: ResolverMatch, view: Callable[..., Any], place_of: dict[str, Any]
+) -> bool:
+    if ADMINISTRATION in place.namespaces:
+        return request.method not in SAFE
+    return asks(view, request, place_of)
 
 
 def _by_token(request: HttpRequest) -> bool:

@@ -13,6 +13,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.names import WILDCARD
@@ -89,6 +90,7 @@ def group_list(request: PageRequest) -> HttpResponse:
     return render(request, LIST, context)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def new_group(request: PageRequest) -> HttpResponseBase:
@@ -96,6 +98,7 @@ def new_group(request: PageRequest) -> HttpResponseBase:
     return _answered(request, None)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_group(request: PageRequest, name: str) -> HttpResponseBase:

@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
+from audit.proof import Proof, proof
 from tools.catalog.import_preview import LEFT_OUT, Choices, Row, digest, perform
 from tools.catalog.importing import permissions
 from tools.catalog.importing_items import CREATED, REFUSED, UNCHANGED, UPDATED
@@ -50,6 +51,7 @@ class Shown:
     mode: str = ALL
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def import_page(request: PageRequest) -> HttpResponseBase:

@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from audit.proof import Proof, proof
 from tools.catalog import keys
 from tools.catalog.newest import Known, newest
 from tools.models import SigningKey, ToolVersion
@@ -36,6 +37,7 @@ class KeyRow:
         return self.tone != "rejected"
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def key_list(request: PageRequest) -> HttpResponseBase:
@@ -58,6 +60,7 @@ def key_list(request: PageRequest) -> HttpResponseBase:
     return render(request, LIST, context)
 
 
+@proof(Proof.ALWAYS)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def distrust(request: PageRequest, key_id: str) -> HttpResponseBase:

@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog import knowledge_browsing as browsing
 from tools.catalog.knowledge import export_graph
 from tools.definitions.visible import visible
@@ -56,6 +57,7 @@ def search_page(request: PageRequest) -> HttpResponse:
     return render(request, TEMPLATE, context)
 
 
+@proof(Proof.ALWAYS)
 @require_safe
 @page
 def export(request: PageRequest) -> HttpResponseBase:

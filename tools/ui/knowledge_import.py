@@ -7,6 +7,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
+from audit.proof import Proof, proof
 from tools.catalog.knowledge import Imported, Preview, import_graph, preview_import
 from tools.definitions.visible import visible
 from tools.errors import Malformed, TooLarge, ToolcribError
@@ -49,6 +50,7 @@ class Shown:
     status: int = 200
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def import_page(request: PageRequest) -> HttpResponse:

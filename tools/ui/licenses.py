@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog import seats
 from tools.catalog.registry import Snapshot
 from tools.catalog.tiers import Standing, lowest_tier
@@ -97,6 +98,7 @@ def license_page(request: PageRequest) -> HttpResponse:
     return render(request, TEMPLATE, context | _whole(request))
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def change_tier(request: PageRequest) -> HttpResponseBase:

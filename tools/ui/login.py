@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from audit.actions import record
 from audit.events import Event, Outcome
+from audit.proof import Proof, proof
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
 from tools.policy import identity_provider
@@ -28,6 +29,7 @@ WRONG_CODE = "That code is not right, or was used before. Wait for the next one 
 WRONG_KEY = "That key was not accepted. Try again."
 
 
+@proof(Proof.NOT_NEEDED)
 @never_cache
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -40,6 +42,7 @@ def log_in(request: HttpRequest) -> HttpResponse:
     return render(request, PAGE, _context(onwards))
 
 
+@proof(Proof.NOT_NEEDED)
 @never_cache
 @sensitive_post_parameters("code", "key")
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -61,6 +64,7 @@ def second_factor(request: HttpRequest) -> HttpResponse:
     return render(request, SECOND, context, status=401)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def log_out(request: PageRequest) -> HttpResponseBase:

@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog.channels import find_channel, written
 from tools.errors import NotFound
 from tools.models import InboxItem, Message, MessageChannel, MessageState
@@ -63,6 +64,7 @@ def channel_list(request: PageRequest) -> HttpResponseBase:
     return render(request, "ui/channels.html", context)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["POST"])
 @page
 def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
@@ -89,6 +91,7 @@ def inbox(request: PageRequest) -> HttpResponseBase:
     return render(request, "ui/inbox.html", {"page": found, "items": items})
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["POST"])
 @page
 def read(request: PageRequest, item_id: UUID) -> HttpResponseBase:

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 from django_htmx.http import replace_url
 
+from audit.proof import Proof, proof
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search import ranked, relevant
 from tools.definitions import strict_json
@@ -123,6 +124,7 @@ class Play:
         return parameters
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def playground_page(request: PageRequest) -> HttpResponse:

@@ -21,6 +21,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from audit.actions import record
 from audit.changes import difference
 from audit.events import Event, Outcome
+from audit.proof import Proof, proof
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
 from tools.models import PersonSession, SingleSignOn
@@ -60,6 +61,7 @@ def profile_page(request: PageRequest) -> HttpResponseBase:
     return render(request, PAGE, _context(request, _token_inputs()))
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def make_token(request: PageRequest) -> HttpResponseBase:
@@ -83,6 +85,7 @@ def make_token(request: PageRequest) -> HttpResponseBase:
     return render(request, PAGE, _context(request, _token_inputs()) | {"made": token, "text": text})
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
@@ -94,6 +97,7 @@ def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
     return redirect("profile")
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
@@ -108,6 +112,7 @@ def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     return redirect("profile")
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def end_others(request: PageRequest) -> HttpResponseBase:
@@ -120,6 +125,7 @@ def end_others(request: PageRequest) -> HttpResponseBase:
     return redirect("profile")
 
 
+@proof(Proof.NOT_NEEDED)
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
 @page

@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from audit.proof import Proof, proof
 from tools.catalog import mcp_servers
 from tools.catalog.mcp_values import shown_values
 from tools.errors import ToolcribError
@@ -45,6 +46,7 @@ _DRIFT = (
 )
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def write_server(request: PageRequest) -> HttpResponseBase:
@@ -66,6 +68,7 @@ def write_server(request: PageRequest) -> HttpResponseBase:
     return redirect("server", name=made.name)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def change_server(request: PageRequest, name: str) -> HttpResponseBase:
@@ -88,6 +91,7 @@ def change_server(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("server", name=row.name)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def credentials(request: PageRequest, name: str) -> HttpResponseBase:

@@ -9,6 +9,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
+from audit.proof import Proof, proof
 from tools.catalog import mcp_import, mcp_servers
 from tools.errors import Malformed
 from tools.models import McpServer
@@ -22,6 +23,7 @@ TEMPLATE = "ui/server_import.html"
 MOST = 50  # nobody reads more at once
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def import_tools(request: PageRequest, name: str) -> HttpResponseBase:

@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog import mcp_import, mcp_servers
 from tools.catalog.upstreams import hub
 from tools.definitions.vocabulary import ToolType
@@ -94,6 +95,7 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
     return render(request, ONE, context)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def refresh(request: PageRequest, name: str) -> HttpResponseBase:
@@ -115,6 +117,7 @@ def refresh(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("server", name=row.name)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def remove_server(request: PageRequest, name: str) -> HttpResponseBase:

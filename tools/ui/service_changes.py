@@ -8,6 +8,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from audit.proof import Proof, proof
 from tools.catalog import announcements, services
 from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import ToolService
@@ -20,6 +21,7 @@ from tools.ui.services import shown
 FORM, REMOVE = "ui/service_form.html", "ui/service_remove.html"
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def decide(request: PageRequest, name: str) -> HttpResponseBase:
@@ -50,6 +52,7 @@ def decide(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("service", name=row.name)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def write_service(request: PageRequest) -> HttpResponseBase:
@@ -70,6 +73,7 @@ def write_service(request: PageRequest) -> HttpResponseBase:
     return redirect("service", name=row.name)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def change_service(request: PageRequest, name: str) -> HttpResponseBase:
@@ -87,6 +91,7 @@ def change_service(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("service", name=row.name)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def remove_service(request: PageRequest, name: str) -> HttpResponseBase:

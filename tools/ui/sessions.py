@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.execution import session_actions
 from tools.models import Session
 from tools.policy.people import may
@@ -39,6 +40,7 @@ def session_page(request: PageRequest, session_id: UUID) -> HttpResponse:
     return render(request, PAGE, context)
 
 
+@proof(Proof.NOT_NEEDED)
 @require_POST
 @page
 def end(request: PageRequest, session_id: UUID) -> HttpResponseBase:

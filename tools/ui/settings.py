@@ -20,6 +20,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.actions import Actor
 from audit.events import Event
+from audit.proof import Proof, proof
 from sandbox.spec import IsolationLevel
 from tools.errors import Forbidden, ToolcribError
 from tools.models import Organization
@@ -79,6 +80,7 @@ def settings_page(request: PageRequest) -> HttpResponse:
     return render(request, PAGE, context)
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_organization(request: PageRequest) -> HttpResponseBase:

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from audit.proof import Proof, proof
 from sandbox.egress.grammar import Url
 from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
@@ -56,6 +57,7 @@ def come_back(request: HttpRequest) -> HttpResponse:
         return _failed(request, problem, reverse("home"))
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def connect(request: PageRequest) -> HttpResponseBase:
@@ -67,6 +69,7 @@ def connect(request: PageRequest) -> HttpResponseBase:
     return render(request, GO, context)
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def disconnect(request: PageRequest) -> HttpResponseBase:

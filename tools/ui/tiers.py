@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from audit.proof import Proof, proof
 from tools.errors import Conflict, Forbidden, Malformed, NotFound
 from tools.models import LicenseTier, Organization
 from tools.policy.callers import actor_of
@@ -43,6 +44,7 @@ def require_superuser(request: PageRequest) -> None:
         raise Forbidden("Only a superuser changes tiers.", code="not_permitted")
 
 
+@proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
@@ -57,6 +59,7 @@ def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
     return _previewed(request, tier, TierForm.given(request.GET, known), known)
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def undo(request: PageRequest) -> HttpResponseBase:

@@ -7,6 +7,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog.actions import find_tool
 from tools.catalog.membership import Through, memberships
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -45,6 +46,7 @@ def tool_page(request: PageRequest, name: str) -> HttpResponse:
     return _page(request, tool, attempt_of(tool, request.caller, snapshot_of(request)))
 
 
+@proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
 def try_tool(request: PageRequest, name: str) -> HttpResponseBase:

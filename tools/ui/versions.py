@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
+from audit.proof import Proof, proof
 from tools.catalog import drift, verification
 from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.compared import versions_apart
@@ -93,6 +94,7 @@ def difference_page(request: PageRequest, name: str) -> HttpResponse:
     return render(request, TEMPLATE, context)
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def restore(request: PageRequest, name: str) -> HttpResponseBase:
@@ -115,6 +117,7 @@ def restore(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("tool", name=name)
 
 
+@proof(Proof.NEEDED)
 @require_POST
 @page
 def change_policy(request: PageRequest, name: str) -> HttpResponseBase:

@@ -30,7 +30,7 @@ from django.urls import (
 )
 from django.utils import timezone
 
-from audit import sealer
+from audit import proof, sealer
 from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecord, Checkpoint
 from tests import agent_runs, factories
 from tests.savepoints import read_catalogs, rolled_back
@@ -62,7 +62,7 @@ from tools.models import (
     User,
 )
 from tools.models.grant_rows import GrantRow
-from tools.policy import actions, confirmation_rules
+from tools.policy import actions, confirmation_rules, freshness
 from tools.policy.grant_ids import grant_id
 from tools.policy.roles import Role, roles
 from tools.ui import workspace
@@ -569,6 +569,54 @@ def every_address() -> dict[str, URLPattern]:
 
 
 ADDRESSES = every_address()
+
+
+# What gives power, hands out a secret, decides or destroys: an old proof is not enough for it.
+POWER = {
+    ("post",): """
+        api-enable api-change-approve api-change-reject api-restore api-resolve
+        api-confirmation-approve api-confirmation-reject api-confirmations-decide
+        api-confirmation-rules api-groups api-agents api-agent-tokens api-grants
+        api-organizations api-sandbox-profiles api-egress-credentials api-channels
+        api-channel-key api-tool-services api-service-approve api-service-reject api-mcp-servers
+        api-mcp-authorizations api-signing-keys api-signing-key-distrust api-audit-erasures
+        catalog-change catalog-undo profile-token-new factor-app-remove factor-key-remove
+        factor-codes single-sign-on-connect single-sign-on-disconnect tool-enable tool-restore
+        tool-drift change-decide keys group-new group-change schema-remove settings-organization
+        licenses-change license-tier licenses-undo agent-new agent-edit agent-bounds
+        agent-resume agent-give agent-token-new service-new service-edit service-remove
+        service-decide server-new server-edit server-remove server-credentials server-connect
+        server-client confirmations-decide channel-new channel-edit channel-key channel-remove
+        execution-resolve alert-rule alert-rule-new audit-exports
+    """,
+    ("get",): """
+        api-export api-audit-export export tool-export knowledge-export audit-export-file
+    """,
+    ("put", "patch", "delete"): """
+        api-confirmation-rule api-group api-sandbox-profile api-egress-credential
+    """,
+    ("delete",): """
+        api-tool api-chain api-content-schema
+    """,
+    ("patch",): """
+        api-agent api-organization api-tier
+    """,
+    ("patch", "delete"): """
+        api-channel api-tool-service api-mcp-server
+    """,
+    ("get", "post"): """
+        factor-app factor-key key-distrust
+    """,
+    ("put",): """
+        api-mcp-oauth-client api-mcp-credential
+    """,
+}
+ASKS = {
+    (name, method)
+    for methods, names in POWER.items()
+    for name in names.split()
+    for method in methods
+}
 
 
 def methods_of(name: str) -> set[str]:
@@ -1121,6 +1169,72 @@ def test_every_page_has_its_row():
     unknown = sorted(set(UI) - PAGES.keys())
     assert not unknown, f"add a row to PAGES for each of {unknown}"
     assert not PAGES.keys() - set(UI), "these pages are gone: take their rows out"
+
+
+def every_change(table: dict[str, dict[str, Needs]]) -> set[tuple[str, str]]:
+    return {(name, method) for name, row in table.items() for method in row.keys() - {"get"}}
+
+
+def test_every_change_says_whether_it_gives_power():
+    silent = [
+        (name, method)
+        for name, method in sorted(every_change(EXPECTED) | every_change(PAGES))
+        if proof.mark_of(ADDRESSES[name].callback, method.upper()) is None
+    ]
+    assert not silent, f"mark these views (audit/proof.py): {silent}"
+
+
+@pytest.fixture(scope="module")
+def left_open(sides: dict[str, Side]) -> Kind:
+    """A superuser's browser whose proof is old."""
+    client = Client()
+    chief = factories.superuser(sides["here"].organization)
+    client.force_login(chief, backend="tools.policy.login.PeopleBackend")
+    session = client.session
+    session[freshness.AT] = 0
+    session.save()
+    return Kind("superuser's browser, proof old", client, superuser=True, session=True)
+
+
+def asked_for_proof(kind: Kind, method: str, path: str, body: Any, *, page: bool) -> bool | str:
+    writes = Writes()
+    sent: dict[str, Any] = {} if page else {"content_type": "application/json"}
+    data = {"data": body} if method in {"post", "put", "patch"} else {}
+    cookies = copy.deepcopy(kind.client.cookies)
+    with rolled_back(), connection.execute_wrapper(writes):
+        response = getattr(kind.client, method)(path, **data, **sent)
+    kind.client.cookies = cookies
+    if response.streaming:
+        for close in response._resource_closers:
+            close()
+        return False
+    asked = (
+        response.get("Location", "").startswith("/login/again/")
+        or b"fresh_authentication_needed" in response.content
+        or b'data-note="asks-for-proof"' in response.content
+    )
+    return f"asked, and wrote {writes.found}" if asked and writes.found else asked
+
+
+def wrongly_asked(names: Any, table: dict, kind: Kind, side: Side, *, page: bool) -> list[str]:
+    wrong = []
+    for (name, _), path in paths_of(names, {"here": side}).items():
+        for method, needs in table[name].items():
+            got = asked_for_proof(kind, method, path, needs.body, page=page)
+            if got != ((name, method) in ASKS) and name != "login-again":
+                wrong.append(f"{method} {path} ({name}): {got}")
+    return wrong
+
+
+@pytest.mark.usefixtures("document_made_once")
+@families(API)
+def test_an_old_proof_gives_no_power_over_the_api(names, left_open, sides):
+    assert wrongly_asked(names, EXPECTED, left_open, sides["here"], page=False) == []
+
+
+@families(UI)
+def test_an_old_proof_gives_no_power_on_a_page(names, left_open, sides):
+    assert wrongly_asked(names, PAGES, left_open, sides["here"], page=True) == []
 
 
 @families(API)

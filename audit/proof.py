@@ -1,0 +1,60 @@
+"""Which views a browser's session may use only with fresh proof of who sits there.
+
+The view says it of its action: that it gives power, hands out a secret, decides or destroys. Who
+asks for the proof reads the mark (`tools/ui/gate.py`). What changes something and has no mark asks.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from django.http import HttpRequest
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class Proof(Enum):
+    ALWAYS = "always"  # to look at it, too
+    NEEDED = "needed"  # to change anything
+    NOT_NEEDED = "not needed"  # it takes power away, or gives none
+
+
+# Of what is sent, with the parts of its address: whether it gives power.
+Gives = Callable[..., bool]
+Mark = Proof | Gives
+
+
+def by_method(**marks: Mark) -> Mapping[str, Mark]:
+    """`proof` of a view of the API: `by_method(post=Proof.NEEDED, delete=Proof.NOT_NEEDED)`."""
+    return MappingProxyType({method.upper(): mark for method, mark in marks.items()})
+
+
+def proof(mark: Mark) -> Callable[[View], View]:
+    """Marks a page."""
+
+    def marked(view: View) -> View:
+        view.proof = mark  # type: ignore[attr-defined]
+        return view
+
+    return marked
+
+
+def mark_of(view: Callable[..., Any], method: str) -> Mark | None:
+    """What the view says of a method; None where it says nothing."""
+    given: Any = getattr(view, "view_initkwargs", {})
+    made: Any = getattr(view, "cls", None) or getattr(view, "view_class", None) or view
+    found = given.get("proof") or getattr(made, "proof", None)
+    return found.get(method) if isinstance(found, Mapping) else found
+
+
+def asks(view: Callable[..., Any], request: HttpRequest, place: Mapping[str, Any]) -> bool:
+    """Whether this request needs fresh proof."""
+    method = request.method or ""
+    mark = mark_of(view, method)
+    if mark is Proof.ALWAYS:
+        return True
+    if method in SAFE or mark is Proof.NOT_NEEDED:
+        return False
+    return mark in (None, Proof.NEEDED) or (callable(mark) and mark(request, **place))

@@ -1,0 +1,77 @@
+"""What somebody was about to send, while they are asked who they are: sealed, for their session and
+that address alone. A page that is read over a shoulder, stored or sent on tells nothing of it."""
+
+import base64
+import json
+import os
+import time
+import zlib
+from io import BytesIO
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+from django.core.files.uploadedfile import InMemoryUploadedFile
+from django.http import HttpRequest, QueryDict
+from django.utils.datastructures import MultiValueDict
+
+KEPT_S = 3600
+_NONCE_BYTES = 12
+_PURPOSE = b"toolcrib form that waits for proof"
+
+
+class Lost(Exception):
+    """It was sealed too long ago, for another session or address, or under another SECRET_KEY."""
+
+
+def seal(request: HttpRequest, *, without: tuple[str, ...]) -> str | None:
+    """The form and its files; None where they are too much to go through a page and back."""
+    fields = [
+        (name, str(value))
+        for name, values in request.POST.lists()
+        if name not in without
+        for value in values
+    ]
+    files = [
+        (field, file.name, file.content_type, base64.b64encode(file.read()).decode())
+        for field, sent in request.FILES.lists()
+        for file in sent
+    ]
+    said = json.dumps({"at": time.time(), "fields": fields, "files": files})
+    nonce = os.urandom(_NONCE_BYTES)
+    body = _cipher().encrypt(nonce, zlib.compress(said.encode()), _bound_to(request))
+    sealed = base64.urlsafe_b64encode(nonce + body).decode()
+    return sealed if len(sealed) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE // 2 else None
+
+
+def restore(request: HttpRequest, sealed: str) -> None:
+    """Give the request the form that was sealed, and its files. Raises `Lost`."""
+    try:
+        raw = base64.urlsafe_b64decode(sealed.encode())
+        body = _cipher().decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _bound_to(request))
+    except (ValueError, InvalidTag):
+        raise Lost from None
+    said: dict[str, Any] = json.loads(zlib.decompress(body))
+    if time.time() - said["at"] > KEPT_S:
+        raise Lost
+    form = QueryDict(mutable=True)
+    for name, value in said["fields"]:
+        form.appendlist(name, value)
+    files: MultiValueDict[str, Any] = MultiValueDict()
+    for field, name, kind, content in said["files"]:
+        data = base64.b64decode(content)
+        file = InMemoryUploadedFile(BytesIO(data), field, name, kind, len(data), None)
+        files.appendlist(field, file)
+    request.POST = form  # type: ignore[assignment]
+    request._files = files  # type: ignore[attr-defined]
+
+
+def _bound_to(request: HttpRequest) -> bytes:
+    return json.dumps([request.session.session_key, request.get_full_path()]).encode()
+
+
+def _cipher() -> AESGCM:
+    return AESGCM(HKDF(SHA256(), 32, None, _PURPOSE).derive(settings.SECRET_KEY.encode()))
