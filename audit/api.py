@@ -132,6 +132,12 @@ FILTERS = [
 
 class EvidenceView(APIView):
     permission = PERMISSION
+    bodiless = frozenset[str]()  # methods to which a body would say nothing
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if request.method in self.bodiless and request.body.strip() not in {b"", b"{}"}:
+            raise ValidationError("A body means nothing here; send none.")
 
     def organization(self) -> str:
         """Where the caller acts. Raises PermissionDenied for who may not read evidence there."""
@@ -326,6 +332,7 @@ class AlertList(EvidenceView):
 
 class AlertAcknowledgement(EvidenceView):
     proof = by_method(post=Proof.NOT_NEEDED)
+    bodiless = frozenset({"POST"})
     permission = "audit.change_alert"
 
     @extend_schema(

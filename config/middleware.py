@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.cache import patch_vary_headers
 from uuid_utils.compat import uuid7
 
 from audit import source
@@ -63,4 +64,18 @@ class RequestId:
         response["X-Request-Id"] = name
         if theirs:
             response["X-Client-Request-Id"] = theirs
+        return response
+
+
+class ApiAnswers:
+    """What the API answers is one caller's: nobody between stores it, unless a view says how."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if request.path.startswith("/api/"):
+            response.headers.setdefault("Cache-Control", "no-store")
+            patch_vary_headers(response, ("Accept", "Authorization", "Cookie", "X-Organization"))
         return response

@@ -31,6 +31,14 @@ def test_a_page_is_told_where_to_listen(
     assert live_at(RequestFactory().get("/", headers={"host": host})) == address
 
 
+def test_a_file_of_ours_has_the_policy_and_is_framed_nowhere(db: None) -> None:
+    answer = Client().get("/static/css/base.css")
+    assert answer.status_code == 200 and b"".join(answer.streaming_content)
+    assert "default-src" in answer["Content-Security-Policy"]
+    assert answer["X-Frame-Options"] == "DENY"
+    assert answer["X-Content-Type-Options"] == "nosniff"
+
+
 def test_the_policy_lets_a_page_reach_it(admin_client: Client, settings: Any) -> None:
     settings.LIVE_PORT = 8001
     answer = admin_client.get("/inbox/", headers={"host": "127.0.0.1:8000"})

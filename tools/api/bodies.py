@@ -44,7 +44,7 @@ class CallBody(ToolCallBody):
     tool_name = Text(max_length=128)
 
 
-class ResolutionBody(serializers.Serializer[Any]):
+class ResolutionBody(Strict):
     outcome = serializers.ChoiceField(choices=Resolution.choices)
     reason = Text(max_length=500, help_text="How you know.")
 

@@ -93,7 +93,7 @@ def _flaws(detail: Any, place: str = "") -> Iterator[dict[str, str]]:
     """DRF's nested error lists as one entry per wrong field."""
     if isinstance(detail, dict):
         for key, value in detail.items():
-            yield from _flaws(value, f"{place}.{key}" if place and key else place or str(key))
+            yield from _flaws(value, f"{place}.{key}".strip("."))
     elif isinstance(detail, list) and any(isinstance(item, dict | list) for item in detail):
         for at, item in enumerate(detail):
             yield from _flaws(item, f"{place}[{at}]")

@@ -1,5 +1,6 @@
 """Serializer fields that take a value of their own type or refuse it; nothing is coerced."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from rest_framework import serializers
@@ -86,17 +87,21 @@ def texts(**options: Any) -> Items:
     return Items(child=Text(max_length=100), max_length=200, **options)
 
 
+def check_known(given: dict[Any, Any], known: Iterable[str]) -> None:
+    """Raises DRF's ValidationError that names the fields beside these."""
+    unknown = sorted(map(str, given.keys() - set(known)))
+    if not unknown:
+        return
+    named = {key[:60]: ["This field is not known here."] for key in unknown[:MOST_FLAWS]}
+    if len(unknown) > len(named):
+        named[""] = [f"{len(unknown)} fields are not known here."]
+    raise serializers.ValidationError(named)
+
+
 class Strict(serializers.Serializer[Any]):
     """A request body; a key it does not know is an error, not ignored."""
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, dict):
-            unknown = sorted(map(str, set(data) - set(self.fields)))
-            if unknown:
-                named = {
-                    key[:60]: ["This field is not known here."] for key in unknown[:MOST_FLAWS]
-                }
-                if len(unknown) > len(named):
-                    named[""] = [f"{len(unknown)} fields are not known here."]
-                raise serializers.ValidationError(named)
+            check_known(data, self.fields)
         return super().to_internal_value(data)

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
 from tools.api.bodies import ErrorAnswer
+from tools.api.fields import check_known
 from tools.api.mcp_authorization_bodies import (
     McpAuthorizationBegun,
     McpAuthorizationBody,
@@ -73,9 +74,10 @@ class McpAuthorizationList(McpServerView):
 
     def _owner(self) -> str:
         given = self.given(optional=True)
+        check_known(given, ("owner",))
         owner = given.get("owner", "")
-        if set(given) - {"owner"} or not isinstance(owner, str):
-            raise Malformed("The body is {owner}: a text such as user:ada, or nothing.")
+        if not isinstance(owner, str):
+            raise Malformed("owner must be a text such as user:ada, or left out.")
         return owner
 
 

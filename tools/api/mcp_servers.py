@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
+from tools.api.fields import check_known
 from tools.api.mcp_bodies import (
     McpCredentialAnswer,
     McpCredentialBody,
@@ -109,9 +110,10 @@ class McpServerRefresh(McpServerView):
         self.require("change_mcpserver")
         row = self.row(name)
         given = self.given(optional=True)
+        check_known(given, ("owner",))
         owner = given.get("owner", "")
-        if set(given) - {"owner"} or not isinstance(owner, str):
-            raise Malformed("The body is {owner}: a text such as agent:magpie, or nothing.")
+        if not isinstance(owner, str):
+            raise Malformed("owner must be a text such as agent:magpie, or left out.")
         row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
         return Response(mcp_server_shape(row))
 
@@ -149,9 +151,9 @@ class McpServerImport(McpServerView):
         self.require("add_tool")
         row = self.row(name)
         given = self.given()
-        unknown = set(given) - {"tools", "dry_run"}
-        if unknown or not isinstance(given.get("dry_run", False), bool):
-            raise Malformed("The body is {tools, dry_run}: a list, and true or false.")
+        check_known(given, ("tools", "dry_run"))
+        if not isinstance(given.get("dry_run", False), bool):
+            raise Malformed("dry_run must be true or false.")
         if mcp_import.names_existing(row, given.get("tools")):
             self.require("change_tool")
         items = mcp_import.import_tools(

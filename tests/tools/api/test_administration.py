@@ -9,15 +9,17 @@ from tools.models import Agent, LicenseTier, Organization
 
 
 def test_a_new_agent_is_granted_the_default_group_and_nothing_else(admin_api):
-    made = admin_api.post("/agents", {"slug": "new"})
+    made = admin_api.post("/agents", {"slug": "newcomer"})
     assert made.status_code == 201
-    assert made.headers["Location"] == "/api/v1/agents/new"
+    assert made.headers["Location"] == "/api/v1/agents/newcomer"
     assert (made.json()["groups"], made.json()["permissions"]) == (["default"], [])
 
 
 @pytest.mark.parametrize("groups", [[], ["*"], ["a", "b"]])
 def test_an_agents_groups_are_what_was_asked_for(admin_api, groups):
-    assert admin_api.post("/agents", {"slug": "new", "groups": groups}).json()["groups"] == groups
+    assert (
+        admin_api.post("/agents", {"slug": "newcomer", "groups": groups}).json()["groups"] == groups
+    )
 
 
 WRONG_AGENTS = [

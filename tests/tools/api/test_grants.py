@@ -236,10 +236,10 @@ def test_a_token_without_manage_gives_nothing(organization, admin_user, agent):
 
 
 AGENTS = [
-    {"slug": "new"}, {"slug": "new", "tools": ["write_file"]}, {"slug": "new", "groups": ["*"]},
-    {"slug": "new", "tools": [], "permissions": ["b"]},
-    {"slug": "new", "tools": [], "groups": ["write"]},
-    {"slug": "new", "tools": [], "tool_groups": ["write"]},
+    {"slug": "newcomer"}, {"slug": "newcomer", "tools": ["write_file"]}, {"slug": "newcomer", "groups": ["*"]},
+    {"slug": "newcomer", "tools": [], "permissions": ["b"]},
+    {"slug": "newcomer", "tools": [], "groups": ["write"]},
+    {"slug": "newcomer", "tools": [], "tool_groups": ["write"]},
 ]  # fmt: skip
 
 
@@ -255,7 +255,7 @@ def test_a_person_makes_an_agent_within_their_own(organization):
     api = manager(organization, "add_agent", granted_groups=["default", "read-only"])
     person = User.objects.get(tokens__public_id=api.token[4:12])
     assign_perm("execute_tool", person, organization.tools.get(name="read_file"))
-    body = {"slug": "new", "groups": ["read-only"], "tools": ["read_file"]}
+    body = {"slug": "newcomer", "groups": ["read-only"], "tools": ["read_file"]}
     made = api.post("/agents", body)
     assert (made.status_code, made.json()["tools"]) == (201, ["read_file"])
 
