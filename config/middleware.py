@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable
+from urllib.parse import unquote_to_bytes
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.cache import patch_vary_headers
@@ -79,3 +80,26 @@ class ApiAnswers:
             response.headers.setdefault("Cache-Control", "no-store")
             patch_vary_headers(response, ("Accept", "Authorization", "Cookie", "X-Organization"))
         return response
+
+
+class NoNul:
+    """A NUL character is in no address and no form: PostgreSQL stores none, and nobody types one.
+    JSON bodies are read strictly, files as they are."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        query = unquote_to_bytes(request.META.get("QUERY_STRING", ""))
+        if "\x00" in request.path_info or b"\x00" in query:
+            return _no_nul(request)
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, *_: object) -> HttpResponse | None:
+        """After the check of the form's token, which reads the form."""
+        texts = (text for name, all_ in request.POST.lists() for text in (name, *all_))
+        return _no_nul(request) if any("\x00" in str(text) for text in texts) else None
+
+
+def _no_nul(request: HttpRequest) -> HttpResponse:
+    return errors.refused(request, 400, "The request holds a NUL character. Take it out.")

@@ -81,6 +81,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "config.request_bodies.RequestBodies",
+    "config.middleware.NoNul",
     "tools.ui.gate.Gate",
 ]
 

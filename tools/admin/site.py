@@ -7,6 +7,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from config.redirects import own_path
+
 # What the first page and the menu beside each list show together, by the names of models.
 SECTIONS = (
     ("Catalog", ("Tool", "ToolVersion", "ToolGroup", "Pin", "UpstreamChange", "ContentSchema",
@@ -55,7 +57,7 @@ class ToolcribAdminSite(AdminSite):
         """Our own login; who is in already and no administrator is told so."""
         if request.user.is_authenticated and not self.has_permission(request):
             raise PermissionDenied
-        return redirect_to_login(request.GET.get("next") or "/admin/")
+        return redirect_to_login(own_path(request.GET.get("next", ""), "/admin/"))
 
     def password_change(  # type: ignore[override]
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -18,6 +18,7 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from audit.proof import Proof, proof
 from config import errors
+from config.redirects import own_path
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, SingleSignOn, User
 from tools.policy import freshness, identity_provider
@@ -112,7 +113,7 @@ def _refused(request: HttpRequest, context: dict[str, Any], onwards: str) -> Htt
 
 def _proven(request: HttpRequest, user: User) -> str:
     """By what; empty where it was not right. Raises `TooManyAttempts`."""
-    password, code, key = (request.POST.get(name, "").replace("\x00", "") for name in ANSWERS)
+    password, code, key = (request.POST.get(name, "") for name in ANSWERS)
     if code or key:
         return proving.factor_proven(request, user, code=code, key=key)
     with guarded(username=user.username, source_ip=address_of(request)) as attempt:
@@ -154,8 +155,7 @@ def _came_from(request: HttpRequest) -> str:
         return resolve_url("home")
     parts = urlsplit(referer)
     address = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    safe = url_has_allowed_host_and_scheme(address, allowed_hosts=None)
-    return address if safe else resolve_url("home")
+    return own_path(address, resolve_url("home"))
 
 
 def _address(onwards: str) -> str:

@@ -90,7 +90,7 @@ def on_one_line(question: str, organization: str) -> list[Piece]:
 
 def _search(query: QueryDict) -> dict[str, str]:
     names = ("status", "agent", "pattern")
-    given = {name: query.get(name, "").strip().replace("\x00", "")[:128] for name in names}
+    given = {name: query.get(name, "").strip()[:128] for name in names}
     return given | {"pattern": given["pattern"] if given["pattern"] in PATTERNS else ""}
 
 

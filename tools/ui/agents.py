@@ -66,7 +66,7 @@ def agent_list(request: PageRequest) -> HttpResponse:
 def find_agent(request: PageRequest, slug: str) -> Agent:
     """One of the person's organization. Raises `NotFound`."""
     rows = Agent.objects.filter(organization_id=request.caller.organization_id)
-    clean = slug.replace("\x00", "")[:63]
+    clean = slug[:63]
     found = rows.filter(slug=clean).select_related("service_account", "organization").first()
     if found is None:
         raise NotFound(f"There is no agent {clean!r}.", code="agent_not_found")
@@ -80,7 +80,7 @@ def address(search: dict[str, str], number: int = 1) -> str:
 
 
 def _search(query: QueryDict) -> dict[str, str]:
-    given = {name: query.get(name, "").replace("\x00", "").strip()[:63] for name in ("q", "state")}
+    given = {name: query.get(name, "").strip()[:63] for name in ("q", "state")}
     return given | {"state": given["state"] if given["state"] in dict(STATES) else ""}
 
 

@@ -185,7 +185,7 @@ def _as_before(asking: Asking, earlier: Execution) -> None:
 
 def _plain(text: str) -> str:
     """What a database cannot hold becomes visible instead of an error of ours."""
-    return text.replace("\x00", "\ufffd").replace("\r\n", "\n")
+    return text.replace("\r\n", "\n")
 
 
 def _number(one: Input) -> int | None:

@@ -65,4 +65,4 @@ def attempt_of(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> Attempt
 
 
 def _plain(name: str) -> str:
-    return name.replace("\x00", "").strip()[:100]
+    return name.strip()[:100]

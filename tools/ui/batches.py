@@ -65,7 +65,7 @@ def _search(query: QueryDict) -> dict[str, str]:
     kind, tool = query.get("kind", ""), query.get("tool", "")
     return {
         "kind": kind if kind in KINDS else BATCH,
-        "tool": tool.replace("\x00", "").strip()[:128],
+        "tool": tool.strip()[:128],
     }
 
 

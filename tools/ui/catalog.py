@@ -11,11 +11,11 @@ from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import trigger_client_event
 
 from audit.proof import proof
+from config.redirects import own_path
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search import ranked, relevant
@@ -154,11 +154,7 @@ def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
 
 def back_of(request: PageRequest, given: QueryDict) -> str:
     """Where a form says that it came from, if that is here; else the catalog."""
-    wanted = given.get("next", "")
-    safe = url_has_allowed_host_and_scheme(
-        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    )
-    return wanted if safe else reverse("catalog")
+    return own_path(given.get("next", ""), reverse("catalog"))
 
 
 def _counts(kinds: Kinds) -> dict[str, int]:

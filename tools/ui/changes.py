@@ -107,7 +107,7 @@ def _decide(request: PageRequest, change: UpstreamChange) -> None:
     approve = _VERBS.get(given.get("word", ""))
     if approve is None:
         raise Malformed("the form names nothing to do. Try again.")
-    words = given.get("reason", "").replace("\x00", "").strip()[:500]
+    words = given.get("reason", "").strip()[:500]
     if not approve and not words:
         raise Malformed("say why you reject it; whoever looks at it next will want to know.")
     tool = drift.decide_change(

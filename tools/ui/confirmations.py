@@ -202,7 +202,7 @@ def _word(given: QueryDict, item: str, approve: bool, displayed_s: float | None)
         identifier,
         given.get(f"hash.{item}", ""),
         approve,
-        reason=reason.replace("\x00", ""),
+        reason=reason,
         displayed_s=displayed_s,
     )
 

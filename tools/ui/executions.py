@@ -127,7 +127,7 @@ def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
         caller=request.caller,
         execution=execution,
         outcome=Resolution(outcome),
-        reason=reason.replace("\x00", "").strip()[:500],
+        reason=reason.strip()[:500],
     )
     return redirect("execution", execution_id=execution_id)
 
@@ -210,7 +210,7 @@ def _timeline(execution: Execution) -> list[dict[str, Any]]:
 
 def _search(query: QueryDict) -> dict[str, str]:
     names = ("status", "tool", "agent", "within", "since")
-    return {name: query.get(name, "").strip().replace("\x00", "")[:128] for name in names}
+    return {name: query.get(name, "").strip()[:128] for name in names}
 
 
 def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:

@@ -66,7 +66,7 @@ def app_page(request: PageRequest) -> HttpResponseBase:
 def key_page(request: PageRequest) -> HttpResponseBase:
     if request.method != "POST":
         return _key(request)
-    name = request.POST.get("name", "").replace("\x00", "").strip()
+    name = request.POST.get("name", "").strip()
     if not 0 < len(name) <= _LONGEST_NAME:
         return _key(request, name, f"A name of 1 to {_LONGEST_NAME} characters is needed.")
     try:

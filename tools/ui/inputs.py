@@ -73,7 +73,7 @@ def json_of(one: Input, default: Any) -> Any:
 
 def plain(data: QueryDict) -> dict[str, str]:
     """What a database cannot hold becomes visible instead of an error of ours."""
-    return {key: str(data[key]).replace("\x00", "\ufffd") for key in data}
+    return {key: str(data[key]) for key in data}
 
 
 def placed(flaws: list[dict[str, str]], inputs: Iterable[Input]) -> list[dict[str, str]]:

@@ -187,7 +187,7 @@ def _place(request: PageRequest) -> Organization:
 
 
 def _tier(name: str) -> LicenseTier:
-    found = LicenseTier.objects.filter(name=name).first() if "\x00" not in name else None
+    found = LicenseTier.objects.filter(name=name).first()
     if found is None:
         raise NotFound(f"There is no tier {name[:60]!r}.", code="tier_not_found")
     return found

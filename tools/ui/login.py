@@ -53,7 +53,7 @@ def second_factor(request: HttpRequest) -> HttpResponse:
         return redirect("login")
     if request.method != "POST":
         return render(request, SECOND, _second_context(request, who))
-    code, key = (request.POST.get(name, "").replace("\x00", "") for name in ("code", "key"))
+    code, key = (request.POST.get(name, "") for name in ("code", "key"))
     try:
         factor = proving.factor_proven(request, who.user, code=code, key=key, recovers=True)
     except ToolcribError as refusal:
@@ -74,8 +74,8 @@ def log_out(request: PageRequest) -> HttpResponseBase:
 
 
 def _try_to_enter(request: HttpRequest, onwards: str) -> HttpResponse:
-    username = request.POST.get("username", "")[:150].replace("\x00", "")
-    password = request.POST.get("password", "").replace("\x00", "")
+    username = request.POST.get("username", "")[:150]
+    password = request.POST.get("password", "")
     context = _context(onwards) | {"username": username}
     try:
         user = _known(request, username, password)

@@ -210,9 +210,8 @@ def _made(person: Caller, identifier: UUID) -> Execution:
 
 
 def standing_of(request: PageRequest, agent: str) -> Standing:
-    clean = agent.replace("\x00", "\ufffd")
-    caller = caller_at_playground(request.caller, clean, source_ip=address_of(request))
-    return Standing(request.caller, clean, caller, snapshot_for(caller))
+    caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
+    return Standing(request.caller, agent, caller, snapshot_for(caller))
 
 
 def _source(request: PageRequest) -> Source | None:
@@ -262,7 +261,7 @@ def _page(request: PageRequest, standing: Standing, play: Play | None) -> HttpRe
     context = _context(request, standing, play)
     if play is not None:
         return render(request, TEMPLATE, context)
-    words = request.GET.get("q", "").replace("\x00", "").strip()[:200]
+    words = request.GET.get("q", "").strip()[:200]
     context |= {"q": words, **_found(standing, words)}
     if request.htmx.target != "found":
         return render(request, TEMPLATE, context)

@@ -234,7 +234,7 @@ def _token_inputs() -> list[Input]:
 
 
 def _typed(request: PageRequest, key: str) -> str:
-    return request.POST.get(key, "").replace("\x00", "").strip()
+    return request.POST.get(key, "").strip()
 
 
 def _flaw_in_token(inputs: list[Input], scopes: list[Scope]) -> str:

@@ -31,7 +31,7 @@ class Place:
 @require_safe
 @page
 def search_page(request: PageRequest) -> HttpResponse:
-    q = request.GET.get("q", "").replace("\x00", "").strip()[:LONGEST]
+    q = request.GET.get("q", "").strip()[:LONGEST]
     context = {"q": q, "places": list(_places(request, q)), "tools": _tools(request, q)}
     return render(request, f"{TEMPLATE}#found" if request.htmx else TEMPLATE, context)
 

@@ -59,7 +59,7 @@ def who_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot, name)
     for permission in ("view_agent", "view_tool"):
         require(request.caller, permission)
-    q = request.GET.get("q", "").strip().replace("\x00", "")[:63]
+    q = request.GET.get("q", "").strip()[:63]
     rows = Agent.objects.filter(organization_id=snapshot.organization_id).order_by("slug")
     found = rows.filter(slug__icontains=q) if q else rows
     shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))

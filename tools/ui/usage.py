@@ -80,7 +80,7 @@ def _asked(request: PageRequest, wanted: Wanted) -> tuple[Usage, Ranked | list[R
 
 def _given(query: QueryDict) -> dict[str, str]:
     names = ("by", "since", "until", *FILTERS)
-    given = {name: query.get(name, "").strip().replace("\x00", "")[:128] for name in names}
+    given = {name: query.get(name, "").strip()[:128] for name in names}
     return given | {"by": given["by"] if given["by"] in DIMENSIONS else "day"}
 
 

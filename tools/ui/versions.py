@@ -101,7 +101,7 @@ def restore(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     assert tool.version is not None
-    label = request.POST.get("version", "").replace("\x00", "")[:40]
+    label = request.POST.get("version", "")[:40]
     if request.POST.get("digest") != tool.version.digest:
         messages.error(request, "Nothing was restored: the tool was changed since. Read it again.")
         return redirect(_asking(tool, label))

@@ -137,4 +137,4 @@ def _picture(walk: Walk, groups: list[str]) -> Any:
 
 
 def _plain(text: str, longest: int) -> str:
-    return text.replace("\x00", "\ufffd").strip()[:longest]
+    return text.strip()[:longest]

@@ -236,7 +236,8 @@ def test_a_token_without_manage_gives_nothing(organization, admin_user, agent):
 
 
 AGENTS = [
-    {"slug": "newcomer"}, {"slug": "newcomer", "tools": ["write_file"]}, {"slug": "newcomer", "groups": ["*"]},
+    {"slug": "newcomer"}, {"slug": "newcomer", "tools": ["write_file"]},
+    {"slug": "newcomer", "groups": ["*"]},
     {"slug": "newcomer", "tools": [], "permissions": ["b"]},
     {"slug": "newcomer", "tools": [], "groups": ["write"]},
     {"slug": "newcomer", "tools": [], "tool_groups": ["write"]},

@@ -1,0 +1,131 @@
+"""What nobody types reaches no page: NUL, half a character, very much, and another type."""
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from audit import sealer
+from tests import factories
+from tests.savepoints import read_catalogs, rolled_back
+from tests.tools.api.test_authorization_matrix import PAGES, WORKSPACE, Side
+from tests.ui.pages import notes
+
+NUL, HALF, LONG = "a\x00b", b"\xed\xa0\x80", "x" * 100_000
+ODD: dict[str, Any] = {
+    "nul": NUL, "half a character": HALF, "long": LONG, "negative": "-1", "huge": "9" * 40,
+    "a list": "[]", "no date": "2026-99-99T99:99", "no number": "1e999", "a path": "../../etc",
+    "right to left": "\u202eabc", "an address": "//evil.example", "a word": "word", "nothing": "",
+}  # fmt: skip
+QUERY = (
+    "q", "page", "next", "sort", "state", "status", "since", "until", "cursor", "page_size",
+    "agent", "tool", "session", "code", "kind", "of", "by", "over", "part", "one", "group", "name",
+    "transport", "type", "from", "to", "version", "format", "person", "organization", "kept",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def side(django_db_setup: None, django_db_blocker: Any) -> Iterator[Side]:
+    """An organization with one of everything, written once: each request is rolled back."""
+    with django_db_blocker.unblock():
+        made = Side(factories.organization(f"odd-{uuid4().hex[:12]}"), "odd")
+        sealer.seal(made.organization.slug)
+        yield made
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def pages(side: Side) -> dict[str, str]:
+    found = {
+        name: reverse(name, kwargs=side.place(name)) for name in PAGES if name not in WORKSPACE
+    }
+    read_catalogs(side.organization)
+    return found
+
+
+@pytest.fixture
+def browser(side: Side, db: None, settings: Any) -> Client:
+    """A superuser's; what goes wrong on our side is an answer here, and not raised."""
+    settings.FRESH_SECONDS = 86_400
+    client = Client(raise_request_exception=False)
+    user = factories.superuser(side.organization)
+    client.force_login(user, backend="tools.policy.login.PeopleBackend")
+    return client
+
+
+def fields_of(page: Any) -> set[str]:
+    found = re.findall(rb'\bname="([\w.-]+)"', b"" if page.streaming else page.content)
+    return {name.decode() for name in found} - {"csrfmiddlewaretoken"}
+
+
+def sent(browser: Client, method: str, path: str, data: dict[str, Any]) -> Any:
+    """Whatever it changed is taken back; who logged out is back."""
+    cookies = copy.deepcopy(browser.cookies)
+    with rolled_back():
+        answer = getattr(browser, method)(path, data)
+    browser.cookies = cookies
+    for close in answer._resource_closers if answer.streaming else ():
+        close()
+    return answer
+
+
+_fields: dict[str, set[str]] = {}
+
+
+def fields_at(browser: Client, name: str, path: str) -> set[str]:
+    """Of the page's own form, read once."""
+    if name not in _fields:
+        gets = "get" in PAGES[name]
+        _fields[name] = fields_of(sent(browser, "get", path, {})) if gets else set()
+    return _fields[name]
+
+
+def broken(browser: Client, pages: dict[str, str], odd: Any) -> list[str]:
+    """A line for each request that found a fault of ours."""
+    wrong = []
+    for name, path in pages.items():
+        fields = fields_at(browser, name, path)
+        for method in PAGES[name]:
+            names = {*QUERY, *fields} if method == "get" else {*fields, "word", "one", "reason"}
+            answer = sent(browser, method, path, dict.fromkeys(sorted(names), odd))
+            if answer.status_code >= 500:
+                wrong.append(f"{method} {path}: {answer.status_code}")
+    return wrong
+
+
+@pytest.mark.part("generated")
+@pytest.mark.parametrize("case", ODD)
+def test_an_odd_value_breaks_no_page(browser: Client, pages: dict[str, str], case: str) -> None:
+    assert broken(browser, pages, ODD[case]) == []
+
+
+def test_a_word_breaks_none_of_some_pages(browser: Client, pages: dict[str, str]) -> None:
+    assert broken(browser, dict([*pages.items()][::10]), "word") == []
+
+
+def test_a_nul_is_refused_once_and_says_what_to_do(browser: Client, pages: dict[str, str]) -> None:
+    for answer in (
+        browser.get(pages["catalog"], {"q": NUL}),
+        browser.post(pages["group-new"], {"name": NUL}),
+        browser.get("/tools/a%00b/"),
+    ):
+        assert answer.status_code == 400
+        assert "NUL character" in notes(answer)["refused"][0]
+
+
+@pytest.mark.parametrize(
+    "onwards",
+    ["word", "//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)",
+     "/a\nb", "/" + "x" * 3_000],
+)  # fmt: skip
+def test_a_login_leads_nowhere_but_to_a_path_of_ours(side: Side, db: None, onwards: str) -> None:
+    user = factories.superuser(side.organization)
+    form = {"username": user.username, "password": "correct horse", "next": onwards}
+    answer = Client().post("/login/", form)
+    assert (answer.status_code, answer["Location"]) == (302, "/home/")
