@@ -2,8 +2,12 @@
 
 Django reads as many bytes as `Content-Length` says, so that a chunked body would be empty to it and
 one that was cut off complete. RFC 9112, 6 and 7.1.
+
+The server tells no chunked body that was cut off from one that ended. So its content has to say
+where it ends: JSON does, and a form in parts; anything else is sent with its length.
 """
 
+import json
 from collections.abc import Callable
 from io import BytesIO, IOBase
 from typing import IO, Any
@@ -94,9 +98,28 @@ def _read_chunked(request: HttpRequest, meta: dict[str, Any]) -> HttpResponse | 
     if meta.get("CONTENT_LENGTH"):
         return errors.refused(request, 400, "A chunked body has no Content-Length.")
     content = _up_to(meta["wsgi.input"], _most_bytes(request))
+    ended = _has_ended(request, content)
+    if ended is None:
+        return errors.refused(request, 411, "Send this type of content with a Content-Length.")
+    if not ended:
+        raise IncompleteBody(_CUT_OFF)
     meta["CONTENT_LENGTH"] = str(len(content))
     request._stream = BytesIO(content)
     return None
+
+
+def _has_ended(request: HttpRequest, content: bytes) -> bool | None:
+    """None where the content does not say."""
+    if (request.content_type or "").endswith("json"):
+        try:
+            json.loads(content or b"{}")
+        except (ValueError, RecursionError):
+            return False
+        return True
+    if request.content_type == "multipart/form-data":
+        boundary = (request.content_params or {}).get("boundary", "").encode("latin-1", "replace")
+        return bool(boundary) and content.rstrip().endswith(b"--" + boundary + b"--")
+    return None if content else True
 
 
 def _up_to(stream: IO[bytes], most: int) -> bytes:

@@ -2,16 +2,17 @@
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from config import probes, reports
+from tools.api.openapi import OpenApiDocument
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", probes.healthz),
     path("readyz", probes.readyz, name="readyz"),
     path("metrics", probes.metrics),
     path("csp-report", reports.csp_report),
-    path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
+    path("api/schema/", OpenApiDocument.as_view(), name="api-schema"),
     path(
         "api/docs/",
         SpectacularSwaggerSplitView.as_view(

@@ -7,6 +7,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from tests.tools.api import document as api_document
+from tools.api import openapi
 from tools.api.urls import urlpatterns
 
 VERBS = {"get", "post", "put", "patch", "delete"}
@@ -81,10 +82,22 @@ def test_what_one_tries_first_has_an_example(document):
         assert body["content"]["application/json"]["examples"], path
 
 
-def test_anybody_is_served_the_generated_document(db, document):
-    assert Client().get("/api/schema/").content.startswith(b"openapi: 3.")
-    served = Client().get("/api/schema/", headers=api_document.AS_JSON)
+def test_anybody_is_served_the_generated_document_as_json_or_yaml(db, document):
+    served = Client().get("/api/schema/")
     assert served.json() == json.loads(json.dumps(document))
+    for how in ({"path": "/api/schema/?format=yaml"},
+                {"path": "/api/schema/", "headers": {"Accept": "application/yaml"}}):  # fmt: skip
+        assert Client().get(**how).content.startswith(b"openapi: 3.")
+
+
+def test_the_document_is_computed_for_nobody(db, monkeypatch):
+    first = Client().get("/api/schema/")
+    monkeypatch.setattr(openapi, "SchemaGenerator", None)
+    again = Client().get("/api/schema/", headers={"If-None-Match": first["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert "max-age" in first["Cache-Control"]
+    openapi.document.cache_clear()  # another process of the same release reads the file
+    assert Client().get("/api/schema/").content == first.content
 
 
 def test_the_example_of_a_tool_can_be_registered(document, admin_api):
