@@ -79,6 +79,7 @@ class ApiAnswers:
         if request.path.startswith("/api/"):
             response.headers.setdefault("Cache-Control", "no-store")
             patch_vary_headers(response, ("Accept", "Authorization", "Cookie", "X-Organization"))
+            _say_rate(request, response)
         return response
 
 
@@ -103,3 +104,13 @@ class NoNul:
 
 def _no_nul(request: HttpRequest) -> HttpResponse:
     return errors.refused(request, 400, "The request holds a NUL character. Take it out.")
+
+
+def _say_rate(request: HttpRequest, response: HttpResponse) -> None:
+    """What is left of a limit per minute, where a view has counted (draft-ietf-httpapi-ratelimit-
+    headers): `request.rate` is the limit's name and what has `limit`, `used`, `resets_in_s`."""
+    name, rate = getattr(request, "rate", ("", None))
+    if rate is not None:
+        left = max(0, rate.limit - rate.used)
+        response["RateLimit-Policy"] = f'"{name}";q={rate.limit};w=60'
+        response["RateLimit"] = f'"{name}";r={left};t={rate.resets_in_s}'

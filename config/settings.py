@@ -213,12 +213,14 @@ WHITENOISE_MAX_AGE = 3600
 DATA_UPLOAD_MAX_MEMORY_SIZE = env_int("MAX_REQUEST_BYTES", 12 * 1024 * 1024, least=1024)
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 1_100  # a thousand items of an import, each with its box
 FILE_UPLOAD_HANDLERS = ["config.uploads.BoundedUploads"]
+READS_PER_MINUTE = env_int("READS_PER_MINUTE", 1_200, least=0, most=1_000_000)
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "tools.api.authentication.BearerAuthentication",
         "tools.api.authentication.PersonAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["tools.api.permissions.MayUseApi"],
+    "DEFAULT_THROTTLE_CLASSES": ["tools.api.throttling.Reads"],
     "DEFAULT_PARSER_CLASSES": ["tools.api.parsers.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["tools.api.renderers.JSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "tools.api.pagination.CursorPages",

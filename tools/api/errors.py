@@ -63,6 +63,10 @@ def _of_ours(error: ToolcribError) -> HttpResponse:
     wait_s = error.details.get("resets_in_s") or error.retry_after_s
     if wait_s is not None:
         response["Retry-After"] = str(wait_s)
+    if error.http_status == 429 and "limit" in error.details:
+        limit = error.details["limit"]
+        response["RateLimit"] = f'"{error.code}";r=0;t={wait_s or 1}'
+        response["RateLimit-Policy"] = f'"{error.code}";q={limit};w=60'
     if error.http_status == 401:
         response["WWW-Authenticate"] = 'Bearer realm="toolcrib"'
     return response

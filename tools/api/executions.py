@@ -23,6 +23,7 @@ from tools.api.bodies import (
 from tools.api.pagination import CursorPages
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.schema import CALL, CALL_OF_TOOL, PAGING, REFUSAL, RESULT
+from tools.api.throttling import note_rate
 from tools.definitions.callers import Scope
 from tools.definitions.results import Status
 from tools.definitions.strict_json import MAX_VALUES
@@ -203,6 +204,7 @@ def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
     execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
+    note_rate(view.request, "call", execution.rate)
     if (refusal := actions.refusal_of(execution)) is not None:
         raise refusal
     return execution

@@ -104,6 +104,11 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
             attribute="DATA_UPLOAD_MAX_MEMORY_SIZE",
         ),
         Described(
+            "READS_PER_MINUTE",
+            "1200",
+            "how often a token, or a person's browser, may read the API, 0 to 1000000; 0: no limit",
+        ),
+        Described(
             "EVENT_STREAMS",
             "half of WEB_THREADS",
             "open event streams of each web process, and as many outputs being "

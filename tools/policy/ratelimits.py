@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.conf import settings
 from django.db import connection, transaction
 
 from audit.rows import insert
@@ -110,6 +111,25 @@ def count(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> Rate | None:
     if not answer.passes:
         raise bound.refusal(answer.used, answer.leaves_in_s)
     return bound.rate(answer.used, answer.leaves_in_s, REDIS, answer.ticket)
+
+
+def count_read(caller: Caller) -> Rate | None:
+    """Count one request that reads, of a token or of a person's browser. Raises `RateLimited`.
+
+    None where nothing limits, and while Redis cannot be asked: reading is not worth a row."""
+    limit = settings.READS_PER_MINUTE
+    holder = caller.token_id or caller.user_id
+    answer = window.ask(f"toolcrib:rate:read:{holder}", limit) if limit else None
+    if answer is None:
+        return None
+    resets_in_s = max(1, math.ceil(answer.leaves_in_s))
+    if not answer.passes:
+        raise RateLimited(
+            f"{caller.name} may read {limit} times a minute, and did. "
+            f"Try again in {resets_in_s} s.",
+            gate="rate", limit=limit, used=answer.used, resets_in_s=resets_in_s,
+        )  # fmt: skip
+    return Rate(limit, answer.used, resets_in_s, REDIS)
 
 
 def count_drafts(caller: Caller, limit: int) -> None:
