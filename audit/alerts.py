@@ -33,7 +33,8 @@ LONGEST_NOTE = 500
 def raise_all() -> list[Alert]:
     """The alerts that are new. Safe to run twice, and beside itself."""
     found = [alert for rule in AlertRule.objects.filter(enabled=True) for alert in raise_for(rule)]
-    return found + _raised_of(fixed_rules.UNCHECKED, fixed_rules.unchecked())
+    found += _raised_of(fixed_rules.UNCHECKED, fixed_rules.unchecked())
+    return found + _raised_of(fixed_rules.FAULTS, fixed_rules.faults())
 
 
 def raise_for(rule: AlertRule) -> list[Alert]:

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 
 class Event(StrEnum):
+    SERVER_FAULT = "SYSTEM.FAULT"
     TOOL_ACCEPT = "TOOL.ACCEPT"
     TOOL_START = "TOOL.START"
     TOOL_END = "TOOL.END"

@@ -1,11 +1,12 @@
 """What is watched for without a row: nobody can switch it off.
 
-Both are about the watching itself, and neither can be found among the records of a few minutes.
+Two are about the watching itself, and neither can be found among the records of a few minutes; one
+is about the product.
 """
 
 from django.db import connection
 
-from audit.events import Severity
+from audit.events import Event, Severity
 from audit.kinds import Finding
 from audit.models import AlertRule
 
@@ -32,7 +33,20 @@ UNCHECKED = AlertRule(
     window_s=26 * _HOUR_S,
     description="has evidence that nobody has verified for more than a day",
 )
-ALL = (UNCHECKED, untold())
+FAULTS = AlertRule(
+    name="faults",
+    kind="by_subject",
+    severity="critical",
+    window_s=_HOUR_S,
+    description="was answered 500, which is a fault of the product: the log has it by the request",
+)
+ALL = (UNCHECKED, untold(), FAULTS)
+_FAULTS = """
+    SELECT organization, actor, subject, count(*), min(occurred_at), max(occurred_at)
+    FROM audit_auditrecord
+    WHERE code = %(code)s AND occurred_at > now() - make_interval(secs => %(window_s)s)
+    GROUP BY organization, actor, subject
+"""
 _UNCHECKED = """
     SELECT log.name, 'selfcheck', log.name, 1, overdue.since, overdue.since
     FROM audit_auditlog log CROSS JOIN LATERAL (
@@ -52,6 +66,13 @@ def unchecked() -> list[Finding]:
     """Logs whose daily check is overdue, since when it is."""
     with connection.cursor() as cursor:
         cursor.execute(_UNCHECKED, {"window_s": UNCHECKED.window_s})
+        return [Finding(*row) for row in cursor.fetchall()]
+
+
+def faults() -> list[Finding]:
+    """By organization, caller and address."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FAULTS, {"code": Event.SERVER_FAULT, "window_s": FAULTS.window_s})
         return [Finding(*row) for row in cursor.fetchall()]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
+from config import faults
 from config.logs import client_request_id, request_id
 
 CODES = {
@@ -59,6 +60,7 @@ def unavailable(request: HttpRequest) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
+    faults.note(request)
     return refused(
         request, 500, "Something went wrong on our side. The operators have a record of it."
     )

@@ -1,5 +1,7 @@
 """What every request passes."""
 
+import http.client
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from config import database, errors
 from config.logs import client_request_id, request_id
 
 log = logging.getLogger(__name__)
+_PROBLEM = "application/problem+json"
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -69,17 +72,22 @@ class RequestId:
 
 
 class ApiAnswers:
-    """What the API answers is one caller's: nobody between stores it, unless a view says how."""
+    """What the API answers is one caller's: nobody between stores it, unless a view says how. An
+    error is `application/problem+json` (RFC 9457) for who asks for that."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not request.path.startswith("/api/"):
+            return self.get_response(request)
+        wants_problems = _takes_problems(request)
         response = self.get_response(request)
-        if request.path.startswith("/api/"):
-            response.headers.setdefault("Cache-Control", "no-store")
-            patch_vary_headers(response, ("Accept", "Authorization", "Cookie", "X-Organization"))
-            _say_rate(request, response)
+        if wants_problems and response.status_code >= 400:
+            _as_problem(response)
+        response.headers.setdefault("Cache-Control", "no-store")
+        patch_vary_headers(response, ("Accept", "Authorization", "Cookie", "X-Organization"))
+        _say_rate(request, response)
         return response
 
 
@@ -98,6 +106,8 @@ class NoNul:
 
     def process_view(self, request: HttpRequest, *_: object) -> HttpResponse | None:
         """After the check of the form's token, which reads the form."""
+        if request.path.startswith("/api/"):
+            return None
         texts = (text for name, all_ in request.POST.lists() for text in (name, *all_))
         return _no_nul(request) if any("\x00" in str(text) for text in texts) else None
 
@@ -114,3 +124,32 @@ def _say_rate(request: HttpRequest, response: HttpResponse) -> None:
         left = max(0, rate.limit - rate.used)
         response["RateLimit-Policy"] = f'"{name}";q={rate.limit};w=60'
         response["RateLimit"] = f'"{name}";r={left};t={rate.resets_in_s}'
+
+
+def _takes_problems(request: HttpRequest) -> bool:
+    accepted = request.headers.get("Accept", "")
+    if _PROBLEM not in accepted:
+        return False
+    # What is no error is plain JSON for them.
+    request.META["HTTP_ACCEPT"] = f"{accepted}, application/json;q=0.1"
+    request.__dict__.pop("headers", None)  # they are read from there once
+    return True
+
+
+def _as_problem(response: HttpResponse) -> None:
+    """Adds the members of RFC 9457 to the error's own."""
+    if not response.get("Content-Type", "").startswith("application/json"):
+        return
+    said = json.loads(response.content)
+    response.content = json.dumps(
+        {
+            "type": f"urn:toolcrib:error:{said['code']}",
+            "title": http.client.responses[response.status_code],
+            "status": response.status_code,
+            "detail": said["message"],
+            "instance": f"urn:uuid:{said['request_id']}",
+            **said,
+        }
+    )
+    response["Content-Type"] = _PROBLEM
+    response["Content-Length"] = str(len(response.content))

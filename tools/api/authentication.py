@@ -23,6 +23,7 @@ class TokenHolder:
     def __init__(self, caller: Caller) -> None:
         self.pk = caller.user_id
         self.username = caller.name
+        self.organization_slug = caller.organization
         self._caller = caller
 
     def has_perm(self, permission: str, obj: object = None) -> bool:

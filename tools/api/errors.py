@@ -17,7 +17,7 @@ from audit.errors import Unwritable
 from config.database import replace_dead_connections
 from config.errors import CODES, NOT_FOUND, body
 from tools.api.fields import MOST_FLAWS
-from tools.errors import Conflict, ToolcribError, Unavailable
+from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
 from tools.shapes import refusal_shape
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def _of_ours(error: ToolcribError) -> HttpResponse:
     wait_s = error.details.get("resets_in_s") or error.retry_after_s
     if wait_s is not None:
         response["Retry-After"] = str(wait_s)
-    if error.http_status == 429 and "limit" in error.details:
+    if error.code == RateLimited.code:
         limit = error.details["limit"]
         response["RateLimit"] = f'"{error.code}";r=0;t={wait_s or 1}'
         response["RateLimit-Policy"] = f'"{error.code}";q={limit};w=60'

@@ -4,6 +4,7 @@ A yes is good for one start of exactly what was shown. Whoever changes a held ca
 execution first and its confirmation second, as the claim does.
 """
 
+import math
 from collections.abc import Iterable
 from datetime import timedelta
 from hmac import compare_digest
@@ -11,7 +12,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Q
+from django.db.models import Count, Min, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -202,18 +203,22 @@ def _check_room(execution: Execution) -> None:
     with connection.cursor() as cursor:
         key = f"held:{execution.organization_id}:{execution.user_id}"
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [key])
-    held = Execution.objects.filter(
+    waiting = Execution.objects.filter(
         organization_id=execution.organization_id,
         user_id=execution.user_id,
         status=Status.REQUIRES_CONFIRMATION,
-    ).count()
+    )
+    held = waiting.count()
     if held > MOST_HELD:  # this one is among them
+        first = waiting.exclude(pk=execution.pk).aggregate(at=Min("confirmation__expires_at"))["at"]
+        wait_s = math.ceil((first - timezone.now()).total_seconds()) if first else 60
         raise TooManyHeld(
             f"{MOST_HELD} calls of this caller wait for a person already. Cancel some, or wait "
             "until they are decided.",
             gate="confirmation",
             limit=MOST_HELD,
             used=held - 1,
+            resets_in_s=max(1, wait_s),
         )
 
 

@@ -135,7 +135,7 @@ def test_what_cannot_be_answered_is_406(raw, accept):
 
 UNKNOWN = [
     "/api/v1/nothing", "/api/v1/", "/api/", "/api/v2/tools", "/api/v1/tools/",
-    "/api/v1/executions/not-a-uuid", "/api/v1/tools/a/b/c", "/api/v1/%00",
+    "/api/v1/executions/not-a-uuid", "/api/v1/tools/a/b/c",
 ]  # fmt: skip
 
 
@@ -281,3 +281,23 @@ def test_an_answer_is_stored_nowhere_and_says_by_what_it_differs(api, path):
     assert answer.headers["Cache-Control"] == "no-store"
     varies = {name.strip() for name in answer.headers["Vary"].split(",")}
     assert varies >= {"Accept", "Authorization", "Cookie", "X-Organization"}
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/problem+json", "application/json, application/problem+json"]
+)
+def test_an_error_is_a_problem_for_who_asks(api, accept):
+    for path, status in (("/tools/ghost", 404), ("/tools?page_size=x", 400)):
+        answer = api.get(path, Accept=accept)
+        told = answer.json()
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert (answer.status_code, told["status"]) == (status, status)
+        assert told["detail"] == told["message"]
+        assert told["type"] == f"urn:toolcrib:error:{told['code']}" and told["title"]
+        assert told["instance"] == f"urn:uuid:{told['request_id']}"
+    assert api.get("/tools", Accept=accept).headers["Content-Type"] == "application/json"
+
+
+def test_an_error_outside_a_view_is_a_problem_too(db):
+    answer = Client().get("/api/v1/nothing", headers={"Accept": "application/problem+json"})
+    assert (answer.json()["status"], answer["Content-Type"]) == (404, "application/problem+json")

@@ -13,6 +13,7 @@ def three(organization, settings, monkeypatch):
     """Three reads a minute; Redis counts as if it had for a whole window."""
     settings.READS_PER_MINUTE = 3
     window = ratewindow.Window()
+    window._client.script_load(ratewindow._SCRIPT)
     window._client.set(ratewindow.SINCE, 1)
     monkeypatch.setattr(ratelimits, "window", window)
 
