@@ -31,7 +31,6 @@ from tools.definitions.token_price import price_of
 from tools.definitions.transforms import Transform
 from tools.definitions.vocabulary import (
     PASSING_TYPES,
-    TRANSACTIONAL_TYPES,
     ArgumentValidation,
     Category,
     Delivery,
@@ -526,12 +525,10 @@ def _check_together(fields: Fields, definition: Definition) -> None:
     pure = definition["delivery"] == Delivery.PURE
     if pure and definition["constraints"]["allow_side_effects"]:
         fields.wrong("delivery", "pure needs constraints.allow_side_effects to be false")
-    transactional = definition["delivery"] == Delivery.TRANSACTIONAL
-    if transactional and definition["type"] not in TRANSACTIONAL_TYPES:
+    if definition["delivery"] == Delivery.TRANSACTIONAL:
         fields.wrong(
             "delivery",
-            "transactional is only for tools whose effect is in Toolcrib's own database; this one "
-            "runs outside it: choose idempotent if it may be repeated, else external",
+            "transactional is not there yet: choose idempotent if it may be repeated, or external",
         )
     isolation = definition["constraints"]["required_isolation"]
     if definition["type"] != ToolType.BUILTIN and isolation == Isolation.NONE:

@@ -63,10 +63,6 @@ class Delivery(StrEnum):
     EXTERNAL = "external"
 
 
-# Whose runner writes in the transaction that ends the call, and nowhere else.
-TRANSACTIONAL_TYPES: frozenset[ToolType] = frozenset()
-
-
 class ArgumentValidation(StrEnum):
     OFF = "off"
     WARN = "warn"

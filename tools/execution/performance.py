@@ -43,7 +43,7 @@ from tools.execution.chain_boundary import COMMITTED, end_of
 from tools.execution.context import Performance, Result
 from tools.execution.outputs import Parcel
 from tools.execution.returning import EFFECT, record_late
-from tools.execution.running import check_delivery, run, run_here, settle_output
+from tools.execution.running import check_delivery, run, settle_output
 from tools.execution.transforms import observation_of
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE, Ending
@@ -152,14 +152,13 @@ def compose(performance: Performance) -> None:
 
 
 def finish(performance: Performance) -> None:
-    """The result, its event and its END record, together and only for the holder of the fence.
-
-    With them what a transactional tool does, which is run here.
-    """
+    """The result, its event and its END record, together and only for the holder of the fence."""
     if performance.returned:
         return
+    if performance.result is None:
+        raise LookupError("no step decided the result")
     with transaction.atomic():
-        _write_down(performance, performance.result or run_here(performance))
+        _write_down(performance, performance.result)
 
 
 def _write_down(performance: Performance, result: Result) -> None:

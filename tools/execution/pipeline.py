@@ -19,7 +19,6 @@ from config import ladder
 from config.database import GONE, replace_dead_connections
 from config.logs import about_execution
 from tools.definitions.results import FINAL, Status
-from tools.definitions.vocabulary import Delivery
 from tools.execution import bell, cache, composition, stumbling
 from tools.execution.acceptance import ACCEPTANCE
 from tools.execution.admission import ADMISSION
@@ -138,9 +137,8 @@ def _perform(performance: Performance) -> bool:
 
 
 def _in_hand(performance: Performance) -> bool:
-    """Whether a result is known that outlives its transaction; a transactional one does not."""
-    transactional = performance.definition.raw["delivery"] == Delivery.TRANSACTIONAL
-    return performance.result is not None and not performance.returned and not transactional
+    """Whether a result is known that only has to be written."""
+    return performance.result is not None and not performance.returned
 
 
 def _too_late(performance: Performance) -> bool:

@@ -1,8 +1,8 @@
 """Calls that leave a worker's hands before they are over: back to the queue, where that is allowed.
 
-What is `pure`, `idempotent` or `transactional` may be begun again; an `external` effect may not,
-once it may have happened (ruling 16). A call that had not begun may always. Each way back is one
-conditional update by the fence, its event and its audit record, in one transaction.
+What is `pure` or `idempotent` may be begun again; an `external` effect may not, once it may have
+happened (ruling 16). A call that had not begun may always. Each way back is one conditional update
+by the fence, its event and its audit record, in one transaction.
 """
 
 import logging
@@ -25,7 +25,7 @@ from tools.policy import budgets
 
 log = logging.getLogger(__name__)
 MOST_ATTEMPTS = 3
-REPEATABLE = frozenset({Delivery.PURE, Delivery.IDEMPOTENT, Delivery.TRANSACTIONAL})
+REPEATABLE = frozenset({Delivery.PURE, Delivery.IDEMPOTENT})
 OUTSIDE = frozenset({Delivery.EXTERNAL, Delivery.IDEMPOTENT})  # effects that outlive their run
 EFFECT = "Its effect may have happened before that."
 HANDED_BACK = "handed_back"  # its worker was told to stop

@@ -1,18 +1,14 @@
-"""The run itself: handed to its runner, stopped, lost, or done where its end is written.
+"""The run itself: handed to its runner, stopped or lost.
 
-A run that was lost goes back to the queue where its delivery allows that (ruling 16); a tool that
-is transactional runs in the transaction of its end, so that both come to be or neither.
+A run that was lost goes back to the queue where its delivery allows that (ruling 16).
 """
 
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from decimal import Decimal
 
 from django.conf import settings
-from django.db import OperationalError, connection, transaction
-from psycopg.errors import QueryCanceled
+from django.db import connection
 
 from config import ladder
 from sandbox.client import Until
@@ -27,7 +23,6 @@ from tools.definitions.vocabulary import Delivery
 from tools.errors import Refused
 from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
-from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE
 from tools.runners.base import Run, nobody_listens
 from tools.runners.registry import RUNNERS
@@ -52,14 +47,11 @@ _NOT_ITS_OWN_WORD = frozenset(
 
 
 def check_delivery(definition: ToolDefinition) -> None:
-    """Earlier versions stored transactional tools that nobody can run so. Raises `Refused`."""
-    transactional = definition.raw["delivery"] == Delivery.TRANSACTIONAL
-    if transactional and not RUNNERS[definition.type].transactional:
-        able = ", ".join(sorted(kind for kind, one in RUNNERS.items() if one.transactional))
+    """Earlier versions stored transactional tools, which nothing implements. Raises `Refused`."""
+    if definition.raw["delivery"] == Delivery.TRANSACTIONAL:
         raise Refused(
-            f"A tool of the type {definition.type} cannot be transactional; these types can:"
-            f" {able or 'none'}. Register a version that is idempotent, if it may be repeated, or"
-            " else external.",
+            "No tool can be transactional yet. Register a version that is idempotent, if it may be"
+            " repeated, or else external.",
             code="delivery_unsupported",
             gate="delivery",
         )
@@ -70,8 +62,6 @@ def run(performance: Performance) -> None:
     execution, runner = performance.execution, RUNNERS[performance.definition.type]
     if performance.definition.composite:
         return  # it has had its turn
-    if performance.definition.raw["delivery"] == Delivery.TRANSACTIONAL:
-        return  # `finish` runs it, so that its effect and its end are one
     connection.close()
     with leases.held(execution.pk, execution.fence, since=performance.claimed_at) as lease:
         tell = progress.Teller(execution.pk)
@@ -213,62 +203,3 @@ def _validate(tool: CatalogTool, result: Result) -> None:
 def _reject(result: Result, message: str, code: str = _OUTPUT_INVALID) -> None:
     result.status, result.output = Status.FAILED, None
     result.error_code, result.error_message = code, message
-
-
-def run_here(performance: Performance) -> Result:
-    """Of a transactional tool, in the transaction of its end: what it did stays with its success.
-
-    The row is locked meanwhile, which nobody can take from us: no lease has to be renewed. The
-    database lets go of it when this worker hangs.
-    """
-    runner, limit_s = RUNNERS[performance.definition.type], performance.execution.timeout_s
-    delivery = performance.definition.raw["delivery"]
-    if delivery != Delivery.TRANSACTIONAL or not runner.transactional:
-        raise LookupError("no step decided the result, and nobody can here")
-    if not _lock(performance):
-        return _keep(performance, Result(Status.CANCELLED, error_code="CANCELLED"))
-    began = time.monotonic()
-    try:
-        with transaction.atomic():
-            with _limited(limit_s):
-                outcome = runner.run(_job(performance, threading.Event()))
-            outcomes.count(outcome)
-            result = _keep(performance, outcomes.result_of(outcome))
-            settle_output(performance)
-            if time.monotonic() - began > limit_s:
-                result = _keep(performance, _late(limit_s))
-            transaction.set_rollback(result.status != Status.SUCCESS)
-    except OperationalError as error:
-        if not isinstance(error.__cause__, QueryCanceled):
-            raise
-        result = _keep(performance, _late(limit_s))
-    return result
-
-
-def _lock(performance: Performance) -> bool:
-    """Whether the row is ours and nobody asked to cancel the call; it stays so until our end."""
-    execution = performance.execution
-    row = Execution.objects.held(execution.pk, execution.fence).select_for_update(no_key=True)
-    return list(row.values_list("cancel_requested_at", flat=True)) == [None]
-
-
-@contextmanager
-def _limited(limit_s: float) -> Iterator[None]:
-    """Each statement, and each pause between two."""
-    names = ("statement_timeout", "idle_in_transaction_session_timeout")
-    with connection.cursor() as cursor:
-        for name in names:
-            cursor.execute(f"SET LOCAL {name} = {max(1, round(limit_s * 1000))}")
-        yield
-        for name in names:
-            cursor.execute(f"SET LOCAL {name} TO DEFAULT")
-
-
-def _late(limit_s: float) -> Result:
-    message = f"The tool ran longer than {limit_s} s; nothing of what it did was kept."
-    return Result(Status.TIMEOUT, error_code="TIMEOUT", error_message=message)
-
-
-def _keep(performance: Performance, result: Result) -> Result:
-    performance.result = result
-    return result

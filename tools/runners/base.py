@@ -70,14 +70,9 @@ class UpstreamResult(SandboxResult):
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """How one type of tool is run.
-
-    A transactional one has no effect but rows of our own database, which it writes in the
-    transaction it is called in: they come to stay with the call's end, or not at all.
-    """
+    """How one type of tool is run."""
 
     run: Callable[[Run], SandboxResult]
-    transactional: bool = False
 
 
 def in_turns(_job: Run) -> SandboxResult:

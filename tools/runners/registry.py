@@ -4,7 +4,6 @@ from tools.definitions.vocabulary import ToolType
 from tools.runners import builtin, code, http, knowledge, mcp, prompt, service
 from tools.runners.base import Runner, in_turns
 
-# Those that are transactional are named by `vocabulary.TRANSACTIONAL_TYPES` as well.
 RUNNERS: dict[ToolType, Runner] = {
     ToolType.BUILTIN: Runner(builtin.run),
     ToolType.CODE: Runner(code.run),

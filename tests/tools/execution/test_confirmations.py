@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.utils import timezone
 
 from audit import payloads
@@ -174,6 +175,7 @@ def test_nobody_buries_a_call_among_others(agent, asks):
     first, *_ = [held(agent) for _ in range(MOST_HELD)]
     with pytest.raises(TooManyHeld) as caught:
         held(agent)
+    assert 0 < caught.value.details["resets_in_s"] <= 60 * settings.CONFIRMATION_MINUTES
     assert (caught.value.http_status, caught.value.details["used"]) == (429, MOST_HELD)
     actions.cancel(caller=factories.caller(agent), execution=first.execution)
     assert held(agent).status == "pending"

@@ -3,17 +3,14 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from audit.models import AuditRecord
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome, ResourceUsage, SandboxResult
+from sandbox.spec import Outcome, SandboxResult
 from tests import factories
 from tests.tools.held import attempted_in_thread
 from tests.waiting import LIMIT_S, until
@@ -22,7 +19,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Refused
 from tools.execution import actions, performance
 from tools.execution.pipeline import perform
-from tools.models import Execution, ToolGroup
+from tools.models import Execution
 from tools.runners.base import Runner, sandbox
 from tools.runners.registry import RUNNERS
 
@@ -213,133 +210,23 @@ def _command_of(entry):
         return ""
 
 
-# Transactional tools: the effect is a row of ours.
-
-
-def transactional(organization, run):
-    """Runs `run` for code tools, inside the transaction that ends the call."""
-    factories.tool(organization, "keeps", delivery="transactional")
-    RUNNERS[ToolType.CODE] = Runner(run, transactional=True)
-
-
-@pytest.fixture
-def keeping(monkeypatch):
-    """As if the type `code` wrote to our own database."""
-    monkeypatch.setattr("tools.definitions.tool.TRANSACTIONAL_TYPES", {ToolType.CODE})
-    monkeypatch.setitem(RUNNERS, ToolType.CODE, RUNNERS[ToolType.CODE])
-
-
-def kept(organization):
-    return ToolGroup.objects.filter(organization=organization, name="kept").count()
-
-
-def keeps(organization, result=None, then=lambda: None):
-    def run(job):
-        ToolGroup.objects.create(organization=organization, name="kept")
-        then()
-        return result or SandboxResult(Outcome.SUCCESS, "kept", usage=ResourceUsage())
-
-    return run
-
-
-def test_a_transactional_effect_and_its_success_come_together(agent, organization, keeping):
-    transactional(organization, keeps(organization))
-    execution = factories.execution(agent, "keeps")
-    perform(execution.pk)
-    assert (row_of(execution).status, row_of(execution).output) == ("Success", "kept")
-    assert kept(organization) == 1
-    perform(execution.pk)
-    assert kept(organization) == 1
-
-
-FAILED = SandboxResult(Outcome.FAILED, error_code="MINE", error_message="no")
-UNCLEAN = SandboxResult(Outcome.SUCCESS, float("inf"))
-
-
-@pytest.mark.parametrize(
-    ("how", "more", "status", "code"),
-    [
-        ({"result": FAILED}, {}, "Failed", "MINE"),
-        ({"result": UNCLEAN}, {}, "Failed", "OUTPUT_INVALID"),
-        ({"then": lambda: 1 / 0}, {}, "Failed", "INTERNAL_ERROR"),
-        (
-            {"then": lambda: connection.cursor().execute("SELECT pg_sleep(30)")},
-            {"timeout_s": 0.5},
-            "Timeout",
-            "TIMEOUT",
-        ),
-    ],
-)
-def test_what_a_transactional_tool_did_before_it_failed_is_undone(
-    agent, organization, keeping, how, more, status, code
-):
-    transactional(organization, keeps(organization, **how))
-    execution = factories.execution(agent, "keeps", **more)
-    perform(execution.pk)
-    assert (row_of(execution).status, row_of(execution).error_code) == (status, code)
-    assert kept(organization) == 0
-
-
-def test_a_transactional_call_that_lost_its_fence_has_no_effect(agent, organization, keeping):
-    transactional(organization, keeps(organization))
-    execution = factories.execution(agent, "keeps")
-    claimed = performance.claim(execution.pk, "test")
-    factories.release(execution)
-    factories.claimed(execution)
-    performance.finish(claimed)
-    assert kept(organization) == 0
-    assert row_of(execution).status == "Running"
-    row_of(execution).delete()
-
-
-KILLED = """
-import os, signal, sys
-import django
-django.setup()
-from tests import factories
-from tools.execution.pipeline import perform
-from tools.definitions.vocabulary import ToolType
-from tools.models import Agent, ToolGroup
-from tools.runners.base import Runner
-from tools.runners.registry import RUNNERS
-agent = Agent.objects.get(pk=sys.argv[1])
-def run(job):
-    ToolGroup.objects.create(organization=agent.organization, name="kept")
-    os.kill(os.getpid(), signal.SIGKILL)
-RUNNERS[ToolType.CODE] = Runner(run, transactional=True)
-perform(factories.execution(agent, "keeps").pk)
-"""
-
-
-@pytest.mark.part("faults")
-@pytest.mark.usefixtures("crib")
-def test_a_worker_killed_between_effect_and_commit_did_nothing(agent, organization, keeping):
-    transactional(organization, keeps(organization))
-    command = [sys.executable, "-c", KILLED, str(agent.pk)]
-    variables = {"DJANGO_SETTINGS_MODULE": "config.settings", "EXECUTION_LEASE_S": "3"}
-    ended = subprocess.run(command, cwd=ROOT, env=os.environ | variables, check=False)
-    assert (ended.returncode, kept(organization)) == (-signal.SIGKILL, 0)
-    execution = Execution.objects.get(organization=organization)
-    until(lambda: reasons(execution)[:1] == ["requeued"])
-
-
 @pytest.fixture
 def stored(organization, monkeypatch):
-    """A transactional tool as earlier versions took it: of a type that cannot be."""
+    """A transactional tool, as earlier versions took it."""
     with monkeypatch.context() as earlier:
-        earlier.setattr("tools.definitions.tool.TRANSACTIONAL_TYPES", {ToolType.CODE})
+        earlier.setattr("tools.definitions.tool._check_together", lambda *_: None)
         factories.tool(organization, "keeps", delivery="transactional")
 
 
 def test_a_stored_tool_that_cannot_be_transactional_is_refused_at_the_door(agent, stored):
-    with pytest.raises(Refused, match="cannot be transactional") as caught:
+    with pytest.raises(Refused, match="can be transactional") as caught:
         factories.execution(agent, "keeps")
     assert caught.value.code == "delivery_unsupported"
 
 
 def test_one_that_was_accepted_before_is_refused_at_the_claim(agent, stored, monkeypatch):
     with monkeypatch.context() as earlier:
-        earlier.setitem(RUNNERS, ToolType.CODE, Runner(print, transactional=True))
+        earlier.setattr("tools.execution.admission.check_delivery", lambda _: None)
         execution = factories.execution(agent, "keeps")
     perform(execution.pk)
     row = until(lambda: row_of(execution) if row_of(execution).over else None)

@@ -91,8 +91,6 @@ def test_a_row_that_was_taken_away_is_left_alone(performance):
 @pytest.mark.parametrize(
     ("delivery", "begun", "attempt", "counts", "may"),
     [
-        ("transactional", True, 2, True, True),
-        ("transactional", True, 3, True, False),
         ("external", True, 1, False, False),
         ("external", False, 1, True, True),
         ("external", False, 3, True, False),
