@@ -22,6 +22,7 @@ from tools.execution.reading import readable
 from tools.models import Execution, User
 from tools.models.execution import ExecutionQuerySet
 from tools.policy import authorization
+from tools.policy.availability import STATE
 from tools.policy.callers import caller_of_account
 from tools.policy.decision import Asked, Question
 from tools.policy.pins import snapshot_for
@@ -134,7 +135,7 @@ def _may_call(caller: Caller, asked: Asked, name: str) -> bool:
     if tool is None:
         return False
     verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
-    return all(one.passed for one in verdicts if one.gate != "in_state")
+    return all(one.passed for one in verdicts if one.gate != STATE)
 
 
 def _past(step: Step) -> PastStep:

@@ -241,8 +241,9 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
                 "size": {"type": "integer", "description": "Of the whole file, in bytes."},
                 "encoding": {"type": "string"},
                 "sha256": {
-                    "type": "string",
-                    "description": "Of the whole file; write_file takes it as if_hash.",
+                    "type": ["string", "null"],
+                    "description": "Of the whole file, with its first piece; write_file takes it "
+                    "as if_hash.",
                 },
                 "offset": {"type": "integer"},
                 "next_offset": {

@@ -354,8 +354,9 @@ def claim(
 ) -> Performance | None:
     """Take the execution, ask every gate again and record the start, in one transaction.
 
-    None when another worker has it, or when it is over: refused now, for instance. Also while
-    another execution works its answer out: the claim is undone then, and the row waits on.
+    It may have ended there: it was refused now, or its answer is in the cache; it has its result
+    then. None when another worker has it, or when it is over. Also while another execution works
+    its answer out: the claim is undone then, and the row waits on.
     """
     with suppress(cache.Parked), transaction.atomic():
         return _claimed(execution_id, worker, younger_than)
@@ -382,7 +383,7 @@ def _claimed(execution_id: UUID, worker: str, younger_than: timedelta | None) ->
         finish(performance)
     said = bell.announce if performance.result is None else bell.ring
     transaction.on_commit(partial(said, execution_id))
-    return performance if performance.result is None else None
+    return performance
 
 
 Step = Callable[[Performance], None]

@@ -58,7 +58,11 @@ def _attempt(turn: Turn) -> Performance | None:
     """What became of it, where we had it in hand."""
     with about_execution(str(turn.execution_id)):
         performance = _claim(turn)
-        if performance is not None and _perform(performance):
+        if performance is None:
+            return None
+        if performance.result is not None:  # it ended at the claim, and was told of there
+            _tell_end(performance)
+        elif _perform(performance):
             _tell_end(performance)
             bell.ring(turn.execution_id)
         return performance

@@ -21,7 +21,7 @@ from tools.policy.availability import (
 )
 from tools.policy.decision import Asked, Gate, Question, Verdict
 from tools.policy.grants import grants
-from tools.policy.labels import group_label
+from tools.policy.labels import group_label, known_part
 from tools.policy.licensing import LICENSE, tier_now
 from tools.policy.openings import is_reached, openings_of
 from tools.policy.permissions import PERMISSION, object_permission, permissions_of
@@ -106,7 +106,7 @@ def usable_tools(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[Catal
     Remembered for the caller as long as nothing changes that the gates look at: the catalog, whose
     revision also counts grants, the groups that are closed, and the tier, which the clock may end.
     """
-    closed = openings_of(snapshot).closed
+    asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
     held = (
         caller.user_id,
         grants.of(caller, snapshot.revision),

@@ -1,11 +1,14 @@
 """Which tools exist for a request (Tool groups specification, 4.2, and rulings 1 to 3)."""
 
 from tools.catalog.verified import INVALID
+from tools.definitions.callers import CallerKind
 from tools.definitions.names import WILDCARD
 from tools.definitions.vocabulary import ToolType
 from tools.models import ToolStatus
 from tools.policy.decision import Question, Verdict, passed
 from tools.policy.openings import in_the_way, is_reached, openings_of
+
+STATE = "state"  # the gate of the tool's states
 
 
 def matches_groups(tool_groups: frozenset[str], requested: frozenset[str]) -> bool:
@@ -38,13 +41,21 @@ def source_open(question: Question) -> Verdict:
     return passed("source_open")
 
 
+def _known(question: Question, groups: frozenset[str]) -> frozenset[str]:
+    """Those that a refusal may name: an agent learns of no group that it was not granted."""
+    granted = question.caller.granted_groups
+    hidden = question.caller.kind == CallerKind.AGENT and WILDCARD not in granted
+    return groups & granted if hidden else groups
+
+
 def in_group(question: Question) -> Verdict:
     tool, asked = question.tool, question.asked
     held = question.snapshot.groups_of(tool)
     if matches_groups(held, asked.groups):
         return passed("group")
-    groups = ", ".join(sorted(held)) or "none"
-    reason = f"The tool {tool.name} is not in a requested group. Its groups: {groups}."
+    groups = ", ".join(sorted(_known(question, held)))
+    named = f" Of its groups you were granted: {groups}." if groups else ""
+    reason = f"The tool {tool.name} is not in a requested group.{named}"
     return Verdict("group", False, "tool_not_in_group", reason)
 
 
@@ -54,21 +65,23 @@ def group_open(question: Question) -> Verdict:
     openings = openings_of(snapshot)
     if not openings.closed or is_reached(tool, requested, snapshot, openings.closed):
         return passed("group_open")
-    reasons = openings.reasons(in_the_way(tool, requested, snapshot))
-    if not reasons:
+    between = in_the_way(tool, requested, snapshot)
+    if not openings.reasons(between):
         return passed("group_open")
-    return Verdict("group_open", False, "group_closed", " ".join(reasons))
+    reason = " ".join(openings.reasons(_known(question, between)))
+    unnamed = f"A group that leads to the tool {tool.name} is closed now."
+    return Verdict("group_open", False, "group_closed", reason or unnamed)
 
 
 def in_state(question: Question) -> Verdict:
     tool, asked = question.tool, question.asked
     if matches_state(tool.definition.states, asked.state):
-        return passed("state")
+        return passed(STATE)
     states = ", ".join(sorted(tool.definition.states)) or "none"
     reason = (
         f"The tool {tool.name} is not available in the state {asked.state!r}, only in: {states}."
     )
-    return Verdict("state", False, "tool_not_in_state", reason)
+    return Verdict(STATE, False, "tool_not_in_state", reason)
 
 
 TIMELESS = (in_service, source_open, in_group, in_state)  # the same at every moment of one snapshot

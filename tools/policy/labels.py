@@ -1,11 +1,13 @@
-"""Names as metrics label them: one that clients made up is counted under a single word."""
+"""Names that clients made up: they are counted under a single word, and nothing is kept by them."""
 
 from collections.abc import Iterator
 
 from tools import metrics
 from tools.catalog.registry import Snapshot
 from tools.definitions.names import WILDCARD
-from tools.policy.decision import DEFAULT_STATE
+from tools.policy.decision import DEFAULT_STATE, Asked
+
+_NO_STATE = ""  # no state is named so
 
 
 def group_label(name: str, snapshot: Snapshot) -> str:
@@ -15,8 +17,19 @@ def group_label(name: str, snapshot: Snapshot) -> str:
 
 def state_label(name: str, snapshot: Snapshot) -> str:
     """A state that some definition names, or the one that every workflow begins in."""
-    known = snapshot.settle("states", lambda: frozenset(_states(snapshot)) - {WILDCARD})
-    return name if name in known else metrics.UNKNOWN
+    return name if name in _known_states(snapshot) else metrics.UNKNOWN
+
+
+def known_part(asked: Asked, snapshot: Snapshot) -> Asked:
+    """The same request without what a client made up, which finds nothing: what is stored or
+    remembered by it stays bounded by the catalog."""
+    groups = (name for name in asked.groups if name == WILDCARD or snapshot.knows_group(name))
+    known = asked.state in _known_states(snapshot)
+    return Asked(frozenset(groups), asked.state if known else _NO_STATE)
+
+
+def _known_states(snapshot: Snapshot) -> frozenset[str]:
+    return snapshot.settle("states", lambda: frozenset(_states(snapshot)) - {WILDCARD})
 
 
 def _states(snapshot: Snapshot) -> Iterator[str]:

@@ -22,7 +22,7 @@ from tools.definitions.names import WILDCARD
 from tools.definitions.results import Status
 from tools.models import Execution
 from tools.policy.authorization import GATES
-from tools.policy.availability import AVAILABILITY
+from tools.policy.availability import AVAILABILITY, STATE
 from tools.policy.decision import DEFAULT_STATE, Asked, Question
 from tools.policy.people import may
 
@@ -120,8 +120,7 @@ class _Asking:
         question = Question(self.caller, tool, asked, self.snapshot)
         verdicts = (gate(question) for gate in (AVAILABILITY if self.manages else GATES))
         return all(
-            verdict.passed or (verdict.gate == "state" and self.state is None)
-            for verdict in verdicts
+            verdict.passed or (verdict.gate == STATE and self.state is None) for verdict in verdicts
         )
 
 

@@ -15,9 +15,11 @@ from tools.definitions.names import WILDCARD
 from tools.definitions.schedules import next_opening
 from tools.models import LicenseTier
 from tools.policy import authorization
+from tools.policy.availability import STATE
 from tools.policy.decision import Asked, Question, Verdict
 from tools.policy.grants import grants
 from tools.policy.isolation import effective_level
+from tools.policy.labels import known_part
 from tools.policy.openings import Cause, Closing, in_the_way, openings_of
 from tools.policy.permissions import permissions_of
 
@@ -185,6 +187,7 @@ def _change_state(case: Case) -> str:
 def _that_lead_to(state: str, case: Case) -> list[str]:
     """Tools the caller could call in this request, in some state, that end in `state`."""
     snapshot = case.reader.snapshot
+    state = known_part(Asked(frozenset(), state), snapshot).state
     leading = snapshot.remember(("leading to", state), lambda: _leading(state, snapshot))
     usable = (tool.name for tool in leading if _could_call(tool, case))
     return [name for name, _ in zip(usable, range(_MOST_NAMED), strict=False)]
@@ -198,7 +201,7 @@ def _leading(state: str, snapshot: Snapshot) -> tuple[CatalogTool, ...]:
 def _could_call(tool: CatalogTool, case: Case) -> bool:
     question = Question(case.reader.caller, tool, case.asked, case.reader.snapshot)
     verdicts = authorization.explain(question)
-    return all(verdict.passed for verdict in verdicts if verdict.gate != "state")
+    return all(verdict.passed for verdict in verdicts if verdict.gate != STATE)
 
 
 def _grant_tool(case: Case) -> str:

@@ -28,7 +28,7 @@ from tools.definitions.names import WILDCARD
 from tools.models import CatalogNames, Execution, RequestRecord, StateTransition, ToolFilter
 from tools.policy.availability import matches_state
 from tools.policy.decision import Asked
-from tools.policy.labels import group_label, state_label
+from tools.policy.labels import group_label, known_part, state_label
 from tools.policy.openings import is_reached, openings_of
 from tools.policy.people import may
 
@@ -58,7 +58,7 @@ class Filtered:
 
 def filtered(asked: Asked, snapshot: Snapshot) -> Filtered:
     """Looks at the tools of the requested groups only: a catalog is larger than what is asked."""
-    closed = openings_of(snapshot).closed
+    asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
     return snapshot.remember(
         ("filtered", asked, closed), lambda: _filtered(asked, snapshot, closed)
     )

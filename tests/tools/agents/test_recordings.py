@@ -38,6 +38,16 @@ def test_a_run_goes_on_where_another_has_led(earlier, asked, model):
     assert report.steps[0].status == "Success" and report.answer == "Inside."
 
 
+def test_a_run_that_moved_through_states_is_continued_by_its_own_caller(asked, model):
+    model.plays(
+        calls("open", '{"text": "o"}'), calls("inner", '{"text": "i"}'), "Open, and looked into."
+    )
+    earlier = asked("Is it open?")
+    assert [step.status for step in earlier.steps if step.execution_id] == ["Success"] * 2
+    model.plays("Still open.")
+    assert asked("And now?", continues=str(earlier.run.pk)).answer == "Still open."
+
+
 @pytest.mark.part("agents")
 def test_a_question_that_is_left_out_is_the_earlier_one(earlier, asked, model):
     model.plays("Still.")

@@ -152,7 +152,8 @@ def test_pieces_join_to_the_whole(call, put, encoding, length):
     while offset is not None:
         output = call("read_file", path="a", encoding=encoding, offset=offset, length=length).output
         pieces.append(output["content"])
-        assert output["sha256"] == hashlib.sha256(raw).hexdigest()
+        first = hashlib.sha256(raw).hexdigest() if offset == 0 else None
+        assert output["sha256"] == first
         offset = output["next_offset"]
     if encoding == "base64":
         assert b"".join(map(base64.b64decode, pieces)) == raw

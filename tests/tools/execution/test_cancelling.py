@@ -183,7 +183,8 @@ def poisoned(execution, agent):
 
 def refused(execution, agent):
     type(agent).objects.filter(pk=agent.pk).update(active=False)
-    assert performance.claim(execution.pk, "next") is None
+    claimed = performance.claim(execution.pk, "next")
+    assert claimed is not None and claimed.result is not None
 
 
 ENDS = [cancelled, expired, poisoned, refused]

@@ -87,6 +87,17 @@ def test_a_call_that_moved_the_state_tells_the_transition(organization, tools, c
     assert only(answer)["execution_time"].endswith("s")
 
 
+def test_a_call_that_ends_at_the_claim_has_its_line_too(tools, caller, caplog):
+    execution = factories.execution(caller, "here", group=["a"], text="x")
+    type(caller).objects.filter(pk=caller.pk).update(active=False)
+    with caplog.at_level(logging.INFO, "tools.requests"):
+        perform(execution.pk)
+    execution.refresh_from_db()
+    assert execution.status == "PermissionDenied"
+    line = only([entry for entry in caplog.records if entry.name == "tools.requests"])
+    assert line.requested_groups == ["a"]
+
+
 def test_a_line_holds_no_parameters(tools, caller, caplog):
     with caplog.at_level(logging.INFO, "tools.requests"):
         factories.api(caller).execute("later", {"text": "a secret"}, group=["a"])

@@ -22,7 +22,8 @@ def main(parameters: dict[str, Any]) -> dict[str, object]:
 
 
 def _content(path: str, encoding: str, offset: int, length: int | None) -> dict[str, object]:
-    """`sha256` is the whole file's, whatever the piece; `next_offset` is where the piece ends."""
+    """`sha256` is the whole file's, and comes with its first piece: a file that is read in many is
+    hashed once. `next_offset` is where the piece ends."""
     steps = workspace.steps_of(path)
     directory = workspace.open_directory(steps[:-1])
     opened = workspace.open_regular(steps[-1], directory, os.O_RDONLY, path)
@@ -33,7 +34,7 @@ def _content(path: str, encoding: str, offset: int, length: int | None) -> dict[
                 "FILE_TOO_LARGE",
                 f"{path} is larger than {MOST_BYTES} bytes: read pieces by offset and length.",
             )
-        content_hash = workspace.hash_of(file)
+        content_hash = workspace.hash_of(file) if offset == 0 else None
         order = _byte_order(file) if encoding == "utf-16" else encoding
         file.seek(offset)
         raw = file.read(min(length or MOST_BYTES, MOST_BYTES))
