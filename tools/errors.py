@@ -58,6 +58,12 @@ class Conflict(ToolcribError):
     code, http_status = "conflict", 409
 
 
+class ChangedMeanwhile(ToolcribError):
+    """A condition of the request does not hold for the thing as it is now. Nothing was done."""
+
+    code, http_status = "changed_meanwhile", 412
+
+
 class Mismatch(ToolcribError):
     """An idempotency key came back with another request."""
 

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from drf_spectacular.utils import extend_schema
@@ -12,7 +11,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
-from tools.api.base import CallerView
 from tools.api.bodies import (
     AgentAnswer,
     AgentBody,
@@ -24,11 +22,12 @@ from tools.api.bodies import (
     TokenBody,
     TokenPage,
 )
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
 from tools.definitions import strict_json
 from tools.errors import NotFound
-from tools.models import Agent, Token
+from tools.models import Agent, Token, User
 from tools.policy import actions, allowances, grant_actions, pins
 from tools.shapes import agent_shape, allowances_shape, token_shape
 
@@ -36,7 +35,13 @@ GRANTS = ("groups", "tools", "tool_groups", "permissions")
 BOUNDS = ("budget", "quotas")
 
 
-class AgentView(CallerView):
+class AgentView(ConditionalView):
+    def lock(self, slug: str, **_: Any) -> None:
+        """The account first, as where grants are changed."""
+        accounts = User.objects.select_for_update()
+        accounts.values_list("pk").get(pk=self.agent(slug).service_account_id)
+        super().lock()
+
     def agents(self) -> QuerySet[Agent]:
         return Agent.objects.filter(organization_id=self.caller.organization_id).select_related(
             "service_account", "organization"
@@ -55,7 +60,17 @@ class AgentView(CallerView):
         return agent_shape(agent, grant_actions.granted_tools(agent)) | held | bounds
 
 
-class AgentList(AgentView):
+class OneAgent(AgentView):
+    def representation(self, slug: str) -> Representation:
+        return Representation(self.shape(self.agent(slug)))
+
+    def covered(self, shape: dict[str, Any]) -> dict[str, Any]:
+        """Of a quota what it allows, not what is used of it."""
+        budget, quotas = shape["budget"], shape["quotas"]
+        return shape | {"budget": budget and _allowed(budget), "quotas": [*map(_allowed, quotas)]}
+
+
+class AgentList(OneAgent):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(operation_id="list_agents", parameters=PAGING, responses={200: AgentPage})
@@ -81,9 +96,8 @@ class AgentList(AgentView):
         agent = actions.create_agent(
             organization=self.organization, by=self.actor, giver=self.caller, **wanted
         )
-        address = f"/api/v1/agents/{agent.slug}"
-        shape = self.shape(self.agent(agent.slug))
-        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+        headers = {"Location": f"/api/v1/agents/{agent.slug}"}
+        return self.answer(self.representation(agent.slug), status.HTTP_201_CREATED, headers)
 
 
 def _gives_power(request: HttpRequest, **_: Any) -> bool:
@@ -94,23 +108,22 @@ def _gives_power(request: HttpRequest, **_: Any) -> bool:
     return not (isinstance(changes, dict) and actions.only_weakens(changes))
 
 
-class AgentDetail(AgentView):
+class AgentDetail(OneAgent):
     proof = by_method(patch=_gives_power)
 
     @extend_schema(operation_id="get_agent", responses={200: AgentAnswer, 404: ErrorAnswer})
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_agent")
-        return Response(self.shape(self.agent(slug)))
+        return self.answer(self.representation(slug))
 
     @extend_schema(
         operation_id="change_agent",
         request=AgentChange,
         responses={200: AgentAnswer, 404: ErrorAnswer},
     )
-    @transaction.atomic
+    @conditional("change_agent")
     def patch(self, request: Request, slug: str) -> Response:
         """Change what is given, all or nothing. What is taken away counts from the next request."""
-        self.require("change_agent")
         agent, wanted = self.agent(slug), self.body(AgentChange)
         grants = {kind: wanted.pop(kind) for kind in GRANTS if kind in wanted}
         if grants:
@@ -122,10 +135,10 @@ class AgentDetail(AgentView):
             pins.set_pins(agent=agent, pins=held, by=self.actor, giver=self.caller)
         if wanted:
             actions.change_agent(agent=agent, by=self.actor, **wanted)
-        return Response(self.shape(self.agent(slug)))
+        return self.answer(self.representation(slug))
 
 
-class AgentSuspend(AgentView):
+class AgentSuspend(OneAgent):
     proof = by_method(post=Proof.NOT_NEEDED)
 
     @extend_schema(
@@ -133,16 +146,16 @@ class AgentSuspend(AgentView):
         request=SuspendBody,
         responses={200: AgentAnswer, 404: ErrorAnswer},
     )
+    @conditional("change_agent")
     def post(self, request: Request, slug: str) -> Response:
         """Refused everywhere from the next request on; `PATCH {"active": true}` takes it back.
 
         What waits is refused when its turn comes; what runs already ends by itself, or is stopped
         by `cancel`.
         """
-        self.require("change_agent")
         agent, reason = self.agent(slug), self.body(SuspendBody, optional=True)["reason"]
         actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
-        return Response(self.shape(self.agent(slug)))
+        return self.answer(self.representation(slug))
 
 
 class TokenList(AgentView):
@@ -180,16 +193,27 @@ class TokenList(AgentView):
 
 class TokenDetail(AgentView):
     proof = by_method(delete=Proof.NOT_NEEDED)
+    volatile = frozenset({"last_used_at"})
+
+    def representation(self, slug: str, token_id: UUID) -> Representation:
+        return Representation(token_shape(self._token(slug, token_id)))
 
     @extend_schema(operation_id="revoke_agent_token", responses={204: None, 404: ErrorAnswer})
+    @conditional("delete_token")
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
-        self.require("delete_token")
+        actions.revoke_token(token=self._token(slug, token_id), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _token(self, slug: str, token_id: UUID) -> Token:
         token = self.agent(slug).service_account.tokens.filter(pk=token_id).first()
         if token is None:
             raise NotFound("The agent has no such token.", code="token_not_found")
-        actions.revoke_token(token=token, by=self.actor)
-        return Response(status=status.HTTP_204_NO_CONTENT)
+        return token
+
+
+def _allowed(quota: dict[str, Any]) -> dict[str, Any]:
+    return {field: quota[field] for field in quota.keys() - {"used", "held", "resets_at"}}
 
 
 def new_token_shape(token: Token, text: str) -> dict[str, object]:

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.request import Request
@@ -21,6 +19,7 @@ from tools.api.chain_bodies import (
     RehearsalAnswer,
     RehearsalBody,
 )
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.executions import (
     ANSWERS,
     KEY,
@@ -53,7 +52,16 @@ from tools.policy.visibility import visible_tool
 from tools.shapes import execution_shape, tool_here
 
 
-class ChainList(CallerView):
+class ChainView(ConditionalView):
+    volatile = frozenset({"findings", "warnings"})
+
+    def representation(self, name: str) -> Representation:
+        _row(self, name)
+        snapshot = self.current()
+        return Representation(written_of(tool_here(snapshot.tools[name], snapshot)))
+
+
+class ChainList(ChainView):
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     parser_classes = [StrictJSONParser, YamlParser]
@@ -84,12 +92,11 @@ class ChainList(CallerView):
             tool = actions.register_tool(
                 organization=self.organization, definition=definition, by=self.actor
             )
-        address = f"/api/v1/chains/{tool.name}"
-        shape = _shown(self, tool.name)
-        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+        headers = {"Location": f"/api/v1/chains/{tool.name}"}
+        return self.answer(_shown(self, tool.name), status.HTTP_201_CREATED, headers)
 
 
-class ChainDetail(CallerView):
+class ChainDetail(ChainView):
     proof = by_method(put=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
     parser_classes = [StrictJSONParser, YamlParser]
@@ -97,29 +104,28 @@ class ChainDetail(CallerView):
     @extend_schema(operation_id="get_chain", responses={200: ChainBody, 404: ErrorAnswer})
     def get(self, request: Request, name: str) -> Response:
         snapshot = self.snapshot
-        return Response(written_of(tool_here(_chain(self, name), snapshot)))
+        return self.answer(Representation(written_of(tool_here(_chain(self, name), snapshot))))
 
     @extend_schema(
         operation_id="replace_chain",
         request={"application/json": ChainBody, "application/yaml": ChainBody},
         responses={200: ChainBody, 400: ErrorAnswer, 404: ErrorAnswer},
     )
-    @transaction.atomic
+    @conditional("change_tool")
     def put(self, request: Request, name: str) -> Response:
         """A new version. Runs that have begun go on as they began."""
-        self.require("change_tool")
         tool = actions.changing(_row(self, name))
         check_current(tool)
         definition = definition_of(self.given())
         with _own_fields():
             actions.update_tool(tool=tool, definition=definition, by=self.actor)
-        return Response(_shown(self, name))
+        return self.answer(_shown(self, name))
 
     @extend_schema(
         operation_id="delete_chain", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
     )
+    @conditional("delete_tool")
     def delete(self, request: Request, name: str) -> Response:
-        self.require("delete_tool")
         actions.delete_tool(tool=_row(self, name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -179,12 +185,12 @@ class ChainRun(CallerView):
         return _run(waited_for(request, chain_actions.one_of(self.caller, run_id)))
 
 
-def _shown(view: CallerView, name: str) -> dict[str, Any]:
+def _shown(view: CallerView, name: str) -> Representation:
     """As it is now, and what of it may not fit: the calls themselves will show."""
-    shape = shown_now(view, name)
+    shape = shown_now(view, name).shape
     found = doubts_about(view.organization, view.current().tools[name].definition.raw)
     warnings = [{"field": one.place, "message": one.message} for one in found]
-    return written_of(shape) | {"warnings": warnings}
+    return Representation(written_of(shape) | {"warnings": warnings})
 
 
 def _run(execution: Execution) -> Response:

@@ -9,7 +9,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from audit.proof import Proof, by_method
-from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.channel_bodies import (
     BounceBody,
@@ -22,6 +21,7 @@ from tools.api.channel_bodies import (
     NewMessageChannelAnswer,
     SigningSecretAnswer,
 )
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING, CallerSchema
 from tools.catalog import channels
@@ -35,7 +35,10 @@ CHANGED = {200: MessageChannelAnswer, 404: ErrorAnswer}
 _MOST_BYTES = 16 * 1024
 
 
-class ChannelView(CallerView):
+class ChannelView(ConditionalView):
+    def representation(self, name: str) -> Representation:
+        return _shown(self.row(name))
+
     def row(self, name: str) -> MessageChannel:
         return channels.find_channel(self.organization, name)
 
@@ -65,9 +68,8 @@ class ChannelList(ChannelView):
         row, key = channels.create_channel(
             organization=self.organization, channel=self.given(), by=self.actor
         )
-        shape = channel_shape(row) | {"signing_key": key}
         headers = {"Location": f"/api/v1/channels/{row.name}"}
-        return Response(shape, status.HTTP_201_CREATED, headers=headers)
+        return self.answer(_shown(row), status.HTTP_201_CREATED, headers, {"signing_key": key})
 
 
 class ChannelDetail(ChannelView):
@@ -76,20 +78,20 @@ class ChannelDetail(ChannelView):
     @extend_schema(operation_id="get_channel", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_messagechannel")
-        return Response(channel_shape(self.row(name)))
+        return self.answer(self.representation(name))
 
     @extend_schema(operation_id="change_channel", request=MessageChannelChange, responses=CHANGED)
+    @conditional("change_messagechannel")
     def patch(self, request: Request, name: str) -> Response:
         """What is left out stays; messages that are sent from now on obey it."""
-        self.require("change_messagechannel")
         row = self.row(name)
         changed = channels.change_channel(row=row, changes=self.given(), by=self.actor)
-        return Response(channel_shape(changed))
+        return self.answer(_shown(changed))
 
     @extend_schema(operation_id="delete_channel", responses={204: None, 404: ErrorAnswer})
+    @conditional("delete_messagechannel")
     def delete(self, request: Request, name: str) -> Response:
         """What was sent through it stays on record."""
-        self.require("delete_messagechannel")
         channels.delete_channel(row=self.row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -103,11 +105,12 @@ class ChannelKey(ChannelView):
         request=None,
         responses={200: SigningSecretAnswer, 404: ErrorAnswer},
     )
+    @conditional("change_messagechannel")
     def post(self, request: Request, name: str) -> Response:
         """A new signing key, shown this once; the old one is good for nothing any more."""
-        self.require("change_messagechannel")
         key = channels.replace_key(row=self.row(name), by=self.actor)
-        return Response({"signing_key": key})
+        headers = {"ETag": self.tag(self.representation(name))}
+        return Response({"signing_key": key}, headers=headers)
 
 
 class ChannelTest(ChannelView):
@@ -155,3 +158,7 @@ class ChannelBounces(APIView):
         wanted.is_valid(raise_exception=True)
         bounces.note_bounce(channel=channel, **wanted.validated_data)
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _shown(row: MessageChannel) -> Representation:
+    return Representation(channel_shape(row), (row.sealed,))

@@ -16,6 +16,7 @@ from audit.proof import Proof, by_method
 from config import errors
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.confirmation_bodies import (
     ConfirmationAnswer,
     ConfirmationPage,
@@ -99,7 +100,15 @@ class ConfirmationsDecide(CallerView):
         return Response({"results": [_result(one) for one in found]})
 
 
-class RuleList(CallerView):
+class RuleView(ConditionalView):
+    volatile = frozenset({"touches", "touches_count"})
+
+    def representation(self, name: str) -> Representation:
+        row = confirmation_rules.find_rule(self.organization, name)
+        return Representation(rule_shape(row, self.current()))
+
+
+class RuleList(RuleView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -127,45 +136,44 @@ class RuleList(CallerView):
         row = confirmation_rules.create_rule(
             organization=self.organization, name=wanted.pop("name"), wanted=wanted, by=self.actor
         )
-        address = f"/api/v1/confirmation-rules/{row.name}"
-        shape = rule_shape(row, self.current())
-        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+        headers = {"Location": f"/api/v1/confirmation-rules/{row.name}"}
+        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
 
 
-class RuleDetail(CallerView):
+class RuleDetail(RuleView):
     proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
 
     @extend_schema(operation_id="get_confirmation_rule", responses=_RULE)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_confirmationrule")
         row = confirmation_rules.find_rule(self.organization, name)
-        return Response(rule_shape(row, self.snapshot))
+        return self.answer(Representation(rule_shape(row, self.snapshot)))
 
     @extend_schema(operation_id="replace_confirmation_rule", request=RuleChange, responses=_RULE)
+    @conditional("change_confirmationrule")
     def put(self, request: Request, name: str) -> Response:
         """Say all of it anew; what is left out is as in a new rule."""
-        self.require("change_confirmationrule")
         row = confirmation_rules.find_rule(self.organization, name)
         return self._change(row, self.body(RuleChange))
 
     @extend_schema(operation_id="change_confirmation_rule", request=RuleChange, responses=_RULE)
+    @conditional("change_confirmationrule")
     def patch(self, request: Request, name: str) -> Response:
         """Change what is given."""
-        self.require("change_confirmationrule")
         row = confirmation_rules.find_rule(self.organization, name)
         return self._change(row, confirmation_rules.amended(row, self.body(RuleChange)))
 
     @extend_schema(operation_id="delete_confirmation_rule", responses={204: None, 404: ErrorAnswer})
+    @conditional("delete_confirmationrule")
     def delete(self, request: Request, name: str) -> Response:
         """Calls that it holds already stay held."""
-        self.require("delete_confirmationrule")
         row = confirmation_rules.find_rule(self.organization, name)
         confirmation_rules.delete_rule(row=row, by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _change(self, row: ConfirmationRule, wanted: dict[str, Any]) -> Response:
         row = confirmation_rules.change_rule(row=row, wanted=wanted, by=self.actor)
-        return Response(rule_shape(row, self.current()))
+        return self.answer(self.representation(row.name))
 
 
 def _found(view: CallerView, wanted: str) -> Any:

@@ -1,7 +1,5 @@
 """`/api/v1/content-schemas`: what `validate_content` knows by name, with all its versions."""
 
-from typing import Any
-
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.request import Request
@@ -10,6 +8,7 @@ from rest_framework.response import Response
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.content_schema_bodies import (
     ContentSchemaBody,
     ContentSchemaChange,
@@ -25,7 +24,14 @@ from tools.models import ContentSchema
 from tools.shapes import content_schema_shape, content_schema_version_shape
 
 
-class ContentSchemaList(CallerView):
+class ContentSchemaView(ConditionalView):
+    def representation(self, name: str) -> Representation:
+        row = content_schemas.find_schema(self.organization, name)
+        current = content_schema_version_shape(content_schemas.newest(row))
+        return Representation(content_schema_shape(row) | {"current": current})
+
+
+class ContentSchemaList(ContentSchemaView):
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
@@ -54,12 +60,11 @@ class ContentSchemaList(CallerView):
         row = content_schemas.create_schema(
             organization=self.organization, schema=self.given(), by=self.actor
         )
-        row = content_schemas.find_schema(self.organization, row.name)
         headers = {"Location": f"/api/v1/content-schemas/{row.name}"}
-        return Response(_whole(row), status.HTTP_201_CREATED, headers=headers)
+        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
 
 
-class ContentSchemaDetail(CallerView):
+class ContentSchemaDetail(ContentSchemaView):
     proof = by_method(put=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
 
@@ -68,7 +73,7 @@ class ContentSchemaDetail(CallerView):
     )
     def get(self, request: Request, name: str) -> Response:
         self.require("view_contentschema")
-        return Response(_whole(self._row(name)))
+        return self.answer(self.representation(name))
 
     @extend_schema(
         operation_id="change_content_schema",
@@ -83,14 +88,16 @@ class ContentSchemaDetail(CallerView):
     def put(self, request: Request, name: str) -> Response:
         """A new version, unless it says the same; earlier ones stay."""
         self.require("change_contentschema")
-        row = self._row(name)
-        content_schemas.add_version(row=row, change=self.given(), by=self.actor)
-        return Response(_whole(self._row(name)))
+        row, change = self._row(name), self.given()
+        content_schemas.try_version(row=row, change=change)
+        with self.changing(name=name):
+            content_schemas.keep_version(row=row, change=change, by=self.actor)
+            return self.answer(self.representation(name))
 
     @extend_schema(operation_id="delete_content_schema", responses={204: None, 404: ErrorAnswer})
+    @conditional("delete_contentschema")
     def delete(self, request: Request, name: str) -> Response:
         """With all its versions."""
-        self.require("delete_contentschema")
         content_schemas.delete_schema(row=self._row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -108,8 +115,3 @@ class ContentSchemaVersionDetail(CallerView):
         row = content_schemas.find_schema(self.organization, name)
         version = content_schemas.find_version(row, number)
         return Response(content_schema_version_shape(version))
-
-
-def _whole(row: ContentSchema) -> dict[str, Any]:
-    current = content_schema_version_shape(content_schemas.newest(row))
-    return content_schema_shape(row) | {"current": current}

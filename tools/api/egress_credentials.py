@@ -6,7 +6,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
-from tools.api.base import CallerView
 from tools.api.bodies import (
     CredentialAnswer,
     CredentialBody,
@@ -14,6 +13,7 @@ from tools.api.bodies import (
     CredentialPage,
     ErrorAnswer,
 )
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
 from tools.catalog import credentials
@@ -23,7 +23,13 @@ from tools.shapes import credential_shape
 CHANGED = {200: CredentialAnswer, 404: ErrorAnswer}
 
 
-class CredentialList(CallerView):
+class CredentialView(ConditionalView):
+    def representation(self, name: str) -> Representation:
+        row = credentials.find_credential(self.organization, name)
+        return Representation(credential_shape(row), (row.sealed,))
+
+
+class CredentialList(CredentialView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -47,43 +53,42 @@ class CredentialList(CallerView):
         row = credentials.create_credential(
             organization=self.organization, credential=self.given(), by=self.actor
         )
-        address = f"/api/v1/egress-credentials/{row.name}"
-        shape = credential_shape(row)
-        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+        headers = {"Location": f"/api/v1/egress-credentials/{row.name}"}
+        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
 
 
-class CredentialDetail(CallerView):
+class CredentialDetail(CredentialView):
     proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
 
     @extend_schema(operation_id="get_egress_credential", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_egresscredential")
-        return Response(credential_shape(self._row(name)))
+        return self.answer(self.representation(name))
 
     @extend_schema(
         operation_id="replace_egress_credential", request=CredentialChange, responses=CHANGED
     )
     def put(self, request: Request, name: str) -> Response:
-        return self.patch(request, name)
+        return self.patch(request, name=name)
 
     @extend_schema(
         operation_id="change_egress_credential", request=CredentialChange, responses=CHANGED
     )
+    @conditional("change_egresscredential")
     def patch(self, request: Request, name: str) -> Response:
         """Another header, another value, or both; runs that begin now use it."""
-        self.require("change_egresscredential")
         row = self._row(name)
         wanted = {"name": row.name, "header": row.header} | self.given()
-        changed = credentials.replace_credential(row=row, credential=wanted, by=self.actor)
-        return Response(credential_shape(changed))
+        credentials.replace_credential(row=row, credential=wanted, by=self.actor)
+        return self.answer(self.representation(name))
 
     @extend_schema(
         operation_id="delete_egress_credential",
         responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
     )
+    @conditional("delete_egresscredential")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while a list of hosts names it."""
-        self.require("delete_egresscredential")
         credentials.delete_credential(row=self._row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -10,6 +10,7 @@ from rest_framework.utils.urls import replace_query_param
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.grants_bodies import GrantBody, GrantList, GrantPage
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
@@ -74,18 +75,28 @@ class Grants(CallerView):
         return Sought([], kind, query.get(kind or ""), query.get("tool"), query.get("group"))
 
 
-class GrantDetail(CallerView):
+class GrantDetail(ConditionalView):
     proof = by_method(delete=Proof.NOT_NEEDED)
 
+    def representation(self, grant: str) -> Representation:
+        return Representation(grant_shape(_row(grant)))
+
+    def lock(self, grant: str) -> None:
+        """A grant is held or not; `take` locks whose it is before it looks."""
+
     @extend_schema(operation_id="take_grant", responses={204: None, 404: ErrorAnswer})
+    @conditional(lambda view: grant_actions.require_some(view.caller))
     def delete(self, request: Request, grant: str) -> Response:
         """Take it away: refused from the next request on, and where a call waits already."""
-        grant_actions.require_some(self.caller)
-        row = read_grant_id(grant)
-        if row is None or row.subject_kind not in SUBJECTS or row.kind not in KINDS.values():
-            raise NotFound("There is no such grant.", code="grant_not_found")
-        grant_actions.take(giver=self.caller, row=row)
+        grant_actions.take(giver=self.caller, row=_row(grant))
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _row(grant: str) -> GrantRow:
+    row = read_grant_id(grant)
+    if row is None or row.subject_kind not in SUBJECTS or row.kind not in KINDS.values():
+        raise NotFound("There is no such grant.", code="grant_not_found")
+    return row
 
 
 def grant_shape(row: GrantRow) -> dict[str, object]:

@@ -9,18 +9,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
-from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
 from tools.catalog import actions
 from tools.catalog.membership import Member, members_of, memberships
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.names import WILDCARD
-from tools.errors import Conflict, NotFound
+from tools.errors import NotFound
 from tools.models import ToolGroup
 from tools.policy import authorization
 from tools.policy.decision import DEFAULT_STATE, Asked
-from tools.policy.groups import save_group
+from tools.policy.groups import create_group, save_group
 from tools.policy.openings import openings_of
 from tools.policy.people import may
 from tools.shapes import group_shape
@@ -36,8 +36,19 @@ NEW: dict[str, Any] = {
 }
 
 
-class GroupView(CallerView):
+class GroupView(ConditionalView):
     """What the list and one group have in common."""
+
+    volatile = frozenset({"children", "members", "tools", "states", "open", "closed_reason"})
+
+    def representation(self, name: str) -> Representation:
+        return self.shown(name, self.current())
+
+    def shown(self, name: str, snapshot: Snapshot) -> Representation:
+        group = snapshot.groups.get(name)
+        if group is None or not self.visible(name):
+            raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
+        return Representation(self.shape(group, snapshot))
 
     @cached_property
     def _sees_every_group(self) -> bool:
@@ -93,12 +104,10 @@ class GroupList(GroupView):
     def post(self, request: Request) -> Response:
         self.require("add_toolgroup")
         wanted = self.body(GroupBody)
-        if ToolGroup.objects.filter(organization=self.organization, name=wanted["name"]).exists():
-            raise Conflict(f"There is a group {wanted['name']} already.", code="group_exists")
-        save_group(giver=self.caller, organization=self.organization, by=self.actor, **wanted)
+        create_group(giver=self.caller, organization=self.organization, by=self.actor, **wanted)
         snapshot = self.current()
         shape = self.shape(snapshot.groups[wanted["name"]], snapshot)
-        return Response(shape, status.HTTP_201_CREATED)
+        return self.answer(Representation(shape), status.HTTP_201_CREATED)
 
 
 class GroupDetail(GroupView):
@@ -106,14 +115,16 @@ class GroupDetail(GroupView):
 
     @extend_schema(operation_id="get_group", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
-        return Response(self._shape(name, self.snapshot))
+        return self.answer(self.shown(name, self.snapshot))
 
     @extend_schema(operation_id="replace_group", request=GroupChange, responses=CHANGED)
+    @conditional("change_toolgroup")
     def put(self, request: Request, name: str) -> Response:
         """Say all of it anew; what is left out is as in a new group."""
         return self._save(name, NEW)
 
     @extend_schema(operation_id="change_group", request=GroupChange, responses=CHANGED)
+    @conditional("change_toolgroup")
     def patch(self, request: Request, name: str) -> Response:
         """Change what is given. It holds from every process's next request on."""
         return self._save(name, {})
@@ -121,14 +132,13 @@ class GroupDetail(GroupView):
     @extend_schema(
         operation_id="delete_group", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
     )
+    @conditional("delete_toolgroup")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools, sources or groups within it name the group."""
-        self.require("delete_toolgroup")
         actions.delete_group(group=self._row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _save(self, name: str, otherwise: dict[str, Any]) -> Response:
-        self.require("change_toolgroup")
         group = self._row(name)
         wanted = otherwise | self.body(GroupChange)
         save_group(
@@ -138,16 +148,10 @@ class GroupDetail(GroupView):
             by=self.actor,
             **wanted,
         )
-        return Response(self._shape(name, self.current()))
+        return self.answer(self.representation(name))
 
     def _row(self, name: str) -> ToolGroup:
         row = ToolGroup.objects.filter(organization=self.organization, name=name).first()
         if row is None:
             raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
         return row
-
-    def _shape(self, name: str, snapshot: Snapshot) -> dict[str, Any]:
-        group = snapshot.groups.get(name)
-        if group is None or not self.visible(name):
-            raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
-        return self.shape(group, snapshot)

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
 from tools.api.bodies import ErrorAnswer
+from tools.api.conditional import Representation, conditional
 from tools.api.fields import check_known
 from tools.api.mcp_authorization_bodies import (
     McpAuthorizationBegun,
@@ -83,34 +84,51 @@ class McpAuthorizationList(McpServerView):
 
 class McpAuthorizationDetail(McpServerView):
     proof = by_method(delete=Proof.NOT_NEEDED)
+    volatile = frozenset({"good", "flaw", "expires_at", "updated_at"})
+
+    def representation(self, name: str, owner: str) -> Representation | None:
+        found = self.row(name).authorizations.filter(owner=_whose(owner)).first()
+        return Representation(mcp_authorization_shape(found)) if found else None
 
     @extend_schema(operation_id="delete_mcp_authorization", responses={204: None, 404: ErrorAnswer})
     def delete(self, request: Request, name: str, owner: str) -> Response:
         """Calls go out without its token from now on. `organization` is everybody's."""
-        whose = "" if owner == EVERYBODY else owner
+        whose = _whose(owner)
         own = whose == f"user:{self.caller.name}"
         self.require("view_mcpserver" if own else "change_mcpserver")
-        mcp_consents.disconnect(row=self.row(name), owner=whose, by=self.actor)
+        with self.changing(name=name, owner=owner):
+            mcp_consents.disconnect(row=self.row(name), owner=whose, by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class McpServerOAuthClient(McpServerView):
     proof = by_method(put=Proof.NEEDED, delete=Proof.NOT_NEEDED)
 
+    def representation(self, name: str) -> Representation | None:
+        found = McpOAuthClient.objects.filter(server=self.row(name)).first()
+        if found is None:
+            return None
+        return Representation(mcp_consents.client_written(found), (found.sealed,))
+
     @extend_schema(
         operation_id="set_mcp_oauth_client",
         request=McpOAuthClientBody,
         responses={200: McpOAuthClientAnswer, 404: ErrorAnswer},
     )
+    @conditional("change_mcpserver")
     def put(self, request: Request, name: str) -> Response:
         """Who we are to its authorization server, where that registers nobody by itself."""
-        self.require("change_mcpserver")
         given: Any = self.given()
-        made = mcp_consents.set_client(row=self.row(name), client=given, by=self.actor)
-        return Response(mcp_consents.client_written(made))
+        mcp_consents.set_client(row=self.row(name), client=given, by=self.actor)
+        return self.answer(self.representation(name))
 
     @extend_schema(operation_id="delete_mcp_oauth_client", responses={204: None, 404: ErrorAnswer})
+    @conditional("change_mcpserver")
     def delete(self, request: Request, name: str) -> Response:
-        self.require("change_mcpserver")
         mcp_consents.delete_client(row=self.row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _whose(owner: str) -> str:
+    """The owner that an address names."""
+    return "" if owner == EVERYBODY else owner

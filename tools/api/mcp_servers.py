@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
-from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import check_known
 from tools.api.mcp_bodies import (
     McpCredentialAnswer,
@@ -34,7 +34,23 @@ from tools.shapes import mcp_server_shape, moment
 CHANGED = {200: McpServerAnswer, 404: ErrorAnswer}
 
 
-class McpServerList(CallerView):
+class McpServerView(ConditionalView):
+    def row(self, name: str) -> McpServer:
+        return mcp_servers.find_server(self.organization, name)
+
+
+class OneMcpServer(McpServerView):
+    volatile = frozenset(
+        {"status", "tools", "protocol", "snapshot_at", "last_seen_at", "last_error", "dead_since",
+         "credentials"}
+    )  # fmt: skip
+
+    def representation(self, name: str) -> Representation:
+        row = self.row(name)
+        return Representation(mcp_server_shape(row), (row.sealed,))
+
+
+class McpServerList(OneMcpServer):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -60,38 +76,32 @@ class McpServerList(CallerView):
         row = mcp_servers.create_server(
             organization=self.organization, server=self.given(), by=self.actor
         )
-        address = f"/api/v1/mcp-servers/{row.name}"
-        shape = mcp_server_shape(row)
-        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+        headers = {"Location": f"/api/v1/mcp-servers/{row.name}"}
+        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
 
 
-class McpServerView(CallerView):
-    def row(self, name: str) -> McpServer:
-        return mcp_servers.find_server(self.organization, name)
-
-
-class McpServerDetail(McpServerView):
+class McpServerDetail(OneMcpServer):
     proof = by_method(patch=Proof.NEEDED, delete=Proof.NEEDED)
 
     @extend_schema(operation_id="get_mcp_server", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_mcpserver")
-        return Response(mcp_server_shape(self.row(name)))
+        return self.answer(self.representation(name))
 
     @extend_schema(operation_id="change_mcp_server", request=McpServerChange, responses=CHANGED)
+    @conditional("change_mcpserver")
     def patch(self, request: Request, name: str) -> Response:
         """Change what is given; ••• in place of a value leaves it."""
-        self.require("change_mcpserver")
-        row = mcp_servers.change_server(row=self.row(name), changes=self.given(), by=self.actor)
-        return Response(mcp_server_shape(row))
+        mcp_servers.change_server(row=self.row(name), changes=self.given(), by=self.actor)
+        return self.answer(self.representation(name))
 
     @extend_schema(
         operation_id="delete_mcp_server",
         responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
     )
+    @conditional("delete_mcpserver")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools name it."""
-        self.require("delete_mcpserver")
         mcp_servers.delete_server(row=self.row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -168,21 +178,28 @@ class McpServerImport(McpServerView):
 class McpServerCredential(McpServerView):
     proof = by_method(put=Proof.NEEDED, delete=Proof.NOT_NEEDED)
 
+    def representation(self, name: str, owner: str) -> Representation | None:
+        row = self.row(name).credentials.filter(owner=owner).first()
+        if row is None:
+            return None
+        shape = {"owner": row.owner, **mcp_servers.written_values(row)}
+        return Representation(shape, (row.sealed,))
+
     @extend_schema(
         operation_id="set_mcp_credential",
         request=McpCredentialBody,
         responses={200: McpCredentialAnswer, 404: ErrorAnswer},
     )
+    @conditional("change_mcpserver")
     def put(self, request: Request, name: str, owner: str) -> Response:
         """What calls of one agent or person send beside what everybody's do."""
-        self.require("change_mcpserver")
-        row = mcp_servers.set_credential(
+        mcp_servers.set_credential(
             row=self.row(name), owner=owner, values=self.given(), by=self.actor
         )
-        return Response({"owner": row.owner, **mcp_servers.written_values(row)})
+        return self.answer(self.representation(name, owner))
 
     @extend_schema(operation_id="delete_mcp_credential", responses={204: None, 404: ErrorAnswer})
+    @conditional("change_mcpserver")
     def delete(self, request: Request, name: str, owner: str) -> Response:
-        self.require("change_mcpserver")
         mcp_servers.delete_credential(row=self.row(name), owner=owner, by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -8,7 +8,6 @@ from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
 from sandbox.spec import IsolationLevel
-from tools.api.base import CallerView
 from tools.api.bodies import (
     ErrorAnswer,
     OrganizationAnswer,
@@ -19,6 +18,7 @@ from tools.api.bodies import (
     TierChange,
     TierPage,
 )
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.license_bodies import OrganizationChanged, TierChanged, TierFollows, TierWanted
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
@@ -33,7 +33,7 @@ LIMITS = ("max_concurrency", "max_queue_depth")
 QUOTA = ("workspace_max_files", "workspace_max_bytes")
 
 
-class PlatformView(CallerView):
+class PlatformView(ConditionalView):
     def require_superuser(self) -> None:
         self.require("change_organization")
         if not self.caller.is_superuser:
@@ -53,7 +53,14 @@ class PlatformView(CallerView):
         return found
 
 
-class OrganizationList(PlatformView):
+class OrganizationView(PlatformView):
+    volatile = frozenset({"license"})  # how it stands follows from the clock
+
+    def representation(self, slug: str) -> Representation:
+        return Representation(organization_shape(self.row(slug)))
+
+
+class OrganizationList(OrganizationView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -79,28 +86,34 @@ class OrganizationList(PlatformView):
         wanted["tier"] = self.tier(wanted["tier"])
         organization = actions.create_organization(by=self.actor, **wanted)
         install_builtins(organization=organization, by=self.actor)
-        return Response(organization_shape(organization), status.HTTP_201_CREATED)
+        return self.answer(self.representation(organization.slug), status.HTTP_201_CREATED)
 
 
-class OrganizationDetail(PlatformView):
+class OrganizationDetail(OrganizationView):
     proof = by_method(patch=Proof.NEEDED)
+
+    def lock(self, slug: str) -> None:
+        """The tiers first, as where a tier is changed."""
+        tiers = LicenseTier.objects.order_by("pk").select_for_update(no_key=True)
+        list(tiers.values_list("pk"))
+        rows = Organization.objects.select_for_update(no_key=True)
+        rows.values_list("pk").get(pk=self.row(slug).pk)
 
     @extend_schema(
         operation_id="get_organization", responses={200: OrganizationAnswer, 404: ErrorAnswer}
     )
     def get(self, request: Request, slug: str) -> Response:
         self.require_superuser()
-        return Response(organization_shape(self.row(slug)))
+        return self.answer(self.representation(slug))
 
     @extend_schema(
         operation_id="change_organization",
         request=OrganizationChange,
         responses={200: OrganizationChanged, 409: ErrorAnswer},
     )
-    @transaction.atomic
+    @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, slug: str) -> Response:
         """Change what is given: all of it or nothing. `tier_change` says what another tier did."""
-        self.require_superuser()
         wanted, organization = self.body(OrganizationChange), self.row(slug)
         change = None
         if "tier" in wanted:
@@ -126,8 +139,8 @@ class OrganizationDetail(PlatformView):
         if "output_days" in wanted:
             days = wanted["output_days"]
             actions.set_output_days(organization=organization, days=days, by=self.actor)
-        shape = organization_shape(self.row(slug))
-        return Response(shape | ({"tier_change": change.as_dict()} if change else {}))
+        beside = {"tier_change": change.as_dict()} if change else {}
+        return self.answer(self.representation(slug), beside=beside)
 
 
 class TierPreview(PlatformView):
@@ -157,20 +170,26 @@ class TierList(PlatformView):
 class TierDetail(PlatformView):
     proof = by_method(patch=Proof.NEEDED)
 
+    def representation(self, name: str) -> Representation:
+        return Representation(tier_shape(self.tier(name)))
+
+    def lock(self, name: str) -> None:
+        LicenseTier.objects.select_for_update(no_key=True).get(pk=self.tier(name).pk)
+
     @extend_schema(operation_id="get_tier", responses={200: TierAnswer, 404: ErrorAnswer})
     def get(self, request: Request, name: str) -> Response:
         self.require("view_licensetier")
-        return Response(tier_shape(self.tier(name)))
+        return self.answer(self.representation(name))
 
     @extend_schema(
         operation_id="change_tier",
         request=TierChange,
         responses={200: TierChanged, 404: ErrorAnswer},
     )
+    @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, name: str) -> Response:
         """Change a tier; every organization that has it is held to it from its next request on."""
-        self.require_superuser()
         tier = self.tier(name)
         follows = actions.change_tier(tier=tier, by=self.actor, **self.body(TierChange))
         organizations = {slug: change.as_dict() for slug, change in follows.items()}
-        return Response(tier_shape(tier) | {"organizations": organizations})
+        return self.answer(self.representation(name), beside={"organizations": organizations})

@@ -1,5 +1,6 @@
 """`/api/v1/sandbox-profiles`: what tools that name one may see, reach and use up."""
 
+from collections.abc import Callable
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -8,8 +9,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
-from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING, PROFILE
 from tools.catalog import profiles
@@ -19,7 +20,12 @@ from tools.shapes import profile_shape
 CHANGED = {200: ProfileAnswer, 404: ErrorAnswer}
 
 
-class ProfileList(CallerView):
+class ProfileView(ConditionalView):
+    def representation(self, name: str) -> Representation:
+        return Representation(profile_shape(profiles.find_profile(self.organization, name)))
+
+
+class ProfileList(ProfileView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -47,46 +53,51 @@ class ProfileList(CallerView):
             by=self.actor,
             everywhere=self.caller.is_superuser,
         )
-        address = f"/api/v1/sandbox-profiles/{row.name}"
-        return Response(profile_shape(row), status.HTTP_201_CREATED, headers={"Location": address})
+        headers = {"Location": f"/api/v1/sandbox-profiles/{row.name}"}
+        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
 
 
-class ProfileDetail(CallerView):
+class ProfileDetail(ProfileView):
     proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
 
     @extend_schema(operation_id="get_sandbox_profile", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_sandboxprofile")
-        return Response(profile_shape(self._row(name)))
+        return self.answer(self.representation(name))
 
     @extend_schema(operation_id="replace_sandbox_profile", request=ProfileChange, responses=CHANGED)
     def put(self, request: Request, name: str) -> Response:
         """Say all of it anew; what is left out is as in a new profile."""
-        self.require("change_sandboxprofile")
-        return self._replace(self._row(name), {"name": name} | self.given())
+        return self._replace(name, lambda row: {"name": row.name})
 
     @extend_schema(operation_id="change_sandbox_profile", request=ProfileChange, responses=CHANGED)
     def patch(self, request: Request, name: str) -> Response:
         """Change what is given. Tools that name it run so from their next call on."""
-        self.require("change_sandboxprofile")
-        row = self._row(name)
-        return self._replace(row, profiles.written(row) | self.given())
+        return self._replace(name, profiles.written)
 
     @extend_schema(
         operation_id="delete_sandbox_profile",
         responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
     )
+    @conditional("delete_sandboxprofile")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools name it."""
-        self.require("delete_sandboxprofile")
         profiles.delete_profile(row=self._row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    def _replace(self, row: SandboxProfile, wanted: dict[str, Any]) -> Response:
-        row = profiles.replace_profile(
-            row=row, profile=wanted, by=self.actor, everywhere=self.caller.is_superuser
+    def _replace(self, name: str, base: Callable[[SandboxProfile], dict[str, Any]]) -> Response:
+        """What is given, on top of the `base`. Paths are looked at before anything is locked."""
+        self.require("change_sandboxprofile")
+        row, given = self._row(name), self.given()
+        profiles.examine_profile(
+            row=row, profile=base(row) | given, everywhere=self.caller.is_superuser
         )
-        return Response(profile_shape(row))
+        with self.changing(name=name):
+            now, known = self._row(name), row.allowed_paths
+            profiles.keep_profile(
+                row=now, profile=base(now) | given, by=self.actor, known_paths=known
+            )
+            return self.answer(self.representation(name))
 
     def _row(self, name: str) -> SandboxProfile:
         return profiles.find_profile(self.organization, name)

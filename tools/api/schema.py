@@ -16,6 +16,7 @@ ERRORS = {
     "404": "Not there, or not the caller's.",
     "409": "It conflicts with what is there.",
     "410": "It was there, and is kept no longer.",
+    "412": "It is not what `If-Match` names any more; nothing was changed.",
     "413": "The body is too large.",
     "415": "The body must be JSON in UTF-8.",
     "416": "There is less of it than where the range begins; `Content-Range` says how much.",
@@ -25,6 +26,19 @@ ERRORS = {
 }
 OF_EVERY_CALL = ("401", "403", "503")
 OF_A_BODY = ("400", "413", "415")
+OF_A_CONDITION = ("400", "412")
+CHANGING = ("PUT", "PATCH", "DELETE")
+IF_MATCH = {
+    "in": "header",
+    "name": "If-Match",
+    "schema": {"type": "string"},
+    "description": "The `ETag` under which it was read, several, or `*`. Where it is another by "
+    "now, 412 and nothing is changed; without the header nothing is compared.",
+}
+ETAG = {
+    "schema": {"type": "string"},
+    "description": "Of what a change of it can write; for `If-Match`.",
+}
 
 
 class CallerSchema(AutoSchema):
@@ -42,12 +56,33 @@ class CallerSchema(AutoSchema):
         if "{" in self.path:
             shared.add("404")
         responses = operation["responses"]
+        if self._is_conditional():
+            shared.update(OF_A_CONDITION)
+            operation["parameters"] = [*operation.get("parameters", []), IF_MATCH]
+        for status in self._tagged() & responses.keys():
+            responses[status].setdefault("headers", {})["ETag"] = ETAG
         for status in shared:
             responses.setdefault(status, self._error())
         for status in responses.keys() & ERRORS.keys():
             responses[status]["description"] = ERRORS[status]
         operation["responses"] = dict(sorted(responses.items()))
         return operation
+
+    def _is_conditional(self) -> bool:
+        handler = getattr(self.view, self.method.lower(), None)
+        return self._represents() and (
+            self.method in CHANGING or getattr(handler, "conditional", False)
+        )
+
+    def _tagged(self) -> set[str]:
+        """The answers that come with an `ETag`."""
+        read = self.method == "GET" and any(hasattr(self.view, one.lower()) for one in CHANGING)
+        if self._is_conditional() or (self._represents() and read):
+            return {"200"}
+        return {"201"} if self._represents() and self.method == "POST" else set()
+
+    def _represents(self) -> bool:
+        return bool(getattr(self.view, "represents", False))
 
     def get_operation_id(self) -> str:
         """Where a view serves two addresses and names neither: `…/tools/{name}/enable`."""

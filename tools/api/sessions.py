@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
+from tools.api.conditional import ConditionalView, Representation
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
 from tools.api.session_bodies import (
@@ -24,6 +25,7 @@ from tools.api.session_bodies import (
 from tools.definitions.callers import Scope
 from tools.errors import Malformed
 from tools.execution import session_actions as actions
+from tools.models import Session
 from tools.policy.pins import session_pins
 from tools.shapes import session_shape, step_shape, transition_shape
 
@@ -79,9 +81,18 @@ class SessionList(CallerView):
         )
 
 
-class SessionDetail(CallerView):
+class SessionDetail(ConditionalView):
     proof = by_method(delete=Proof.NOT_NEEDED)
     scope = Scope.EXECUTE
+    # What its calls do to it, or others to its tools; a change closes it.
+    volatile = frozenset({"state", "entered_at", "pins", "tools", "transitions", "history"})
+
+    def representation(self, session_id: UUID) -> Representation:
+        return Representation(session_shape(actions.one_of(self.caller, session_id)))
+
+    def lock(self, session_id: UUID) -> None:
+        row = actions.one_of(self.caller, session_id)
+        Session.objects.select_for_update(no_key=True).get(pk=row.pk)
 
     @extend_schema(
         operation_id="get_session", responses={200: SessionDetailAnswer, 404: ErrorAnswer}
@@ -96,13 +107,14 @@ class SessionDetail(CallerView):
             "transitions": [transition_shape(one) for one in actions.transitions(session)],
             "history": [step_shape(step, step.arguments, step.seen) for step in latest][::-1],
         }
-        return Response(shape)
+        return self.answer(Representation(shape))
 
     @extend_schema(operation_id="close_session", responses={204: None, 404: ErrorAnswer})
     def delete(self, request: Request, session_id: UUID) -> Response:
         """No call begins in it any more; one that is running finishes. Safe to repeat."""
-        session = actions.one_of(self.caller, session_id)
-        actions.close_session(caller=self.caller, session=session)
+        with self.changing(session_id=session_id):
+            session = actions.one_of(self.caller, session_id)
+            actions.close_session(caller=self.caller, session=session)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -12,15 +12,16 @@ from rest_framework.views import APIView
 from audit.proof import Proof, by_method
 from tools.api.agents import new_token_shape
 from tools.api.authentication import source_ip
-from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer
+from tools.api.conditional import ConditionalView, Representation
 from tools.api.schema import CallerSchema
 from tools.definitions.callers import Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
-from tools.models import User
+from tools.models import Token, User
 from tools.policy import actions, attempts, second_factors
 from tools.policy.callers import actor_of, caller_of_user
 from tools.policy.codes import factor_of
+from tools.shapes import token_shape
 
 
 class PersonalTokens(APIView):
@@ -90,16 +91,27 @@ def _prove_second_factor(user: User, code: str, ip: str) -> None:
         attempt.succeeded()
 
 
-class PersonalToken(CallerView):
+class PersonalToken(ConditionalView):
     proof = by_method(delete=Proof.NOT_NEEDED)
     scope = Scope.READ
+    volatile = frozenset({"last_used_at"})
+
+    def representation(self, token_id: Any) -> Representation:
+        return Representation(token_shape(self._token(token_id)))
+
+    def lock(self, token_id: Any) -> None:
+        Token.objects.select_for_update(no_key=True).get(pk=self._token(token_id).pk)
 
     @extend_schema(operation_id="revoke_personal_token", responses={204: None, 404: ErrorAnswer})
     def delete(self, request: Request, token_id: Any) -> Response:
         """Revoke one of the caller's own tokens."""
+        with self.changing(token_id=token_id):
+            actions.revoke_token(token=self._token(token_id), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _token(self, token_id: Any) -> Token:
         user = User.objects.filter(pk=self.caller.user_id).first()
         token = user.tokens.filter(pk=token_id).first() if user else None
         if token is None:
             raise NotFound("You have no such token.", code="token_not_found")
-        actions.revoke_token(token=token, by=self.actor)
-        return Response(status=status.HTTP_204_NO_CONTENT)
+        return token

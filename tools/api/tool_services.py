@@ -11,8 +11,8 @@ from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
 from toolcrib_service.wire import Queue
-from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, Page
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import Strict, Text
 from tools.api.pagination import CursorPages
 from tools.api.schema import PAGING
@@ -88,12 +88,17 @@ class ServiceDecisionBody(Strict):
 CHANGED = {200: ServiceAnswer, 404: ErrorAnswer, 409: ErrorAnswer}
 
 
-class ServiceView(CallerView):
+class ServiceView(ConditionalView):
+    volatile = frozenset({"lease_until", "last_seen", "closed_because"})
+
+    def representation(self, name: str) -> Representation:
+        return Representation(service_shape(self.row(name)))
+
     def row(self, name: str) -> ToolService:
         return services.find_service(self.organization, name)
 
 
-class ServiceList(CallerView):
+class ServiceList(ServiceView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -117,8 +122,8 @@ class ServiceList(CallerView):
         row = services.create_service(
             organization=self.organization, service=self.given(), by=self.actor
         )
-        address = f"/api/v1/tool-services/{row.name}"
-        return Response(service_shape(row), status.HTTP_201_CREATED, headers={"Location": address})
+        headers = {"Location": f"/api/v1/tool-services/{row.name}"}
+        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
 
 
 class ServiceDetail(ServiceView):
@@ -127,22 +132,22 @@ class ServiceDetail(ServiceView):
     @extend_schema(operation_id="get_tool_service", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_toolservice")
-        return Response(service_shape(self.row(name)))
+        return self.answer(self.representation(name))
 
     @extend_schema(operation_id="change_tool_service", request=ServiceChange, responses=CHANGED)
+    @conditional("change_toolservice")
     def patch(self, request: Request, name: str) -> Response:
         """Refused with the tools that would no longer fit."""
-        self.require("change_toolservice")
-        row = services.change_service(row=self.row(name), changes=self.given(), by=self.actor)
-        return Response(service_shape(row))
+        services.change_service(row=self.row(name), changes=self.given(), by=self.actor)
+        return self.answer(self.representation(name))
 
     @extend_schema(
         operation_id="delete_tool_service",
         responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
     )
+    @conditional("delete_toolservice")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools name it."""
-        self.require("delete_toolservice")
         services.delete_service(row=self.row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -175,17 +180,17 @@ class ServiceDecide(ServiceView):
     approve = True
 
     @extend_schema(request=ServiceDecisionBody, responses=CHANGED)
+    @conditional("change_toolservice")
     def post(self, request: Request, name: str) -> Response:
         """The digest says what was read; another one since then is a conflict."""
-        self.require("change_toolservice")
         row = self.row(name)
         wanted = self.body(ServiceDecisionBody)
         if self.approve:
-            row = announcements.approve_service(
+            announcements.approve_service(
                 row=row, digest=wanted["digest"], by=self.actor, reconsider=wanted["reconsider"]
             )
         else:
-            row = announcements.reject_service(
+            announcements.reject_service(
                 row=row, digest=wanted["digest"], by=self.actor, reason=wanted["reason"]
             )
-        return Response(service_shape(row))
+        return self.answer(self.representation(name))

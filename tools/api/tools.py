@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
 from rest_framework import status
@@ -20,6 +19,7 @@ from tools.api.bodies import (
     ToolPage,
     VersionAnswer,
 )
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.pagination import page_of_ranked, page_of_tools
 from tools.api.schema import CODE_TOOL, PAGING
 from tools.catalog import actions
@@ -102,7 +102,18 @@ class Listing(CallerView):
         ) <= set(raw["capabilities"])
 
 
-class ToolList(Listing):
+class ToolView(ConditionalView):
+    """What makes or changes a tool."""
+
+    volatile = frozenset({"findings"})  # the linter's, shown where a tool is written
+
+    def representation(self, name: str, **_: Any) -> Representation:
+        actions.find_tool(self.organization, name)
+        snapshot = self.current()
+        return Representation(tool_here(snapshot.tools[name], snapshot))
+
+
+class ToolList(ToolView, Listing):
     proof = by_method(post=Proof.NOT_NEEDED)
 
     @extend_schema(
@@ -141,12 +152,11 @@ class ToolList(Listing):
         tool = actions.register_tool(
             organization=self.organization, definition=self.given(), by=self.actor
         )
-        address = f"/api/v1/tools/{tool.name}"
-        shape = shown_now(self, tool.name)
-        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+        headers = {"Location": f"/api/v1/tools/{tool.name}"}
+        return self.answer(shown_now(self, tool.name), status.HTTP_201_CREATED, headers)
 
 
-class ToolDetail(CallerView):
+class ToolDetail(ToolView):
     proof = by_method(put=Proof.NOT_NEEDED, patch=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
 
@@ -154,13 +164,14 @@ class ToolDetail(CallerView):
     def get(self, request: Request, name: str) -> Response:
         """One definition: for an agent a tool it may use, for people any they may view."""
         tool = visible_tool(self.caller, self.snapshot, name)
-        return Response(tool_here(tool, self.snapshot))
+        return self.answer(Representation(tool_here(tool, self.snapshot)))
 
     @extend_schema(
         operation_id="replace_tool",
         request=DefinitionBody,
         responses={200: DefinitionBody, 400: ErrorAnswer},
     )
+    @conditional("change_tool")
     def put(self, request: Request, name: str) -> Response:
         """Replace the definition by a new version."""
         return self._change(name, lambda current: self.given())
@@ -170,6 +181,7 @@ class ToolDetail(CallerView):
         request=OpenApiTypes.OBJECT,
         responses={200: DefinitionBody, 400: ErrorAnswer},
     )
+    @conditional("change_tool")
     def patch(self, request: Request, name: str) -> Response:
         """A new version with some fields changed."""
         changes = self.given()
@@ -178,36 +190,34 @@ class ToolDetail(CallerView):
     @extend_schema(
         operation_id="delete_tool", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
     )
+    @conditional("delete_tool")
     def delete(self, request: Request, name: str) -> Response:
-        self.require("delete_tool")
         actions.delete_tool(tool=actions.find_tool(self.organization, name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    @transaction.atomic
     def _change(self, name: str, wanted: Callable[[Definition], Any]) -> Response:
         """What is `wanted` follows from the definition that nobody changes meanwhile."""
-        self.require("change_tool")
         tool = actions.changing(actions.find_tool(self.organization, name))
         check_current(tool)
         assert tool.version is not None
         definition = wanted(tool.version.definition)
         tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         actions.set_switches(tool=tool, definition=definition, by=self.actor)
-        return Response(shown_now(self, name))
+        return self.answer(shown_now(self, name))
 
 
-def shown_now(view: CallerView, name: str) -> dict[str, Any]:
+def shown_now(view: CallerView, name: str) -> Representation:
     """A tool as this very request has left it, and what the linter says of it there."""
     snapshot = view.current()
     found = [finding.as_dict() for finding in findings_about(snapshot, name)]
-    return tool_here(snapshot.tools[name], snapshot) | {"findings": found}
+    return Representation(tool_here(snapshot.tools[name], snapshot) | {"findings": found})
 
 
 ENABLES = by_method(post=Proof.NEEDED)
 DISABLES = by_method(post=Proof.NOT_NEEDED)
 
 
-class ToolSwitch(CallerView):
+class ToolSwitch(ToolView):
     """`enable` and `disable`."""
 
     bodiless = frozenset({"POST"})
@@ -216,11 +226,11 @@ class ToolSwitch(CallerView):
     proof = ENABLES
 
     @extend_schema(request=None, responses={200: DefinitionBody, 404: ErrorAnswer})
+    @conditional("change_tool")
     def post(self, request: Request, name: str) -> Response:
-        self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
         actions.set_enabled(tool=tool, enabled=self.enabled, by=self.actor, reason="api")
-        return Response(shown_now(self, name))
+        return self.answer(shown_now(self, name))
 
 
 class ToolVersions(CallerView):
@@ -236,7 +246,7 @@ class ToolVersions(CallerView):
         return Response({"results": versions, "next": None, "previous": None})
 
 
-class ToolRestore(CallerView):
+class ToolRestore(ToolView):
     proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
 
@@ -245,9 +255,9 @@ class ToolRestore(CallerView):
         request=None,
         responses={200: DefinitionBody, 404: ErrorAnswer},
     )
+    @conditional("change_tool")
     def post(self, request: Request, name: str, version: str) -> Response:
         """Make what an earlier version said the current one, as a new version."""
-        self.require("change_tool")
         tool = actions.find_tool(self.organization, name)
         actions.restore_version(tool=tool, label=version, by=self.actor)
-        return Response(shown_now(self, name))
+        return self.answer(shown_now(self, name))

@@ -33,6 +33,7 @@ from tools.catalog.profiles import check_reference
 from tools.catalog.seats import check_room
 from tools.catalog.services import check_service
 from tools.catalog.tiers import forced_level, require_level
+from tools.catalog.uniqueness import unique
 from tools.catalog.verified import check_current, check_version, verifies
 from tools.catalog.versions import statement_of
 from tools.catalog.words import forget_words, note_words
@@ -216,6 +217,27 @@ def delete_tool(*, tool: Tool, by: Actor) -> None:
 
 
 @transaction.atomic
+def create_group(
+    *,
+    organization: Organization,
+    name: str,
+    by: Actor,
+    description: str = "",
+    permissions: list[str] | None = None,
+    parent: str | None = None,
+    **opening: Any,
+) -> ToolGroup:
+    """Raises `Malformed`; `Conflict` where there is one of the name, whoever made it just now."""
+    check_names(name, permissions or ())
+    columns = read_opening(opening)
+    Organization.objects.next_revision(organization.pk)
+    with unique(f"There is a group {name} already.", code="group_exists"):
+        group = ToolGroup.objects.create(organization=organization, name=name)
+    columns |= {"description": description, "permissions": permissions or []}
+    return _write_group(group, by=by, before=None, parent=parent, columns=columns)
+
+
+@transaction.atomic
 def save_group(
     *,
     organization: Organization,
@@ -235,20 +257,29 @@ def save_group(
     Organization.objects.next_revision(organization.pk)
     group, created = ToolGroup.objects.get_or_create(organization=organization, name=name)
     before = None if created else written(group)
-    if description is not None:
-        group.description = description
-    if permissions is not None:
-        group.permissions = permissions
+    said = {"description": description, "permissions": permissions}
+    columns |= {field: value for field, value in said.items() if value is not None}
+    return _write_group(group, by=by, before=before, parent=parent, columns=columns)
+
+
+def _write_group(
+    group: ToolGroup,
+    *,
+    by: Actor,
+    before: dict[str, Any] | None,
+    parent: str | Kept | None,
+    columns: dict[str, Any],
+) -> ToolGroup:
     if not isinstance(parent, Kept):
         group.parent = parent_for(group, parent)
     for column, value in columns.items():
         setattr(group, column, value)
-    group.save(update_fields=["description", "permissions", "parent", *columns])
+    group.save(update_fields=["parent", *columns])
     record(
         Event.GROUP_CHANGE,
         by=by,
         outcome=Outcome.CHANGED,
-        subject=name,
+        subject=group.name,
         details=dict(difference(before, written(group))),
     )
     return group
@@ -320,9 +351,10 @@ def _check_level(tool: Tool) -> None:
 def _new_row(organization: Organization, canonical: Definition, revision: int) -> Tool:
     name = canonical["name"]
     check_name(organization, name)
-    return Tool.objects.create(
-        organization=organization, name=name, type=canonical["type"], revision=revision
-    )
+    with unique(f"There is a tool {name} already.", code="tool_exists"):
+        return Tool.objects.create(
+            organization=organization, name=name, type=canonical["type"], revision=revision
+        )
 
 
 def changing(tool: Tool) -> Tool:

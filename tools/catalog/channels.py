@@ -14,6 +14,7 @@ from audit.events import Event, Outcome
 from tools.catalog import sealing
 from tools.catalog.channel_fields import COMMON, Read, read, shown_url
 from tools.catalog.credentials import MASK
+from tools.catalog.uniqueness import unique
 from tools.definitions.names import is_address
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import MessageChannel, MessageKind, Organization
@@ -34,16 +35,13 @@ def create_channel(
     if is_address("channel", wanted.columns["name"]):
         raise Malformed("The name new is reserved; choose another.", code="name_invalid")
     Organization.objects.next_revision(organization.pk)
-    own = organization.message_channels
-    if own.filter(name=wanted.columns["name"]).exists():
-        name = wanted.columns["name"]
-        raise Conflict(f"There is a channel {name} already.", code="channel_exists")
-    if own.count() >= MOST_CHANNELS:
+    if organization.message_channels.count() >= MOST_CHANNELS:
         raise Conflict(f"An organization has at most {MOST_CHANNELS} channels.", code="too_many")
     row = MessageChannel(organization=organization, options=wanted.options, **wanted.columns)
     key = _new_key()
     _seal(row, wanted.secrets | {"key": key})
-    row.save()
+    with unique(f"There is a channel {row.name} already.", code="channel_exists"):
+        row.save(force_insert=True)
     _record(Event.CHANNEL_CREATE, row, by, None, written(row))
     return row, key
 

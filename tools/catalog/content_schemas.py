@@ -13,6 +13,7 @@ from sandbox.spec import Outcome as Ended
 from tools.builtin.manifest import ISOLATED
 from tools.builtin.schemas import SCHEMAS
 from tools.catalog.listed import Listed
+from tools.catalog.uniqueness import unique
 from tools.catalog.wall import sandbox
 from tools.definitions import names
 from tools.definitions.tool import PROFILE_NAME, digest
@@ -33,11 +34,10 @@ def create_schema(*, organization: Organization, schema: Any, by: Actor) -> Cont
     with transaction.atomic():
         Organization.objects.next_revision(organization.pk)
         rows = organization.content_schemas
-        if rows.filter(name=name).exists():
-            raise Conflict(f"There is a schema {name} already.", code="schema_exists")
         if rows.count() >= MOST_SCHEMAS:
             raise Conflict(f"There are {MOST_SCHEMAS} schemas already.", code="too_many_schemas")
-        row = rows.create(name=name, kind=kind, description=description)
+        with unique(f"There is a schema {name} already.", code="schema_exists"):
+            row = rows.create(name=name, kind=kind, description=description)
         version = _add(row, schema, by)
         _record(Event.SCHEMA_CREATE, row, by, None, _written(row, version))
     return row
@@ -48,23 +48,33 @@ def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaV
 
     Raises `Malformed`, `Conflict`, `Unavailable`; `NotFound` where it was deleted meanwhile.
     """
+    try_version(row=row, change=change)
+    return keep_version(row=row, change=change, by=by)
+
+
+def try_version(*, row: ContentSchema, change: Any) -> None:
+    """Seconds, so no transaction should be open. Raises `Malformed`, `Unavailable`."""
     fields = Listed(change, [])
     fields.known(("document", "note"))
     _document(fields, SchemaKind(row.kind))
     _raise(fields)
     _try(row.organization, SchemaKind(row.kind), change["document"])
-    with transaction.atomic():
-        Organization.objects.next_revision(row.organization_id)
-        before = newest(row)
-        if before.digest == digest(change["document"]):
-            return before
-        if before.number >= MOST_VERSIONS:
-            message = f"{row.name} has {MOST_VERSIONS} versions; keep it under another name."
-            raise Conflict(message, code="too_many_versions")
-        version = _add(row, change, by)
-        row.save(update_fields=["updated_at"])
-        said = _written(row, before), _written(row, version)
-        _record(Event.SCHEMA_CHANGE, row, by, *said)
+
+
+@transaction.atomic
+def keep_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaVersion:
+    """One that was tried. Raises `Conflict`; `NotFound` where it was deleted meanwhile."""
+    Organization.objects.next_revision(row.organization_id)
+    before = newest(row)
+    if before.digest == digest(change["document"]):
+        return before
+    if before.number >= MOST_VERSIONS:
+        message = f"{row.name} has {MOST_VERSIONS} versions; keep it under another name."
+        raise Conflict(message, code="too_many_versions")
+    version = _add(row, change, by)
+    row.save(update_fields=["updated_at"])
+    said = _written(row, before), _written(row, version)
+    _record(Event.SCHEMA_CHANGE, row, by, *said)
     return version
 
 

@@ -13,6 +13,7 @@ from sandbox.egress.rules import read_rule
 from tools.catalog import sealing
 from tools.catalog.hosts import Item, credentials_in
 from tools.catalog.listed import Listed, described
+from tools.catalog.uniqueness import unique
 from tools.definitions.tool import PROFILE_NAME, ToolDefinition
 from tools.errors import Conflict, InvalidDefinition, Malformed, NotFound
 from tools.models import EgressCredential, Organization, SandboxProfile, Tool
@@ -28,11 +29,10 @@ def create_credential(
     """Raises `Malformed` with an error per wrong field, `Conflict`."""
     name, header, value = _read(credential)
     Organization.objects.next_revision(organization.pk)
-    if organization.egress_credentials.filter(name=name).exists():
-        raise Conflict(f"There is a credential {name} already.", code="credential_exists")
     row = EgressCredential(organization=organization, name=name, header=header)
     row.sealed = sealing.seal(value, organization=organization.pk, row=row.pk)
-    row.save()
+    with unique(f"There is a credential {name} already.", code="credential_exists"):
+        row.save(force_insert=True)
     _record(Event.CREDENTIAL_CREATE, row, by, None, _written(row))
     return row
 

@@ -20,6 +20,7 @@ from tools.catalog.mcp_values import (
     sealed_values,
     shown_values,
 )
+from tools.catalog.uniqueness import unique
 from tools.definitions.names import TOOL_NAME, flaw_in_group, is_address
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Malformed, NotFound
@@ -53,9 +54,8 @@ def create_server(*, organization: Organization, server: Any, by: Actor) -> McpS
     row = McpServer(organization=organization)
     _write(row, server)
     Organization.objects.next_revision(organization.pk)
-    if McpServer.objects.filter(organization=organization, name=row.name).exists():
-        raise Conflict(f"There is an MCP server {row.name} already.", code="mcp_server_exists")
-    row.save()
+    with unique(f"There is an MCP server {row.name} already.", code="mcp_server_exists"):
+        row.save(force_insert=True)
     note_groups(organization, row.default_groups or ())
     _record(Event.MCP_SERVER_CREATE, row, by, None, written(row))
     return row

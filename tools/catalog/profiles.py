@@ -16,6 +16,7 @@ from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
 from tools.catalog.paths import mounts_of, outside, read_paths
 from tools.catalog.tiers import require_level, tier_of
+from tools.catalog.uniqueness import unique
 from tools.catalog.wall import sandbox
 from tools.definitions import durations
 from tools.definitions.tool import PROFILE_NAME, Definition, ToolDefinition
@@ -62,11 +63,9 @@ def create_profile(
     with transaction.atomic():
         Organization.objects.next_revision(organization.pk)
         credentials.check_named(organization, "allowed_hosts", columns["allowed_hosts"])
-        if organization.sandbox_profiles.filter(name=columns["name"]).exists():
-            raise Conflict(
-                f"There is a sandbox profile {columns['name']} already.", code="profile_exists"
-            )
-        row = SandboxProfile.objects.create(organization=organization, **columns)
+        taken = f"There is a sandbox profile {columns['name']} already."
+        with unique(taken, code="profile_exists"):
+            row = SandboxProfile.objects.create(organization=organization, **columns)
         _record(Event.PROFILE_CREATE, row, by, None, written(row))
     return row
 
@@ -75,24 +74,46 @@ def replace_profile(
     *, row: SandboxProfile, profile: Any, by: Actor, everywhere: bool = False
 ) -> SandboxProfile:
     """Say anew all that a profile says, but its name. Raises what `create_profile` raises."""
+    examine_profile(row=row, profile=profile, everywhere=everywhere)
+    return keep_profile(row=row, profile=profile, by=by, known_paths=row.allowed_paths)
+
+
+def examine_profile(*, row: SandboxProfile, profile: Any, everywhere: bool = False) -> None:
+    """Whether the row may say so; new paths are looked at by sandboxd, so no transaction should be
+    open. Raises what `create_profile` raises."""
+    columns = _columns_for(row, profile)
+    _examine(columns["allowed_paths"], row.allowed_paths, row.organization, everywhere=everywhere)
+
+
+@transaction.atomic
+def keep_profile(
+    *, row: SandboxProfile, profile: Any, by: Actor, known_paths: list[dict[str, str]]
+) -> SandboxProfile:
+    """What was examined when the row had the `known_paths`. Raises what `create_profile` raises."""
+    organization = row.organization
+    columns = _columns_for(row, profile)
+    Organization.objects.next_revision(organization.pk)
+    row.refresh_from_db()
+    if columns["allowed_paths"] == known_paths != row.allowed_paths:
+        raise Conflict(f"The paths of {row.name} were changed at this moment. Look again.")
+    credentials.check_named(organization, "allowed_hosts", columns["allowed_hosts"])
+    _check_tools(row, Backend(columns["backend"]))
+    before = written(row)
+    for column, value in columns.items():
+        setattr(row, column, value)
+    row.save(update_fields=[*columns, "updated_at"])
+    _record(Event.PROFILE_CHANGE, row, by, before, written(row))
+    return row
+
+
+def _columns_for(row: SandboxProfile, profile: Any) -> Body:
     organization = row.organization
     require_license(organization)
     columns = read_profile(profile, organization=organization.slug)
     if columns["name"] != row.name:
         raise _invalid([{"field": "name", "message": "cannot be changed; tools name it"}])
     require_level(organization.pk, IsolationLevel(columns["minimum_isolation"]))
-    _examine(columns["allowed_paths"], row.allowed_paths, organization, everywhere=everywhere)
-    with transaction.atomic():
-        Organization.objects.next_revision(organization.pk)
-        credentials.check_named(organization, "allowed_hosts", columns["allowed_hosts"])
-        _check_tools(row, Backend(columns["backend"]))
-        row.refresh_from_db()
-        before = written(row)
-        for column, value in columns.items():
-            setattr(row, column, value)
-        row.save(update_fields=[*columns, "updated_at"])
-        _record(Event.PROFILE_CHANGE, row, by, before, written(row))
-    return row
+    return columns
 
 
 @transaction.atomic

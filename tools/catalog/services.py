@@ -8,6 +8,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.groups import note_groups
+from tools.catalog.uniqueness import unique
 from tools.definitions.descriptors import canonical_key
 from tools.definitions.services import Descriptor, flaws_in_config, read_service
 from tools.definitions.tool import Definition
@@ -24,11 +25,13 @@ def create_service(*, organization: Organization, service: Any, by: Actor) -> To
     """Raises `InvalidDefinition` with an error per wrong field, `Conflict`."""
     said = read_service(service)
     Organization.objects.next_revision(organization.pk)
+    taken = f"There is a tool service {said['id']} already."
     if ToolService.objects.filter(organization=organization, name=said["id"]).exists():
-        raise Conflict(f"There is a tool service {said['id']} already.", code="service_exists")
+        raise Conflict(taken, code="service_exists")  # before its queue is found to be taken
     row = ToolService(organization=organization, name=said["id"])
     fill(row, said)
-    row.save(force_insert=True)
+    with unique(taken, code="service_exists"):
+        row.save(force_insert=True)
     note_change(row, by, None)
     return row
 

@@ -23,6 +23,7 @@ from tools.catalog.credentials import check_named
 from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
 from tools.catalog.tiers import require_level
+from tools.catalog.uniqueness import unique
 from tools.definitions import names
 from tools.definitions.callers import Caller, CallerKind, Scope
 from tools.errors import Conflict, Malformed
@@ -42,9 +43,8 @@ AGENT_SCOPES = (Scope.READ, Scope.EXECUTE)
 def create_organization(*, slug: str, name: str, tier: LicenseTier, by: Actor) -> Organization:
     if not names.SLUG.fullmatch(slug):
         raise Malformed(f"{slug[:63]!r} is no slug: lower-case letters, digits and hyphens.")
-    if Organization.objects.filter(slug=slug).exists():
-        raise Conflict(f"There is an organization {slug} already.", code="organization_exists")
-    organization = Organization.objects.create(slug=slug, name=name, tier=tier)
+    with unique(f"There is an organization {slug} already.", code="organization_exists"):
+        organization = Organization.objects.create(slug=slug, name=name, tier=tier)
     by, said = replace(by, organization=slug), {"name": name, "tier": tier.name}
     _record(Event.ORGANIZATION_CREATE, by, slug, None, said)
     return organization
@@ -206,22 +206,21 @@ def create_agent(
         raise Malformed(f"{slug[:63]!r} is no slug: lower-case letters, digits and hyphens.")
     if names.is_address("agent", slug):
         raise Malformed(f"{slug!r} is reserved; choose another slug.")
-    if Agent.objects.filter(organization=organization, slug=slug).exists():
-        raise Conflict(f"There is an agent {slug} already.", code="agent_exists")
-    account = User.objects.create(
-        username=f"agent:{organization.slug}:{slug}",
-        password="!",  # noqa: S106 - Django's mark of a password that never matches
-        organization=organization,
-        is_service_account=True,
-        granted_groups=[],
-    )
-    agent = Agent.objects.create(
-        organization=organization,
-        slug=slug,
-        description=description,
-        service_account=account,
-        strict=strict,
-    )
+    with unique(f"There is an agent {slug} already.", code="agent_exists"):
+        account = User.objects.create(
+            username=f"agent:{organization.slug}:{slug}",
+            password="!",  # noqa: S106 - Django's mark of a password that never matches
+            organization=organization,
+            is_service_account=True,
+            granted_groups=[],
+        )
+        agent = Agent.objects.create(
+            organization=organization,
+            slug=slug,
+            description=description,
+            service_account=account,
+            strict=strict,
+        )
     _record(Event.AGENT_CREATE, by, slug, None, {"description": description, "strict": strict})
     every = tools is None and tool_groups is None
     grant(

@@ -15,6 +15,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.registry import CatalogConfirmationRule, Snapshot
+from tools.catalog.uniqueness import unique
 from tools.definitions import names
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import Agent, ConfirmationRule, Organization
@@ -73,8 +74,6 @@ def create_rule(
         raise Malformed(f"The name {flaw}.", field="name")
     Organization.objects.next_revision(organization.pk)
     rules = ConfirmationRule.objects.filter(organization=organization)
-    if rules.filter(name=name).exists():
-        raise Conflict(f"There is a rule {name} already.", code="confirmation_rule_exists")
     if rules.count() >= MOST_RULES:
         raise Conflict(
             f"An organization has at most {MOST_RULES} rules. Delete one first.",
@@ -153,7 +152,8 @@ def _write(row: ConfirmationRule, wanted: dict[str, Any], by: Actor) -> Confirma
     row.side_effects = wanted["side_effects"]
     row.first_use = wanted["first_use"]
     row.approvals_needed = wanted["approvals_needed"]
-    row.save()
+    with unique(f"There is a rule {row.name} already.", code="confirmation_rule_exists"):
+        row.save()
     record(
         Event.CONFIRMATION_RULE_CHANGE,
         by=by,

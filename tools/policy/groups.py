@@ -9,6 +9,22 @@ from tools.models import Organization, ToolGroup
 from tools.policy.grant_actions import check_held
 
 
+def create_group(
+    *,
+    giver: Caller,
+    organization: Organization,
+    name: str,
+    by: Actor,
+    permissions: list[str] | None = None,
+    **fields: Any,
+) -> ToolGroup:
+    """As `save_group`, where there must be none of the name yet: raises `Conflict`."""
+    check_held(giver, {"permissions": set(permissions or ())})
+    return catalog.create_group(
+        organization=organization, name=name, by=by, permissions=permissions, **fields
+    )
+
+
 def save_group(
     *,
     giver: Caller,

@@ -22,7 +22,7 @@ from tools.errors import Conflict, NotFound, ToolcribError
 from tools.models import Agent, ToolGroup
 from tools.policy.callers import actor_of
 from tools.policy.group_effects import Effects, effects_of
-from tools.policy.groups import save_group
+from tools.policy.groups import create_group, save_group
 from tools.policy.openings import openings_of
 from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -132,7 +132,7 @@ def _answered(request: PageRequest, group: CatalogGroup | None) -> HttpResponseB
         if request.POST.get("do") != "save":
             form.effects = effects_of(snapshot=snapshot_of(request), **said)
             return render(request, FORM, {"form": form})
-        save_group(**said)
+        (create_group if group is None else save_group)(**said)
     except ToolcribError as error:
         form.flaws = tell(form.inputs, error)
         return render(request, FORM, {"form": form}, status=error.http_status)

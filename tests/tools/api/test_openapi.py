@@ -118,3 +118,22 @@ def test_the_page_and_its_script_lead_to_the_document(db):
     page = Client().get("/api/docs/").content.decode()
     script = re.findall(r'src="(/api/docs/\?[^"]+)"', page)
     assert b"/api/schema/" in Client().get(script[0]).content
+
+
+def test_every_change_says_that_it_takes_a_condition(operations):
+    for place, operation in operations:
+        verb = place.split()[0]
+        if verb in {"put", "patch", "delete"}:
+            names = [part["name"] for part in operation["parameters"] if part["in"] == "header"]
+            assert names == ["If-Match"], place
+            assert {"400", "412"} <= operation["responses"].keys(), place
+        if verb in {"put", "patch"}:
+            assert "ETag" in operation["responses"]["200"]["headers"], place
+
+
+def test_what_can_be_changed_says_that_it_is_read_with_its_tag(operations):
+    said = dict(operations)
+    for place in ("get /api/v1/tools/{name}", "post /api/v1/tools/{name}/disable"):
+        assert "ETag" in said[place]["responses"]["200"]["headers"]
+    assert "ETag" in said["post /api/v1/agents"]["responses"]["201"]["headers"]
+    assert "headers" not in said["get /api/v1/tools"]["responses"]["200"]

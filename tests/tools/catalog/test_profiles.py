@@ -260,3 +260,14 @@ def test_an_organizations_hosts_are_read_like_a_profiles(organization):
     assert fields_of(caught) == ["allowed_hosts[0].host"]
     policy.set_allowed_hosts(organization=organization, hosts=["EXAMPLE.com"], by=by)
     assert current_catalog(organization).allowed_hosts == ("example.com",)
+
+
+def test_paths_that_were_taken_away_meanwhile_are_not_put_back_unexamined(organization, directory):
+    paths = [{"path": str(directory), "mode": "ro"}]
+    row = written(organization, allow_filesystem=True, allowed_paths=paths)
+    said, known, by = profiles.written(row), row.allowed_paths, factories.by(organization)
+    changed(row, allowed_paths=[])
+    with pytest.raises(Conflict):
+        profiles.keep_profile(row=row, profile=said, by=by, known_paths=known)
+    row.refresh_from_db()
+    assert row.allowed_paths == []

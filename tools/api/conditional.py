@@ -1,0 +1,163 @@
+"""Conditional requests (RFC 9110, section 13): an `ETag` on everything that can be changed, and
+`If-Match` on its change.
+
+A tag covers what a change can write, secrets among it, and no counter, health or time of use. It
+is a keyed hash, so it gives nothing of a secret away. The comparison and the change are one
+transaction that holds the row, so of two writers with the same tag one succeeds.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, cast
+
+from django.db import transaction
+from django.utils.crypto import salted_hmac
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.base import CallerView
+from tools.catalog.registry import Snapshot, registry
+from tools.errors import ChangedMeanwhile, Malformed
+from tools.models import Organization
+
+ANY = "*"
+_SALT = "tools.api.conditional.etag"
+_ENTITY_TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
+_TAG = re.compile(_ENTITY_TAG)
+_TAG_LIST = re.compile(rf"[ \t,]*{_ENTITY_TAG}(?:[ \t]*,[ \t,]*{_ENTITY_TAG})*[ \t,]*")
+
+Handler = Callable[..., Response]
+Admission = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Representation:
+    """What an answer shows of a thing, and what the thing keeps to itself: its sealed secrets."""
+
+    shape: dict[str, Any]
+    sealed: tuple[Any, ...] = ()
+
+
+class ConditionalView(CallerView):
+    """A view of one thing that can be changed."""
+
+    volatile: frozenset[str] = frozenset()  # fields of the answer that no change of it writes
+
+    def representation(self, *args: Any, **kwargs: Any) -> Representation | None:
+        """The thing at the address, as the open transaction sees it; None where a PUT makes it.
+
+        Raises `NotFound`.
+        """
+        raise NotImplementedError
+
+    _changing = False
+
+    def current(self) -> Snapshot:
+        """While a change is open, what it has made of the catalog: this process keeps nothing of
+        that, for it may yet be undone."""
+        if not self._changing:
+            return super().current()
+        return registry.as_it_stands(self.caller.organization_id)
+
+    @property
+    def represents(self) -> bool:
+        return type(self).representation is not ConditionalView.representation
+
+    def lock(self, *args: Any, **kwargs: Any) -> None:
+        """Hold what every change of the thing holds: its organization's row, as
+        `Organization.objects.next_revision` does."""
+        row = Organization.objects.select_for_update(no_key=True)
+        row.values_list("pk").get(pk=self.caller.organization_id)
+
+    def covered(self, shape: dict[str, Any]) -> dict[str, Any]:
+        """The part of an answer that the tag covers."""
+        return {field: value for field, value in shape.items() if field not in self.volatile}
+
+    def tag(self, now: Representation) -> str:
+        """A strong entity tag, with its quotes."""
+        sealed = [_plain(one) for one in now.sealed]
+        text = json.dumps([self.covered(now.shape), sealed], sort_keys=True, default=str)
+        return f'"{salted_hmac(_SALT, text, algorithm="sha256").hexdigest()[:40]}"'
+
+    def answer(
+        self,
+        now: Representation | None,
+        http_status: int = status.HTTP_200_OK,
+        headers: dict[str, str] | None = None,
+        beside: dict[str, Any] | None = None,
+    ) -> Response:
+        """The thing with its tag, and what is said `beside` it. A GET of what the client has
+        already is 304; only where the tag covers the whole answer."""
+        assert now is not None
+        headers = {**(headers or {}), "ETag": self.tag(now)}
+        if self.request.method in {"GET", "HEAD"} and self.covered(now.shape) == now.shape:
+            known = _tags(self.request, "If-None-Match")
+            if known == ANY or headers["ETag"] in [tag.removeprefix("W/") for tag in known or ()]:
+                return Response(status=status.HTTP_304_NOT_MODIFIED, headers=headers)
+        return Response(now.shape | (beside or {}), http_status, headers=headers)
+
+    @contextmanager
+    def changing(self, **address: Any) -> Iterator[None]:
+        """One transaction, all or nothing, that holds the thing and has compared its tag.
+
+        Raises `ChangedMeanwhile`, and `Malformed` for a header that cannot be read.
+        """
+        wanted, unwanted = (_tags(self.request, name) for name in ("If-Match", "If-None-Match"))
+        with transaction.atomic():
+            self.lock(**address)
+            if wanted is not None or unwanted is not None:
+                now = self.representation(**address)
+                self._compare(None if now is None else self.tag(now), wanted, unwanted)
+            self._changing = True
+            yield
+        self._changing = False
+
+    def _compare(
+        self, tag: str | None, wanted: str | list[str] | None, unwanted: str | list[str] | None
+    ) -> None:
+        if wanted is not None and (tag is None or not (wanted == ANY or tag in wanted)):
+            raise ChangedMeanwhile(
+                "It is not what If-Match names any more. Read it again and repeat the change."
+            )
+        if tag is not None and unwanted is not None:
+            known = unwanted == ANY or tag in [one.removeprefix("W/") for one in unwanted]
+            if known:
+                raise ChangedMeanwhile("It is there, and If-None-Match says that it must not be.")
+
+
+def conditional[H: Handler](admission: str | Admission) -> Callable[[H], H]:
+    """A handler that changes one thing: who may not is refused first, then the tag is compared."""
+
+    def decorate(handler: H) -> H:
+        @wraps(handler)
+        def change(view: ConditionalView, request: Request, **address: Any) -> Response:
+            view.require(admission) if isinstance(admission, str) else admission(view)
+            with view.changing(**address):
+                return handler(view, request, **address)
+
+        change.conditional = True  # type: ignore[attr-defined] # read by the document
+        return cast(H, change)
+
+    return decorate
+
+
+def _tags(request: Request, header: str) -> str | list[str] | None:
+    """`*`, or the entity tags of the header; None without one. Raises `Malformed`."""
+    given = request.headers.get(header)
+    if given is None:
+        return None
+    given = given.strip(" \t")
+    if given == ANY:
+        return ANY
+    if not _TAG_LIST.fullmatch(given):
+        raise Malformed(f'{header} must be * or entity tags as ETag has them, such as "5f3a".')
+    return _TAG.findall(given)
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value).hex() if isinstance(value, bytes | bytearray | memoryview) else value

@@ -1,0 +1,22 @@
+"""Whether a name is free is decided by the row's constraint, when it is inserted: of two that ask
+first, both find it free."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import IntegrityError, transaction
+from psycopg import errors as postgres
+
+from tools.errors import Conflict
+
+
+@contextmanager
+def unique(message: str, *, code: str) -> Iterator[None]:
+    """Raises `Conflict` where another row has the name. The open transaction goes on."""
+    try:
+        with transaction.atomic():
+            yield
+    except IntegrityError as error:
+        if isinstance(error.__cause__, postgres.UniqueViolation):
+            raise Conflict(message, code=code) from None
+        raise
