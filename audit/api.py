@@ -9,19 +9,28 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import APIException, NotFound, ValidationError
-from rest_framework.pagination import CursorPagination
+from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.utils.urls import replace_query_param
-from rest_framework.views import APIView
 
 from audit import alerts, erasure, export, reading, search
 from audit.actions import Actor
 from audit.answers import written
+from audit.events import Severity
 from audit.models import Alert, AuditRecord
+from audit.pages import (
+    PAGING,
+    CursorPages,
+    PageReference,
+    bad_cursor,
+    newest,
+    paging,
+    reference,
+    size_of,
+)
 from audit.proof import Proof, by_method
+from audit.queries import BadQuery, QueryView
 
 PERMISSION = "audit.view_auditrecord"
 _DESCRIBED = {"execution", "code", "since", "until", "q"}
@@ -42,8 +51,8 @@ class RecordAnswer(serializers.ModelSerializer[AuditRecord]):
 
 class RecordPage(serializers.Serializer[Any]):
     results = RecordAnswer(many=True)
-    next = serializers.URLField(allow_null=True)
-    previous = serializers.URLField(allow_null=True)
+    next = PageReference(allow_null=True)
+    previous = PageReference(allow_null=True)
 
 
 class PayloadAnswer(serializers.Serializer[Any]):
@@ -96,25 +105,6 @@ class CsvRenderer(LinesRenderer):
     format = "csv"
 
 
-class RecordPages(CursorPagination):
-    page_size = 50
-    page_size_query_param = "page_size"
-    max_page_size = 200
-    ordering = "-id"
-
-    def get_page_size(self, request: Request) -> int:
-        raw = request.query_params.get("page_size", str(self.page_size))
-        if not raw.isdecimal() or not 1 <= int(raw[:9]) <= self.max_page_size:
-            raise ValidationError({"page_size": [f"must be from 1 to {self.max_page_size}"]})
-        return int(raw)
-
-    def decode_cursor(self, request: Request) -> Any:
-        try:
-            return super().decode_cursor(request)
-        except NotFound:
-            raise ValidationError({"cursor": ["is not one this list gave out"]}) from None
-
-
 FILTERS = [
     *(OpenApiParameter(name, OpenApiTypes.STR) for name in search.FIELDS if name not in _DESCRIBED),
     OpenApiParameter("execution", OpenApiTypes.UUID),
@@ -130,7 +120,7 @@ FILTERS = [
 ]
 
 
-class EvidenceView(APIView):
+class EvidenceView(QueryView):
     permission = PERMISSION
     bodiless = frozenset[str]()  # methods to which a body would say nothing
 
@@ -158,14 +148,13 @@ class RecordList(EvidenceView):
         },
         parameters=[
             *FILTERS,
-            OpenApiParameter("cursor", OpenApiTypes.STR),
-            OpenApiParameter("page_size", OpenApiTypes.INT),
+            *PAGING,
         ],
     )
     def get(self, request: Request) -> Response:
         """Records, the newest first. That they were read is on record, with the filters."""
         wanted = _wanted(self)
-        size = RecordPages().get_page_size(request)
+        size = size_of(request)
         page = reading.read_page(wanted, size, _position(request), by=_actor(request))
         return Response(
             {
@@ -211,9 +200,7 @@ class RecordExport(EvidenceView):
     def get(self, request: Request) -> StreamingHttpResponse:
         """All that fits, the oldest first: as sealed lines, CSV or OCSF events. On record."""
         wanted = _wanted(self)
-        name = request.query_params.get("format", "jsonl")
-        if name not in export.FORMATS:
-            raise ValidationError({"format": [f"must be one of {', '.join(export.FORMATS)}"]})
+        name = self.query.get("format", "jsonl")
         try:
             return export_answer(export.begin(wanted, name, _actor(request)), wanted, name)
         except export.TooManyExports as busy:
@@ -305,8 +292,18 @@ class AlertAnswer(serializers.ModelSerializer[Alert]):
 
 class AlertPage(serializers.Serializer[Any]):
     results = AlertAnswer(many=True)
-    next = serializers.URLField(allow_null=True)
-    previous = serializers.URLField(allow_null=True)
+    next = PageReference(allow_null=True)
+    previous = PageReference(allow_null=True)
+
+
+_ALERTS = newest("first_at")
+_COLUMNS = {
+    "open": "acknowledged_at__isnull",
+    "severity": "severity",
+    "rule": "rule",
+    "since": "last_at__gte",
+    "until": "first_at__lt",
+}
 
 
 class AlertList(EvidenceView):
@@ -315,17 +312,24 @@ class AlertList(EvidenceView):
         summary="List alerts",
         responses={200: AlertPage, **REFUSALS},
         parameters=[
-            OpenApiParameter("open", OpenApiTypes.BOOL, description="Only those not acknowledged."),
-            OpenApiParameter("cursor", OpenApiTypes.STR),
-            OpenApiParameter("page_size", OpenApiTypes.INT),
+            OpenApiParameter(
+                "open", OpenApiTypes.BOOL, description="Not acknowledged yet, or acknowledged."
+            ),
+            OpenApiParameter("severity", OpenApiTypes.STR, enum=[*Severity]),
+            OpenApiParameter("rule", OpenApiTypes.STR, description="A rule's name."),
+            OpenApiParameter("since", OpenApiTypes.DATETIME, description="Seen since then."),
+            OpenApiParameter("until", OpenApiTypes.DATETIME, description="Begun before it."),
+            *paging(_ALERTS),
         ],
     )
     def get(self, request: Request) -> Response:
         """What in the records a person should look at, the newest first."""
         found = alerts.alerts_of(self.organization())
-        if request.query_params.get("open") == "true":
-            found = found.open()
-        pages = RecordPages()
+        asked = {
+            column: self.query[name] for name, column in _COLUMNS.items() if name in self.query
+        }
+        found = found.filter(**asked)
+        pages = CursorPages(_ALERTS)
         page: list[Alert] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response(AlertAnswer(page, many=True).data)
 
@@ -379,7 +383,8 @@ def _wanted(view: EvidenceView) -> search.Search:
     opened = view.request.user.has_perm(reading.MAY_OPEN)
     wanted = search.read(view.organization(), view.request.query_params, opened=opened)
     if wanted.flaws:
-        raise ValidationError({name: [flaw] for name, flaw in wanted.flaws.items()})
+        name, flaw = next(iter(wanted.flaws.items()))
+        raise BadQuery(f"{name} {flaw}.", field=name)
     return wanted
 
 
@@ -390,10 +395,10 @@ def _position(request: Request) -> search.Position | None:
     try:
         return search.Position.read(cursor)
     except search.BadPosition:
-        raise ValidationError({"cursor": ["is not one this list gave out"]}) from None
+        raise bad_cursor() from None
 
 
 def _address(request: Request, position: search.Position | None) -> str | None:
     if position is None:
         return None
-    return replace_query_param(request.build_absolute_uri(), "cursor", position.cursor)
+    return reference(request, position.cursor)

@@ -6,15 +6,16 @@ from uuid import UUID
 
 from django.http import Http404, HttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import APIException
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.api import REFUSALS, EvidenceView, RecordPages
+from audit.api import REFUSALS, EvidenceView
 from audit.models import AuditRecord, Checkpoint
+from audit.pages import CursorPages, PageReference, newest, paging
 from audit.proofs import NotProvable, proof_of
 
 _ERROR = {"$ref": "#/components/schemas/ErrorAnswer"}
@@ -42,8 +43,8 @@ class CheckpointAnswer(serializers.Serializer[Any]):
 
 class CheckpointPage(serializers.Serializer[Any]):
     results = CheckpointAnswer(many=True)
-    next = serializers.URLField(allow_null=True)
-    previous = serializers.URLField(allow_null=True)
+    next = PageReference(allow_null=True)
+    previous = PageReference(allow_null=True)
 
 
 class CheckpointList(EvidenceView):
@@ -51,15 +52,12 @@ class CheckpointList(EvidenceView):
         operation_id="list_audit_checkpoints",
         summary="List checkpoints",
         responses={200: CheckpointPage, **REFUSALS},
-        parameters=[
-            OpenApiParameter("cursor", OpenApiTypes.STR),
-            OpenApiParameter("page_size", OpenApiTypes.INT),
-        ],
+        parameters=paging(newest()),
     )
     def get(self, request: Request) -> Response:
         """Signed statements of the log's size and root, the newest first."""
         found = Checkpoint.objects.filter(log__name=self.organization())
-        pages = RecordPages()
+        pages = CursorPages()
         page: list[Checkpoint] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response(CheckpointAnswer(page, many=True).data)
 

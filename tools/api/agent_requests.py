@@ -5,10 +5,11 @@ from uuid import UUID
 
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.agents import actions, following
 from tools.agents.actions import Wanted
@@ -18,10 +19,10 @@ from tools.api.agent_request_bodies import AgentRequestAnswer, AgentRequestBody,
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.executions import KEY, WAIT, idempotency_key, made, waited_for
-from tools.api.pagination import CursorPages
+from tools.api.filters import AGENT, PERIOD, SESSION, filtered, in_period
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
-from tools.api.schema import PAGING
 from tools.definitions.callers import Caller, Scope
+from tools.definitions.results import Status
 from tools.definitions.strict_json import MAX_VALUES
 from tools.models import Execution
 from tools.shapes import agent_request_line, agent_request_shape
@@ -36,6 +37,7 @@ ANSWERS: dict[Any, Any] = {
     422: ErrorAnswer,
     429: ErrorAnswer,
 }
+_COLUMNS = {"agent": "agent__slug", "session": "session", **in_period("created_at")}
 _GIVEN = (
     "question", "pattern", "history", "model", "max_iterations", "max_tokens", "max_cost",
     "confidence", "thresholds", "continues", "replays", "shared_with",
@@ -50,14 +52,24 @@ class AgentRequestList(CallerView):
     renderer_classes = [JSONRenderer, EventStreamRenderer]
 
     @extend_schema(
-        operation_id="list_agent_requests", responses={200: AgentRequestPage}, parameters=PAGING
+        operation_id="list_agent_requests",
+        responses={200: AgentRequestPage},
+        parameters=[
+            OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
+            AGENT,
+            SESSION,
+            *PERIOD,
+            *paging(newest()),
+        ],
     )
     def get(self, request: Request) -> Response:
         """The caller's requests of agents, the newest first."""
+        found = actions.lately(self.caller)
+        if "status" in self.query:
+            found = found.at_stage(self.query["status"])
+        found = filtered(found, self.query, _COLUMNS)
         pages = CursorPages()
-        page: list[Execution] = (
-            pages.paginate_queryset(actions.lately(self.caller), request, self) or []
-        )
+        page: list[Execution] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([agent_request_line(row) for row in page])
 
     @extend_schema(

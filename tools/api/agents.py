@@ -1,15 +1,18 @@
 """`/api/v1/agents`: agents, their grants and their tokens. For people only."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, by_name, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.bodies import (
     AgentAnswer,
@@ -23,16 +26,27 @@ from tools.api.bodies import (
     TokenPage,
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
+from tools.api.filters import filtered
 from tools.definitions import strict_json
 from tools.errors import NotFound
 from tools.models import Agent, Token, User
-from tools.policy import actions, allowances, grant_actions, pins
+from tools.policy import actions, allowances, grant_actions, grants_of_many, pins
 from tools.shapes import agent_shape, allowances_shape, token_shape
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
 BOUNDS = ("budget", "quotas")
+
+
+def agent_shapes(agents: Sequence[Agent]) -> list[dict[str, object]]:
+    """Of however many, in as many statements."""
+    tools, groups = grants_of_many.tools_and_groups(agents)
+    pinned, bounds = pins.pins_of_many(agents), allowances.allowances_of_many(agents)
+    return [
+        agent_shape(agent, tools[agent.pk])
+        | {"tool_groups": groups[agent.pk], "pins": pinned[agent.pk]}
+        | allowances_shape(bounds[agent.pk])
+        for agent in agents
+    ]
 
 
 class AgentView(ConditionalView):
@@ -54,10 +68,7 @@ class AgentView(ConditionalView):
         return found
 
     def shape(self, agent: Agent) -> dict[str, object]:
-        held: dict[str, object] = {"tool_groups": grant_actions.granted_tool_groups(agent)}
-        held["pins"] = pins.pins_of(agent)
-        bounds = allowances_shape(allowances.allowances_of(agent))
-        return agent_shape(agent, grant_actions.granted_tools(agent)) | held | bounds
+        return agent_shapes([agent])[0]
 
 
 class OneAgent(AgentView):
@@ -73,12 +84,23 @@ class OneAgent(AgentView):
 class AgentList(OneAgent):
     proof = by_method(post=Proof.NEEDED)
 
-    @extend_schema(operation_id="list_agents", parameters=PAGING, responses={200: AgentPage})
+    @extend_schema(
+        operation_id="list_agents",
+        parameters=[
+            OpenApiParameter("q", OpenApiTypes.STR, description="In slug or description."),
+            OpenApiParameter("active", OpenApiTypes.BOOL),
+            *paging(by_name("slug")),
+        ],
+        responses={200: AgentPage},
+    )
     def get(self, request: Request) -> Response:
         self.require("view_agent")
-        pages = CursorPages()
-        page: list[Agent] = pages.paginate_queryset(self.agents(), request, self) or []
-        return pages.get_paginated_response([self.shape(agent) for agent in page])
+        pages = CursorPages(by_name("slug"))
+        found = filtered(self.agents(), self.query, {"active": "active"})
+        if text := self.query.get("q", "").strip():
+            found = found.filter(Q(slug__icontains=text) | Q(description__icontains=text))
+        page: list[Agent] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response(agent_shapes(page))
 
     @extend_schema(
         operation_id="create_agent",
@@ -161,7 +183,9 @@ class AgentSuspend(OneAgent):
 class TokenList(AgentView):
     proof = by_method(post=Proof.NEEDED)
 
-    @extend_schema(operation_id="list_agent_tokens", parameters=PAGING, responses={200: TokenPage})
+    @extend_schema(
+        operation_id="list_agent_tokens", parameters=paging(newest()), responses={200: TokenPage}
+    )
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
         tokens = self.agent(slug).service_account.tokens.all()
@@ -188,7 +212,9 @@ class TokenList(AgentView):
             giver=self.caller,
             **self.body(TokenBody, optional=True),
         )
-        return Response(new_token_shape(token, text), status.HTTP_201_CREATED)
+        address = f"/api/v1/agents/{slug}/tokens/{token.pk}"
+        shape = new_token_shape(token, text)
+        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
 
 
 class TokenDetail(AgentView):

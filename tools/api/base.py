@@ -5,10 +5,10 @@ from typing import Any, TypeVar
 
 from rest_framework.request import Request
 from rest_framework.serializers import Serializer
-from rest_framework.views import APIView
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from audit.queries import QueryView
 from tools.api.schema import CallerSchema
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
@@ -30,7 +30,7 @@ def _reader(kind: type[Serializer[Any]]) -> Serializer[Any]:
     return kind()
 
 
-class CallerView(APIView):
+class CallerView(QueryView):
     """A view that knows its caller. The permission class has made sure that there is one."""
 
     request: Request

@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from audit.pages import PageReference
 from sandbox.spec import Backend, IsolationLevel
 from tools.api.allowance_bodies import BudgetAnswer, BudgetBody, QuotaAnswer, QuotaBody
 from tools.api.fields import Duration, Flag, Items, Seconds, Strict, Text, Whole, texts
@@ -135,8 +136,8 @@ class ExecutionAnswer(serializers.Serializer[Any]):
 
 
 class Page(serializers.Serializer[Any]):
-    next = serializers.URLField(allow_null=True)
-    previous = serializers.URLField(allow_null=True)
+    next = PageReference(allow_null=True)
+    previous = PageReference(allow_null=True)
 
 
 class ExecutionPage(Page):
@@ -243,6 +244,10 @@ class VersionAnswer(serializers.Serializer[Any]):
     change_note = serializers.CharField()
     origin = serializers.CharField()
     definition = serializers.DictField()
+
+
+class VersionPage(Page):
+    results = VersionAnswer(many=True)
 
 
 class AgentBody(Strict):
@@ -499,6 +504,12 @@ class ProfilePage(Page):
 class CredentialChange(serializers.Serializer[Any]):
     header = serializers.CharField(max_length=64, required=False)
     value = serializers.CharField(required=False, write_only=True)
+
+
+class CredentialReplacement(Strict):
+    name = Text(required=False, max_length=63, help_text="As it is; it cannot be changed.")
+    header = Text(max_length=64)
+    value = Text(max_length=8192)
 
 
 class CredentialBody(serializers.Serializer[Any]):

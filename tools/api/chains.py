@@ -9,6 +9,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import PAGING
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, ToolCallBody
@@ -29,9 +30,9 @@ from tools.api.executions import (
     made,
     waited_for,
 )
-from tools.api.pagination import page_of_tools
+from tools.api.filters import IN_SESSION
+from tools.api.pagination import BY_NAME, page_of_tools
 from tools.api.parsers import StrictJSONParser, YamlParser
-from tools.api.schema import PAGING
 from tools.api.tools import REQUEST, shown_now
 from tools.catalog import actions
 from tools.catalog.chains import doubts_about
@@ -67,7 +68,9 @@ class ChainList(ChainView):
     parser_classes = [StrictJSONParser, YamlParser]
 
     @extend_schema(
-        operation_id="list_chains", parameters=[*REQUEST, *PAGING], responses={200: ChainPage}
+        operation_id="list_chains",
+        parameters=[*REQUEST, BY_NAME, *PAGING],
+        responses={200: ChainPage},
     )
     def get(self, request: Request) -> Response:
         """The chains that the caller may run in this request."""
@@ -101,7 +104,11 @@ class ChainDetail(ChainView):
     most_values = MAX_VALUES
     parser_classes = [StrictJSONParser, YamlParser]
 
-    @extend_schema(operation_id="get_chain", responses={200: ChainBody, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="get_chain",
+        parameters=[IN_SESSION],
+        responses={200: ChainBody, 404: ErrorAnswer},
+    )
     def get(self, request: Request, name: str) -> Response:
         snapshot = self.snapshot
         return self.answer(Representation(written_of(tool_here(_chain(self, name), snapshot))))

@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from audit.pages import PageReference
 from tools.api.fields import Strict, Text
 from tools.catalog.drift import difference_of
 from tools.definitions.differences import Kind
@@ -42,8 +43,8 @@ class ChangeAnswer(serializers.Serializer[Any]):
 
 class ChangePage(serializers.Serializer[Any]):
     results = ChangeAnswer(many=True)
-    next = serializers.CharField(allow_null=True)
-    previous = serializers.CharField(allow_null=True)
+    next = PageReference(allow_null=True)
+    previous = PageReference(allow_null=True)
 
 
 class ApprovalBody(Strict):

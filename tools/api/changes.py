@@ -7,6 +7,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import DefinitionBody, ErrorAnswer
@@ -17,14 +18,15 @@ from tools.api.change_bodies import (
     VersionsApart,
     change_shape,
 )
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
+from tools.api.filters import PERIOD, TOOL, filtered, in_period
 from tools.api.tools import shown_now
 from tools.catalog import actions, drift
 from tools.catalog.compared import versions_apart
 from tools.errors import Malformed
 from tools.models import Decision, UpstreamChange
 
+_ORDERS = newest("seen_at")
+_COLUMNS = {"decision": "decision", "tool": "tool__name", **in_period("seen_at")}
 DECIDED = {200: DefinitionBody, 404: ErrorAnswer, 409: ErrorAnswer}
 
 
@@ -33,7 +35,9 @@ class ChangeList(CallerView):
         operation_id="list_upstream_changes",
         parameters=[
             OpenApiParameter("decision", OpenApiTypes.STR, enum=[*Decision.values]),
-            *PAGING,
+            TOOL,
+            *PERIOD,
+            *paging(_ORDERS),
         ],
         responses={200: ChangePage},
     )
@@ -43,11 +47,8 @@ class ChangeList(CallerView):
         rows = UpstreamChange.objects.filter(
             tool__organization_id=self.caller.organization_id
         ).select_related("tool")
-        if wanted := request.query_params.get("decision"):
-            if wanted not in Decision.values:
-                raise Malformed(f"decision must be one of {', '.join(Decision.values)}.")
-            rows = rows.filter(decision=wanted)
-        pages = CursorPages()
+        rows = filtered(rows, self.query, _COLUMNS)
+        pages = CursorPages(_ORDERS)
         page: list[UpstreamChange] = pages.paginate_queryset(rows, request, self) or []
         return pages.get_paginated_response([change_shape(row) for row in page])
 

@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
+from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
+from audit.queries import QueryView
 from tools.api.bodies import ErrorAnswer
 from tools.api.channel_bodies import (
     BounceBody,
@@ -22,15 +24,20 @@ from tools.api.channel_bodies import (
     SigningSecretAnswer,
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING, CallerSchema
+from tools.api.filters import filtered
+from tools.api.schema import CallerSchema
 from tools.catalog import channels
 from tools.errors import Conflict, TooLarge
 from tools.models import MessageChannel
+from tools.models.message import MessageKind
 from tools.runners import bounces, messages
 from tools.runners.outbox import NotWritten
 from tools.shapes import channel_shape, message_shape
 
+FILTERS = [
+    OpenApiParameter("kind", OpenApiTypes.STR, enum=MessageKind.values),
+    OpenApiParameter("enabled", OpenApiTypes.BOOL),
+]
 CHANGED = {200: MessageChannelAnswer, 404: ErrorAnswer}
 _MOST_BYTES = 16 * 1024
 
@@ -47,12 +54,15 @@ class ChannelList(ChannelView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_channels", parameters=PAGING, responses={200: MessageChannelPage}
+        operation_id="list_channels",
+        parameters=[*FILTERS, *paging(by_name())],
+        responses={200: MessageChannelPage},
     )
     def get(self, request: Request) -> Response:
         self.require("view_messagechannel")
         rows = MessageChannel.objects.filter(organization_id=self.caller.organization_id)
-        pages = CursorPages()
+        rows = filtered(rows, self.query, {"kind": "kind", "enabled": "enabled"})
+        pages = CursorPages(by_name())
         page: list[MessageChannel] = pages.paginate_queryset(rows, request, self) or []
         return pages.get_paginated_response([channel_shape(row) for row in page])
 
@@ -133,7 +143,7 @@ class ChannelTest(ChannelView):
         return Response(message_shape(message))
 
 
-class ChannelBounces(APIView):
+class ChannelBounces(QueryView):
     """For providers, who have no token: a report is signed with the channel's own key."""
 
     proof = by_method(post=Proof.NOT_NEEDED)

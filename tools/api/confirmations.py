@@ -12,6 +12,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, by_name, newest, paging
 from audit.proof import Proof, by_method
 from config import errors
 from tools.api.base import CallerView
@@ -28,9 +29,8 @@ from tools.api.confirmation_bodies import (
     RuleChange,
     RulePage,
 )
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
-from tools.errors import Malformed, ToolcribError
+from tools.api.filters import AGENT, PERIOD, TOOL, filtered, in_period
+from tools.errors import ToolcribError
 from tools.execution import decisions
 from tools.execution.decisions import Decided, Word
 from tools.models import Confirmation, ConfirmationRule, ConfirmationStatus
@@ -40,6 +40,11 @@ from tools.shapes import confirmation_shape, rule_shape
 DECIDED = {200: ConfirmationAnswer, 404: ErrorAnswer, 409: ErrorAnswer}
 ALL = "all"
 _CHOICES = (*ConfirmationStatus.values, ALL)
+_COLUMNS = {
+    "tool": "execution__tool_name",
+    "agent": "execution__agent__slug",
+    **in_period("created_at"),
+}
 _RULE = {200: RuleAnswer, 404: ErrorAnswer}
 
 
@@ -49,18 +54,18 @@ class ConfirmationList(CallerView):
         responses={200: ConfirmationPage},
         parameters=[
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*_CHOICES], default="pending"),
-            *PAGING,
+            TOOL,
+            AGENT,
+            *PERIOD,
+            *paging(newest()),
         ],
     )
     def get(self, request: Request) -> Response:
         """What waits for a person, the newest first; with `status`, what was decided."""
-        wanted = request.query_params.get("status", ConfirmationStatus.PENDING)
-        if wanted not in _CHOICES:
-            raise Malformed(f"status must be one of: {', '.join(_CHOICES)}.")
+        wanted = self.query.get("status", ConfirmationStatus.PENDING)
+        found = filtered(_found(self, wanted), self.query, _COLUMNS)
         pages = CursorPages()
-        page: list[Confirmation] = (
-            pages.paginate_queryset(_found(self, wanted), request, self) or []
-        )
+        page: list[Confirmation] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([confirmation_shape(row) for row in page])
 
 
@@ -112,12 +117,14 @@ class RuleList(RuleView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_confirmation_rules", parameters=PAGING, responses={200: RulePage}
+        operation_id="list_confirmation_rules",
+        parameters=paging(by_name()),
+        responses={200: RulePage},
     )
     def get(self, request: Request) -> Response:
         self.require("view_confirmationrule")
         rows = ConfirmationRule.objects.filter(organization_id=self.caller.organization_id)
-        pages = CursorPages()
+        pages = CursorPages(by_name())
         page: list[ConfirmationRule] = (
             pages.paginate_queryset(rows.select_related("agent"), request, self) or []
         )

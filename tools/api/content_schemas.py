@@ -5,6 +5,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
@@ -16,8 +17,6 @@ from tools.api.content_schema_bodies import (
     ContentSchemaVersionAnswer,
     ContentSchemaWhole,
 )
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
 from tools.catalog import content_schemas
 from tools.definitions.strict_json import MAX_VALUES
 from tools.models import ContentSchema
@@ -37,7 +36,7 @@ class ContentSchemaList(ContentSchemaView):
 
     @extend_schema(
         operation_id="list_content_schemas",
-        parameters=PAGING,
+        parameters=paging(by_name()),
         responses={200: ContentSchemaPage},
     )
     def get(self, request: Request) -> Response:
@@ -45,7 +44,7 @@ class ContentSchemaList(ContentSchemaView):
         rows = ContentSchema.objects.with_latest().filter(
             organization_id=self.caller.organization_id
         )
-        pages = CursorPages()
+        pages = CursorPages(by_name())
         page: list[ContentSchema] = pages.paginate_queryset(rows, request, self) or []
         return pages.get_paginated_response([content_schema_shape(row) for row in page])
 

@@ -5,17 +5,17 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from tools.api.bodies import (
     CredentialAnswer,
     CredentialBody,
     CredentialChange,
     CredentialPage,
+    CredentialReplacement,
     ErrorAnswer,
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
 from tools.catalog import credentials
 from tools.models import EgressCredential
 from tools.shapes import credential_shape
@@ -33,12 +33,14 @@ class CredentialList(CredentialView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_egress_credentials", parameters=PAGING, responses={200: CredentialPage}
+        operation_id="list_egress_credentials",
+        parameters=paging(by_name()),
+        responses={200: CredentialPage},
     )
     def get(self, request: Request) -> Response:
         self.require("view_egresscredential")
         rows = EgressCredential.objects.filter(organization_id=self.caller.organization_id)
-        pages = CursorPages()
+        pages = CursorPages(by_name())
         page: list[EgressCredential] = pages.paginate_queryset(rows, request, self) or []
         return pages.get_paginated_response([credential_shape(row) for row in page])
 
@@ -66,10 +68,16 @@ class CredentialDetail(CredentialView):
         return self.answer(self.representation(name))
 
     @extend_schema(
-        operation_id="replace_egress_credential", request=CredentialChange, responses=CHANGED
+        operation_id="replace_egress_credential", request=CredentialReplacement, responses=CHANGED
     )
+    @conditional("change_egresscredential")
     def put(self, request: Request, name: str) -> Response:
-        return self.patch(request, name=name)
+        """Header and value; runs that begin now use them. The mask in place of the value leaves
+        it."""
+        row = self._row(name)
+        wanted = {"name": row.name} | self.body(CredentialReplacement)
+        changed = credentials.replace_credential(row=row, credential=wanted, by=self.actor)
+        return self.answer(self.representation(changed.name))
 
     @extend_schema(
         operation_id="change_egress_credential", request=CredentialChange, responses=CHANGED

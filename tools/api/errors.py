@@ -79,7 +79,9 @@ def _of_drf(error: exceptions.APIException) -> HttpResponse:
         details = {"errors": flaws[:MOST_FLAWS], "count": len(flaws)}
         response = _response(400, "invalid", _summary(len(flaws)), details)
     else:
-        response = _response(error.status_code, code, str(error.detail), {})
+        response = _response(
+            error.status_code, code, str(error.detail), getattr(error, "details", {})
+        )
     if auth_header := getattr(error, "auth_header", None):
         response["WWW-Authenticate"] = auth_header
     wait_s = getattr(error, "wait", None)

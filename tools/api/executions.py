@@ -9,6 +9,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api import streams
 from tools.api.base import CallerView
@@ -20,9 +21,9 @@ from tools.api.bodies import (
     ResolutionBody,
     ToolCallBody,
 )
-from tools.api.pagination import CursorPages
+from tools.api.filters import AGENT, PERIOD, SESSION, TOOL, filtered, in_period
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
-from tools.api.schema import CALL, CALL_OF_TOOL, PAGING, REFUSAL, RESULT
+from tools.api.schema import CALL, CALL_OF_TOOL, REFUSAL, RESULT
 from tools.api.throttling import note_rate
 from tools.definitions.callers import Scope
 from tools.definitions.results import Status
@@ -45,6 +46,14 @@ ANSWERS = {
     404: ErrorAnswer,
     422: ErrorAnswer,
     429: ErrorAnswer,
+}
+_COLUMNS = {
+    "tool": "tool_name",
+    "agent": "agent__slug",
+    "session": "session",
+    "code": "error_code",
+    "parent": "parent",
+    **in_period("created_at"),
 }
 MOST_WAIT_S = 60
 WAIT = OpenApiParameter(
@@ -83,20 +92,21 @@ class ExecutionList(CallerView):
         responses={200: ExecutionPage},
         parameters=[
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
-            OpenApiParameter("tool", OpenApiTypes.STR),
+            OpenApiParameter("code", OpenApiTypes.STR, description="The error code that it has."),
             OpenApiParameter("parent", OpenApiTypes.UUID, description="Calls that it made."),
-            *PAGING,
+            TOOL,
+            AGENT,
+            SESSION,
+            *PERIOD,
+            *paging(newest()),
         ],
     )
     def get(self, request: Request) -> Response:
         """The caller's executions, the newest first; a person's also others', where granted."""
         found = readable(self.caller).shown()
-        if state := request.query_params.get("status"):
-            found = found.at_stage(state)
-        if tool := request.query_params.get("tool"):
-            found = found.filter(tool_name=tool)
-        if parent := request.query_params.get("parent"):
-            found = found.filter(parent=identifier(parent))
+        if "status" in self.query:
+            found = found.at_stage(self.query["status"])
+        found = filtered(found, self.query, _COLUMNS)
         pages = CursorPages()
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
         held = confirmations.of_executions(page)
@@ -239,13 +249,6 @@ def _answer(execution: Execution, *, held: bool = False) -> Response:
         return Response(execution_shape(execution, found))
     address = f"/api/v1/executions/{execution.pk}"
     return Response(execution_shape(execution, found), 202, headers={"Location": address})
-
-
-def identifier(raw: str) -> UUID:
-    try:
-        return UUID(raw)
-    except ValueError:
-        raise Malformed("parent is the id of an execution.", field="parent") from None
 
 
 def _wait_s(raw: str | None) -> float:

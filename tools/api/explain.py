@@ -7,12 +7,12 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import PAGING
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.explain_bodies import DifferenceAnswer, ExplanationPage, WhatIfBody
 from tools.api.pagination import page_of_tools
-from tools.api.schema import PAGING
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller
 from tools.definitions.strict_json import MAX_VALUES

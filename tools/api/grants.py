@@ -5,15 +5,13 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.utils.urls import replace_query_param
 
+from audit.pages import PAGING, bad_cursor, reference, size_of
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.grants_bodies import GrantBody, GrantList, GrantPage
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
 from tools.errors import Malformed, NotFound
 from tools.models.grant_rows import GrantRow, Sought
 from tools.policy import grant_actions
@@ -34,8 +32,8 @@ class Grants(CallerView):
     )
     def get(self, request: Request) -> Response:
         """One row per grant. What people hold through a group stands at the group."""
-        size = CursorPages().get_page_size(request)
-        before, beside = _cursor(request.query_params.get("cursor"))
+        size = size_of(request)
+        before, beside = _cursor(self.query.get("cursor"))
         rows = granted(self.caller, self._sought(), most=size + 1, beside=beside, before=before)
         more = len(rows) > size
         page = rows[-size:] if before else rows[:size]
@@ -67,7 +65,7 @@ class Grants(CallerView):
         return Response({"results": [grant_shape(row) for row in rows]})
 
     def _sought(self) -> Sought:
-        query = self.request.query_params
+        query = self.query
         named = [kind for kind in SUBJECTS if kind in query]
         if len(named) > 1:
             raise Malformed(f"Name one of {', '.join(SUBJECTS)} at most.")
@@ -114,9 +112,9 @@ def _cursor(raw: str | None) -> tuple[bool, GrantRow | None]:
     side, _, text = raw.partition(".")
     row = read_grant_id(text)
     if side not in {"after", "before"} or row is None:
-        raise Malformed("cursor is not one this list gave out.")
+        raise bad_cursor()
     return side == "before", row
 
 
 def _address(request: Request, side: str, row: GrantRow) -> str:
-    return replace_query_param(request.build_absolute_uri(), "cursor", f"{side}.{grant_id(row)}")
+    return reference(request, f"{side}.{grant_id(row)}")

@@ -2,16 +2,20 @@
 
 from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import PAGING
 from audit.proof import Proof, by_method
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
+from tools.api.filters import IN_SESSION
 from tools.api.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
+from tools.api.pagination import BY_NAME, page_of
 from tools.catalog import actions
 from tools.catalog.membership import Member, members_of, memberships
 from tools.catalog.registry import CatalogGroup, Snapshot
@@ -85,16 +89,17 @@ class GroupView(ConditionalView):
 class GroupList(GroupView):
     proof = by_method(post=Proof.NEEDED)
 
-    @extend_schema(operation_id="list_groups", responses={200: GroupPage})
+    @extend_schema(
+        operation_id="list_groups",
+        parameters=[IN_SESSION, BY_NAME, *PAGING],
+        responses={200: GroupPage},
+    )
     def get(self, request: Request) -> Response:
         """The groups the caller was granted, with the tools it sees in them."""
         snapshot = self.snapshot
-        shown = [
-            self.shape(snapshot.groups[name], snapshot)
-            for name in sorted(snapshot.groups)
-            if self.visible(name)
-        ]
-        return Response({"results": shown, "next": None, "previous": None})
+        page = page_of(request, sorted(filter(self.visible, snapshot.groups)), str)
+        page["results"] = [self.shape(snapshot.groups[name], snapshot) for name in page["results"]]
+        return Response(page)
 
     @extend_schema(
         operation_id="create_group",
@@ -107,13 +112,16 @@ class GroupList(GroupView):
         create_group(giver=self.caller, organization=self.organization, by=self.actor, **wanted)
         snapshot = self.current()
         shape = self.shape(snapshot.groups[wanted["name"]], snapshot)
-        return self.answer(Representation(shape), status.HTTP_201_CREATED)
+        address = f"/api/v1/groups/{quote(wanted['name'])}"
+        return self.answer(
+            Representation(shape), status.HTTP_201_CREATED, headers={"Location": address}
+        )
 
 
 class GroupDetail(GroupView):
     proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
 
-    @extend_schema(operation_id="get_group", responses=CHANGED)
+    @extend_schema(operation_id="get_group", parameters=[IN_SESSION], responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         return self.answer(self.shown(name, self.snapshot))
 

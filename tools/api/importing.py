@@ -120,9 +120,7 @@ class ToolExport(CallerView):
         """Every custom tool, and the services they name, so that an import reads them again.
         `left_out` names the tools whose stored version is not what was signed."""
         self.require("view_tool")
-        wanted = request.query_params.get("format", exporting.Format.DEFINITIONS)
-        if wanted not in set(exporting.Format):
-            raise Malformed(f"format must be one of {', '.join(exporting.Format)}.")
+        wanted = self.query.get("format", exporting.Format.DEFINITIONS)
         found = exporting.exported(self.organization)
         if wanted == exporting.Format.YAML:
             return HttpResponse(found.yaml(), content_type="application/yaml; charset=utf-8")

@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from tools.api.bodies import Page
 from tools.models import Grant
 
 
@@ -45,6 +46,6 @@ class McpOAuthClientBody(serializers.Serializer[Any]):
     grant = serializers.ChoiceField(choices=Grant.values, required=False)
 
 
-class McpAuthorizations(serializers.Serializer[Any]):
+class McpAuthorizations(Page):
     client = McpOAuthClientAnswer(allow_null=True)
     results = McpAuthorizationAnswer(many=True)

@@ -8,6 +8,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import Representation, conditional
@@ -22,9 +23,10 @@ from tools.api.mcp_authorization_bodies import (
 from tools.api.mcp_servers import McpServerView
 from tools.catalog import mcp_consents
 from tools.errors import Malformed
-from tools.models import Grant, McpOAuthClient, User
+from tools.models import Grant, McpAuthorization, McpOAuthClient, User
 from tools.shapes import mcp_authorization_shape, moment
 
+_ORDERS = {"owner": "owner", "-owner": "-owner", **newest()}
 EVERYBODY = "organization"  # in an address, where an empty owner cannot stand
 
 
@@ -33,6 +35,7 @@ class McpAuthorizationList(McpServerView):
 
     @extend_schema(
         operation_id="list_mcp_authorizations",
+        parameters=paging(_ORDERS),
         responses={200: McpAuthorizations, 404: ErrorAnswer},
     )
     def get(self, request: Request, name: str) -> Response:
@@ -40,12 +43,12 @@ class McpAuthorizationList(McpServerView):
         self.require("view_mcpserver")
         row = self.row(name)
         client = McpOAuthClient.objects.filter(server=row).first()
-        return Response(
-            {
-                "client": client and mcp_consents.client_written(client),
-                "results": [mcp_authorization_shape(one) for one in row.authorizations.all()],
-            }
-        )
+        pages = CursorPages(_ORDERS)
+        found = row.authorizations.select_related("server")
+        page: list[McpAuthorization] = pages.paginate_queryset(found, request, self) or []
+        answer = pages.get_paginated_response([mcp_authorization_shape(one) for one in page])
+        answer.data["client"] = client and mcp_consents.client_written(client)
+        return answer
 
     @extend_schema(
         operation_id="begin_mcp_authorization",

@@ -7,6 +7,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
@@ -23,8 +24,6 @@ from tools.api.mcp_bodies import (
     McpServerChange,
     McpServerPage,
 )
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
 from tools.catalog import mcp_import, mcp_servers
 from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
@@ -54,13 +53,15 @@ class McpServerList(OneMcpServer):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_mcp_servers", parameters=PAGING, responses={200: McpServerPage}
+        operation_id="list_mcp_servers",
+        parameters=paging(by_name()),
+        responses={200: McpServerPage},
     )
     def get(self, request: Request) -> Response:
         """All of them, also those that do not answer: `status` says so, and since when."""
         self.require("view_mcpserver")
         rows = McpServer.objects.filter(organization_id=self.caller.organization_id)
-        pages = CursorPages()
+        pages = CursorPages(by_name())
         found = rows.prefetch_related("credentials")
         page: list[McpServer] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([mcp_server_shape(row) for row in page])

@@ -3,11 +3,11 @@
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
@@ -17,34 +17,34 @@ from tools.api.channel_bodies import (
     MessageDetailAnswer,
     MessagePage,
 )
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
+from tools.api.filters import PERIOD, filtered, in_period
 from tools.definitions.callers import Scope
-from tools.errors import Malformed, NotFound
+from tools.errors import NotFound
 from tools.models import InboxItem, Message, MessageState
+from tools.runners import inbox
 from tools.shapes import inbox_shape, message_shape
 
 FILTERS = [
     OpenApiParameter("state", str, enum=MessageState.values),
     OpenApiParameter("channel", str, description="A channel's name."),
+    *PERIOD,
 ]
-UNREAD = OpenApiParameter("unread", bool, description="true: only what was not read yet.")
+_COLUMNS = {"state": "state", "channel": "channel_name", **in_period("created_at")}
+_INBOX = newest("received_at")
+UNREAD = OpenApiParameter("unread", bool, description="Whether it was not read yet.")
 
 
 class MessageList(CallerView):
     @extend_schema(
-        operation_id="list_messages", parameters=[*PAGING, *FILTERS], responses={200: MessagePage}
+        operation_id="list_messages",
+        parameters=[*FILTERS, *paging(newest())],
+        responses={200: MessagePage},
     )
     def get(self, request: Request) -> Response:
         """The newest first."""
         self.require("view_message")
         found = Message.objects.filter(organization_id=self.caller.organization_id)
-        if state := request.query_params.get("state"):
-            if state not in MessageState.values:
-                raise Malformed(f"state must be one of {', '.join(MessageState.values)}.")
-            found = found.filter(state=state)
-        if channel := request.query_params.get("channel"):
-            found = found.filter(channel_name=channel.replace("\0", "")[:63])
+        found = filtered(found, self.query, _COLUMNS)
         pages = CursorPages()
         page: list[Message] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([message_shape(one) for one in page])
@@ -67,21 +67,20 @@ class InboxView(CallerView):
     scope = Scope.READ
 
     def items(self) -> QuerySet[InboxItem]:
-        return InboxItem.objects.filter(
-            user_id=self.caller.user_id, message__organization_id=self.caller.organization_id
-        ).select_related("message")
+        return inbox.items_of(self.caller.user_id, self.caller.organization_id)
 
 
 class InboxList(InboxView):
     @extend_schema(
-        operation_id="list_inbox", parameters=[*PAGING, UNREAD], responses={200: InboxPage}
+        operation_id="list_inbox",
+        parameters=[UNREAD, *PERIOD, *paging(_INBOX)],
+        responses={200: InboxPage},
     )
     def get(self, request: Request) -> Response:
         """The caller's own, the newest first."""
-        found = self.items()
-        if request.query_params.get("unread") == "true":
-            found = found.filter(read_at=None)
-        pages = CursorPages()
+        columns = {"unread": "read_at__isnull", **in_period("message__created_at")}
+        found = filtered(self.items(), self.query, columns)
+        pages = CursorPages(_INBOX)
         page: list[InboxItem] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([inbox_shape(one) for one in page])
 
@@ -100,7 +99,5 @@ class InboxRead(InboxView):
         item = self.items().filter(pk=item_id).first()
         if item is None:
             raise NotFound("You have no such message.", code="message_not_found")
-        if item.read_at is None:
-            item.read_at = timezone.now()
-            item.save(update_fields=["read_at"])
+        inbox.mark_read(item)
         return Response(inbox_shape(item))

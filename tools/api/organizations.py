@@ -1,11 +1,13 @@
 """`/api/v1/organizations` and `/api/v1/tiers`: beyond one organization, so for superusers."""
 
 from django.db import transaction
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from sandbox.spec import IsolationLevel
 from tools.api.bodies import (
@@ -19,9 +21,8 @@ from tools.api.bodies import (
     TierPage,
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
+from tools.api.filters import filtered
 from tools.api.license_bodies import OrganizationChanged, TierChanged, TierFollows, TierWanted
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
 from tools.catalog.builtins import install_builtins
 from tools.errors import Forbidden, NotFound
 from tools.models import LicenseTier, Organization
@@ -29,6 +30,7 @@ from tools.policy import actions
 from tools.policy.licenses import preview
 from tools.shapes import organization_shape, tier_shape
 
+_TIERS = {"rank": "rank", "-rank": "-rank", "name": "name", "-name": "-name"}
 LIMITS = ("max_concurrency", "max_queue_depth")
 QUOTA = ("workspace_max_files", "workspace_max_bytes")
 
@@ -64,12 +66,19 @@ class OrganizationList(OrganizationView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_organizations", parameters=PAGING, responses={200: OrganizationPage}
+        operation_id="list_organizations",
+        parameters=[
+            OpenApiParameter("q", OpenApiTypes.STR, description="In its slug."),
+            OpenApiParameter("tier", OpenApiTypes.STR, description="A tier's name."),
+            *paging(by_name("slug")),
+        ],
+        responses={200: OrganizationPage},
     )
     def get(self, request: Request) -> Response:
         self.require_superuser()
-        pages = CursorPages()
-        every = Organization.objects.select_related("tier")
+        pages = CursorPages(by_name("slug"))
+        columns = {"q": "slug__icontains", "tier": "tier__name"}
+        every = filtered(Organization.objects.select_related("tier"), self.query, columns)
         page: list[Organization] = pages.paginate_queryset(every, request, self) or []
         return pages.get_paginated_response([organization_shape(row) for row in page])
 
@@ -86,7 +95,12 @@ class OrganizationList(OrganizationView):
         wanted["tier"] = self.tier(wanted["tier"])
         organization = actions.create_organization(by=self.actor, **wanted)
         install_builtins(organization=organization, by=self.actor)
-        return self.answer(self.representation(organization.slug), status.HTTP_201_CREATED)
+        address = f"/api/v1/organizations/{organization.slug}"
+        return self.answer(
+            self.representation(organization.slug),
+            status.HTTP_201_CREATED,
+            headers={"Location": address},
+        )
 
 
 class OrganizationDetail(OrganizationView):
@@ -159,12 +173,15 @@ class TierPreview(PlatformView):
 
 
 class TierList(PlatformView):
-    @extend_schema(operation_id="list_tiers", responses={200: TierPage})
+    @extend_schema(operation_id="list_tiers", parameters=paging(_TIERS), responses={200: TierPage})
     def get(self, request: Request) -> Response:
         """The license tiers, the smallest first."""
         self.require("view_licensetier")
-        tiers = [tier_shape(tier) for tier in LicenseTier.objects.all()]
-        return Response({"results": tiers, "next": None, "previous": None})
+        pages = CursorPages(_TIERS)
+        page: list[LicenseTier] = (
+            pages.paginate_queryset(LicenseTier.objects.all(), request, self) or []
+        )
+        return pages.get_paginated_response([tier_shape(tier) for tier in page])
 
 
 class TierDetail(PlatformView):

@@ -11,11 +11,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, PageReference, newest, paging
 from tools.api.base import CallerView
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
+from tools.api.filters import AGENT, PERIOD, SESSION, filtered, in_period
 from tools.policy import requests
 from tools.shapes import moment
+
+_ORDERS = newest("at")
 
 
 class RequestRecordAnswer(serializers.Serializer[Any]):
@@ -39,8 +41,8 @@ class RequestRecordAnswer(serializers.Serializer[Any]):
 
 class RequestRecordPage(serializers.Serializer[Any]):
     results = RequestRecordAnswer(many=True)
-    next = serializers.URLField(allow_null=True)
-    previous = serializers.URLField(allow_null=True)
+    next = PageReference(allow_null=True)
+    previous = PageReference(allow_null=True)
 
 
 class RequestRecordList(CallerView):
@@ -48,24 +50,26 @@ class RequestRecordList(CallerView):
         operation_id="list_requests",
         responses={200: RequestRecordPage},
         parameters=[
-            OpenApiParameter("agent", OpenApiTypes.STR),
+            AGENT,
             OpenApiParameter("kind", OpenApiTypes.STR, enum=["list", "execute", "agent"]),
             OpenApiParameter("group", OpenApiTypes.STR),
             OpenApiParameter("state", OpenApiTypes.STR),
-            *PAGING,
+            SESSION,
+            *PERIOD,
+            *paging(_ORDERS),
         ],
     )
     def get(self, request: Request) -> Response:
         """The caller's requests, the newest first; a person's also others', where granted."""
-        query = request.query_params
         found = requests.readable(
             self.caller,
-            actor=query.get("agent"),
-            kind=query.get("kind"),
-            group=query.get("group"),
-            state=query.get("state"),
+            actor=self.query.get("agent"),
+            kind=self.query.get("kind"),
+            group=self.query.get("group"),
+            state=self.query.get("state"),
         )
-        pages = CursorPages()
+        found = filtered(found, self.query, {"session": "session_id", **in_period("at")})
+        pages = CursorPages(_ORDERS)
         page = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([_shape(one) for one in requests.told(page)])
 

@@ -8,11 +8,11 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from tools.api.bodies import ErrorAnswer, ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
 from tools.api.conditional import ConditionalView, Representation, conditional
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING, PROFILE
+from tools.api.schema import PROFILE
 from tools.catalog import profiles
 from tools.models import SandboxProfile
 from tools.shapes import profile_shape
@@ -29,12 +29,14 @@ class ProfileList(ProfileView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_sandbox_profiles", parameters=PAGING, responses={200: ProfilePage}
+        operation_id="list_sandbox_profiles",
+        parameters=paging(by_name()),
+        responses={200: ProfilePage},
     )
     def get(self, request: Request) -> Response:
         self.require("view_sandboxprofile")
         rows = SandboxProfile.objects.filter(organization_id=self.caller.organization_id)
-        pages = CursorPages()
+        pages = CursorPages(by_name())
         page: list[SandboxProfile] = pages.paginate_queryset(rows, request, self) or []
         return pages.get_paginated_response([profile_shape(row) for row in page])
 

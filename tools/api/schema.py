@@ -4,8 +4,7 @@ from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from drf_spectacular.utils import OpenApiExample
 
 from tools.api.bodies import ErrorAnswer
 
@@ -123,10 +122,6 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
         }
 
 
-PAGING = [
-    OpenApiParameter("cursor", OpenApiTypes.STR, description="From `next` or `previous`."),
-    OpenApiParameter("page_size", OpenApiTypes.INT, description="1 to 200; 50 by default."),
-]
 CODE_TOOL = OpenApiExample(
     "A Python tool",
     request_only=True,

@@ -9,12 +9,12 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import OLDEST, CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
+from tools.api.filters import AGENT, PERIOD, filtered, in_period
 from tools.api.session_bodies import (
     HistoryPage,
     OpenedSession,
@@ -23,7 +23,6 @@ from tools.api.session_bodies import (
     SessionPage,
 )
 from tools.definitions.callers import Scope
-from tools.errors import Malformed
 from tools.execution import session_actions as actions
 from tools.models import Session
 from tools.policy.pins import session_pins
@@ -32,8 +31,16 @@ from tools.shapes import session_shape, step_shape, transition_shape
 MOST_STEPS = 50  # of a session's history, shown with it
 
 
+_COLUMNS = {
+    "open": "closed_at__isnull",
+    "state": "state",
+    "agent": "agent__slug",
+    **in_period("created_at"),
+}
+
+
 class HistoryPages(CursorPages):
-    ordering = "pk"
+    orders = OLDEST
 
 
 class SessionList(CallerView):
@@ -47,16 +54,15 @@ class SessionList(CallerView):
         parameters=[
             OpenApiParameter("open", OpenApiTypes.BOOL, description="Only these."),
             OpenApiParameter("state", OpenApiTypes.STR, description="Only those in it."),
-            *PAGING,
+            AGENT,
+            *PERIOD,
+            *paging(newest()),
         ],
     )
     def get(self, request: Request) -> Response:
         """The caller's sessions, the newest first; a person's also others', where granted."""
         found = actions.readable(self.caller)
-        if "open" in request.query_params:
-            found = found.filter(closed_at__isnull=_flag(request.query_params["open"]))
-        if state := request.query_params.get("state"):
-            found = found.filter(state=state)
+        found = filtered(found, self.query, _COLUMNS)
         pages = CursorPages()
         page = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([session_shape(row) for row in page])
@@ -124,7 +130,7 @@ class SessionHistory(CallerView):
     @extend_schema(
         operation_id="list_session_history",
         responses={200: HistoryPage, 404: ErrorAnswer},
-        parameters=PAGING,
+        parameters=paging(OLDEST),
     )
     def get(self, request: Request, session_id: UUID) -> Response:
         """The calls of a session in their order, refused ones too."""
@@ -133,9 +139,3 @@ class SessionHistory(CallerView):
         page = pages.paginate_queryset(actions.history(session), request, self) or []
         steps = [step_shape(step, step.arguments, step.seen) for step in page]
         return pages.get_paginated_response(steps)
-
-
-def _flag(text: str) -> bool:
-    if text not in {"true", "false"}:
-        raise Malformed("open must be true or false.")
-    return text == "true"

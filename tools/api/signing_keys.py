@@ -7,12 +7,12 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, Page
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
 from tools.catalog import keys
+from tools.errors import NotFound
 from tools.models import SigningKey
 from tools.shapes import signing_key_shape
 
@@ -34,7 +34,9 @@ class SigningKeyList(CallerView):
     bodiless = frozenset({"POST"})
 
     @extend_schema(
-        operation_id="list_signing_keys", parameters=PAGING, responses={200: SigningKeyPage}
+        operation_id="list_signing_keys",
+        parameters=paging(newest()),
+        responses={200: SigningKeyPage},
     )
     def get(self, request: Request) -> Response:
         """The newest first; the one that signs has no `retired_at`."""
@@ -51,7 +53,22 @@ class SigningKeyList(CallerView):
         """A new key signs from now on. What the old one signed stays good."""
         self.require("add_signingkey")
         row = keys.rotate_key(organization=self.organization, by=self.actor)
-        return Response(signing_key_shape(row), status.HTTP_201_CREATED)
+        address = f"/api/v1/signing-keys/{row.key_id}"
+        shape = signing_key_shape(row)
+        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+
+
+class SigningKeyDetail(CallerView):
+    @extend_schema(
+        operation_id="get_signing_key", responses={200: SigningKeyAnswer, 404: ErrorAnswer}
+    )
+    def get(self, request: Request, key_id: str) -> Response:
+        self.require("view_signingkey")
+        rows = SigningKey.objects.filter(organization_id=self.caller.organization_id)
+        row = rows.filter(key_id=key_id).first()
+        if row is None:
+            raise NotFound("There is no such key.", code="key_not_found")
+        return Response(signing_key_shape(row))
 
 
 class SigningKeyDistrust(CallerView):

@@ -7,9 +7,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from audit.proof import Proof, by_method
+from audit.queries import QueryView
 from tools.api.agents import new_token_shape
 from tools.api.authentication import source_ip
 from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer
@@ -24,7 +24,7 @@ from tools.policy.codes import factor_of
 from tools.shapes import token_shape
 
 
-class PersonalTokens(APIView):
+class PersonalTokens(QueryView):
     """Not behind a token: this is where a person gets the first one."""
 
     proof = by_method(post=Proof.NOT_NEEDED)
@@ -62,7 +62,9 @@ class PersonalTokens(APIView):
             groups=given.get("groups"),
             tools=given.get("tools"),
         )
-        return Response(new_token_shape(token, text), status.HTTP_201_CREATED)
+        address = f"/api/v1/tokens/{token.pk}"
+        shape = new_token_shape(token, text)
+        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
 
 
 def _prove_second_factor(user: User, code: str, ip: str) -> None:

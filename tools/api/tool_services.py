@@ -9,13 +9,12 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from toolcrib_service.wire import Queue
 from tools.api.bodies import ErrorAnswer, Page
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import Strict, Text
-from tools.api.pagination import CursorPages
-from tools.api.schema import PAGING
 from tools.catalog import announcements, services
 from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService
@@ -102,12 +101,14 @@ class ServiceList(ServiceView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_tool_services", parameters=PAGING, responses={200: ServicePage}
+        operation_id="list_tool_services",
+        parameters=paging(by_name()),
+        responses={200: ServicePage},
     )
     def get(self, request: Request) -> Response:
         self.require("view_toolservice")
         rows = ToolService.objects.filter(organization_id=self.caller.organization_id)
-        pages = CursorPages()
+        pages = CursorPages(by_name())
         page: list[ToolService] = pages.paginate_queryset(rows, request, self) or []
         return pages.get_paginated_response([service_shape(row) for row in page])
 

@@ -10,6 +10,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import PAGING, CursorPages, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import (
@@ -17,11 +18,12 @@ from tools.api.bodies import (
     ErrorAnswer,
     ToldPage,
     ToolPage,
-    VersionAnswer,
+    VersionPage,
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
-from tools.api.pagination import page_of_ranked, page_of_tools
-from tools.api.schema import CODE_TOOL, PAGING
+from tools.api.filters import IN_SESSION
+from tools.api.pagination import BY_NAME, page_of_ranked, page_of_tools, tool_key
+from tools.api.schema import CODE_TOOL
 from tools.catalog import actions
 from tools.catalog.questions import note_search
 from tools.catalog.registry import CatalogTool
@@ -31,7 +33,7 @@ from tools.definitions.strict_json import MAX_VALUES
 from tools.definitions.told import TOLD, Form
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import Category
-from tools.errors import Malformed
+from tools.models import ToolVersion
 from tools.policy import authorization, requests
 from tools.policy.findings import findings_about
 from tools.policy.visibility import visible_tool
@@ -62,6 +64,7 @@ LISTING = [
         description="Words; the tools that fit come ranked, the best first. Any word may fit: of "
         "name, title, description, capabilities or parameters.",
     ),
+    BY_NAME,
     *PAGING,
 ]
 
@@ -83,22 +86,21 @@ class Listing(CallerView):
     def page(self, tools: list[CatalogTool]) -> dict[str, Any]:
         """Of those that the query asks for, by name; the best first where words are searched
         for."""
-        text = self.request.query_params.get("q", "")
+        text = self.query.get("q", "")
         tools = [tool for tool in tools if self._wanted(tool)]
         if not text.strip():
             return page_of_tools(self.request, tools)
         found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
-        if "cursor" not in self.request.query_params:  # further pages ask nothing new
+        if "cursor" not in self.query:  # further pages ask nothing new
             note_search(self.caller, text, found)
+        if "ordering" in self.query:
+            return page_of_tools(self.request, sorted(found, key=tool_key))
         return page_of_ranked(self.request, found)
 
     def _wanted(self, tool: CatalogTool) -> bool:
-        query, raw = self.request.query_params, tool.definition.raw
-        category = query.get("category")
-        if category and category not in set(Category):
-            raise Malformed(f"category must be one of {', '.join(Category)}.")
-        return (not category or raw["category"] == category) and set(
-            query.getlist("capability")
+        raw = tool.definition.raw
+        return raw["category"] == self.query.get("category", raw["category"]) and set(
+            self.query.get("capability", ())
         ) <= set(raw["capabilities"])
 
 
@@ -130,13 +132,9 @@ class ToolList(ToolView, Listing):
         return Response(page | {"warnings": warnings})
 
     def _shape(self) -> Callable[[CatalogTool], dict[str, Any]]:
-        wanted = self.request.query_params.get("format", DEFINITION)
+        wanted = self.query.get("format", DEFINITION)
         if wanted == DEFINITION:
             return tool_shape
-        if wanted not in set(Form):
-            raise Malformed(
-                f"format must be one of {DEFINITION}, {', '.join(Form)}.", field="format"
-            )
         tell = TOLD[Form(wanted)]
         return lambda tool: tell(tool.definition)
 
@@ -160,7 +158,11 @@ class ToolDetail(ToolView):
     proof = by_method(put=Proof.NOT_NEEDED, patch=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
 
-    @extend_schema(operation_id="get_tool", responses={200: DefinitionBody, 404: ErrorAnswer})
+    @extend_schema(
+        operation_id="get_tool",
+        parameters=[IN_SESSION],
+        responses={200: DefinitionBody, 404: ErrorAnswer},
+    )
     def get(self, request: Request, name: str) -> Response:
         """One definition: for an agent a tool it may use, for people any they may view."""
         tool = visible_tool(self.caller, self.snapshot, name)
@@ -233,17 +235,22 @@ class ToolSwitch(ToolView):
         return self.answer(shown_now(self, name))
 
 
+_VERSIONS = {"-number": "-number", "number": "number"}
+
+
 class ToolVersions(CallerView):
     @extend_schema(
         operation_id="list_tool_versions",
-        responses={200: VersionAnswer(many=True), 404: ErrorAnswer},
+        parameters=paging(_VERSIONS),
+        responses={200: VersionPage, 404: ErrorAnswer},
     )
     def get(self, request: Request, name: str) -> Response:
         """Every version, the newest first."""
         self.require("view_tool")
         tool = actions.find_tool(self.organization, name)
-        versions = [version_shape(version) for version in tool.versions.all()[:200]]
-        return Response({"results": versions, "next": None, "previous": None})
+        pages = CursorPages(_VERSIONS)
+        page: list[ToolVersion] = pages.paginate_queryset(tool.versions.all(), request, self) or []
+        return pages.get_paginated_response([version_shape(version) for version in page])
 
 
 class ToolRestore(ToolView):

@@ -258,6 +258,11 @@ urlpatterns: list[URLPattern] = [
     ),
     path("signing-keys", signing_keys.SigningKeyList.as_view(), name="api-signing-keys"),
     path(
+        "signing-keys/<str:key_id>",
+        signing_keys.SigningKeyDetail.as_view(),
+        name="api-signing-key",
+    ),
+    path(
         "signing-keys/<str:key_id>/distrust",
         signing_keys.SigningKeyDistrust.as_view(),
         name="api-signing-key-distrust",

@@ -1,7 +1,5 @@
 """`/api/v1/usage`: calls and cost by agent, tool, group and day."""
 
-from datetime import date
-
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -33,11 +31,11 @@ class UsageView(CallerView):
     )
     def get(self, request: Request) -> Response:
         """An agent's own; everybody's for people who may view executions."""
-        query, snapshot = request.query_params, self.snapshot
+        query, snapshot = self.query, self.snapshot
         wanted = Wanted(
             by=_dimensions(query.get("by", "day")),
-            since=_day("since", query.get("since")),
-            until=_day("until", query.get("until")),
+            since=query.get("since"),
+            until=query.get("until"),
             agent=query.get("agent"),
             tool=query.get("tool"),
             group=query.get("group"),
@@ -51,12 +49,3 @@ def _dimensions(raw: str) -> list[str]:
     if not set(names) <= set(DIMENSIONS):
         raise Malformed(f"by must be one or more of {', '.join(DIMENSIONS)}, with commas.")
     return [name for name in DIMENSIONS if name in names]
-
-
-def _day(name: str, raw: str | None) -> date | None:
-    if raw is None:
-        return None
-    try:
-        return date.fromisoformat(raw)
-    except ValueError:
-        raise Malformed(f"{name} must be a day such as 2026-01-31.") from None

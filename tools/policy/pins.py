@@ -3,7 +3,7 @@
 A caller's catalog is had here: everywhere else a pinned version is simply the tool.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
 from types import MappingProxyType
@@ -47,6 +47,15 @@ def snapshot_for(caller: Caller, session: UUID | str | None = None) -> Snapshot:
 
 def pins_of(agent: Agent) -> dict[str, str]:
     return _shown(Pin.objects.filter(agent=agent))
+
+
+def pins_of_many(agents: Collection[Agent]) -> dict[UUID, dict[str, str]]:
+    """By the agent, in one statement."""
+    found: dict[UUID, dict[str, str]] = {agent.pk: {} for agent in agents}
+    rows = Pin.objects.filter(agent__in=found).order_by("tool__name")
+    for agent, tool, label in rows.values_list("agent_id", "tool__name", "version__label"):
+        found[agent][tool] = label
+    return found
 
 
 def session_pins(session: Session) -> dict[str, str]:

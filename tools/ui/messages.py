@@ -7,7 +7,6 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.proof import Proof, proof
@@ -16,6 +15,7 @@ from tools.errors import NotFound
 from tools.models import InboxItem, Message, MessageChannel, MessageState
 from tools.policy.callers import actor_of
 from tools.policy.people import may, require
+from tools.runners.inbox import items_of, mark_read
 from tools.runners.messages import try_channel
 from tools.runners.outbox import NotWritten
 from tools.ui.access import PageRequest, page
@@ -98,13 +98,9 @@ def read(request: PageRequest, item_id: UUID) -> HttpResponseBase:
     item = _own(request).filter(pk=item_id).first()
     if item is None:
         raise NotFound("You have no such message.", code="message_not_found")
-    if item.read_at is None:
-        item.read_at = timezone.now()
-        item.save(update_fields=["read_at"])
+    mark_read(item)
     return redirect("inbox")
 
 
 def _own(request: PageRequest) -> QuerySet[InboxItem]:
-    return InboxItem.objects.filter(
-        user_id=request.caller.user_id, message__organization_id=request.caller.organization_id
-    ).select_related("message")
+    return items_of(request.caller.user_id, request.caller.organization_id)

@@ -317,6 +317,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
         "delete": manages("tools.change_mcpserver"),
     },
     "api-signing-keys": four("signingkey", "get", "post"),
+    "api-signing-key": four("signingkey", "get"),
     "api-signing-key-distrust": {"post": manages("tools.change_signingkey")},
     "api-requests": {"get": reads()},
     "api-cache-invalidate": {"post": manages("tools.change_tool")},

@@ -45,7 +45,7 @@ def test_two_versions_are_told_apart_with_their_notes(admin_api, organization):
 
 @pytest.mark.parametrize(
     ("query", "status"),
-    [("", 400), ("from=9.9.9", 404), ("from=%00", 404), ("from=1.0.0&to=x", 404)],
+    [("", 400), ("from=9.9.9", 404), ("from=%00", 400), ("from=1.0.0&to=x", 404)],
 )
 def test_a_version_that_is_not_there_is_named(admin_api, organization, query, status):
     factories.tool(organization)

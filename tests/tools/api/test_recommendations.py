@@ -127,7 +127,7 @@ def test_without_a_question_there_is_no_answer(api, query):
 
 
 @pytest.mark.part("matrices", but_each=3)
-@pytest.mark.parametrize("question", ["%00", "🙂", "---", "x" * 4000, "zzz " * 900])
+@pytest.mark.parametrize("question", ["🙂", "---", "x" * 4000, "zzz " * 900])
 def test_an_odd_question_is_answered(api, question):
     assert groups(api.get(f"/groups/recommendations?question={question}")) == []
 

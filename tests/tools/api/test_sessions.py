@@ -162,7 +162,7 @@ def test_another_callers_session_is_not_there(api, organization, workflow):
 
 
 def test_what_is_no_session_is_404_for_a_listing(api, subtests):
-    for session in ["", "x", "%00", NOBODY, "../..", "é" * 10]:
+    for session in ["", "x", NOBODY, "../..", "é" * 10]:
         with subtests.test(session=session):
             check_error(api.get(f"/tools?session={session}"), 404, "session_not_found")
 

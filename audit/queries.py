@@ -1,0 +1,161 @@
+"""Query parameters of the API, read strictly: a filter that is misspelt or cannot be read would
+otherwise answer another question than the one that was asked.
+
+What a view knows is what its `@extend_schema(parameters=…)` documents.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from django.http import QueryDict
+from django.utils.dateparse import parse_datetime
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+Parameters = Mapping[str, OpenApiParameter]
+_LONGEST_NAME = 40  # of what an answer repeats
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+class BadQuery(APIException):
+    """A query that cannot be read. `details` names the parameter."""
+
+    status_code = 400
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class QueryView(APIView):
+    """A view that answers 400 to any parameter that the called method does not document."""
+
+    query: Mapping[str, Any] = {}  # the parameters that were given, each as a value of its type
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        method = request.method or ""
+        if hasattr(self, method.lower()):  # or it is 405
+            self.query = read(request.query_params, known(self, method))
+
+
+def known(view: APIView, method: str) -> Parameters:
+    """The query parameters that a method of the view documents, by name."""
+    found: dict[str, OpenApiParameter] = {}
+    for name in view.http_method_names if method == "OPTIONS" else [method.lower()]:
+        handler = getattr(type(view), "get" if name == "head" else name, None)
+        if handler is not None:
+            found |= _documented(handler, type(view))  # type: ignore[arg-type]  # a class has a hash
+    return found
+
+
+def read(query: QueryDict, parameters: Parameters) -> dict[str, Any]:
+    """What was given, as values. Raises `BadQuery` for the first parameter that is wrong."""
+    return {name: _value(name, query.getlist(name), parameters) for name in query}
+
+
+@cache
+def _documented(handler: Callable[..., Any], view: type[APIView]) -> Parameters:
+    schema_class = getattr(handler, "kwargs", {}).get("schema")
+    if schema_class is None:
+        return {}
+    schema = schema_class()
+    schema.view = view()
+    schema.view.request = None
+    schema.view.kwargs = {}
+    return {
+        one.name: one
+        for one in schema.get_override_parameters()
+        if isinstance(one, OpenApiParameter) and one.location == OpenApiParameter.QUERY
+    }
+
+
+def _value(name: str, texts: list[str], parameters: Parameters) -> Any:
+    parameter = parameters.get(name)
+    if parameter is None:
+        raise _unknown(name[:_LONGEST_NAME], sorted(parameters))
+    values = [_read(name, text, parameter) for text in texts]
+    if parameter.many:
+        return values
+    if len(values) > 1:
+        raise BadQuery(f"{name} is given {len(values)} times; give it once.", field=name)
+    return values[0]
+
+
+def _unknown(name: str, known: list[str]) -> BadQuery:
+    near = get_close_matches(name, known, n=1, cutoff=0.7)
+    hint = f"; is {near[0]} meant?" if near else "."
+    listed = f"Known here: {', '.join(known)}." if known else "This address takes none."
+    return BadQuery(
+        f"There is no query parameter {name!r} here{hint} {listed}", field=name, known=known
+    )
+
+
+def _read(name: str, text: str, parameter: OpenApiParameter) -> Any:
+    kind = OpenApiTypes.BYTE if "\0" in text else parameter.type
+    reader, wanted = _READERS.get(kind, _READERS[OpenApiTypes.STR])
+    if parameter.enum:
+        choices = [str(one) for one in parameter.enum]
+        reader, wanted = choices.__contains__, f"one of {', '.join(choices)}"
+        if reader(text):
+            return text
+    else:
+        value = reader(text)
+        if value is not None:
+            return value
+    raise BadQuery(f"{name} must be {wanted}.", field=name)
+
+
+def moment(text: str) -> datetime | None:
+    """A time with its zone, in UTC; None for anything else."""
+    try:
+        found = parse_datetime(text)
+        return found.astimezone(UTC) if found is not None and found.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _identifier(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if _DATE.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def _flag(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text)
+
+
+_TEXT: tuple[Callable[[str], Any], str] = (str, "a text")
+_TRUTH: tuple[Callable[[str], Any], str] = (_flag, "true or false")
+_NUMBER: tuple[Callable[[str], Any], str] = (_whole, "a whole number")
+_READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    OpenApiTypes.STR: _TEXT,
+    OpenApiTypes.BYTE: (lambda text: None, "a text without NUL"),
+    OpenApiTypes.BOOL: _TRUTH,
+    bool: _TRUTH,
+    OpenApiTypes.INT: _NUMBER,
+    int: _NUMBER,
+    OpenApiTypes.UUID: (_identifier, "an id such as 01a20058-6eb6-7174-971b-ab1c8c3d25a2"),
+    OpenApiTypes.DATE: (_day, "a day such as 2026-01-31"),
+    OpenApiTypes.DATETIME: (moment, "a time such as 2026-01-31T12:00:00Z"),
+}

@@ -1,0 +1,275 @@
+"""Lists: their pages, their filters and their order; and where what was made is found."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models import F
+
+from tests import factories
+from tests.api import Api
+from tests.tools.api.document import document
+from tests.tools.shapes import check_error
+from tools.catalog import actions
+from tools.models import InboxItem, McpAuthorization, McpServer, Message, Organization, Session
+
+BASE = "/api/v1"
+
+
+def walked(api: Api, path: str, key: str) -> list[list[Any]]:
+    """Each page from the first to the last, and back again."""
+    pages, address, back = [], f"{BASE}{path}", []
+    while address:
+        assert len(pages) < 100
+        body = api.get(address.removeprefix(BASE)).json()
+        pages.append([row[key] for row in body["results"]])
+        last, address = address, body["next"]
+    address = last
+    while address:
+        body = api.get(address.removeprefix(BASE)).json()
+        back.append([row[key] for row in body["results"]])
+        address = body["previous"]
+    assert [one for page in back[::-1] for one in page] == [one for page in pages for one in page]
+    return pages
+
+
+def the(api: Api, path: str, key: str) -> list[Any]:
+    response = api.get(path)
+    assert response.status_code == 200, response.json()
+    return [row[key] for row in response.json()["results"]]
+
+
+def test_pages_are_referred_to_without_a_scheme_and_a_host(admin_api, organization):
+    factories.agent(organization, "a"), factories.agent(organization, "b")
+    body = admin_api.get("/agents?page_size=1&active=true").json()
+    assert body["next"].startswith("/api/v1/agents?")
+    assert "page_size=1" in body["next"] and "active=true" in body["next"]
+    admin_api.post("/groups", {"name": "one"}), admin_api.post("/groups", {"name": "two"})
+    factories.tool(organization, "one"), factories.tool(organization, "two")
+    for path in ("/tools", "/grants", "/audit/records", "/groups"):
+        following = admin_api.get(f"{path}?page_size=1").json()["next"]
+        assert following.startswith(f"/api/v1{path}?"), path
+
+
+def test_every_list_of_the_document_is_paged():
+    wholes = {"/api/v1/tools/lint"}  # findings, the gravest first
+    shaped = {
+        path for path, methods in document()["paths"].items()
+        if "list_" in methods.get("get", {}).get("operationId", "")
+        and not {"cursor", "page_size"}
+        <= {one["name"] for one in methods["get"].get("parameters", [])}
+    }  # fmt: skip
+    assert shaped - wholes == set()
+
+
+def test_groups_come_in_pages(admin_api, organization):
+    for name in ("Zoo", "zoo", "a:b", "middle"):
+        assert admin_api.post("/groups", {"name": name}).status_code == 201
+    pages = walked(admin_api, "/groups?page_size=2", "name")
+    assert {len(page) for page in pages[:-1]} == {2}
+    names = [name for page in pages for name in page]
+    assert names == sorted(names) and {"Zoo", "zoo", "a:b", "middle"} <= {*names}
+    down = [name for page in walked(admin_api, "/groups?page_size=3&ordering=-name", "name")
+            for name in page]  # fmt: skip
+    assert down == names[::-1]
+
+
+def test_tiers_come_in_pages_by_rank(admin_api):
+    names = the(admin_api, "/tiers", "name")
+    assert walked(admin_api, "/tiers?page_size=1", "name") == [[name] for name in names]
+    assert the(admin_api, "/tiers?ordering=-rank", "name") == names[::-1]
+
+
+def test_versions_of_a_tool_do_not_end_silently(admin_api, organization):
+    tool = factories.tool(organization)
+    for note in ("one", "two", "three"):
+        tool.refresh_from_db()
+        changed = actions.amended(tool.version.definition, {"description": note})
+        actions.update_tool(tool=tool, definition=changed, by=factories.by(organization))
+    pages = walked(admin_api, "/tools/echo/versions?page_size=3", "number")
+    assert pages == [[4, 3, 2], [1]]
+    assert the(admin_api, "/tools/echo/versions?ordering=number", "number") == [1, 2, 3, 4]
+
+
+def test_authorizations_come_in_pages_by_owner(admin_api, organization):
+    made = admin_api.post("/mcp-servers", {"name": "far", "url": "https://mcp.example/mcp"})
+    assert made.status_code == 201
+    server = McpServer.objects.get(organization=organization)
+    for owner in ("", "agent:b", "agent:a"):
+        McpAuthorization.objects.create(server=server, owner=owner, url=server.url, sealed=b"x")
+    pages = walked(admin_api, "/mcp-servers/far/authorizations?page_size=1", "owner")
+    assert pages == [[""], ["agent:a"], ["agent:b"]]
+    assert admin_api.get("/mcp-servers/far/authorizations").json()["client"] is None
+
+
+@pytest.mark.parametrize("path", ["/agents", "/organizations"])
+def test_a_list_is_ordered_by_name_or_by_when_a_row_was_made(admin_api, organization, path):
+    for slug in ("m-one", "b-two", "z-three"):
+        made = admin_api.post(path, {"slug": slug} | ({"name": slug} if path != "/agents" else {}))
+        assert made.status_code == 201, made.json()
+    mine = {"m-one", "b-two", "z-three"}
+
+    def ordered(ordering: str) -> list[str]:
+        pages = walked(admin_api, f"{path}?page_size=2{ordering}", "slug")
+        return [slug for page in pages for slug in page if slug in mine]
+
+    assert ordered("") == ordered("&ordering=-created_at") == ["z-three", "b-two", "m-one"]
+    assert ordered("&ordering=created_at") == ["m-one", "b-two", "z-three"]
+    assert ordered("&ordering=slug") == ["b-two", "m-one", "z-three"]
+    assert ordered("&ordering=-slug") == ["z-three", "m-one", "b-two"]
+    check_error(admin_api.get(f"{path}?ordering=description"), 400, "malformed")
+
+
+def test_a_page_stays_where_it_is_while_rows_come_and_go(admin_api, organization):
+    for slug in ("a", "c", "e"):
+        factories.agent(organization, slug)
+    first = admin_api.get("/agents?ordering=slug&page_size=2").json()
+    factories.agent(organization, "b"), factories.agent(organization, "d")
+    assert the(admin_api, first["next"].removeprefix(BASE), "slug") == ["d", "e"]
+
+
+def test_tools_are_ordered_by_name_also_where_words_are_searched_for(reader_tools):
+    assert the(reader_tools, "/tools?group=mine&ordering=-name", "name") == ["gem-b", "gem-a"]
+    assert the(reader_tools, "/tools?group=mine&q=gem&ordering=name", "name") == ["gem-a", "gem-b"]
+
+
+@pytest.fixture
+def reader_tools(organization: Organization) -> Api:
+    for name in ("gem-b", "gem-a"):
+        factories.tool(organization, name, group=["mine"])
+    agent = factories.agent(organization, "miner", groups=["mine"])
+    return factories.api(agent)
+
+
+def test_executions_are_filtered(admin_api, organization):
+    factories.tool(organization), factories.tool(organization, "other")
+    one, two = factories.agent(organization, "one"), factories.agent(organization, "two")
+    session = Session.objects.create(
+        organization=organization, user=one.service_account, agent=one, groups=[], state="s"
+    )
+    first, second, third = (
+        factories.execution(one), factories.execution(two), factories.execution(two, "other")
+    )  # fmt: skip
+    type(first).objects.filter(pk=first.pk).update(session=session)
+    factories.ended(second, status="Failed", error_code="WENT_WRONG")
+    third.refresh_from_db()
+    since = third.created_at.isoformat().replace("+00:00", "Z")
+    found = {
+        "agent=one": [first], "agent=nobody": [], "tool=echo": [second, first],
+        f"session={session.pk}": [first], "status=Failed": [second],
+        "code=WENT_WRONG&agent=two": [second], "code=OTHER": [],
+        f"since={since}&agent=two": [third], f"until={since}": [second, first],
+        f"since={since}&until={since}": [],
+    }  # fmt: skip
+    for query, rows in found.items():
+        shown = the(admin_api, f"/executions?{query}", "execution_id")
+        assert shown == [str(row.pk) for row in rows], query
+
+
+def test_a_filter_widens_nothing(organization, api):
+    factories.tool(organization)
+    theirs = factories.agent(organization, "theirs")
+    factories.execution(theirs)
+    assert the(api, "/executions?agent=theirs", "execution_id") == []
+
+
+def test_agents_are_searched(admin_api, organization):
+    factories.agent(organization, "seller", description="Sells 100% of it")
+    factories.agent(organization, "buyer", description="Buys")
+    assert admin_api.post("/agents/buyer/suspend", {}).status_code == 200
+    assert the(admin_api, "/agents?q=SELL", "slug") == ["seller"]
+    assert the(admin_api, "/agents?q=100%25", "slug") == ["seller"]
+    assert the(admin_api, "/agents?active=false", "slug") == ["buyer"]
+    assert the(admin_api, "/agents?q=nobody", "slug") == []
+
+
+def test_sessions_and_requests_are_filtered_by_agent_and_time(admin_api, organization):
+    agent = factories.agent(organization, "one")
+    made = Session.objects.create(
+        organization=organization, user=agent.service_account, agent=agent, groups=[], state="s"
+    )
+    Session.objects.filter(pk=made.pk).update(created_at=F("created_at") - timedelta(days=2))
+    assert the(admin_api, "/sessions?agent=one&open=true", "id") == [str(made.pk)]
+    assert the(admin_api, "/sessions?agent=two", "id") == []
+    factories.api(agent).get("/tools")
+    assert the(admin_api, "/requests?agent=one&kind=list", "kind") == ["list"]
+    assert the(admin_api, "/requests?until=2020-01-01T00:00:00Z", "kind") == []
+    assert the(admin_api, f"/requests?session={made.pk}", "kind") == []
+
+
+MORE = {"pins": {"echo": "1.0.0"}, "budget": {"amount": "5", "period": "day"}}
+
+
+def test_what_agents_were_granted_is_the_same_in_the_list_as_of_each(admin_api, organization):
+    factories.tool(organization)
+    everything = {"slug": "every", "tools": ["*"], "groups": ["*"]}
+    some = {"slug": "some", "tools": ["echo", "read_file"], "tool_groups": ["default"]}
+    for body in (everything, some, {"slug": "none", "tools": []}):
+        assert admin_api.post("/agents", body).status_code == 201
+    assert admin_api.patch("/agents/some", MORE).status_code == 200
+    for row in admin_api.get("/agents").json()["results"]:
+        assert row == admin_api.get(f"/agents/{row['slug']}").json()
+    of_some = admin_api.get("/agents/some").json()
+    assert of_some["tools"] == ["echo", "read_file"] and of_some["pins"] == {"echo": "1.0.0"}
+    assert of_some["tool_groups"] == ["default"] and of_some["budget"]["amount"] == "5"
+    assert admin_api.get("/agents/every").json()["tools"] == ["*"]
+
+
+def test_channels_are_filtered(admin_api):
+    for name, kind in (("way", "inbox"), ("other", "inbox")):
+        assert admin_api.post("/channels", {"name": name, "kind": kind}).status_code == 201
+    admin_api.patch("/channels/other", {"enabled": False})
+    assert the(admin_api, "/channels?kind=inbox&enabled=true", "name") == ["way"]
+    assert the(admin_api, "/channels?kind=email", "name") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/groups", {"name": "my group/é"}, "name"),
+        ("/organizations", {"slug": "acme-new", "name": "Acme"}, "slug"),
+        ("/signing-keys", None, "key_id"),
+    ],
+)
+def test_what_is_made_says_where_it_is(admin_api, path, body, field):
+    made = admin_api.post(path, body)
+    assert made.status_code == 201, made.json()
+    place = made.headers["Location"].removeprefix(BASE)
+    assert admin_api.get(place).json()[field] == made.json()[field]
+
+
+def test_a_token_says_where_it_is_revoked(admin_api, organization):
+    factories.agent(organization, "one")
+    made = admin_api.post("/agents/one/tokens", {})
+    assert made.headers["Location"] == f"/api/v1/agents/one/tokens/{made.json()['id']}"
+    assert admin_api.delete(made.headers["Location"].removeprefix(BASE)).status_code == 204
+
+
+KEY = {"name": "key", "header": "X-Key", "value": "c4nary"}
+
+
+@pytest.mark.parametrize("body", [{}, {"header": "X-Other"}, {"value": "c4nary-2"}])
+def test_a_credential_is_put_whole(admin_api, body):
+    admin_api.post("/egress-credentials", KEY)
+    check_error(admin_api.put("/egress-credentials/key", body), 400)
+    assert admin_api.get("/egress-credentials/key").json()["header"] == "X-Key"
+
+
+def test_a_credential_that_is_put_keeps_its_value_by_the_mask_alone(admin_api):
+    made = admin_api.post("/egress-credentials", KEY).json()
+    whole = {"name": "key", "header": "X-Other", "value": made["value"]}
+    assert admin_api.put("/egress-credentials/key", whole).json()["header"] == "X-Other"
+    assert admin_api.patch("/egress-credentials/key", {"header": "X-Key"}).status_code == 200
+
+
+def test_an_inbox_item_is_read_once(admin_api, admin_user, organization):
+    message = Message.objects.create(
+        organization=organization, channel_name="way", kind="inbox", sender="a", subject="s",
+        body="b",
+    )  # fmt: skip
+    item = InboxItem.objects.create(message=message, user=admin_user)
+    assert the(admin_api, "/inbox?unread=true", "id") == [str(item.pk)]
+    first = admin_api.post(f"/inbox/{item.pk}/read").json()["read_at"]
+    assert first and admin_api.post(f"/inbox/{item.pk}/read").json()["read_at"] == first
+    assert the(admin_api, "/inbox?unread=true", "id") == []
+    assert the(admin_api, "/inbox?unread=false", "id") == [str(item.pk)]
