@@ -281,7 +281,7 @@ EXECUTION_QUEUE_S = env_int("EXECUTION_QUEUE_S", 600, least=10, most=86_400)
 QUEUE_AGE_S = env_int("QUEUE_AGE_S", 30, least=1, most=3600)
 # How long a held call waits for a person.
 CONFIRMATION_MINUTES = env_int("CONFIRMATION_MINUTES", 15, least=1, most=10_080)
-# How long an idempotency key stands for the call it was first sent with.
+# How long an idempotency key stands for the request it was first sent with.
 IDEMPOTENCY_HOURS = env_int("IDEMPOTENCY_HOURS", 24, least=1, most=8760)
 # A larger output lies outside its execution's row and is read by its own address.
 OUTPUT_INLINE_BYTES = env_int("OUTPUT_INLINE_BYTES", 1024 * 1024, least=1024)

@@ -45,6 +45,7 @@ NOT_REGISTERED = {
     models.DayFigures: "made of the executions; /usage/ shows it",
     models.RecoveryCode: "digests of what people keep; the profile says how many are left",
     models.CacheEntry: "hashes that lead to executions, which are registered",
+    models.IdempotencyKey: "answers for a day, of which secrets were taken out",
     models.KnowledgeEntry: "made of the graph; /knowledge/ asks who may see which",
     models.KnowledgePending: "for the seconds of a write to a graph",
     models.McpConsent: "a person on the way to an authorization server, for minutes",

@@ -18,8 +18,9 @@ from tools.api import streams
 from tools.api.agent_request_bodies import AgentRequestAnswer, AgentRequestBody, AgentRequestPage
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
-from tools.api.executions import KEY, WAIT, idempotency_key, made, waited_for
+from tools.api.executions import WAIT, made, waited_for
 from tools.api.filters import AGENT, PERIOD, SESSION, filtered, in_period
+from tools.api.idempotency import Keying, key_of
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
@@ -45,6 +46,7 @@ _GIVEN = (
 
 
 class AgentRequestList(CallerView):
+    keying = Keying.EXECUTION
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
@@ -76,13 +78,12 @@ class AgentRequestList(CallerView):
         operation_id="create_agent_request",
         request=AgentRequestBody,
         responses=ANSWERS,
-        parameters=[KEY],
     )
     def post(self, request: Request) -> HttpResponseBase:
         """Ask an agent. Each thing it does meets every gate by itself; with `stream`, its steps
         come as events: `thought`, `action`, `observation`, `answer`, `end`."""
         wanted = self.body(AgentRequestBody)
-        call = actions.call_of(self.caller, _wanted(wanted, idempotency_key(request)))
+        call = actions.call_of(self.caller, _wanted(wanted, key_of(request)))
         if wanted["stream"]:
             options = (wanted.get("options") or {}) | {"wait_s": 0}
             run = made(self, call, {"options": options})

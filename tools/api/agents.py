@@ -31,6 +31,7 @@ from tools.definitions import strict_json
 from tools.errors import NotFound
 from tools.models import Agent, Token, User
 from tools.policy import actions, allowances, grant_actions, grants_of_many, pins
+from tools.policy.standing_in import check_may_issue
 from tools.shapes import agent_shape, allowances_shape, token_shape
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
@@ -181,6 +182,7 @@ class AgentSuspend(OneAgent):
 
 
 class TokenList(AgentView):
+    secret = ("token",)
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -192,6 +194,15 @@ class TokenList(AgentView):
         pages = CursorPages()
         page: list[Token] = pages.paginate_queryset(tokens, request, self) or []
         return pages.get_paginated_response([token_shape(token) for token in page])
+
+    def check_replay(self, **place: Any) -> None:
+        narrowing = self.body(TokenBody, optional=True)
+        check_may_issue(
+            self.caller,
+            self.agent(place["slug"]).service_account,
+            groups=narrowing.get("groups"),
+            tools=narrowing.get("tools"),
+        )
 
     @extend_schema(
         operation_id="create_agent_token",

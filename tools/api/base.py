@@ -8,7 +8,7 @@ from rest_framework.serializers import Serializer
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.queries import QueryView
+from tools.api.idempotency import KeyedView
 from tools.api.schema import CallerSchema
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
@@ -30,7 +30,7 @@ def _reader(kind: type[Serializer[Any]]) -> Serializer[Any]:
     return kind()
 
 
-class CallerView(QueryView):
+class CallerView(KeyedView):
     """A view that knows its caller. The permission class has made sure that there is one."""
 
     request: Request
@@ -64,6 +64,8 @@ class CallerView(QueryView):
 
     def current(self) -> Snapshot:
         """The catalog with what this very request has changed."""
+        if self.uncommitted:
+            return registry.as_it_stands(self.caller.organization_id)
         return registry.snapshot(self.caller.organization_id, self.organization.revision)
 
     def granted(self, asked: Asked, snapshot: Snapshot) -> list[str]:

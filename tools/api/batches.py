@@ -11,7 +11,8 @@ from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.batch_bodies import BatchAnswer, BatchBody, BatchCancelBody
 from tools.api.bodies import ErrorAnswer
-from tools.api.executions import KEY, WAIT, call_of, idempotency_key, made, waited_for
+from tools.api.executions import WAIT, call_of, made, waited_for
+from tools.api.idempotency import Keying, key_of
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import FINAL, Status
@@ -34,13 +35,12 @@ _ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
 
 
 class BatchList(CallerView):
+    keying = Keying.EXECUTION
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
-    @extend_schema(
-        operation_id="create_batch", request=BatchBody, responses=ANSWERS, parameters=[KEY]
-    )
+    @extend_schema(operation_id="create_batch", request=BatchBody, responses=ANSWERS)
     def post(self, request: Request) -> Response:
         """Make many calls. Each meets every gate by itself; one question is asked for all."""
         wanted = self.body(BatchBody)
@@ -48,7 +48,7 @@ class BatchList(CallerView):
         parameters["inputs"] = [dict(one) for one in parameters["inputs"]]
         call = call_of(
             wanted | {"tool_name": RUN_BATCH, "parameters": parameters},
-            idempotency_key(request),
+            key_of(request),
             at_its_door=True,
         )
         return _answer(self.caller, made(self, call, wanted))
@@ -67,6 +67,7 @@ class BatchDetail(CallerView):
 
 
 class BatchCancel(CallerView):
+    keying = Keying.IN_PROGRESS
     proof = by_method(post=Proof.NOT_NEEDED)
     scope = Scope.EXECUTE
 

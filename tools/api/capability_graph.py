@@ -10,6 +10,7 @@ from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.capability_bodies import ChainProposalsAnswer, ProposalsBody, ToolGraphAnswer
+from tools.api.idempotency import Keying
 from tools.api.tools import LISTING, Listing
 from tools.catalog.capabilities import graph_of, proposals
 from tools.catalog.registry import CatalogTool
@@ -51,6 +52,7 @@ class ToolGraph(Listing):
 
 
 class ChainProposals(CallerView):
+    keying = Keying.IGNORED
     proof = by_method(post=Proof.NOT_NEEDED)
     scope = Scope.READ
 

@@ -23,14 +23,13 @@ from tools.api.chain_bodies import (
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.executions import (
     ANSWERS,
-    KEY,
     WAIT,
     call_of,
-    idempotency_key,
     made,
     waited_for,
 )
 from tools.api.filters import IN_SESSION
+from tools.api.idempotency import Keying, key_of
 from tools.api.pagination import BY_NAME, page_of_tools
 from tools.api.parsers import StrictJSONParser, YamlParser
 from tools.api.tools import REQUEST, shown_now
@@ -138,13 +137,12 @@ class ChainDetail(ChainView):
 
 
 class ChainExecute(CallerView):
+    keying = Keying.EXECUTION
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
-    @extend_schema(
-        operation_id="execute_chain", request=ToolCallBody, responses=ANSWERS, parameters=[KEY]
-    )
+    @extend_schema(operation_id="execute_chain", request=ToolCallBody, responses=ANSWERS)
     def post(self, request: Request, name: str) -> Response:
         """Run it; the answer waits up to `wait_s` seconds for its end."""
         wanted = self.body(ToolCallBody)
@@ -153,11 +151,12 @@ class ChainExecute(CallerView):
         found = self.snapshot.tool(name)
         if found is not None and found.definition.type != ToolType.CHAIN:
             raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
-        call = call_of(wanted | {"tool_name": name}, idempotency_key(request))
+        call = call_of(wanted | {"tool_name": name}, key_of(request))
         return _run(made(self, call, wanted))
 
 
 class ChainRehearsal(CallerView):
+    keying = Keying.IGNORED
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE

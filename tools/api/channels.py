@@ -25,6 +25,7 @@ from tools.api.channel_bodies import (
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.filters import filtered
+from tools.api.idempotency import Keying
 from tools.api.schema import CallerSchema
 from tools.catalog import channels
 from tools.errors import Conflict, TooLarge
@@ -51,6 +52,7 @@ class ChannelView(ConditionalView):
 
 
 class ChannelList(ChannelView):
+    secret = ("signing_key",)
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -107,6 +109,7 @@ class ChannelDetail(ChannelView):
 
 
 class ChannelKey(ChannelView):
+    secret = ("signing_key",)
     proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
 
@@ -124,6 +127,7 @@ class ChannelKey(ChannelView):
 
 
 class ChannelTest(ChannelView):
+    keying = Keying.IN_PROGRESS
     proof = by_method(post=Proof.NOT_NEEDED)
 
     @extend_schema(

@@ -30,6 +30,7 @@ from tools.api.confirmation_bodies import (
     RulePage,
 )
 from tools.api.filters import AGENT, PERIOD, TOOL, filtered, in_period
+from tools.api.idempotency import Keying
 from tools.errors import ToolcribError
 from tools.execution import decisions
 from tools.execution.decisions import Decided, Word
@@ -80,6 +81,7 @@ class ConfirmationDetail(CallerView):
 class ConfirmationDecide(CallerView):
     """One person's word on one call. `bound_hash` says what it was given to."""
 
+    keying = Keying.IN_PROGRESS
     proof = by_method(post=Proof.NEEDED)
 
     approve = False
@@ -93,6 +95,7 @@ class ConfirmationDecide(CallerView):
 
 
 class ConfirmationsDecide(CallerView):
+    keying = Keying.IN_PROGRESS
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(

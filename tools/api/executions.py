@@ -22,6 +22,7 @@ from tools.api.bodies import (
     ToolCallBody,
 )
 from tools.api.filters import AGENT, PERIOD, SESSION, TOOL, filtered, in_period
+from tools.api.idempotency import Keying, key_of
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.schema import CALL, CALL_OF_TOOL, REFUSAL, RESULT
 from tools.api.throttling import note_rate
@@ -35,9 +36,6 @@ from tools.execution.reading import readable
 from tools.models import Execution, ExecutionEvent, Resolution
 from tools.shapes import execution_shape
 
-KEY = OpenApiParameter(
-    "Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER, description="Same key, same call."
-)
 ANSWERS = {
     200: ExecutionAnswer,
     202: ExecutionAnswer,
@@ -62,6 +60,7 @@ WAIT = OpenApiParameter(
 
 
 class ToolExecute(CallerView):
+    keying = Keying.EXECUTION
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
@@ -70,7 +69,6 @@ class ToolExecute(CallerView):
         operation_id="execute_tool",
         request=ToolCallBody,
         responses=ANSWERS,
-        parameters=[KEY],
         examples=[CALL_OF_TOOL, RESULT, REFUSAL],
     )
     def post(self, request: Request, name: str) -> Response:
@@ -82,6 +80,7 @@ class ToolExecute(CallerView):
 
 
 class ExecutionList(CallerView):
+    keying = Keying.EXECUTION
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
@@ -118,7 +117,6 @@ class ExecutionList(CallerView):
         operation_id="create_execution",
         request=CallBody,
         responses=ANSWERS,
-        parameters=[KEY],
         examples=[CALL, RESULT, REFUSAL],
     )
     def post(self, request: Request) -> Response:
@@ -139,6 +137,7 @@ class ExecutionDetail(CallerView):
 
 
 class ExecutionCancel(CallerView):
+    keying = Keying.IN_PROGRESS
     proof = by_method(post=Proof.NOT_NEEDED)
     bodiless = frozenset({"POST"})
     scope = Scope.EXECUTE
@@ -207,7 +206,7 @@ def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool
 
 
 def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
-    return _answer(made(view, call_of(wanted, idempotency_key(view.request)), wanted))
+    return _answer(made(view, call_of(wanted, key_of(view.request)), wanted))
 
 
 def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
@@ -215,6 +214,7 @@ def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
     execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
     note_rate(view.request, "call", execution.rate)
+    view.replayed = execution.pk != call.id
     if (refusal := actions.refusal_of(execution)) is not None:
         raise refusal
     return execution
@@ -227,15 +227,6 @@ def waited_for(request: Request, execution: Execution) -> Execution:
         with streams.place() as free:
             return actions.wait_for(execution, wait_s) if free else execution
     return execution
-
-
-def idempotency_key(request: Request) -> str | None:
-    header = request.headers.get("Idempotency-Key")
-    if header is None:
-        return None
-    if not 1 <= len(header) <= 200 or not header.isprintable():
-        raise Malformed("Idempotency-Key must be 1 to 200 printable characters.")
-    return header
 
 
 def _answer(execution: Execution, *, held: bool = False) -> Response:

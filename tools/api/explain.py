@@ -12,6 +12,7 @@ from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.explain_bodies import DifferenceAnswer, ExplanationPage, WhatIfBody
+from tools.api.idempotency import Keying
 from tools.api.pagination import page_of_tools
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller
@@ -93,6 +94,7 @@ class ToolExplanation(CallerView):
 
 
 class WhatIf(CallerView):
+    keying = Keying.IGNORED
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 

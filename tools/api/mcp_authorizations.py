@@ -13,6 +13,7 @@ from audit.proof import Proof, by_method
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import Representation, conditional
 from tools.api.fields import check_known
+from tools.api.idempotency import Keying
 from tools.api.mcp_authorization_bodies import (
     McpAuthorizationBegun,
     McpAuthorizationBody,
@@ -31,6 +32,8 @@ EVERYBODY = "organization"  # in an address, where an empty owner cannot stand
 
 
 class McpAuthorizationList(McpServerView):
+    keying = Keying.IN_PROGRESS
+    secret = ("authorization_url",)
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(

@@ -12,6 +12,7 @@ from audit.proof import Proof, by_method
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import check_known
+from tools.api.idempotency import Keying
 from tools.api.mcp_bodies import (
     McpCredentialAnswer,
     McpCredentialBody,
@@ -108,6 +109,7 @@ class McpServerDetail(OneMcpServer):
 
 
 class McpServerRefresh(McpServerView):
+    keying = Keying.IN_PROGRESS
     proof = by_method(post=Proof.NOT_NEEDED)
 
     @extend_schema(

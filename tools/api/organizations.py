@@ -22,6 +22,7 @@ from tools.api.bodies import (
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.filters import filtered
+from tools.api.idempotency import Keying
 from tools.api.license_bodies import OrganizationChanged, TierChanged, TierFollows, TierWanted
 from tools.catalog.builtins import install_builtins
 from tools.errors import Forbidden, NotFound
@@ -158,6 +159,7 @@ class OrganizationDetail(OrganizationView):
 
 
 class TierPreview(PlatformView):
+    keying = Keying.IGNORED
     proof = by_method(post=Proof.NOT_NEEDED)
 
     @extend_schema(

@@ -4,7 +4,8 @@ from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.utils import OpenApiExample
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from tools.api.bodies import ErrorAnswer
 
@@ -40,7 +41,37 @@ ETAG = {
 }
 
 
-class CallerSchema(AutoSchema):
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="1 to 255 visible ASCII characters. The same key and request within a day: done "
+    "once, and answered the same, with `Idempotent-Replayed: true`.",
+)
+_ERROR = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}}}
+
+
+class KeyedSchema(AutoSchema):
+    """A POST that takes the key says so."""
+
+    @property
+    def keyed(self) -> bool:
+        return self.method == "POST" and getattr(self.view, "takes_key", False)
+
+    def get_override_parameters(self) -> list[Any]:
+        return [IDEMPOTENCY_KEY] if self.keyed else []
+
+    def get_operation(self, *args: Any, **options: Any) -> dict[str, Any] | None:
+        operation: dict[str, Any] | None = super().get_operation(*args, **options)
+        if operation is not None and self.keyed:
+            responses = operation["responses"]
+            for status in ("409", "422"):
+                responses.setdefault(status, _ERROR | {"description": ERRORS[status]})
+            operation["responses"] = dict(sorted(responses.items()))
+        return operation
+
+
+class CallerSchema(KeyedSchema):
     """Every operation with the errors it shares with others, each in words."""
 
     def get_operation(self, *args: Any, **options: Any) -> dict[str, Any] | None:

@@ -1,21 +1,23 @@
 """`/api/v1/tokens`: a person's own tokens, with a password, for use without a browser."""
 
+from functools import partial
 from typing import Any
 
 from django.contrib.auth import authenticate
+from django.http.response import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
-from audit.queries import QueryView
 from tools.api.agents import new_token_shape
 from tools.api.authentication import source_ip
 from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer
 from tools.api.conditional import ConditionalView, Representation
+from tools.api.idempotency import KeyedView, Keying, answered_once, request_of
 from tools.api.schema import CallerSchema
-from tools.definitions.callers import Scope
+from tools.definitions.callers import Caller, Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Token, User
 from tools.policy import actions, attempts, second_factors
@@ -24,11 +26,13 @@ from tools.policy.codes import factor_of
 from tools.shapes import token_shape
 
 
-class PersonalTokens(QueryView):
+class PersonalTokens(KeyedView):
     """Not behind a token: this is where a person gets the first one."""
 
     proof = by_method(post=Proof.NOT_NEEDED)
 
+    keying = Keying.AFTER_PROOF
+    secret = ("token",)
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
     schema = CallerSchema()
@@ -39,7 +43,7 @@ class PersonalTokens(QueryView):
         responses={201: NewTokenAnswer, 401: ErrorAnswer, 403: ErrorAnswer, 429: ErrorAnswer},
         auth=[],
     )
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HttpResponseBase:
         """A personal token for a name and a password; shown once."""
         wanted = LoginBody(data=request.data)
         wanted.is_valid(raise_exception=True)
@@ -52,19 +56,25 @@ class PersonalTokens(QueryView):
             attempt.succeeded()
         _prove_second_factor(user, given.get("code", ""), ip)
         caller = caller_of_user(user, source_ip=ip)
-        token, text = actions.create_token(
-            user=user,
-            by=actor_of(caller),
-            giver=caller,
-            scopes=given.get("scopes", [*Scope]),
-            label=given["label"],
-            days=given.get("days"),
-            groups=given.get("groups"),
-            tools=given.get("tools"),
-        )
-        address = f"/api/v1/tokens/{token.pk}"
-        shape = new_token_shape(token, text)
-        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+        make = partial(_new_token, user, caller, given)
+        keyed = request_of(request, caller, left_out=("password", "code"))
+        return answered_once(self, keyed, make) if keyed else make()
+
+
+def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
+    token, text = actions.create_token(
+        user=user,
+        by=actor_of(caller),
+        giver=caller,
+        scopes=given.get("scopes", [*Scope]),
+        label=given["label"],
+        days=given.get("days"),
+        groups=given.get("groups"),
+        tools=given.get("tools"),
+    )
+    address = f"/api/v1/tokens/{token.pk}"
+    shape = new_token_shape(token, text)
+    return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
 
 
 def _prove_second_factor(user: User, code: str, ip: str) -> None:

@@ -1,9 +1,7 @@
 from django.urls import URLPattern, path
 
 from audit.api import (
-    AlertAcknowledgement,
     AlertList,
-    Erasures,
     RecordDetail,
     RecordExport,
     RecordList,
@@ -21,6 +19,7 @@ from tools.api import (
     confirmations,
     content_schemas,
     egress_credentials,
+    evidence,
     executions,
     explain,
     grants,
@@ -274,11 +273,11 @@ urlpatterns: list[URLPattern] = [
     path("tiers/<str:name>", organizations.TierDetail.as_view(), name="api-tier"),
     path("audit/records", RecordList.as_view(), name="api-audit"),
     path("audit/export", RecordExport.as_view(), name="api-audit-export"),
-    path("audit/erasures", Erasures.as_view(), name="api-audit-erasures"),
+    path("audit/erasures", evidence.KeyedErasures.as_view(), name="api-audit-erasures"),
     path("audit/alerts", AlertList.as_view(), name="api-alerts"),
     path(
         "audit/alerts/<uuid:alert_id>/acknowledge",
-        AlertAcknowledgement.as_view(),
+        evidence.KeyedAcknowledgement.as_view(),
         name="api-alert-acknowledge",
     ),
     path("audit/records/<uuid:record_id>", RecordDetail.as_view(), name="api-audit-record"),

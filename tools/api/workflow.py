@@ -8,6 +8,7 @@ from rest_framework.response import Response
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import DefinitionBody, ErrorAnswer
+from tools.api.idempotency import Keying
 from tools.api.workflow_bodies import GraphAnswer, LintAnswer, ProposalAnswer
 from tools.catalog.registry import Snapshot
 from tools.catalog.workflow import EVERY_GROUP, graph
@@ -56,6 +57,7 @@ class StateGraph(WorkflowView):
 
 
 class ToolLint(WorkflowView):
+    keying = Keying.IGNORED
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 

@@ -23,7 +23,7 @@ from tools.execution import (
 from tools.execution.hints import RUN_EXECUTION, tell
 from tools.execution.pipeline import perform_next
 from tools.models import Execution
-from tools.policy import licenses, ratelimits
+from tools.policy import idempotency, licenses, ratelimits
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ def watch_confirmations() -> None:
 @shared_task(name="tools.execution.tasks.forget_idempotency_keys")
 def forget_idempotency_keys() -> None:
     Execution.objects.forget_keys(timedelta(hours=settings.IDEMPOTENCY_HOURS))
+    idempotency.forget()
 
 
 @shared_task(name="tools.execution.tasks.expire_outputs")

@@ -14,6 +14,7 @@ from tools.models.day_of_calls import DayFigures, DayOfCalls, Part
 from tools.models.egress_credential import EgressCredential
 from tools.models.execution import Execution, ExecutionEvent, Resolution
 from tools.models.group import ToolGroup
+from tools.models.idempotency_key import IdempotencyKey
 from tools.models.knowledge import (
     GraphScope,
     KnowledgeEntry,
@@ -97,6 +98,7 @@ __all__ = [
     "ExecutionEvent",
     "Grant",
     "GraphScope",
+    "IdempotencyKey",
     "InboxItem",
     "KnowledgeEntry",
     "KnowledgeIndex",

@@ -358,7 +358,7 @@ class Execution(models.Model):
     timeout_s = models.FloatField()
     request_id = models.CharField(max_length=64, blank=True)
     source_ip = models.CharField(max_length=45, blank=True)
-    idempotency_key = models.CharField(max_length=200, null=True, blank=True)
+    idempotency_key = models.CharField(max_length=255, null=True, blank=True)
     fingerprint = models.CharField(max_length=64, blank=True)
 
     options = models.JSONField(

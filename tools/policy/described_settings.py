@@ -179,7 +179,7 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
         Described(
             "IDEMPOTENCY_HOURS",
             "24",
-            "how long an idempotency key stands for the call it was first sent with, 1 to 8760",
+            "how long an idempotency key stands for the request it was first sent with, 1 to 8760",
         ),
         Described(
             "SESSION_IDLE_HOURS",

@@ -3,7 +3,9 @@
 Agents manage nothing, whatever their token says (DESIGN, decision 16).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
@@ -13,17 +15,27 @@ from tools.errors import Forbidden
 from tools.models import Organization, User
 
 _BACKEND = "tools.policy.login.PeopleBackend"
+_relied_on: ContextVar[set[str] | None] = ContextVar("relied_on", default=None)
 
 
 def may(caller: Caller, permission: str) -> bool:
     """Whether a person holds `change_tool` of this app, or `audit.view_auditrecord` of another."""
-    if caller.kind != CallerKind.PERSON:
-        return False
-    if caller.is_superuser:
-        return True
-    user = User.objects.filter(pk=caller.user_id, is_active=True).first()
-    name = permission if "." in permission else f"tools.{permission}"
-    return user is not None and user.has_perm(name)
+    held = _holds(caller, permission)
+    noted = _relied_on.get()
+    if held and noted is not None:
+        noted.add(permission)
+    return held
+
+
+@contextmanager
+def noting_permissions() -> Iterator[set[str]]:
+    """Which permissions were asked for inside, and held."""
+    noted = set[str]()
+    mark = _relied_on.set(noted)
+    try:
+        yield noted
+    finally:
+        _relied_on.reset(mark)
 
 
 def require(caller: Caller, permission: str) -> None:
@@ -32,11 +44,26 @@ def require(caller: Caller, permission: str) -> None:
         raise Forbidden(
             "This token may not manage anything; it lacks the scope manage.", code="scope_missing"
         )
+    require_held(caller, permission)
+
+
+def require_held(caller: Caller, permission: str) -> None:
+    """Raises `Forbidden` unless the person holds it, whatever the token is for."""
     if not may(caller, permission):
         raise Forbidden(
             f"This needs the permission {permission}, which the caller does not hold.",
             code="not_permitted",
         )
+
+
+def _holds(caller: Caller, permission: str) -> bool:
+    if caller.kind != CallerKind.PERSON:
+        return False
+    if caller.is_superuser:
+        return True
+    user = User.objects.filter(pk=caller.user_id, is_active=True).first()
+    name = permission if "." in permission else f"tools.{permission}"
+    return user is not None and user.has_perm(name)
 
 
 def holders(people: Iterable[UUID], permission: str) -> frozenset[UUID]:

@@ -14,6 +14,7 @@ from tools.models import (
     Agent,
     EgressCredential,
     Execution,
+    IdempotencyKey,
     LicenseTier,
     Organization,
     SandboxProfile,
@@ -33,6 +34,12 @@ def execution(agent, organization):
 
 def refused(constraint):
     return pytest.raises(IntegrityError, match=constraint)
+
+
+def idempotency_key(agent, **fields):
+    return IdempotencyKey.objects.create(
+        organization=agent.organization, user=agent.service_account, attempt=uuid4(), **fields
+    )
 
 
 EXECUTIONS = [
@@ -114,6 +121,10 @@ CONTRADICTIONS: list[tuple[str, Callable[[Organization, Agent], object]]] = [
     ("execution_idempotency_key_once", lambda place, agent: (
         factories.tool(place),
         [factories.execution(agent, idempotency_key="k") for _ in range(2)])),
+    ("idempotency_key_once", lambda place, agent:
+        [idempotency_key(agent, key="k") for _ in range(2)]),
+    ("idempotency_answer_has_status", lambda place, agent:
+        idempotency_key(agent, answer="{}")),
     ("event_sequence_once", lambda place, agent: (
         factories.tool(place),
         ExecutionEvent.objects.bulk_create(

@@ -1,0 +1,22 @@
+"""The views of `audit` that change something, as the API serves them: with `Idempotency-Key`."""
+
+from typing import Any
+
+from audit.api import AlertAcknowledgement, Erasures
+from tools.api.idempotency import KeyedView, Keying
+from tools.api.schema import KeyedSchema
+
+
+class KeyedErasures(KeyedView, Erasures):
+    keying = Keying.IN_PROGRESS  # batch by batch, and its key's file is gone at once
+    schema = KeyedSchema()
+
+    def check_replay(self, **place: Any) -> None:
+        self.organization()
+
+
+class KeyedAcknowledgement(KeyedView, AlertAcknowledgement):
+    schema = KeyedSchema()
+
+    def check_replay(self, **place: Any) -> None:
+        self.organization()
