@@ -97,7 +97,7 @@ def test_what_would_hold_a_call_holds_the_draft(
     assert [one.outcome for one in records(organization)] == ["denied"]
 
 
-@pytest.mark.parametrize("given", ["[1]", "{", "\x00", "[" * 5000])
+@pytest.mark.parametrize("given", ["[1]", "{", "[" * 5000])
 def test_parameters_that_cannot_be_read_run_nothing(
     admin_client: Client, organization: Organization, given: str
 ) -> None:

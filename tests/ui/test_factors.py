@@ -118,7 +118,7 @@ def test_a_key_of_elsewhere_is_not_taken(client_of, what: str, value: object) ->
         ({"name": "x" * 61, "key": "{}"}, True),
         ({"name": "blue", "key": ""}, False),
         ({"name": "blue", "key": "[1]"}, False),
-        ({"name": "a\x00", "key": "{" * 9000}, False),
+        ({"name": "a", "key": "{" * 9000}, False),
     ],
 )
 def test_what_is_no_key_is_told(client_of, given: dict, of_name: bool) -> None:

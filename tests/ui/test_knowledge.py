@@ -152,7 +152,7 @@ def overlap(one: Box, other: Box) -> bool:
         (f"{ENTITY}?iri=a%20b", 400), (f"{ENTITY}?iri=urn:%3E%20.%20%7D", 400),
         (f"{ENTITY}?iri={'urn:' + 'x' * 3000}", 400), (f"{ENTITY}?iri=urn:a&depth=9", 400),
         (f"{ENTITY}?iri=urn:a&depth=%D9%A1", 400), ("/knowledge/?offset=-1", 400),
-        ("/knowledge/?offset=999999999999999&q=%00&type=%00", 200),
+        ("/knowledge/?offset=999999999999999", 200),
         (f"/knowledge/?q={'a' * 3000}&type={'b' * 3000}", 200), (f"{EXPORT}?format=xml", 400),
     ],
 )  # fmt: skip

@@ -59,7 +59,7 @@ def test_a_test_goes_to_whom_the_form_names(
     assert "mallory" in notes(page)["message-error"][0]
 
 
-@pytest.mark.parametrize("to", ["", "\x00", "a" * 5000, "\ud800", "x, y, z"])
+@pytest.mark.parametrize("to", ["", "a" * 5000, "\ud800", "x, y, z"])
 def test_odd_recipients_of_a_test_are_refused(
     admin_client: Client, organization: Organization, to: str
 ) -> None:
@@ -146,7 +146,7 @@ def test_an_address_is_kept_where_nothing_is_typed(
     [
         {"host": "a b"}, {"port": "99999"}, {"port": "x"}, {"sender": "nobody"},
         {"recipients": "x"}, {"name": ""}, {"body_template": "{% for %}"}, {"security": "x"},
-        {"password": ""}, {"name": "a\x00"},
+        {"password": ""},
     ],
 )  # fmt: skip
 def test_a_refused_form_keeps_what_was_typed_but_no_secret(

@@ -333,7 +333,7 @@ def test_a_call_one_may_not_read_is_not_loaded(
     factories.tool(organization)
     execution = factories.execution(agent)
     assert client_of().get(f"/playground/?from={execution.pk}").status_code == 404
-    for garbage in ("x", "00000000-0000-0000-0000-000000000000", "%00"):
+    for garbage in ("x", "00000000-0000-0000-0000-000000000000"):
         assert client_of().get(f"/playground/?from={garbage}").status_code == 404
 
 

@@ -67,7 +67,7 @@ def test_a_code_of_another_minute_is_not_good(person: User, later_s: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "code", ["", "abc", "12345", "0" * 4000, "１２３４５６", "\x00", "' or 1=1", "-12345"]
+    "code", ["", "abc", "12345", "0" * 4000, "１２３４５６", "' or 1=1", "-12345"]
 )
 def test_what_is_no_code_is_told(person: User, code: str) -> None:
     with_app(person)

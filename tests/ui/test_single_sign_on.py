@@ -185,7 +185,7 @@ def test_an_answer_is_good_once_and_in_the_browser_that_began(provider: OpenIdSt
 
 
 @pytest.mark.parametrize(
-    "query", ["", "?code=x", "?state=x&code=y", "?error=access_denied&state=\x00", "?state=%00"]
+    "query", ["", "?code=x", "?state=x&code=y", "?error=access_denied&state=x"]
 )
 def test_an_answer_to_nothing_is_told(provider: OpenIdStub, query: str) -> None:
     assert Client().get(f"{BACK}{query}").status_code == 403

@@ -97,13 +97,12 @@ ODD = pytest.mark.part("matrices")
 @pytest.mark.parametrize(
     ("query", "status"),
     [
-        ("step=%00", 200),
-        pytest.param("start=%00&groups=%00", 200, marks=ODD),
+        pytest.param("start=%01&groups=%01", 200, marks=ODD),
         pytest.param("yes=x&no=-1", 200, marks=ODD),
         ("step=" + "x" * 900, 200),
-        pytest.param("q=%00", 200, marks=ODD),
+        pytest.param("q=%01", 200, marks=ODD),
         pytest.param("start=" + "s" * 900, 200, marks=ODD),
-        ("agent=%00", 404),
+        ("agent=%01", 404),
         ("agent=nobody", 404),
         ("agent=" + "x" * 900, 404),
     ],

@@ -75,7 +75,7 @@ class ChangeDecision(CallerView):
             change=change, approve=approve, read_digest=wanted["digest"], by=self.actor,
             words=wanted.get("reason", ""),
         )  # fmt: skip
-        return Response(shown_now(self, tool.name))
+        return Response(shown_now(self, tool.name).shape)
 
 
 class ChangeApprove(ChangeDecision):

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from audit.queries import QueryView
+from tools.api import streams
 from tools.api.bodies import ErrorAnswer
 from tools.api.channel_bodies import (
     BounceBody,
@@ -141,7 +142,8 @@ class ChannelTest(ChannelView):
         row = self.row(name)
         wanted = self.body(ChannelTestBody, optional=True)
         try:
-            message = messages.try_channel(channel=row, recipients=wanted["to"], by=self.actor)
+            with streams.waiting():
+                message = messages.try_channel(channel=row, recipients=wanted["to"], by=self.actor)
         except NotWritten as refusal:
             raise Conflict(str(refusal), code=refusal.code.lower()) from None
         return Response(message_shape(message))

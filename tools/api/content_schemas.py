@@ -7,6 +7,7 @@ from rest_framework.response import Response
 
 from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
+from tools.api import streams
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
@@ -56,9 +57,10 @@ class ContentSchemaList(ContentSchemaView):
     def post(self, request: Request) -> Response:
         """It is tried once behind the wall before it is kept."""
         self.require("add_contentschema")
-        row = content_schemas.create_schema(
-            organization=self.organization, schema=self.given(), by=self.actor
-        )
+        with streams.waiting():
+            row = content_schemas.create_schema(
+                organization=self.organization, schema=self.given(), by=self.actor
+            )
         headers = {"Location": f"/api/v1/content-schemas/{row.name}"}
         return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
 
@@ -88,7 +90,8 @@ class ContentSchemaDetail(ContentSchemaView):
         """A new version, unless it says the same; earlier ones stay."""
         self.require("change_contentschema")
         row, change = self._row(name), self.given()
-        content_schemas.try_version(row=row, change=change)
+        with streams.waiting():
+            content_schemas.try_version(row=row, change=change)
         with self.changing(name=name):
             content_schemas.keep_version(row=row, change=change, by=self.actor)
             return self.answer(self.representation(name))

@@ -212,7 +212,9 @@ def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
 def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
-    execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
+    with streams.place() as free:  # who waits keeps a thread; without a place it is answered 202
+        wait_s = wait_s if free else 0
+        execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
     note_rate(view.request, "call", execution.rate)
     view.replayed = execution.pk != call.id
     if (refusal := actions.refusal_of(execution)) is not None:

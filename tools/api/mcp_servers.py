@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
+from tools.api import streams
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import check_known
@@ -127,7 +128,8 @@ class McpServerRefresh(McpServerView):
         owner = given.get("owner", "")
         if not isinstance(owner, str):
             raise Malformed("owner must be a text such as agent:magpie, or left out.")
-        row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
+        with streams.waiting():
+            row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
         return Response(mcp_server_shape(row))
 
 

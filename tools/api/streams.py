@@ -32,6 +32,16 @@ def place() -> Iterator[bool]:
             _places.release()
 
 
+@contextmanager
+def waiting() -> Iterator[None]:
+    """While a request waits for what is outside. Raises `Unavailable` without a place, so that
+    others find a thread."""
+    with place() as free:
+        if not free:
+            raise Unavailable("Too many requests wait already. Try again in a moment.")
+        yield
+
+
 def last_event(request: Request) -> int:
     """The number of the last event that the reader has, or 0."""
     raw = request.headers.get("Last-Event-ID")

@@ -18,6 +18,7 @@ from tools.policy.availability import (
     group_open,
     in_group,
     in_state,
+    told,
 )
 from tools.policy.decision import Asked, Gate, Question, Verdict
 from tools.policy.grants import grants
@@ -52,7 +53,7 @@ def authorize(question: Question, gates: tuple[Gate, ...] = GATES) -> None:
             continue
         verdict = gate(question)
         if not verdict.passed:
-            raise Refused(verdict.reason, code=verdict.code, gate=verdict.gate)
+            raise Refused(told(verdict, question), code=verdict.code, gate=verdict.gate)
 
 
 def check_standing(caller: Caller) -> None:

@@ -41,11 +41,21 @@ def source_open(question: Question) -> Verdict:
     return passed("source_open")
 
 
-def _known(question: Question, groups: frozenset[str]) -> frozenset[str]:
-    """Those that a refusal may name: an agent learns of no group that it was not granted."""
-    granted = question.caller.granted_groups
-    hidden = question.caller.kind == CallerKind.AGENT and WILDCARD not in granted
-    return groups & granted if hidden else groups
+def told(verdict: Verdict, question: Question) -> str:
+    """The reason as its own caller may read it: an agent learns of no group that it was not
+    granted, as in an explanation."""
+    tool, granted = question.tool, question.caller.granted_groups
+    if question.caller.kind != CallerKind.AGENT or WILDCARD in granted:
+        return verdict.reason
+    if verdict.code == "tool_not_in_group":
+        groups = ", ".join(sorted(question.snapshot.groups_of(tool) & granted))
+        known = f" Of its groups you were granted: {groups}." if groups else ""
+        return f"The tool {tool.name} is not in a requested group.{known}"
+    if verdict.code == "group_closed":
+        between = in_the_way(tool, question.asked.groups, question.snapshot) & granted
+        reasons = openings_of(question.snapshot).reasons(between)
+        return " ".join(reasons) or f"A group that leads to the tool {tool.name} is closed now."
+    return verdict.reason
 
 
 def in_group(question: Question) -> Verdict:
@@ -53,9 +63,8 @@ def in_group(question: Question) -> Verdict:
     held = question.snapshot.groups_of(tool)
     if matches_groups(held, asked.groups):
         return passed("group")
-    groups = ", ".join(sorted(_known(question, held)))
-    named = f" Of its groups you were granted: {groups}." if groups else ""
-    reason = f"The tool {tool.name} is not in a requested group.{named}"
+    groups = ", ".join(sorted(held)) or "none"
+    reason = f"The tool {tool.name} is not in a requested group. Its groups: {groups}."
     return Verdict("group", False, "tool_not_in_group", reason)
 
 
@@ -65,12 +74,10 @@ def group_open(question: Question) -> Verdict:
     openings = openings_of(snapshot)
     if not openings.closed or is_reached(tool, requested, snapshot, openings.closed):
         return passed("group_open")
-    between = in_the_way(tool, requested, snapshot)
-    if not openings.reasons(between):
+    reasons = openings.reasons(in_the_way(tool, requested, snapshot))
+    if not reasons:
         return passed("group_open")
-    reason = " ".join(openings.reasons(_known(question, between)))
-    unnamed = f"A group that leads to the tool {tool.name} is closed now."
-    return Verdict("group_open", False, "group_closed", reason or unnamed)
+    return Verdict("group_open", False, "group_closed", " ".join(reasons))
 
 
 def in_state(question: Question) -> Verdict:

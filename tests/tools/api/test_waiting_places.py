@@ -1,0 +1,36 @@
+"""Who waits keeps a thread of the web process: so many at once, and the others are answered."""
+
+import threading
+
+import pytest
+
+from tests import factories
+from tests.tools.shapes import check_error
+from tools.api import streams
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """No place is left."""
+    places = threading.BoundedSemaphore(1)
+    places.acquire()
+    monkeypatch.setattr(streams, "_places", places)
+
+
+def test_a_call_is_answered_at_once_and_goes_on(api, organization, taken):
+    factories.tool(organization)
+    answer = api.execute("echo", {"text": "x"}, options={"wait_s": 60})
+    assert (answer.status_code, answer.json()["status"]) == (202, "Pending")
+    assert answer.headers["Location"].endswith(answer.json()["execution_id"])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/mcp-servers/far/refresh", {}),
+     ("/content-schemas", {"name": "a", "kind": "json-schema", "document": {"type": "object"}})],
+)  # fmt: skip
+def test_what_waits_for_others_is_503_and_says_when(admin_api, organization, taken, path, body):
+    admin_api.post("/mcp-servers", {"name": "far", "transport": "sse", "url": "https://x.example/"})
+    answer = admin_api.post(path, body)
+    check_error(answer, 503, "unavailable")
+    assert int(answer.headers["Retry-After"]) >= 1
