@@ -248,6 +248,7 @@ class ErasureAnswer(serializers.Serializer[Any]):
 
 
 class Erasures(EvidenceView):
+    scope = "audit"
     proof = by_method(post=Proof.NEEDED)
     permission = erasure.MAY_ERASE
 
@@ -335,6 +336,7 @@ class AlertList(EvidenceView):
 
 
 class AlertAcknowledgement(EvidenceView):
+    scope = "audit"
     proof = by_method(post=Proof.NOT_NEEDED)
     bodiless = frozenset({"POST"})
     permission = "audit.change_alert"

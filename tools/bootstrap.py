@@ -1,5 +1,6 @@
 """What a new installation begins with."""
 
+import logging
 import secrets
 
 from django.db import transaction
@@ -10,11 +11,12 @@ from audit.events import Event, Outcome
 from tools.catalog.builtins import install_builtins
 from tools.catalog.words import note_missing
 from tools.definitions.callers import CallerKind
-from tools.models import LicenseTier, Organization, User
+from tools.models import LicenseTier, Organization, UsedName, User
 from tools.policy.actions import create_organization
 from tools.policy.installation import record_settings
 from tools.policy.roles import keep_roles
 
+log = logging.getLogger(__name__)
 FIRST_ORGANIZATION = "default"
 FIRST_ADMINISTRATOR = "admin"
 FIRST_TIER = "Enterprise"
@@ -44,6 +46,9 @@ def _first_administrator() -> str | None:
     keep_roles()
     record_settings()
     if User.objects.filter(is_superuser=True).exists():
+        return None
+    if UsedName.objects.filter(name=FIRST_ADMINISTRATOR).exists():
+        log.warning("no superuser is left: manage.py createsuperuser makes one")
         return None
     return _make_administrator(Organization.objects.earliest("created_at"))
 

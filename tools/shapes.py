@@ -17,6 +17,7 @@ from tools.catalog.channels import written as channel_written
 from tools.catalog.credentials import MASK
 from tools.catalog.mcp_servers import written as mcp_written
 from tools.catalog.membership import Member
+from tools.catalog.owners import owner_text, owner_texts
 from tools.catalog.profiles import written
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.names import WILDCARD
@@ -403,7 +404,7 @@ def content_schema_shape(row: ContentSchema) -> dict[str, Any]:
 def mcp_authorization_shape(row: McpAuthorization) -> dict[str, Any]:
     """Without its tokens."""
     return {
-        "owner": row.owner,
+        "owner": owner_text(row.owner),
         "issuer": row.issuer,
         "scope": row.scope,
         "good": not row.flaw and row.url == row.server.url,
@@ -506,7 +507,7 @@ def mcp_server_shape(server: McpServer) -> dict[str, Any]:
         "last_seen_at": server.last_seen_at and moment(server.last_seen_at),
         "last_error": server.last_error,
         "dead_since": server.dead_since and moment(server.dead_since),
-        "credentials": sorted(one.owner for one in server.credentials.all()),
+        "credentials": sorted(owner_texts(one.owner for one in server.credentials.all()).values()),
         "created_at": moment(server.created_at),
     }
 

@@ -59,7 +59,7 @@ def test_a_plan_is_found_by_its_pattern(admin_client: Client, agent: Agent) -> N
 @pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
     "query",
-    ["before=x", "agent=%FF%00", "pattern=%3Cscript%3E", "status=" + "x" * 9000],
+    ["before=x", "agent=%FF", "pattern=%3Cscript%3E", "status=" + "x" * 9000],
 )
 def test_nonsense_in_the_address_is_an_empty_page(
     admin_client: Client, run: Execution, query: str

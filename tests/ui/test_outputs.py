@@ -69,7 +69,7 @@ def test_a_large_output_is_shown_in_pieces_and_never_as_a_whole(
 
 
 @pytest.mark.part("matrices", but_each=3)
-@pytest.mark.parametrize("at", ["x", "-1", "9" * 30, "²", "%00", "999999999"])
+@pytest.mark.parametrize("at", ["x", "-1", "9" * 30, "²", "999999999"])
 def test_no_place_in_it_is_wrong(admin_client: Client, call: Execution, at: str) -> None:
     stored(call, b"a" * 100_000)
     page = page_of(admin_client, call, f"?as=text&at={at}")

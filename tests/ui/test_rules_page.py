@@ -98,7 +98,7 @@ def test_every_kind_can_be_counted(admin_client: Client, denials: None, rule: st
         ({"least": "\u0663"}, "flaw-least"), ({"severity": "grave"}, "flaw-severity"),
         ({"list.codes": ""}, "flaw-values"), ({"name": "a b"}, "flaw-name"),
         ({"name": ""}, "flaw-name"), ({"list.codes": "x" * 500}, "flaw-values"),
-        ({"name": "untold"}, "flaw-name"), ({"list.codes": "a\x00"}, ""),
+        ({"name": "untold"}, "flaw-name"), ({"list.codes": "a b"}, ""),
         ({"kind": "first_use"}, ""),
     ],
 )  # fmt: skip

@@ -21,6 +21,7 @@ from tools.api.bodies import (
     AgentPage,
     ErrorAnswer,
     NewTokenAnswer,
+    RotationBody,
     SuspendBody,
     TokenBody,
     TokenPage,
@@ -28,6 +29,7 @@ from tools.api.bodies import (
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.filters import filtered
 from tools.definitions import strict_json
+from tools.definitions.callers import Scope
 from tools.errors import NotFound
 from tools.models import Agent, Token, User
 from tools.policy import actions, allowances, grant_actions, grants_of_many, pins
@@ -51,6 +53,8 @@ def agent_shapes(agents: Sequence[Agent]) -> list[dict[str, object]]:
 
 
 class AgentView(ConditionalView):
+    scope = Scope.AGENTS
+
     def lock(self, slug: str, **_: Any) -> None:
         """The account first, as where grants are changed."""
         accounts = User.objects.select_for_update()
@@ -251,6 +255,32 @@ class TokenDetail(AgentView):
 
 def _allowed(quota: dict[str, Any]) -> dict[str, Any]:
     return {field: quota[field] for field in quota.keys() - {"used", "held", "resets_at"}}
+
+
+class TokenRotation(AgentView):
+    proof = by_method(post=Proof.NEEDED)
+    secret = ("token",)
+
+    @extend_schema(
+        operation_id="rotate_agent_token",
+        request=RotationBody,
+        responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request, slug: str, token_id: UUID) -> Response:
+        """A new token with the same scopes, groups and tools; the old one ends after the overlap.
+
+        It is shown in this answer and never again, and lasts as long as the old one did.
+        """
+        self.require("add_token")
+        self.require("delete_token")
+        agent, wanted = self.agent(slug), self.body(RotationBody, optional=True)
+        token = agent.service_account.tokens.filter(pk=token_id).first()
+        if token is None:
+            raise NotFound("The agent has no such token.", code="token_not_found")
+        made, text = actions.rotate_token(
+            token=token, by=self.actor, giver=self.caller, overlap_s=wanted.get("overlap", 0)
+        )
+        return Response(new_token_shape(made, text), status.HTTP_201_CREATED)
 
 
 def new_token_shape(token: Token, text: str) -> dict[str, object]:

@@ -86,8 +86,11 @@ class CallerView(KeyedView):
             )
             raise
 
-    def require(self, permission: str) -> None:
-        require(self.caller, permission)
+    def require(
+        self, permission: str, *, tool: str | None = None, group: str | None = None
+    ) -> None:
+        """With the row's name where a narrowed token may change it (`narrowable`)."""
+        require(self.caller, permission, tool=tool, group=group)
 
     def body(self, kind: type[Body], *, optional: bool = False) -> dict[str, Any]:
         """The request's body, validated. Raises DRF's ValidationError with every wrong field, and

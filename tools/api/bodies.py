@@ -321,6 +321,9 @@ class AgentPage(Page):
     results = AgentAnswer(many=True)
 
 
+LONGEST_OVERLAP_S = 7 * 86_400.0
+
+
 class TokenBody(Strict):
     label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
     scopes = Items(
@@ -331,6 +334,15 @@ class TokenBody(Strict):
     days = Whole(required=False, min_value=1, max_value=365)
     groups = texts(required=False, allow_null=True, help_text="Narrower than the holder's.")
     tools = texts(required=False, allow_null=True, help_text="The only tools it is good for.")
+
+
+class RotationBody(Strict):
+    overlap = Duration(
+        required=False,
+        least_s=0,
+        longest_s=LONGEST_OVERLAP_S,
+        help_text="For how long the old token stays good, such as PT1H; P7D at most. Absent: not.",
+    )
 
 
 class LoginBody(Strict):

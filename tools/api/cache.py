@@ -11,6 +11,7 @@ from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.fields import Strict, Text
+from tools.definitions.callers import Scope
 from tools.execution import cache
 
 
@@ -26,6 +27,7 @@ class InvalidationAnswer(serializers.Serializer[Any]):
 
 
 class CacheInvalidation(CallerView):
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NOT_NEEDED)
 
     @extend_schema(

@@ -62,6 +62,7 @@ class ChainView(ConditionalView):
 
 
 class ChainList(ChainView):
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
     parser_classes = [StrictJSONParser, YamlParser]
@@ -99,6 +100,8 @@ class ChainList(ChainView):
 
 
 class ChainDetail(ChainView):
+    narrowable = True
+    scope = Scope.CATALOG
     proof = by_method(put=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
     parser_classes = [StrictJSONParser, YamlParser]
@@ -117,20 +120,21 @@ class ChainDetail(ChainView):
         request={"application/json": ChainBody, "application/yaml": ChainBody},
         responses={200: ChainBody, 400: ErrorAnswer, 404: ErrorAnswer},
     )
-    @conditional("change_tool")
+    @conditional("change_tool", row="tool")
     def put(self, request: Request, name: str) -> Response:
         """A new version. Runs that have begun go on as they began."""
         tool = actions.changing(_row(self, name))
         check_current(tool)
         definition = definition_of(self.given())
         with _own_fields():
-            actions.update_tool(tool=tool, definition=definition, by=self.actor)
+            tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
+        self.require("change_tool", tool=tool.name)  # a narrowed token puts it nowhere else
         return self.answer(_shown(self, name))
 
     @extend_schema(
         operation_id="delete_chain", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
     )
-    @conditional("delete_tool")
+    @conditional("delete_tool", row="tool")
     def delete(self, request: Request, name: str) -> Response:
         actions.delete_tool(tool=_row(self, name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -22,6 +22,7 @@ from tools.api.filters import PERIOD, TOOL, filtered, in_period
 from tools.api.tools import shown_now
 from tools.catalog import actions, drift
 from tools.catalog.compared import versions_apart
+from tools.definitions.callers import Scope
 from tools.errors import Malformed
 from tools.models import Decision, UpstreamChange
 
@@ -66,6 +67,8 @@ class ChangeDetail(CallerView):
 
 class ChangeDecision(CallerView):
     """`approve` and `reject`."""
+
+    scope = Scope.CATALOG
 
     def decided(self, change_id: UUID, *, approve: bool) -> Response:
         self.require("change_tool")

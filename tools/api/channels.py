@@ -29,6 +29,7 @@ from tools.api.filters import filtered
 from tools.api.idempotency import Keying
 from tools.api.schema import CallerSchema
 from tools.catalog import channels
+from tools.definitions.callers import Scope
 from tools.errors import Conflict, TooLarge
 from tools.models import MessageChannel
 from tools.models.message import MessageKind
@@ -45,6 +46,8 @@ _MOST_BYTES = 16 * 1024
 
 
 class ChannelView(ConditionalView):
+    scope = Scope.CATALOG
+
     def representation(self, name: str) -> Representation:
         return _shown(self.row(name))
 

@@ -130,13 +130,19 @@ class ConditionalView(CallerView):
                 raise ChangedMeanwhile("It is there, and If-None-Match says that it must not be.")
 
 
-def conditional[H: Handler](admission: str | Admission) -> Callable[[H], H]:
-    """A handler that changes one thing: who may not is refused first, then the tag is compared."""
+def conditional[H: Handler](admission: str | Admission, *, row: str = "") -> Callable[[H], H]:
+    """A handler that changes one thing: who may not is refused first, then the tag is compared.
+
+    `row` is `tool` or `group` where narrowed tokens may manage those of their own by name.
+    """
 
     def decorate(handler: H) -> H:
         @wraps(handler)
         def change(view: ConditionalView, request: Request, **address: Any) -> Response:
-            view.require(admission) if isinstance(admission, str) else admission(view)
+            if isinstance(admission, str):
+                view.require(admission, **({row: address["name"]} if row else {}))
+            else:
+                admission(view)
             with view.changing(**address):
                 return handler(view, request, **address)
 

@@ -31,6 +31,7 @@ from tools.api.confirmation_bodies import (
 )
 from tools.api.filters import AGENT, PERIOD, TOOL, filtered, in_period
 from tools.api.idempotency import Keying
+from tools.definitions.callers import Scope
 from tools.errors import ToolcribError
 from tools.execution import decisions
 from tools.execution.decisions import Decided, Word
@@ -82,6 +83,7 @@ class ConfirmationDecide(CallerView):
     """One person's word on one call. `bound_hash` says what it was given to."""
 
     keying = Keying.IN_PROGRESS
+    scope = Scope.AGENTS
     proof = by_method(post=Proof.NEEDED)
 
     approve = False
@@ -96,6 +98,7 @@ class ConfirmationDecide(CallerView):
 
 class ConfirmationsDecide(CallerView):
     keying = Keying.IN_PROGRESS
+    scope = Scope.AGENTS
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -117,6 +120,7 @@ class RuleView(ConditionalView):
 
 
 class RuleList(RuleView):
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -151,6 +155,7 @@ class RuleList(RuleView):
 
 
 class RuleDetail(RuleView):
+    scope = Scope.CATALOG
     proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
 
     @extend_schema(operation_id="get_confirmation_rule", responses=_RULE)

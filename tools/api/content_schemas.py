@@ -19,6 +19,7 @@ from tools.api.content_schema_bodies import (
     ContentSchemaWhole,
 )
 from tools.catalog import content_schemas
+from tools.definitions.callers import Scope
 from tools.definitions.strict_json import MAX_VALUES
 from tools.models import ContentSchema
 from tools.shapes import content_schema_shape, content_schema_version_shape
@@ -32,6 +33,7 @@ class ContentSchemaView(ConditionalView):
 
 
 class ContentSchemaList(ContentSchemaView):
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
@@ -66,6 +68,7 @@ class ContentSchemaList(ContentSchemaView):
 
 
 class ContentSchemaDetail(ContentSchemaView):
+    scope = Scope.CATALOG
     proof = by_method(put=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
 

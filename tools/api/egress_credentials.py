@@ -17,6 +17,7 @@ from tools.api.bodies import (
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.catalog import credentials
+from tools.definitions.callers import Scope
 from tools.models import EgressCredential
 from tools.shapes import credential_shape
 
@@ -30,6 +31,7 @@ class CredentialView(ConditionalView):
 
 
 class CredentialList(CredentialView):
+    scope = Scope.ORGANIZATION
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -60,6 +62,7 @@ class CredentialList(CredentialView):
 
 
 class CredentialDetail(CredentialView):
+    scope = Scope.ORGANIZATION
     proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
 
     @extend_schema(operation_id="get_egress_credential", responses=CHANGED)

@@ -155,7 +155,7 @@ class ExecutionCancel(CallerView):
 
 class ExecutionResolve(CallerView):
     proof = by_method(post=Proof.NEEDED)
-    scope = Scope.MANAGE
+    scope = Scope.AGENTS
 
     @extend_schema(
         operation_id="resolve_execution",

@@ -15,7 +15,7 @@ from tools.api.explain_bodies import DifferenceAnswer, ExplanationPage, WhatIfBo
 from tools.api.idempotency import Keying
 from tools.api.pagination import page_of_tools
 from tools.catalog.registry import CatalogTool
-from tools.definitions.callers import Caller
+from tools.definitions.callers import Caller, Scope
 from tools.definitions.strict_json import MAX_VALUES
 from tools.execution import sessions
 from tools.policy.decision import Asked
@@ -95,6 +95,7 @@ class ToolExplanation(CallerView):
 
 class WhatIf(CallerView):
     keying = Keying.IGNORED
+    scope = Scope.READ
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 

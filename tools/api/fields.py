@@ -47,14 +47,23 @@ class Seconds(serializers.FloatField):
 class Duration(Text):
     """An ISO 8601 duration such as PT30S, as seconds."""
 
+    def __init__(
+        self, *, least_s: float | None = None, longest_s: float | None = None, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.least_s, self.longest_s = least_s, longest_s
+
     def to_internal_value(self, data: Any) -> float:  # type: ignore[override]
         text = super().to_internal_value(data)
         try:
             length_s = durations.seconds(text)
         except ValueError as error:
             raise serializers.ValidationError(f"This is {error}.") from None
-        if length_s <= 0:
+        if length_s <= 0 and self.least_s is None:
             raise serializers.ValidationError("This must be longer than nothing.")
+        if self.longest_s is not None and length_s > self.longest_s:
+            most = durations.duration(self.longest_s)
+            raise serializers.ValidationError(f"This must be {most} at most.")
         return length_s
 
 

@@ -12,6 +12,7 @@ from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.grants_bodies import GrantBody, GrantList, GrantPage
+from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound
 from tools.models.grant_rows import GrantRow, Sought
 from tools.policy import grant_actions
@@ -23,6 +24,7 @@ FILTERS = (*SUBJECTS, "tool", "group")
 
 
 class Grants(CallerView):
+    scope = Scope.AGENTS
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -74,6 +76,7 @@ class Grants(CallerView):
 
 
 class GrantDetail(ConditionalView):
+    scope = Scope.AGENTS
     proof = by_method(delete=Proof.NOT_NEEDED)
 
     def representation(self, grant: str) -> Representation:

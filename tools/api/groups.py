@@ -19,12 +19,14 @@ from tools.api.pagination import BY_NAME, page_of
 from tools.catalog import actions
 from tools.catalog.membership import Member, members_of, memberships
 from tools.catalog.registry import CatalogGroup, Snapshot
+from tools.definitions.callers import Scope
 from tools.definitions.names import WILDCARD
 from tools.errors import NotFound
 from tools.models import ToolGroup
 from tools.policy import authorization
 from tools.policy.decision import DEFAULT_STATE, Asked
 from tools.policy.groups import create_group, save_group
+from tools.policy.narrowing import check_group_change
 from tools.policy.openings import openings_of
 from tools.policy.people import may
 from tools.shapes import group_shape
@@ -53,6 +55,8 @@ class GroupView(ConditionalView):
         if group is None or not self.visible(name):
             raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
         return Representation(self.shape(group, snapshot))
+
+    scope = Scope.CATALOG
 
     @cached_property
     def _sees_every_group(self) -> bool:
@@ -119,6 +123,7 @@ class GroupList(GroupView):
 
 
 class GroupDetail(GroupView):
+    narrowable = True
     proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
 
     @extend_schema(operation_id="get_group", parameters=[IN_SESSION], responses=CHANGED)
@@ -126,13 +131,13 @@ class GroupDetail(GroupView):
         return self.answer(self.shown(name, self.snapshot))
 
     @extend_schema(operation_id="replace_group", request=GroupChange, responses=CHANGED)
-    @conditional("change_toolgroup")
+    @conditional("change_toolgroup", row="group")
     def put(self, request: Request, name: str) -> Response:
         """Say all of it anew; what is left out is as in a new group."""
         return self._save(name, NEW)
 
     @extend_schema(operation_id="change_group", request=GroupChange, responses=CHANGED)
-    @conditional("change_toolgroup")
+    @conditional("change_toolgroup", row="group")
     def patch(self, request: Request, name: str) -> Response:
         """Change what is given. It holds from every process's next request on."""
         return self._save(name, {})
@@ -140,7 +145,7 @@ class GroupDetail(GroupView):
     @extend_schema(
         operation_id="delete_group", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
     )
-    @conditional("delete_toolgroup")
+    @conditional("delete_toolgroup", row="group")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools, sources or groups within it name the group."""
         actions.delete_group(group=self._row(name), by=self.actor)
@@ -149,6 +154,7 @@ class GroupDetail(GroupView):
     def _save(self, name: str, otherwise: dict[str, Any]) -> Response:
         group = self._row(name)
         wanted = otherwise | self.body(GroupChange)
+        check_group_change(self.caller, wanted)
         save_group(
             giver=self.caller,
             organization=self.organization,

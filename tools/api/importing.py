@@ -15,6 +15,7 @@ from tools.api.bodies import ErrorAnswer
 from tools.api.importing_bodies import ImportAnswer, ImportBody
 from tools.catalog import exporting, importing
 from tools.catalog.openapi_import import import_openapi
+from tools.definitions.callers import Scope
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import Document
 from tools.definitions.dialects.items import Choice, Source
@@ -54,6 +55,7 @@ EXAMPLE = OpenApiExample(
 
 
 class ToolImport(CallerView):
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 

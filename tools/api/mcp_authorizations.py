@@ -22,7 +22,7 @@ from tools.api.mcp_authorization_bodies import (
     McpOAuthClientBody,
 )
 from tools.api.mcp_servers import McpServerView
-from tools.catalog import mcp_consents
+from tools.catalog import mcp_consents, owners
 from tools.errors import Malformed
 from tools.models import Grant, McpAuthorization, McpOAuthClient, User
 from tools.shapes import mcp_authorization_shape, moment
@@ -93,7 +93,8 @@ class McpAuthorizationDetail(McpServerView):
     volatile = frozenset({"good", "flaw", "expires_at", "updated_at"})
 
     def representation(self, name: str, owner: str) -> Representation | None:
-        found = self.row(name).authorizations.filter(owner=_whose(owner)).first()
+        key = owners.known_key(self.caller.organization_id, _whose(owner))
+        found = self.row(name).authorizations.filter(owner=key).first()
         return Representation(mcp_authorization_shape(found)) if found else None
 
     @extend_schema(operation_id="delete_mcp_authorization", responses={204: None, 404: ErrorAnswer})

@@ -26,7 +26,8 @@ from tools.api.mcp_bodies import (
     McpServerChange,
     McpServerPage,
 )
-from tools.catalog import mcp_import, mcp_servers
+from tools.catalog import mcp_import, mcp_servers, owners
+from tools.definitions.callers import Scope
 from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.models import McpServer
@@ -36,6 +37,8 @@ CHANGED = {200: McpServerAnswer, 404: ErrorAnswer}
 
 
 class McpServerView(ConditionalView):
+    scope = Scope.CATALOG
+
     def row(self, name: str) -> McpServer:
         return mcp_servers.find_server(self.organization, name)
 
@@ -52,6 +55,7 @@ class OneMcpServer(McpServerView):
 
 
 class McpServerList(OneMcpServer):
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -184,10 +188,11 @@ class McpServerCredential(McpServerView):
     proof = by_method(put=Proof.NEEDED, delete=Proof.NOT_NEEDED)
 
     def representation(self, name: str, owner: str) -> Representation | None:
-        row = self.row(name).credentials.filter(owner=owner).first()
+        key = owners.known_key(self.caller.organization_id, owner)
+        row = self.row(name).credentials.filter(owner=key).first()
         if row is None:
             return None
-        shape = {"owner": row.owner, **mcp_servers.written_values(row)}
+        shape = {"owner": owner, **mcp_servers.written_values(row)}
         return Representation(shape, (row.sealed,))
 
     @extend_schema(

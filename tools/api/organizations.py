@@ -4,6 +4,7 @@ from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -25,6 +26,7 @@ from tools.api.filters import filtered
 from tools.api.idempotency import Keying
 from tools.api.license_bodies import OrganizationChanged, TierChanged, TierFollows, TierWanted
 from tools.catalog.builtins import install_builtins
+from tools.definitions.callers import Scope
 from tools.errors import Forbidden, NotFound
 from tools.models import LicenseTier, Organization
 from tools.policy import actions
@@ -37,8 +39,11 @@ QUOTA = ("workspace_max_files", "workspace_max_bytes")
 
 
 class PlatformView(ConditionalView):
+    scope = Scope.ORGANIZATION
+
     def require_superuser(self) -> None:
-        self.require("change_organization")
+        reads = self.request.method in SAFE_METHODS
+        self.require("view_organization" if reads else "change_organization")
         if not self.caller.is_superuser:
             raise Forbidden("Only a superuser may do this.", code="not_permitted")
 

@@ -3,14 +3,19 @@ from typing import Any
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from tools.definitions.callers import Caller, Scope
+from tools.definitions.callers import MANAGING, Caller, Scope
 from tools.errors import Forbidden
+from tools.policy.narrowing import check_not_narrowed
+
+_MANAGING = MANAGING | {Scope.MANAGE}
 
 
 class MayUseApi(BasePermission):
     """Deny by default: a caller is needed, and a token whose scopes cover the method.
 
-    A view may name the scope of its unsafe methods as `scope`; without one they manage.
+    A view may name the scope of its unsafe methods as `scope`; without one all managing scopes are
+    needed. A token that is narrowed to groups or tools manages only where the view says
+    `narrowable`, and asks about its row.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:
@@ -19,6 +24,8 @@ class MayUseApi(BasePermission):
         needed = (
             Scope.READ if request.method in SAFE_METHODS else getattr(view, "scope", Scope.MANAGE)
         )
-        if needed not in request.auth.scopes:
+        if not request.auth.allows(needed):
             raise Forbidden(f"This token lacks the scope {needed}.", code="scope_missing")
+        if needed in _MANAGING and not getattr(view, "narrowable", False):
+            check_not_narrowed(request.auth)
         return True

@@ -14,6 +14,7 @@ from tools.api.bodies import ErrorAnswer, ProfileAnswer, ProfileBody, ProfileCha
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.schema import PROFILE
 from tools.catalog import profiles
+from tools.definitions.callers import Scope
 from tools.models import SandboxProfile
 from tools.shapes import profile_shape
 
@@ -26,6 +27,7 @@ class ProfileView(ConditionalView):
 
 
 class ProfileList(ProfileView):
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
@@ -60,6 +62,7 @@ class ProfileList(ProfileView):
 
 
 class ProfileDetail(ProfileView):
+    scope = Scope.CATALOG
     proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
 
     @extend_schema(operation_id="get_sandbox_profile", responses=CHANGED)

@@ -12,6 +12,7 @@ from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, Page
 from tools.catalog import keys
+from tools.definitions.callers import Scope
 from tools.errors import NotFound
 from tools.models import SigningKey
 from tools.shapes import signing_key_shape
@@ -30,6 +31,7 @@ class SigningKeyPage(Page):
 
 
 class SigningKeyList(CallerView):
+    scope = Scope.ORGANIZATION
     proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
 
@@ -72,6 +74,7 @@ class SigningKeyDetail(CallerView):
 
 
 class SigningKeyDistrust(CallerView):
+    scope = Scope.ORGANIZATION
     proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
 

@@ -2,6 +2,7 @@
 
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.contrib.auth import authenticate
 from django.http.response import HttpResponseBase
@@ -10,32 +11,50 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.agents import new_token_shape
 from tools.api.authentication import source_ip
-from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer
+from tools.api.base import CallerView
+from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer, RotationBody, TokenPage
 from tools.api.conditional import ConditionalView, Representation
-from tools.api.idempotency import KeyedView, Keying, answered_once, request_of
-from tools.api.schema import CallerSchema
+from tools.api.idempotency import Keying, answered_once, request_of
 from tools.definitions.callers import Caller, Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Token, User
 from tools.policy import actions, attempts, second_factors
 from tools.policy.callers import actor_of, caller_of_user
 from tools.policy.codes import factor_of
+from tools.policy.narrowing import check_own_token, manages_some
 from tools.shapes import token_shape
 
 
-class PersonalTokens(KeyedView):
-    """Not behind a token: this is where a person gets the first one."""
+class PersonalTokens(CallerView):
+    """Making one is not behind a token: this is where a person gets the first one."""
 
     proof = by_method(post=Proof.NOT_NEEDED)
-
     keying = Keying.AFTER_PROOF
     secret = ("token",)
-    authentication_classes: list[Any] = []
-    permission_classes: list[Any] = []
-    schema = CallerSchema()
+
+    def get_authenticators(self) -> list[Any]:
+        return super().get_authenticators() if self._reads() else []
+
+    def get_permissions(self) -> list[Any]:
+        return [*super().get_permissions()] if self._reads() else []
+
+    def _reads(self) -> bool:
+        asked: Any = self.request  # none while the API's document is written
+        return asked is None or asked.method in {"GET", "HEAD"}
+
+    @extend_schema(
+        operation_id="list_own_tokens", parameters=paging(newest()), responses={200: TokenPage}
+    )
+    def get(self, request: Request) -> Response:
+        """The caller's own tokens, the newest first, ended ones too; never a secret."""
+        found = Token.objects.filter(user_id=self.caller.user_id)
+        pages = CursorPages(newest())
+        page: list[Token] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response([token_shape(token) for token in page])
 
     @extend_schema(
         operation_id="create_personal_token",
@@ -66,7 +85,7 @@ def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
         user=user,
         by=actor_of(caller),
         giver=caller,
-        scopes=given.get("scopes", [*Scope]),
+        scopes=given.get("scopes", [Scope.READ, Scope.EXECUTE]),
         label=given["label"],
         days=given.get("days"),
         groups=given.get("groups"),
@@ -103,27 +122,61 @@ def _prove_second_factor(user: User, code: str, ip: str) -> None:
         attempt.succeeded()
 
 
-class PersonalToken(ConditionalView):
-    proof = by_method(delete=Proof.NOT_NEEDED)
-    scope = Scope.READ
+class OwnTokenView(ConditionalView):
     volatile = frozenset({"last_used_at"})
+    scope = Scope.READ  # and a managing one for others than itself
 
-    def representation(self, token_id: Any) -> Representation:
-        return Representation(token_shape(self._token(token_id)))
-
-    def lock(self, token_id: Any) -> None:
-        Token.objects.select_for_update(no_key=True).get(pk=self._token(token_id).pk)
-
-    @extend_schema(operation_id="revoke_personal_token", responses={204: None, 404: ErrorAnswer})
-    def delete(self, request: Request, token_id: Any) -> Response:
-        """Revoke one of the caller's own tokens."""
-        with self.changing(token_id=token_id):
-            actions.revoke_token(token=self._token(token_id), by=self.actor)
-        return Response(status=status.HTTP_204_NO_CONTENT)
-
-    def _token(self, token_id: Any) -> Token:
-        user = User.objects.filter(pk=self.caller.user_id).first()
-        token = user.tokens.filter(pk=token_id).first() if user else None
+    def own(self, token_id: UUID) -> Token:
+        token = Token.objects.filter(user_id=self.caller.user_id, pk=token_id).first()
         if token is None:
             raise NotFound("You have no such token.", code="token_not_found")
         return token
+
+    def representation(self, token_id: UUID) -> Representation:
+        return Representation(token_shape(self.own(token_id)))
+
+    def lock(self, token_id: UUID) -> None:
+        Token.objects.select_for_update(no_key=True).get(pk=self.own(token_id).pk)
+
+
+class PersonalToken(OwnTokenView):
+    proof = by_method(delete=Proof.NOT_NEEDED)
+
+    @extend_schema(
+        operation_id="revoke_personal_token",
+        responses={204: None, 403: ErrorAnswer, 404: ErrorAnswer},
+    )
+    def delete(self, request: Request, token_id: UUID) -> Response:
+        """Revoke the very token that asks; another one of its holder's with a managing scope."""
+        check_own_token(self.caller, self.own(token_id))
+        with self.changing(token_id=token_id):
+            actions.revoke_token(token=self.own(token_id), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class PersonalTokenRotation(OwnTokenView):
+    proof = by_method(post=Proof.NEEDED)
+    secret = ("token",)
+
+    @extend_schema(
+        operation_id="rotate_personal_token",
+        request=RotationBody,
+        responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
+    )
+    def post(self, request: Request, token_id: UUID) -> Response:
+        """A new token with the same scopes, groups and tools; the old one ends after the overlap.
+
+        A token that manages nothing replaces itself only, and until its own end: it is not made to
+        last. With a managing scope it replaces any of its holder's that is good for no more.
+        """
+        wanted = self.body(RotationBody, optional=True)
+        token = self.own(token_id)
+        check_own_token(self.caller, token, gives=True)
+        made, text = actions.rotate_token(
+            token=token,
+            by=self.actor,
+            giver=self.caller,
+            overlap_s=wanted.get("overlap", 0),
+            renew=manages_some(self.caller),
+        )
+        return Response(new_token_shape(made, text), status.HTTP_201_CREATED)

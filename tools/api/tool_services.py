@@ -16,6 +16,7 @@ from tools.api.bodies import ErrorAnswer, Page
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import Strict, Text
 from tools.catalog import announcements, services
+from tools.definitions.callers import Scope
 from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService
 from tools.runners.service import client
@@ -88,6 +89,7 @@ CHANGED = {200: ServiceAnswer, 404: ErrorAnswer, 409: ErrorAnswer}
 
 
 class ServiceView(ConditionalView):
+    scope = Scope.CATALOG
     volatile = frozenset({"lease_until", "last_seen", "closed_because"})
 
     def representation(self, name: str) -> Representation:
@@ -98,6 +100,7 @@ class ServiceView(ConditionalView):
 
 
 class ServiceList(ServiceView):
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(

@@ -29,6 +29,7 @@ from tools.catalog.questions import note_search
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search import ranked, relevant
 from tools.catalog.verified import check_current
+from tools.definitions.callers import Scope
 from tools.definitions.strict_json import MAX_VALUES
 from tools.definitions.told import TOLD, Form
 from tools.definitions.tool import Definition
@@ -116,6 +117,7 @@ class ToolView(ConditionalView):
 
 
 class ToolList(ToolView, Listing):
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NOT_NEEDED)
 
     @extend_schema(
@@ -155,6 +157,8 @@ class ToolList(ToolView, Listing):
 
 
 class ToolDetail(ToolView):
+    narrowable = True
+    scope = Scope.CATALOG
     proof = by_method(put=Proof.NOT_NEEDED, patch=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
 
@@ -173,7 +177,7 @@ class ToolDetail(ToolView):
         request=DefinitionBody,
         responses={200: DefinitionBody, 400: ErrorAnswer},
     )
-    @conditional("change_tool")
+    @conditional("change_tool", row="tool")
     def put(self, request: Request, name: str) -> Response:
         """Replace the definition by a new version."""
         return self._change(name, lambda current: self.given())
@@ -183,7 +187,7 @@ class ToolDetail(ToolView):
         request=OpenApiTypes.OBJECT,
         responses={200: DefinitionBody, 400: ErrorAnswer},
     )
-    @conditional("change_tool")
+    @conditional("change_tool", row="tool")
     def patch(self, request: Request, name: str) -> Response:
         """A new version with some fields changed."""
         changes = self.given()
@@ -192,7 +196,7 @@ class ToolDetail(ToolView):
     @extend_schema(
         operation_id="delete_tool", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
     )
-    @conditional("delete_tool")
+    @conditional("delete_tool", row="tool")
     def delete(self, request: Request, name: str) -> Response:
         actions.delete_tool(tool=actions.find_tool(self.organization, name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -205,6 +209,7 @@ class ToolDetail(ToolView):
         definition = wanted(tool.version.definition)
         tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         actions.set_switches(tool=tool, definition=definition, by=self.actor)
+        self.require("change_tool", tool=tool.name)  # a narrowed token puts it nowhere else
         return self.answer(shown_now(self, name))
 
 
@@ -222,13 +227,15 @@ DISABLES = by_method(post=Proof.NOT_NEEDED)
 class ToolSwitch(ToolView):
     """`enable` and `disable`."""
 
+    narrowable = True
+    scope = Scope.CATALOG
     bodiless = frozenset({"POST"})
 
     enabled: bool = True
     proof = ENABLES
 
     @extend_schema(request=None, responses={200: DefinitionBody, 404: ErrorAnswer})
-    @conditional("change_tool")
+    @conditional("change_tool", row="tool")
     def post(self, request: Request, name: str) -> Response:
         tool = actions.find_tool(self.organization, name)
         actions.set_enabled(tool=tool, enabled=self.enabled, by=self.actor, reason="api")
@@ -254,6 +261,8 @@ class ToolVersions(CallerView):
 
 
 class ToolRestore(ToolView):
+    narrowable = True
+    scope = Scope.CATALOG
     proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
 
@@ -262,9 +271,10 @@ class ToolRestore(ToolView):
         request=None,
         responses={200: DefinitionBody, 404: ErrorAnswer},
     )
-    @conditional("change_tool")
+    @conditional("change_tool", row="tool")
     def post(self, request: Request, name: str, version: str) -> Response:
         """Make what an earlier version said the current one, as a new version."""
         tool = actions.find_tool(self.organization, name)
         actions.restore_version(tool=tool, label=version, by=self.actor)
+        self.require("change_tool", tool=name)  # a narrowed token puts it nowhere else
         return self.answer(shown_now(self, name))

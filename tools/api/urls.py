@@ -156,8 +156,18 @@ urlpatterns: list[URLPattern] = [
     path("grants", grants.Grants.as_view(), name="api-grants"),
     path("grants/<str:grant>", grants.GrantDetail.as_view(), name="api-grant"),
     path("states/graph", workflow.StateGraph.as_view(), name="api-state-graph"),
+    path(
+        f"{AGENT}/tokens/<uuid:token_id>/rotate",
+        agents.TokenRotation.as_view(),
+        name="api-agent-token-rotate",
+    ),
     path("tokens", tokens.PersonalTokens.as_view(), name="api-tokens"),
     path("tokens/<uuid:token_id>", tokens.PersonalToken.as_view(), name="api-token"),
+    path(
+        "tokens/<uuid:token_id>/rotate",
+        tokens.PersonalTokenRotation.as_view(),
+        name="api-token-rotate",
+    ),
     path("organizations", organizations.OrganizationList.as_view(), name="api-organizations"),
     path(
         "organizations/<str:slug>",

@@ -12,6 +12,7 @@ from tools.api.idempotency import Keying
 from tools.api.workflow_bodies import GraphAnswer, LintAnswer, ProposalAnswer
 from tools.catalog.registry import Snapshot
 from tools.catalog.workflow import EVERY_GROUP, graph
+from tools.definitions.callers import Scope
 from tools.definitions.names import WILDCARD
 from tools.definitions.strict_json import MAX_VALUES
 from tools.policy.findings import findings, findings_of_proposal
@@ -58,6 +59,7 @@ class StateGraph(WorkflowView):
 
 class ToolLint(WorkflowView):
     keying = Keying.IGNORED
+    scope = Scope.READ
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 

@@ -18,6 +18,7 @@ from tools.catalog.dialing import fetcher, waited
 from tools.catalog.listed import Listed
 from tools.catalog.mcp_tokens import columns, opened
 from tools.catalog.mcp_values import LONGEST_VALUE
+from tools.catalog.owners import key_of, owner_text
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.mcpclient.challenge import NOTHING_SAID, Challenge
 from tools.mcpclient.errors import NotAllowed, UpstreamFailure
@@ -49,19 +50,19 @@ def begin_consent(
 
     Raises `Malformed`, `Conflict` where consent is of no use, `Unavailable`.
     """
-    _check_owner(row, owner)
+    key = _checked_owner(row, owner)
     identity = Identity(redirect_uri, registered=_entered(row))
-    known = row.authorizations.filter(owner=owner).first()
+    known = row.authorizations.filter(owner=key).first()
     url, pending = _talked(
         begin(fetcher(), row.url, identity, _challenge(known), _previous(row, known))
     )
     expires_at = timezone.now() + GOOD_FOR
-    consent = McpConsent(server=row, user=user, owner=owner, url=row.url, expires_at=expires_at)
+    consent = McpConsent(server=row, user=user, owner=key, url=row.url, expires_at=expires_at)
     consent.state_digest = _digest(pending.state)
     consent.sealed = _sealed(row, consent.pk, json.dumps(pending.stored()))
     with transaction.atomic():
         McpConsent.objects.filter(expires_at__lt=timezone.now()).delete()
-        row.consents.filter(user=user, owner=owner).delete()
+        row.consents.filter(user=user, owner=key).delete()
         consent.save()
     return url, expires_at
 
@@ -88,21 +89,21 @@ def finish_consent(*, user: User, parameters: Mapping[str, str], by: Actor) -> M
 
 def connect_client(*, row: McpServer, owner: str, by: Actor) -> McpAuthorization:
     """For a client that acts for itself: nobody is asked. Raises as `begin_consent`."""
-    _check_owner(row, owner)
+    key = _checked_owner(row, owner)
     client = _entered(row)
     if client is None:
         raise Conflict("Enter the client first.", code="no_oauth_client")
-    known = row.authorizations.filter(owner=owner).first()
+    known = row.authorizations.filter(owner=key).first()
     previous, challenge = _previous(row, known), _challenge(known)
     tokens = _talked(client_credentials(fetcher(), row.url, client, challenge, previous))
-    return _connect(row, owner, tokens, by)
+    return _connect(row, key, tokens, by)
 
 
 @transaction.atomic
 def disconnect(*, row: McpServer, owner: str, by: Actor) -> None:
     """From the next call on. Raises `NotFound`."""
     Organization.objects.next_revision(row.organization_id)
-    found = row.authorizations.filter(owner=owner).first()
+    found = _authorization(row, owner)
     if found is None:
         raise NotFound("Nobody connected the server so.", code="authorization_not_found")
     found.delete()
@@ -151,7 +152,16 @@ def client_written(client: McpOAuthClient) -> dict[str, Any]:
     return {"client_id": client.client_id, "client_secret": secret, "grant": str(client.grant)}
 
 
-def _check_owner(row: McpServer, owner: str) -> None:
+def _authorization(row: McpServer, owner: str) -> McpAuthorization | None:
+    try:
+        key = key_of(row.organization_id, owner)
+    except Malformed:
+        return None
+    return row.authorizations.filter(owner=key).first()
+
+
+def _checked_owner(row: McpServer, owner: str) -> str:
+    """Its key."""
     kind, _, name = owner.partition(":")
     everybody = row.credential_scope == CredentialScope.ORGANIZATION
     if len(owner) > 200 or (owner != "" if everybody else kind != row.credential_scope or not name):
@@ -159,6 +169,7 @@ def _check_owner(row: McpServer, owner: str) -> None:
         raise Malformed(f"The owner must be {wanted}, as the server's credential_scope says.")
     if row.transport == Transport.STDIO or not row.url:
         raise Conflict("Only a server with an address is connected by OAuth.", code="no_address")
+    return key_of(row.organization_id, owner)
 
 
 def _challenge(known: McpAuthorization | None) -> Challenge:
@@ -225,7 +236,7 @@ def _connect(row: McpServer, owner: str, tokens: Tokens, by: Actor) -> McpAuthor
     for column, value in kept.items():
         setattr(made, column, value)
     made.save()
-    said = {"owner": owner, "issuer": tokens.issuer, "scope": list(tokens.scope)}
+    said = {"owner": owner_text(owner), "issuer": tokens.issuer, "scope": list(tokens.scope)}
     _record(Event.MCP_AUTHORIZE, row, by, **said)
     return made
 

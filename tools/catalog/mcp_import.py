@@ -16,6 +16,7 @@ from tools.catalog.masking import Mask, of_values
 from tools.catalog.mcp_catalog import Authorized, CatalogServer, Values, catalog_server
 from tools.catalog.mcp_definitions import UPSTREAM, definition_of, renewed
 from tools.catalog.mcp_servers import tools_of
+from tools.catalog.owners import key_of
 from tools.catalog.upstreams import endpoint_of, hub
 from tools.definitions.names import TOOL_NAME
 from tools.definitions.vocabulary import ToolType
@@ -61,15 +62,16 @@ def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
     """List the server's tools now and keep the list. Raises `Unavailable`; then nothing of what
     was known is forgotten, and the row says since when the server does not answer."""
     mask = Mask(())
+    key = key_of(row.organization_id, owner)
     try:
-        endpoint = endpoint_of(of_row(row), owner)
+        endpoint = endpoint_of(of_row(row), key)
         mask = of_values(endpoint.secrets)
         try:
             listing = hub().tools(endpoint, PATIENCE_S)
         except Unauthorized:
             if not endpoint.token:
                 raise
-            endpoint = endpoint_of(of_row(row), owner, refused=endpoint.token)
+            endpoint = endpoint_of(of_row(row), key, refused=endpoint.token)
             mask = of_values(endpoint.secrets)
             listing = hub().tools(endpoint, PATIENCE_S)
     except (UpstreamFailure, Stopped) as problem:

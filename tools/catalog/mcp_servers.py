@@ -20,6 +20,7 @@ from tools.catalog.mcp_values import (
     sealed_values,
     shown_values,
 )
+from tools.catalog.owners import key_of
 from tools.catalog.uniqueness import unique
 from tools.definitions.names import TOOL_NAME, flaw_in_group, is_address
 from tools.definitions.vocabulary import ToolType
@@ -100,10 +101,16 @@ def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> Mcp
     if kind != row.credential_scope or not name or len(owner) > 200:
         wanted = f"must be {row.credential_scope}:<name>, as the server's credential_scope says"
         fields.wrong("owner", wanted)
+        raise _invalid(fields.flaws)
+    try:
+        key = key_of(row.organization_id, owner)
+    except Malformed as flaw:
+        fields.wrong("owner", flaw.message)
+        raise _invalid(fields.flaws) from None
     Organization.objects.next_revision(row.organization_id)
-    found = row.credentials.filter(owner=owner).first()
+    found = row.credentials.filter(owner=key).first()
     before = None if found is None else written_values(found)
-    credential = found or McpCredential(server=row, owner=owner)
+    credential = found or McpCredential(server=row, owner=key)
     _write_values(credential, fields, row)
     if fields.flaws:
         raise _invalid(fields.flaws)
@@ -113,11 +120,20 @@ def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> Mcp
     return credential
 
 
+def find_credential(row: McpServer, owner: str) -> McpCredential | None:
+    """Of an owner as people write it."""
+    try:
+        key = key_of(row.organization_id, owner)
+    except Malformed:
+        return None
+    return row.credentials.filter(owner=key).first()
+
+
 @transaction.atomic
 def delete_credential(*, row: McpServer, owner: str, by: Actor) -> None:
     """Raises `NotFound`."""
     Organization.objects.next_revision(row.organization_id)
-    found = row.credentials.filter(owner=owner).first()
+    found = find_credential(row, owner)
     if found is None:
         raise NotFound("There is no such credential.", code="credential_not_found")
     _record(Event.MCP_SERVER_CHANGE, row, by, written_values(found), None, owner=owner)

@@ -20,6 +20,7 @@ from audit.events import Event, Outcome
 from tools.catalog import sealing
 from tools.catalog.dialing import fetcher, waited
 from tools.catalog.mcp_catalog import Authorized, CatalogServer
+from tools.catalog.owners import owner_text
 from tools.mcpclient.challenge import Challenge
 from tools.mcpclient.errors import NeverBegan, NotAllowed, UpstreamFailure
 from tools.mcpclient.fetching import AuthorizationFailed
@@ -164,7 +165,7 @@ def _lost(server: CatalogServer, owner: str, row: McpAuthorization, flaw: str) -
         by=Actor("system", _SYSTEM, server.organization),
         outcome=Outcome.FAILURE,
         subject=server.name,
-        details={"owner": owner, "reason": flaw[:500]},
+        details={"owner": owner_text(owner), "reason": flaw[:500]},
     )
 
 
@@ -178,5 +179,5 @@ def _runs_out(expires_at: float) -> bool:
 
 
 def _words(name: str, owner: str, why: str) -> str:
-    who = owner or "an administrator"
+    who = owner_text(owner) if owner else "an administrator"
     return f"{who} must connect the MCP server {name} again: {why.rstrip('.')}."

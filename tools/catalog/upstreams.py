@@ -4,6 +4,7 @@ import atexit
 import hashlib
 import json
 from functools import cache
+from uuid import UUID
 
 from sandbox.egress.grammar import Malformed, Url
 from tools.catalog.dialing import dialer
@@ -11,6 +12,7 @@ from tools.catalog.mcp_catalog import CatalogServer
 from tools.catalog.mcp_stdio import stdio_channel
 from tools.catalog.mcp_tokens import access_token
 from tools.catalog.mcp_values import Unreadable, opened_values
+from tools.catalog.owners import owner_key, owner_text
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.errors import NeverBegan, NotAllowed
 from tools.mcpclient.hub import Endpoint, Hub
@@ -27,11 +29,12 @@ def hub() -> Hub:
     return made
 
 
-def owner_of(server: CatalogServer, kind: str, name: str) -> str:
-    """Whose credentials a call of this caller's goes out with; empty for the organization's."""
+def owner_of(server: CatalogServer, kind: str, identifier: UUID | str | None) -> str:
+    """Whose credentials a call goes out with, by the id of its agent or user; empty for the
+    organization's."""
     if server.scope == CredentialScope.ORGANIZATION:
         return ""
-    return f"{'agent' if kind == 'agent' else 'user'}:{name}"
+    return owner_key(kind, identifier)
 
 
 def endpoint_of(server: CatalogServer, owner: str = "", *, refused: str = "") -> Endpoint:
@@ -69,7 +72,8 @@ def _values(server: CatalogServer, owner: str) -> tuple[dict[str, str], dict[str
         headers, env = opened_values(server.own, server.organization_id)
         if owner:
             if owner not in server.credentials and owner not in server.authorizations:
-                message = f"There are no credentials of {owner} for the MCP server {server.name}."
+                whose = owner_text(owner)
+                message = f"There are no credentials of {whose} for the MCP server {server.name}."
                 raise NotAllowed(message)
             if own := server.credentials.get(owner):
                 more = opened_values(own, server.organization_id)

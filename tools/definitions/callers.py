@@ -16,7 +16,14 @@ class Scope(StrEnum):
 
     READ = "read"
     EXECUTE = "execute"
-    MANAGE = "manage"
+    CATALOG = "catalog"  # tools, chains, groups, schemas, servers, services, channels, imports
+    AGENTS = "agents"  # agents, their tokens, grants, and the calls and sessions of others
+    AUDIT = "audit"  # erasures, alerts
+    ORGANIZATION = "organization"  # organizations, tiers, people, signing keys, egress credentials
+    MANAGE = "manage"  # all four
+
+
+MANAGING = frozenset({Scope.CATALOG, Scope.AGENTS, Scope.AUDIT, Scope.ORGANIZATION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,7 @@ class Caller:
     granted_permissions: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
     token_tools: frozenset[str] | None = None  # the only ones its token is good for; None is all
+    token_groups: frozenset[str] | None = None  # likewise
     is_superuser: bool = False
     strict: bool = False
     active: bool = True
@@ -51,3 +59,14 @@ class Caller:
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether the token is good for some groups or tools only."""
+        return self.token_tools is not None or self.token_groups is not None
+
+    def allows(self, scope: str) -> bool:
+        """Whether the token has the scope; `manage` has every managing one, and they are it."""
+        if scope == Scope.MANAGE:
+            return scope in self.scopes or self.scopes >= MANAGING
+        return scope in self.scopes or (scope in MANAGING and Scope.MANAGE in self.scopes)

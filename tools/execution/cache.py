@@ -67,7 +67,11 @@ def _whose(tool: CatalogTool, snapshot: Snapshot, caller: Caller) -> str:
         return str(caller)
     if tool.definition.type == ToolType.MCP:
         server = snapshot.mcp_servers.get(tool.definition.raw["implementation"]["server"])
-        return owner_of(server, caller.kind, caller.name) if server else str(caller)
+        return (
+            owner_of(server, caller.kind, caller.agent_id or caller.user_id)
+            if server
+            else str(caller)
+        )
     return ""
 
 

@@ -177,6 +177,7 @@ class Composition:
             attempt=self.execution.attempt,
             caller=performance.actor.name,
             caller_kind=performance.actor.kind,
+            caller_id=performance.actor.id,
         )
 
     def begin(

@@ -143,8 +143,7 @@ def issued_its_token(caller: Caller, execution: Execution) -> bool:
     """Whoever issued a token has seen it, and could be calling with it."""
     if execution.token_id is None:
         return False
-    issuer = f"{CallerKind.PERSON}:{caller.name}"
-    return Token.objects.filter(pk=execution.token_id, created_by=issuer).exists()
+    return Token.objects.filter(pk=execution.token_id, issuer=caller.user_id).exists()
 
 
 def _check_person(caller: Caller) -> None:

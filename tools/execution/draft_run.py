@@ -155,6 +155,7 @@ def _performed(
         snapshot=snapshot,
         caller=by.name,
         caller_kind=by.kind,
+        caller_id=by.id,
     )
     if not connection.in_atomic_block:
         connection.close()  # a thread that waits holds no connection

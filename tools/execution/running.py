@@ -96,6 +96,7 @@ def _job(
         attempt=execution.attempt,
         caller=performance.actor.name,
         caller_kind=performance.actor.kind,
+        caller_id=performance.actor.id,
         tell=tell,
     )
 

@@ -71,6 +71,7 @@ from tools.models.tool import VOUCHED, OnDrift, Origin, Tool, ToolStatus, ToolVe
 from tools.models.tool_words import ToolQuestion, ToolSearch, ToolWords
 from tools.models.transition import StateTransition
 from tools.models.upstream_change import Decision, UpstreamChange
+from tools.models.used_name import UsedName
 from tools.models.user import User
 
 __all__ = [
@@ -151,5 +152,6 @@ __all__ = [
     "ToolWords",
     "Transport",
     "UpstreamChange",
+    "UsedName",
     "User",
 ]

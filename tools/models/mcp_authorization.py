@@ -45,7 +45,7 @@ class McpAuthorization(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="authorizations")
     owner = models.CharField(
-        max_length=200, blank=True, help_text="`agent:slug` or `user:name`; empty for everybody."
+        max_length=250, blank=True, help_text="`agent:id` or `user:id`; empty for everybody."
     )
     url = models.CharField(max_length=2_000, help_text="Of the server that consent was given for.")
     issuer = models.CharField(max_length=2_000)
@@ -76,7 +76,7 @@ class McpConsent(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="consents")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="mcp_consents")
-    owner = models.CharField(max_length=200, blank=True)
+    owner = models.CharField(max_length=250, blank=True)
     url = models.CharField(max_length=2_000)
     state_digest = models.CharField(max_length=64, unique=True)
     sealed = models.BinaryField(editable=False)

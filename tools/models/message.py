@@ -80,6 +80,9 @@ class Message(models.Model):
     execution_id = models.UUIDField(null=True, help_text="None of a test.")
     sender = models.CharField(max_length=254)
     recipients = ArrayField(models.CharField(max_length=254), default=list)
+    addressees = ArrayField(
+        models.UUIDField(), default=list, editable=False, help_text="Whose inboxes, by id."
+    )
     subject = models.TextField()
     body = models.TextField()
     state = models.CharField(

@@ -203,7 +203,7 @@ class McpCredential(SealedValues):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="credentials")
-    owner = models.CharField(max_length=200, help_text="`agent:slug` or `user:name`.")
+    owner = models.CharField(max_length=250, help_text="`agent:id` or `user:id`.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -1,7 +1,9 @@
 from typing import Any
 
+from django.apps import apps
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
@@ -50,3 +52,10 @@ class User(AbstractUser):
                 condition=Q(is_service_account=False) | Q(is_staff=False, is_superuser=False),
             )
         ]
+
+    def clean(self) -> None:
+        super().clean()
+        used: Any = apps.get_model("tools", "UsedName").objects
+        if used.filter(name__iexact=self.username).exclude(user=self.pk).exists():
+            message = "This name is or was another's, and is not given again."
+            raise ValidationError({"username": ValidationError(message, code="unique")})

@@ -6,7 +6,7 @@ What is done to an organization is evidence of its own, also where a superuser o
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -268,12 +268,14 @@ def create_token(
     groups: list[str] | None = None,
     tools: list[str] | None = None,
     giver: Caller | None = None,
+    replaces: Token | None = None,
+    expires_at: datetime | None = None,
 ) -> tuple[Token, str]:
     """A token's row and the token itself, which is not kept anywhere: show it once.
 
-    `groups` and `tools` narrow it; None and "*" are all of its holder's. Raises `Malformed` for
-    what the holder does not have, `Forbidden` for what the giver does not. Without a giver only
-    the system issues.
+    `groups` and `tools` narrow it; None and "*" are all of its holder's. It ends after `days`, or
+    at `expires_at`. Raises `Malformed` for what the holder does not have, `Forbidden` for what the
+    giver does not. Without a giver only the system issues.
     """
     check_narrowing(user, groups=groups, tools=tools)
     if giver is not None:
@@ -290,7 +292,8 @@ def create_token(
         groups=groups,
         tools=tools,
         created_by=f"{by.kind}:{by.name}",
-        expires_at=timezone.now() + timedelta(days=days or settings.TOKEN_DAYS),
+        issuer_id=giver.user_id if giver else None,
+        expires_at=expires_at or timezone.now() + timedelta(days=days or settings.TOKEN_DAYS),
     )
     given = {
         "label": label,
@@ -299,8 +302,47 @@ def create_token(
         "tools": tools,
         "expires_at": token.expires_at,
     }
-    _record(Event.TOKEN_CREATE, by, user.username, None, given, token_id=str(token.pk))
+    named = {"token_id": str(token.pk)} | ({"replaces": str(replaces.pk)} if replaces else {})
+    _record(Event.TOKEN_CREATE, by, user.username, None, given, **named)
     return token, text
+
+
+@transaction.atomic
+def rotate_token(
+    *, token: Token, by: Actor, giver: Caller, overlap_s: float, renew: bool = True
+) -> tuple[Token, str]:
+    """A new token with the scopes and the narrowing of this one, which ends after the overlap.
+
+    The new one lasts as long as this one did, or until its end where it is not renewed. Raises
+    `Conflict` for a token that ended, and what `create_token` raises.
+    """
+    token = Token.objects.select_for_update().select_related("user").get(pk=token.pk)
+    now = timezone.now()
+    if token.revoked_at is not None or token.expires_at <= now:
+        raise Conflict("The token has ended. Issue a new one.", code="token_ended")
+    made, text = create_token(
+        user=token.user,
+        by=by,
+        giver=giver,
+        scopes=token.scopes,
+        label=token.label,
+        groups=token.groups,
+        tools=token.tools,
+        replaces=token,
+        expires_at=now + (token.expires_at - token.created_at) if renew else token.expires_at,
+    )
+    if giver.token_id == token.pk:  # who issued it holds the new one as well, for all we know
+        made.created_by, made.issuer_id = token.created_by, token.issuer_id
+        made.save(update_fields=["created_by", "issuer"])
+    if not overlap_s:
+        revoke_token(token=token, by=by)
+    elif (ends := now + timedelta(seconds=overlap_s)) < token.expires_at:
+        before, after = {"expires_at": token.expires_at}, {"expires_at": ends}
+        token.expires_at = ends
+        token.save(update_fields=["expires_at"])
+        named = {"token_id": str(token.pk), "replaced_by": str(made.pk)}
+        _record(Event.TOKEN_REVOKE, by, token.user.username, before, after, **named)
+    return made, text
 
 
 @transaction.atomic

@@ -62,6 +62,7 @@ def caller_of_user(
 ) -> Caller:
     """A person in their own organization, or in another one they may act in."""
     home = organization or user.organization
+    travels = user.is_superuser or home.pk == user.organization_id  # what home granted does not
     return Caller(
         kind=CallerKind.PERSON,
         name=user.username,
@@ -69,9 +70,11 @@ def caller_of_user(
         organization=home.slug,
         revision=home.revision,
         user_id=user.pk,
-        granted_groups=frozenset([WILDCARD] if user.is_superuser else user.granted_groups),
+        granted_groups=frozenset(
+            [WILDCARD] if user.is_superuser else user.granted_groups if travels else ()
+        ),
         granted_permissions=frozenset(
-            [WILDCARD] if user.is_superuser else user.granted_permissions
+            [WILDCARD] if user.is_superuser else user.granted_permissions if travels else ()
         ),
         scopes=frozenset(Scope),
         is_superuser=user.is_superuser,
@@ -195,8 +198,13 @@ def _caller(
     holder: Holder, limits: TokenLimits, *, token_id: UUID | None, source_ip: str = ""
 ) -> Caller:
     everything = [WILDCARD] if holder.superuser else None
+    at_home = holder.home_id == holder.organization_id  # what home granted does not travel
+    held = holder.groups if at_home else []
+    permitted = holder.permissions if at_home else []
     tools = limits.tools
     every_tool = tools is None or WILDCARD in tools
+    groups = limits.groups
+    every_group = groups is None or WILDCARD in groups
     return Caller(
         kind=CallerKind.AGENT if holder.agent_id else CallerKind.PERSON,
         name=holder.agent or holder.username,
@@ -206,10 +214,11 @@ def _caller(
         user_id=holder.user_id,
         agent_id=holder.agent_id,
         token_id=token_id,
-        granted_groups=_narrowed(frozenset(everything or holder.groups), limits.groups),
-        granted_permissions=frozenset(everything or holder.permissions),
+        granted_groups=_narrowed(frozenset(everything or held), limits.groups),
+        granted_permissions=frozenset(everything or permitted),
         scopes=frozenset(Scope if limits.scopes is None else limits.scopes),
         token_tools=None if every_tool else frozenset(tools or ()),
+        token_groups=None if every_group else frozenset(groups or ()),
         is_superuser=holder.superuser,
         strict=bool(holder.strict),
         source_ip=source_ip,

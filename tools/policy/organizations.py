@@ -8,7 +8,11 @@ from tools.models import Organization, User
 
 
 def acting_in(caller: Caller, slug: str | None) -> Caller:
-    """The same person in the organization `slug`. Raises `NotFound` where it is not granted."""
+    """The same person in the organization `slug`. Raises `NotFound` where it is not granted.
+
+    Roles and a superuser's rights reach there; the groups and permissions that were granted at home
+    do not.
+    """
     if not slug or slug == caller.organization:
         return caller
     organization = Organization.objects.filter(slug=slug).first()
@@ -17,11 +21,16 @@ def acting_in(caller: Caller, slug: str | None) -> Caller:
             f"There is no organization {slug[:63]!r} for you.", code="organization_not_found"
         )
     return replace(
-        caller,
+        caller if caller.is_superuser else without_grants(caller),
         organization_id=organization.pk,
         organization=organization.slug,
         revision=organization.revision,
     )
+
+
+def without_grants(caller: Caller) -> Caller:
+    """With none of the groups and permissions that its home organization granted."""
+    return replace(caller, granted_groups=frozenset(), granted_permissions=frozenset())
 
 
 def _granted(caller: Caller, organization: Organization) -> bool:

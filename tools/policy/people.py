@@ -1,6 +1,7 @@
 """What people may manage: Django's model permissions, and superusers everything.
 
-Agents manage nothing, whatever their token says (DESIGN, decision 16).
+Agents manage nothing, whatever their token says (DESIGN, decision 16). A token needs a scope for it
+too, and one that is narrowed to groups or tools manages those alone (`tools/policy/narrowing.py`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,9 +14,28 @@ from django.db.models import Q, QuerySet
 from tools.definitions.callers import Caller, CallerKind, Scope
 from tools.errors import Forbidden
 from tools.models import Organization, User
+from tools.policy.narrowing import check_not_narrowed, check_row
 
 _BACKEND = "tools.policy.login.PeopleBackend"
 _relied_on: ContextVar[set[str] | None] = ContextVar("relied_on", default=None)
+_SCOPES = {
+    Scope.CATALOG: """
+        confirmationrule contentschema knowledgeentry mcpserver message messagechannel
+        sandboxprofile tool toolgroup toolservice
+    """,
+    Scope.AGENTS: "agent confirmation execution session token",
+    Scope.ORGANIZATION: "egresscredential licensetier organization signingkey user",
+}
+_SCOPE_OF = {model: scope for scope, models in _SCOPES.items() for model in models.split()}
+
+
+def scope_of(permission: str) -> Scope:
+    """The scope of a token that uses this permission. What nobody has sorted needs all of them."""
+    app, _, codename = permission.rpartition(".")
+    verb, _, model = codename.partition("_")
+    if verb == "view":
+        return Scope.READ
+    return Scope.AUDIT if app == "audit" else _SCOPE_OF.get(model, Scope.MANAGE)
 
 
 def may(caller: Caller, permission: str) -> bool:
@@ -38,12 +58,18 @@ def noting_permissions() -> Iterator[set[str]]:
         _relied_on.reset(mark)
 
 
-def require(caller: Caller, permission: str) -> None:
-    """Raises `Forbidden` unless the caller may manage that, with this token."""
-    if Scope.MANAGE not in caller.scopes:
-        raise Forbidden(
-            "This token may not manage anything; it lacks the scope manage.", code="scope_missing"
-        )
+def require(
+    caller: Caller, permission: str, *, tool: str | None = None, group: str | None = None
+) -> None:
+    """Raises `Forbidden` unless the caller may manage that, with this token. Name the tool or the
+    group whose row it is, or a narrowed token is refused."""
+    scope = scope_of(permission)
+    if not caller.allows(scope):
+        raise Forbidden(f"This token lacks the scope {scope}.", code="scope_missing")
+    if scope != Scope.READ and (tool is not None or group is not None):
+        check_row(caller, tool=tool, group=group)
+    elif scope != Scope.READ:
+        check_not_narrowed(caller)
     require_held(caller, permission)
 
 

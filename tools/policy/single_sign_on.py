@@ -18,7 +18,7 @@ from audit.events import Event, Outcome
 from config.logs import request_id
 from tools.definitions.callers import CallerKind
 from tools.errors import Conflict, Forbidden, NotFound
-from tools.models import Organization, SingleSignOn, User
+from tools.models import Organization, SingleSignOn, UsedName, User
 from tools.policy import person_sessions
 from tools.policy.identity_provider import Identity
 from tools.policy.people import count_up
@@ -124,10 +124,10 @@ def _make(identity: Identity, source_ip: str) -> SingleSignOn:
 
 
 def _free_name(identity: Identity) -> str:
-    """The name the provider has, where nobody has it here."""
+    """The name the provider has, where nobody has it here, or had it ever."""
     wished = _NOT_IN_NAMES.sub("", identity.username)[:130]
     mark = hashlib.sha256(f"{identity.issuer}\n{identity.subject}".encode()).hexdigest()[:12]
-    if wished and not User.objects.filter(username__iexact=wished).exists():
+    if wished and not UsedName.objects.filter(name__iexact=wished).exists():
         return wished
     return f"{wished or 'person'}-{mark}"
 

@@ -41,6 +41,7 @@ class Run:
     attempt: int = 1
     caller: str = ""
     caller_kind: str = ""
+    caller_id: str = ""  # the agent's, or the user's
     tell: Callable[[str], None] = nobody_listens
 
     @property

@@ -29,7 +29,7 @@ def run(run: Run) -> UpstreamResult:
     if server is None:
         message = f"There is no MCP server {implementation['server']} in this organization."
         return _failed(UpstreamCode.UNAVAILABLE, message)
-    return _with_token(run, server, owner_of(server, run.caller_kind, run.caller))
+    return _with_token(run, server, owner_of(server, run.caller_kind, run.caller_id))
 
 
 def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") -> UpstreamResult:

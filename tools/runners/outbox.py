@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -59,6 +60,8 @@ def write(organization_id: UUID, draft: Draft) -> Message:
             return found
     _check_hour(channel)
     subject, body = _rendered(channel, draft)
+    inbox = channel.kind == MessageKind.INBOX
+    people = people_of(organization_id, draft.recipients) if inbox else []
     return Message.objects.create(
         organization_id=organization_id,
         channel=channel,
@@ -67,6 +70,7 @@ def write(organization_id: UUID, draft: Draft) -> Message:
         execution_id=draft.execution_id,
         sender=draft.sender[:254],
         recipients=draft.recipients,
+        addressees=[one.pk for one in people],
         subject=subject,
         body=body,
     )
@@ -118,7 +122,7 @@ def _sent(
 
 
 def _put_into_inboxes(message: Message) -> str:
-    people = people_of(message.organization_id, message.recipients)
+    people = _coming_in(message.organization_id).filter(pk__in=message.addressees)
     InboxItem.objects.bulk_create(
         [InboxItem(message=message, user=one) for one in people], ignore_conflicts=True
     )
@@ -127,8 +131,12 @@ def _put_into_inboxes(message: Message) -> str:
 
 def people_of(organization_id: UUID, names: list[str]) -> list[User]:
     """Those who are there and may come in."""
-    found = User.objects.filter(organization_id=organization_id, username__in=names)
-    return list(found.filter(is_active=True, is_service_account=False))
+    return list(_coming_in(organization_id).filter(username__in=names))
+
+
+def _coming_in(organization_id: UUID) -> QuerySet[User]:
+    found = User.objects.filter(organization_id=organization_id)
+    return found.filter(is_active=True, is_service_account=False)
 
 
 def _check_recipients(channel: MessageChannel, recipients: list[str]) -> None:

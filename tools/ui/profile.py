@@ -42,7 +42,11 @@ VERBS = {"view": "see", "add": "add", "change": "change", "delete": "remove"}
 SCOPES = {
     Scope.READ: "Read: see what you may see",
     Scope.EXECUTE: "Execute: call tools that you were granted",
-    Scope.MANAGE: "Manage: change what you may change",
+    Scope.CATALOG: "Catalog: change tools, chains, groups, schemas, servers, services and channels",
+    Scope.AGENTS: "Agents: change agents, their tokens and grants, and end the calls of others",
+    Scope.AUDIT: "Audit: erase evidence, acknowledge alerts",
+    Scope.ORGANIZATION: "Organization: change organizations, tiers, people, keys and credentials",
+    Scope.MANAGE: "Manage: all of these four",
 }
 
 

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 from audit.proof import Proof, proof
 from tools.catalog import mcp_servers
 from tools.catalog.mcp_values import shown_values
+from tools.catalog.owners import owner_texts
 from tools.errors import ToolcribError
 from tools.models import CredentialScope, McpServer, OnDrift, Transport
 from tools.policy.callers import actor_of
@@ -106,7 +107,7 @@ def credentials(request: PageRequest, name: str) -> HttpResponseBase:
         messages.success(request, f"The credentials of {owner} are removed.")
         return redirect("server-credentials", name=row.name)
     owner = f"{row.credential_scope}:{given.get('owner', '').strip()}"
-    found = row.credentials.filter(owner=owner[:200]).first()
+    found = mcp_servers.find_credential(row, owner[:200])
     field = _field(row.transport)
     before = getattr(found, field) if found else {}
     fresh = values_from(field, given, before)
@@ -243,10 +244,11 @@ def _flaws(error: ToolcribError | None) -> list[dict[str, str]]:
 def _credentials(
     request: PageRequest, row: McpServer, error: ToolcribError | None = None, owner: str = ""
 ) -> HttpResponse:
-    field = _field(row.transport)
+    field, rows = _field(row.transport), list(row.credentials.all())
+    names = owner_texts(one.owner for one in rows)
     context = {
         "row": row,
-        "rows": [(one.owner, shown_values(getattr(one, field))) for one in row.credentials.all()],
+        "rows": [(names[one.owner], shown_values(getattr(one, field))) for one in rows],
         "secrets": secrets_of(field, "Environment" if field == "env" else "Headers", {}),
         "owner": owner,
         "flaws": _flaws(error),

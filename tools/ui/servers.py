@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from audit.proof import Proof, proof
 from tools.catalog import mcp_import, mcp_servers
+from tools.catalog.owners import owner_text
 from tools.catalog.upstreams import hub
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
@@ -87,7 +88,7 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
         "may_change": may(caller, "change_mcpserver"),
         "may_delete": may(caller, "delete_mcpserver"),
         "may_import": may(caller, "add_tool"),
-        "authorizations": list(row.authorizations.all()),
+        "authorizations": [(one, owner_text(one.owner)) for one in row.authorizations.all()],
         "own_owner": f"user:{caller.name}",
         "may_connect": may(caller, "change_mcpserver")
         or row.credential_scope == CredentialScope.USER,

@@ -91,8 +91,22 @@ OWN_CALLS = (
 WORKSPACE = ("workspace", "workspace-file", "workspace-download")  # they call a tool
 PROFILE = ("profile-token-revoke", "profile-session-end")
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
-READ, EXECUTE, MANAGE = (frozenset([scope]) for scope in ("read", "execute", "manage"))
+READ, EXECUTE = (frozenset([scope]) for scope in ("read", "execute"))
+PARTS = ("catalog", "agents", "audit", "organization")
+CATALOG, AGENTS, AUDIT, ORGANIZATION = (frozenset([scope]) for scope in PARTS)
+MANAGE = CATALOG | AGENTS | AUDIT | ORGANIZATION  # what the scope `manage` says
 ALL = READ | EXECUTE | MANAGE
+# The scope of a token that changes these rows.
+SCOPES = {
+    CATALOG: """
+        confirmationrule contentschema mcpserver messagechannel sandboxprofile tool toolgroup
+        toolservice
+    """,
+    AGENTS: "agent confirmation execution session token",
+    AUDIT: "alert auditpayload",
+    ORGANIZATION: "egresscredential licensetier organization signingkey",
+}
+SCOPE_OF = {row: scope for scope, rows in SCOPES.items() for row in rows.split()}
 METHODS = ("get", "post", "put", "patch", "delete")
 WRITTEN = re.compile(
     r'(INSERT INTO|(?<!FOR )(?<!KEY )UPDATE|DELETE FROM) "?(\w+)"?(?: SET "?(\w+)"?)?'
@@ -124,26 +138,28 @@ class Needs:
     anybody: bool = False  # also who is unknown
     people: bool = False  # no agent may, though it sees what is its own
     manages: bool = False  # for what is another's, the token must manage
+    of_tool: bool = False  # a token narrowed to the tool may change it
+    other_tool: bool = False  # the call of another tool: not seen with a token narrowed to one
     refuses: bool = False  # a password that is wrong, whoever sends it
     body: Any = field(default_factory=lambda: NONSENSE, hash=False)
 
 
 def reads(permission: str = "", **more: Any) -> Needs:
-    """For people who manage where a permission is named, else for everybody."""
-    return Needs(READ | MANAGE if permission else READ, permission, **more)
+    """For people who hold the permission where one is named, else for everybody."""
+    return Needs(READ, permission, **more)
 
 
 def manages(permission: str, **more: Any) -> Needs:
-    return Needs(MANAGE, permission, **more)
+    return Needs(SCOPE_OF[permission.rpartition("_")[2]], permission, **more)
 
 
-def four(row: str, *methods: str) -> dict[str, Needs]:
+def four(row: str, *methods: str, **more: Any) -> dict[str, Needs]:
     """A kind of row that Django's own permissions guard."""
     verbs = {"get": "view", "put": "change", "patch": "change", "delete": "delete", "post": "add"}
     return {
         method: reads(f"tools.view_{row}")
         if method == "get"
-        else manages(f"tools.{verbs[method]}_{row}")
+        else manages(f"tools.{verbs[method]}_{row}", **more)
         for method in methods
     }
 
@@ -151,13 +167,14 @@ def four(row: str, *methods: str) -> dict[str, Needs]:
 OPEN = Needs(anybody=True)
 WORD = {"bound_hash": "0" * 64}
 SUPERUSER = {
-    "get": Needs(READ | MANAGE, superuser=True, everywhere=True),
-    "post": Needs(MANAGE, superuser=True, everywhere=True),
-    "patch": Needs(MANAGE, superuser=True, everywhere=True),
+    "get": Needs(READ, superuser=True, everywhere=True),
+    "post": Needs(ORGANIZATION, superuser=True, everywhere=True),
+    "patch": Needs(ORGANIZATION, superuser=True, everywhere=True),
 }
 OWN_EXECUTION = Needs(READ, sees="tools.view_execution", owner=True)
 OWN_SESSION = Needs(READ, sees="tools.view_session", owner=True)
-DECIDES = Needs(MANAGE, "tools.decide_confirmation", session=True, body=WORD)
+OTHER_EXECUTION = Needs(READ, sees="tools.view_execution", owner=True, other_tool=True)
+DECIDES = Needs(AGENTS, "tools.decide_confirmation", session=True, body=WORD)
 CONFIRMED = Needs(READ, "tools.view_confirmation")
 
 # What each method of each address of the API needs, by the name of the address.
@@ -168,28 +185,29 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-explain": {"get": reads()},
     "api-tool-graph": {"get": reads()},
     "api-what-if": {
-        "post": manages(
+        "post": Needs(
+            READ | AGENTS,
             "tools.change_agent",
             body={"change": {"kind": "grant", "agent": "twin", "groups": ["default"]}},
         )
     },
-    "api-lint": {"get": reads("tools.view_tool"), "post": manages("tools.view_tool")},
+    "api-lint": {"get": reads("tools.view_tool"), "post": reads("tools.view_tool")},
     "api-import": {"post": manages("tools.add_tool")},
     "api-export": {"get": reads("tools.view_tool")},
     "api-tool": {
         "get": Needs(sees="tools.view_tool", owner=True),
-        **four("tool", "put", "patch", "delete"),
+        **four("tool", "put", "patch", "delete", of_tool=True),
     },
     "api-execute": {"post": Needs(EXECUTE, everywhere=True)},
-    "api-enable": {"post": manages("tools.change_tool")},
-    "api-disable": {"post": manages("tools.change_tool")},
+    "api-enable": {"post": manages("tools.change_tool", of_tool=True)},
+    "api-disable": {"post": manages("tools.change_tool", of_tool=True)},
     "api-versions": {"get": reads("tools.view_tool")},
     "api-changes": {"get": reads("tools.view_tool")},
     "api-change": {"get": reads("tools.view_tool")},
     "api-change-approve": {"post": manages("tools.change_tool", body={"digest": "sha256:0"})},
     "api-change-reject": {"post": manages("tools.change_tool", body={"digest": "sha256:0"})},
     "api-difference": {"get": reads("tools.view_tool")},
-    "api-restore": {"post": manages("tools.change_tool")},
+    "api-restore": {"post": manages("tools.change_tool", of_tool=True)},
     "api-chains": {"get": reads(), "post": manages("tools.add_tool")},
     "api-chain": {
         "get": Needs(sees="tools.view_tool", owner=True),
@@ -198,9 +216,9 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-chain-execute": {"post": Needs(EXECUTE, everywhere=True)},
     "api-chain-rehearse": {"post": Needs(EXECUTE, sees="tools.view_tool", owner=True)},
     "api-chain-proposals": {"post": Needs(READ)},
-    "api-chain-run": {"get": OWN_EXECUTION},
+    "api-chain-run": {"get": OTHER_EXECUTION},
     "api-batches": {"post": Needs(EXECUTE)},
-    "api-batch": {"get": OWN_EXECUTION},
+    "api-batch": {"get": OTHER_EXECUTION},
     "api-batch-cancel": {
         "post": Needs(
             EXECUTE,
@@ -208,12 +226,13 @@ EXPECTED: dict[str, dict[str, Needs]] = {
             sees="tools.view_execution",
             owner=True,
             manages=True,
+            other_tool=True,
         )
     },
     # Without a question 400, whoever asks.
     "api-agent-requests": {"get": reads(), "post": Needs(EXECUTE)},
-    "api-agent-request": {"get": OWN_EXECUTION},
-    "api-agent-request-events": {"get": OWN_EXECUTION},
+    "api-agent-request": {"get": OTHER_EXECUTION},
+    "api-agent-request-events": {"get": OTHER_EXECUTION},
     "api-executions": {"get": reads(), "post": Needs(EXECUTE)},
     "api-execution": {"get": OWN_EXECUTION},
     "api-output": {"get": OWN_EXECUTION},
@@ -249,7 +268,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-confirmation-reject": {"post": DECIDES},
     "api-confirmations-decide": {
         "post": Needs(
-            MANAGE,
+            AGENTS,
             "tools.decide_confirmation",
             session=True,
             body={"decisions": [{"id": str(uuid4()), "approve": True, **WORD}]},
@@ -271,8 +290,10 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-grants": {"get": reads("tools.view_agent"), "post": manages("tools.change_agent")},
     "api-grant": {"delete": manages("tools.change_agent")},
     "api-state-graph": {"get": reads("tools.view_tool")},
-    "api-tokens": {"post": OPEN},
+    "api-agent-token-rotate": {"post": manages("tools.add_token")},
+    "api-tokens": {"get": reads(), "post": OPEN},
     "api-token": {"delete": Needs(READ, sees=NOBODY)},
+    "api-token-rotate": {"post": Needs(READ, sees=NOBODY, body={"overlap": "PT1H"})},
     "api-organizations": {"get": SUPERUSER["get"], "post": SUPERUSER["post"]},
     "api-organization": {"get": SUPERUSER["get"], "patch": SUPERUSER["patch"]},
     "api-tier-preview": {"post": SUPERUSER["post"]},
@@ -334,7 +355,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-audit-export": {"get": Needs(READ, "audit.view_auditrecord")},
     "api-audit-erasures": {"post": manages("audit.delete_auditpayload")},
     "api-alerts": {"get": Needs(READ, "audit.view_auditrecord")},
-    "api-alert-acknowledge": {"post": Needs(MANAGE, "audit.change_alert")},
+    "api-alert-acknowledge": {"post": manages("audit.change_alert")},
 }
 # The same for pages. They know people in a browser alone; a method that is not named is not there.
 SEEN_TOOL = Needs(sees="tools.view_tool")
@@ -578,6 +599,7 @@ POWER = {
         api-enable api-change-approve api-change-reject api-restore api-resolve
         api-confirmation-approve api-confirmation-reject api-confirmations-decide
         api-confirmation-rules api-groups api-agents api-agent-tokens api-grants
+        api-agent-token-rotate api-token-rotate
         api-organizations api-sandbox-profiles api-egress-credentials api-channels
         api-channel-key api-tool-services api-service-approve api-service-reject api-mcp-servers
         api-mcp-authorizations api-signing-keys api-signing-key-distrust api-audit-erasures
@@ -689,7 +711,7 @@ class Side:
         )  # fmt: skip
         McpOAuthClient.objects.create(server=server, client_id="crib")
         McpAuthorization.objects.create(
-            server=server, owner=f"agent:{self.agent.slug}", url=server.url, sealed=b"x",
+            server=server, owner=f"agent:{self.agent.pk}", url=server.url, sealed=b"x",
         )  # fmt: skip
         mcp_servers.set_credential(
             row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
@@ -776,7 +798,7 @@ class Side:
             "api-tier": "Core",
             **dict.fromkeys(WAYS, f"way-{self.label}"),
         }
-        mine = name == "api-token" or name in PROFILE
+        mine = name in ("api-token", "api-token-rotate", *PROFILE)
         holder = self.somebody if mine else self.agent.service_account
         known = {
             "name": lambda: self.chain if name in CHAINS else names.get(name, self.tool.name),
@@ -841,6 +863,8 @@ class Kind:
     superuser: bool = False
     agent: bool = False
     session: bool = False
+    part: bool = False  # its token has one managing scope of four
+    narrowed: bool = False  # its token is good for one tool
 
     def holds(self, permission: str, needs: Needs) -> bool:
         if permission in ("", NOBODY):
@@ -899,7 +923,8 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
     changer, chief = person(here, *everything), factories.superuser(here)
     foreign, visit = factories.superuser(there), {"X-Organization": here.slug}
     codes = {id(group): _named(group) for group in (views, everything)}
-    managing = {"scopes": [*ALL]}
+    managing = {"scopes": ["read", "execute", "manage"]}
+    one_tool = {"tools": [sides["here"].tool.name]}
     browser = Client()
     browser.force_login(chief, backend="tools.policy.login.PeopleBackend")
     return [
@@ -920,6 +945,14 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
         Kind("personal token without manage", Client(),
              bearer(changer, scopes=["read", "execute"]), scopes=READ | EXECUTE,
              permissions=codes[id(everything)]),
+        *(
+            Kind(f"personal token with {part}", Client(),
+                 bearer(changer, scopes=["read", "execute", part]),
+                 scopes=READ | EXECUTE | {part}, permissions=codes[id(everything)], part=True)
+            for part in PARTS
+        ),
+        Kind("superuser's token for one tool", Client(), bearer(chief, **managing, **one_tool),
+             superuser=True, narrowed=True),
         Kind("superuser", Client(), bearer(chief, **managing), superuser=True),
         Kind("superuser of another organization here", Client(),
              bearer(foreign, **managing) | visit, superuser=True),
@@ -998,6 +1031,9 @@ def expected(needs: Needs, kind: Kind, *, whose: str, page: bool, names_row: boo
         return 404
     if not page and not needs.scopes <= kind.scopes:
         return 403
+    mine = needs.of_tool and whose == "here"
+    if kind.narrowed and needs.scopes & MANAGE and not mine:
+        return 403
     if (needs.superuser and not kind.superuser) or (needs.session and not kind.session):
         return 403
     absent = names_row and not needs.everywhere and whose != kind.home
@@ -1005,7 +1041,9 @@ def expected(needs: Needs, kind: Kind, *, whose: str, page: bool, names_row: boo
         return 403
     if needs.sees and (absent or not kind.holds(needs.sees, needs)):
         return 404
-    theirs = needs.manages and not kind.agent and not kind.scopes >= MANAGE
+    if kind.narrowed and needs.other_tool:
+        return 404
+    theirs = needs.manages and not kind.agent and (kind.narrowed or not kind.scopes >= AGENTS)
     if theirs or not kind.holds(needs.permission, needs):
         return 403
     return 404 if absent else IN
@@ -1025,9 +1063,9 @@ def boundary(
         wanted = expected(needs, kind, whose=whose, page=page, names_row=names_row)
         reason = (
             kind.known, kind.welcome, kind.agent, kind.home, needs.scopes <= kind.scopes,
-            kind.holds(needs.permission, needs), kind.holds(needs.sees, needs),
+            kind.holds(needs.permission, needs), kind.holds(needs.sees, needs), kind.narrowed,
         )  # fmt: skip
-        reasons[wanted, () if wanted == IN else reason].append(kind)
+        reasons[wanted, (kind.part, kind.narrowed) if wanted == IN else reason].append(kind)
     return [
         min(found, key=holdings) if wanted == IN else max(found, key=holdings)
         for (wanted, _), found in reasons.items()
@@ -1253,7 +1291,7 @@ def test_a_field_that_is_not_known_is_named(names, callers, sides):
     chiefs = {
         kind.session: kind
         for kind in callers
-        if kind.superuser and not kind.headers.keys() - {"Authorization"}
+        if kind.superuser and not kind.narrowed and not kind.headers.keys() - {"Authorization"}
     }
     wrong = []
     for (name, _), path in paths_of(names, {"here": sides["here"]}).items():

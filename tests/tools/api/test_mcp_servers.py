@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from config.stdio import read_allowed
+from tests import factories
 from tests.stubs.mcp import Tool, mcp_serving
 from tests.stubs.web import Reply
 from tools.catalog.mcp_catalog import catalog_servers
@@ -272,6 +273,7 @@ def test_credentials_of_ones_own_are_set_and_masked(admin_api, agent, far):
     assert said.json() == {"owner": f"agent:{agent.slug}", "headers": {"X-Key": MASK}, "env": {}}
     assert admin_api.get(far).json()["credentials"] == [f"agent:{agent.slug}"]
     assert wrong(admin_api.put(f"{far}/credentials/user:eve", {})) == {"owner"}
+    assert wrong(admin_api.put(f"{far}/credentials/agent:nobody", {})) == {"owner"}
     assert admin_api.delete(place).status_code == 204
     assert admin_api.delete(place).status_code == 404
 
@@ -290,7 +292,8 @@ def test_a_value_that_is_kept_goes_to_no_other_host(admin_api, organization, hea
     assert opened_values(server.own, organization.pk)[0] == {"X-Key": "another"}
 
 
-def test_what_callers_keep_for_a_server_goes_to_no_other_host(admin_api):
+def test_what_callers_keep_for_a_server_goes_to_no_other_host(admin_api, organization):
+    factories.agent(organization, "magpie")
     said = {"name": "far", "url": "https://mcp.example/mcp", "credential_scope": "agent"}
     admin_api.post(PLACE, said)
     owner = f"{PLACE}/far/credentials/agent:magpie"

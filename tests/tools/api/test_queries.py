@@ -64,9 +64,9 @@ def test_who_may_not_call_is_told_that_first(db):
     check_error(Client().get(f"/api/v1/executions?{NONSENSE}=1"), 401)
 
 
-def test_a_refused_post_does_nothing(admin_api):
+def test_a_refused_post_does_nothing(admin_api, organization):
     check_query(admin_api.post("/groups?dry_run=true", {"name": "never"}), "dry_run")
-    assert not ToolGroup.objects.filter(name="never").exists()
+    assert not ToolGroup.objects.filter(organization=organization, name="never").exists()
 
 
 def test_the_answer_says_what_is_known_and_what_may_be_meant(admin_api):
@@ -116,10 +116,11 @@ def test_a_value_that_cannot_be_read_is_refused(admin_api, path):
     check_query(admin_api.get(path), path.partition("?")[2].partition("=")[0])
 
 
-def test_a_search_that_is_refused_leaves_no_record_of_reading(admin_api):
-    before = AuditRecord.objects.count()
+def test_a_search_that_is_refused_leaves_no_record_of_reading(admin_api, organization):
+    records = AuditRecord.objects.filter(organization=organization.slug)
+    before = records.count()
     check_query(admin_api.get("/audit/records?agnet=bot"), "agnet")
-    assert AuditRecord.objects.count() == before
+    assert records.count() == before
 
 
 def test_there_are_lists(subtests):

@@ -199,11 +199,14 @@ def test_everybody_has_a_consent_of_his_own_where_the_server_says_so(server, stu
         connected(server, ada, by)
     own = f"user:{ada.username}"
     connected(server, ada, by, owner=own)
-    assert token_of(server, own) == "access-2"
-    assert token_of(server, "user:somebody-else") == ""
+    assert token_of(server, f"user:{ada.pk}") == "access-2"
+    other = factories.person(server.organization)
+    assert token_of(server, f"user:{other.pk}") == ""
     mcp_import.refresh(row=server, by=by, owner=own)
-    with pytest.raises(Unavailable, match="no credentials of user:somebody-else"):
-        mcp_import.refresh(row=server, by=by, owner="user:somebody-else")
+    with pytest.raises(Unavailable, match=f"no credentials of user:{other.username}"):
+        mcp_import.refresh(row=server, by=by, owner=f"user:{other.username}")
+    with pytest.raises(Malformed, match="There is no 'user:nobody-of-that-name' here"):
+        mcp_import.refresh(row=server, by=by, owner="user:nobody-of-that-name")
 
 
 def test_a_token_goes_to_no_other_address(server, stub, ada, by):

@@ -272,7 +272,8 @@ def test_a_refusal_at_the_claim_leaves_the_place_to_others(mine, agent, organiza
     first, second = mine(2)
     bound(organization, 1)
     type(agent).objects.filter(pk=agent.pk).update(active=False)
-    assert claim(first.pk, "test") is None
+    refused = claim(first.pk, "test")
+    assert refused is not None and refused.result is not None
     type(agent).objects.filter(pk=agent.pk).update(active=True)
     performance = claim(second.pk, "test")
     performance.result = Result(Status.FAILED, error_code="X")

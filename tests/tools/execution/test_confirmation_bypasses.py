@@ -126,9 +126,7 @@ def test_nobody_agrees_to_their_own_call(organization, person, admin_user, asks,
 
 
 def test_whoever_issued_the_token_of_a_call_cannot_agree_to_it(agent, person, confirmation):
-    Token.objects.filter(pk=confirmation.execution.token_id).update(
-        created_by=f"person:{person.username}"
-    )
+    Token.objects.filter(pk=confirmation.execution.token_id).update(issuer=person)
     assert refused(at_the_browser(person), word(confirmation)) == "own_token"
     assert never_began(attempted(confirmation.execution))
 

@@ -4,10 +4,11 @@ import pytest
 from django.core.management import call_command, get_commands
 
 from audit.models import AuditRecord
+from tests import factories
 from tests.tools import database
 from tests.ui.second_factors import with_app
 from tools import bootstrap
-from tools.models import Organization, User
+from tools.models import Organization, UsedName, User
 
 NEW = "a good long one 7"
 
@@ -70,9 +71,20 @@ def test_the_first_administrator_is_on_record(organization, monkeypatch):
     assert asked[0] == "words" and organization in asked
 
 
+def test_a_name_that_was_used_makes_no_administrator_again(organization, monkeypatch, caplog):
+    monkeypatch.setattr(bootstrap, "note_missing", lambda: None)
+    monkeypatch.setattr(bootstrap, "install_builtins", lambda **_: None)
+    User.objects.filter(is_superuser=True).update(is_superuser=False)
+    User.objects.filter(username="admin").update(username="another")
+    UsedName.objects.get_or_create(name="admin", defaults={"user": factories.person(organization)})
+    assert bootstrap.first_administrator() is None
+    assert "createsuperuser" in caplog.text
+
+
 def assert_first_administrator_on_record():
     User.objects.filter(is_superuser=True).update(is_superuser=False)
     User.objects.filter(username="admin").update(username="another")
+    UsedName.objects.filter(name="admin").delete()  # as where nobody has been yet
     password = bootstrap.first_administrator()
     first = Organization.objects.earliest("created_at")  # lint: there the product puts them
     told = latest(first)

@@ -21,7 +21,7 @@ from tools.execution.pipeline import admit
 from tools.models import Execution, Organization
 from tools.policy import authorization
 from tools.policy.actions import set_tier
-from tools.policy.availability import group_open
+from tools.policy.availability import group_open, told
 from tools.policy.callers import caller_of_agent
 from tools.policy.decision import DEFAULT_STATE, Asked, Question
 from tools.policy.explain import Explanation
@@ -140,7 +140,7 @@ def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snaps
         else:
             first = refusals[0]
             assert (refusal.code, refusal.details["gate"]) == (first.code, first.gate)
-            assert refusal.message == first.reason
+            assert refusal.message == told(first, question)
 
 
 @pytest.mark.part("matrices")

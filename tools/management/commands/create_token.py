@@ -22,7 +22,11 @@ class Command(ToolcribCommand):
         parser.add_argument("--label", default="", metavar="L", help="what it is for")
         scopes = [str(scope) for scope in Scope]
         parser.add_argument(
-            "--scope", action="extend", nargs="+", choices=scopes, help="absent is every scope"
+            "--scope",
+            action="extend",
+            nargs="+",
+            choices=scopes,
+            help="absent is every scope; manage is the four of administration",
         )
         for name, what in (
             ("group", "the only groups it may request"),
@@ -36,7 +40,7 @@ class Command(ToolcribCommand):
         token, secret = actions.create_token(
             user=user,
             by=operator(user.organization.slug),
-            scopes=options["scope"] or [*Scope],
+            scopes=options["scope"] or [Scope.READ, Scope.EXECUTE, Scope.MANAGE],
             label=options["label"][:100],
             days=options["days"],
             groups=options["group"],
