@@ -23,9 +23,18 @@ def state_label(name: str, snapshot: Snapshot) -> str:
 def known_part(asked: Asked, snapshot: Snapshot) -> Asked:
     """The same request without what a client made up, which finds nothing: what is stored or
     remembered by it stays bounded by the catalog."""
-    groups = (name for name in asked.groups if name == WILDCARD or snapshot.knows_group(name))
     known = asked.state in _known_states(snapshot)
-    return Asked(frozenset(groups), asked.state if known else _NO_STATE)
+    return Asked(asked.groups & _known_groups(snapshot), asked.state if known else _NO_STATE)
+
+
+def _known_groups(snapshot: Snapshot) -> frozenset[str]:
+    """Also those that tools alone name."""
+    return snapshot.settle(
+        "group names",
+        lambda: frozenset([WILDCARD, *snapshot.groups]).union(
+            *(snapshot.groups_of(tool) for tool in snapshot.tools.values())
+        ),
+    )
 
 
 def _known_states(snapshot: Snapshot) -> frozenset[str]:
