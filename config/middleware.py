@@ -72,8 +72,8 @@ class RequestId:
 
 
 class ApiAnswers:
-    """What the API answers is one caller's: nobody between stores it, unless a view says how. An
-    error is `application/problem+json` (RFC 9457) for who asks for that."""
+    """Answers of the API belong to one caller: no cache stores them, unless the view allows it.
+    A client that accepts `application/problem+json` (RFC 9457) gets its errors in that type."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -92,8 +92,8 @@ class ApiAnswers:
 
 
 class NoNul:
-    """A NUL character is in no address and no form: PostgreSQL stores none, and nobody types one.
-    JSON bodies are read strictly, files as they are."""
+    """Refuses NUL characters in addresses and forms, which PostgreSQL cannot store. JSON bodies are
+    parsed strictly; the content of files is not looked at."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

@@ -20,7 +20,7 @@ from django.http.request import UnreadablePostError
 from config import errors
 
 _AT_ONCE_BYTES = 64 * 1024
-# Where nobody is known yet and little is said.
+# Addresses that clients use before they are authenticated.
 SMALL_BYTES = 16 * 1024
 SMALL = frozenset({"/api/v1/tokens", "/csp-report"})
 _CUT_OFF = "The connection ended before the body did. Nothing was done; send the request again."

@@ -9,5 +9,5 @@ from django.utils.module_loading import import_string
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 application = get_wsgi_application()
-# While the first requests come in: nobody waits for what is made once for a release.
+# Generate the OpenAPI document in the background, before the first client asks for it.
 Thread(target=import_string("tools.api.openapi.make"), name="openapi", daemon=True).start()
