@@ -21,6 +21,11 @@ class SlotSource(Protocol):
     @property
     def busy(self) -> bool: ...
 
+    @property
+    def current(self) -> bool:
+        """Its slots have what the paths of the profile lead to now."""
+        ...
+
     def ready_count(self) -> int: ...
 
     def take(self, disk: Disk, timeout_s: float) -> Slot:

@@ -105,6 +105,10 @@ class Containers:
     def busy(self) -> bool:
         return self._active > 0
 
+    @property
+    def current(self) -> bool:
+        return True  # each container opens the paths for itself
+
     def ready_count(self) -> int:
         return 0
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from sandbox.daemon.children import start_child
 from sandbox.daemon.engines import Engine, engine_of
-from sandbox.daemon.paths import flaw_of, open_mounts
-from sandbox.errors import ErrorCode, Refused
+from sandbox.daemon.paths import Sources, open_mounts, sources_of
 from sandbox.inside.network import PROXY_PORT
 from sandbox.levels import Layers, layers_of
 from sandbox.spec import Network, Profile
@@ -50,11 +49,15 @@ def find_bwrap() -> str:
 
 @dataclass(frozen=True)
 class Launch:
-    """How one template is started: its command, what it inherits, and what it is told first."""
+    """How one template is started: its command, what it inherits, and what it is told first.
+
+    `sources` are the paths of the profile, and what they led to.
+    """
 
     command: list[str]
     inherited: list[int]
     setup: dict[str, Any]
+    sources: Sources
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -83,7 +86,8 @@ def namespaced(
         arguments += [how, str(descriptor), mount.target]
     arguments += ["--remount-ro", "/", "--chdir", "/", "--", _interpreter()]
     arguments += ["-I", "-S", "-c", _first_lines(), str(report_fd)]
-    return Launch(arguments, [report_fd, *opened], _setup(profile, layers, engine))
+    setup = _setup(profile, layers, engine)
+    return Launch(arguments, [report_fd, *opened], setup, sources_of(profile, opened))
 
 
 def bare(profile: Profile, scratch: str, report_fd: int) -> Launch:
@@ -92,28 +96,29 @@ def bare(profile: Profile, scratch: str, report_fd: int) -> Launch:
     command = [f"{sys.base_prefix}/bin/{_program()}", "-I", "-S", "-c"]
     command += [_first_lines(), str(report_fd)]
     places = {mount.target: mount.source for mount in profile.mounts}
-    flaws = [flaw for mount in profile.mounts if (flaw := flaw_of(mount))]
-    if flaws:
-        raise Refused(ErrorCode.LAUNCH_FAILED, f"a path cannot be used: {flaws[0]}")
+    opened = open_mounts(profile)
     engine = engine_of(profile, inside=False)
     setup = _setup(profile, layers, engine) | {
         "libraries": sorted({os.path.dirname(library) for library in profile.libraries}),
         "mounts": [],
         "places": places,
         "scratch": scratch,
-        "landlock": _landlock_of_host(profile, engine),
+        "landlock": _landlock_of_host(profile, opened, engine),
     }
-    return Launch(command, [report_fd], setup, _bare_environment())
+    sources = sources_of(profile, opened)
+    return Launch(command, [report_fd, *opened], setup, sources, _bare_environment())
 
 
-def _landlock_of_host(profile: Profile, engine: Engine) -> dict[str, Any]:
+def _landlock_of_host(profile: Profile, opened: list[int], engine: Engine) -> dict[str, Any]:
+    """What is shared is opened already: at its path there may be a link by the next slot."""
     shared = ["/usr", *(f"/{name}" for name in _TOP_LEVEL if os.path.isdir(f"/{name}"))]
     devices = [f"/dev/{device}" for device in _DEVICES]
-    read_only = [mount.source for mount in profile.mounts if not mount.writable]
+    given = list(zip(profile.mounts, opened, strict=True))
+    read_only = [descriptor for mount, descriptor in given if not mount.writable]
     return {
         "readable": [*devices, *read_only, *profile.libraries],
         "executable": [*shared, sys.base_prefix, *engine.programs],
-        "writable": [mount.source for mount in profile.mounts if mount.writable],
+        "writable": [descriptor for mount, descriptor in given if mount.writable],
         "ports": [],
     }
 

@@ -8,6 +8,7 @@ import errno
 import os
 import stat
 import struct
+from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, Refused
 from sandbox.inside import libc
@@ -16,6 +17,8 @@ from sandbox.spec import Mount, Profile
 _OPENAT2, _AT_FDCWD = 437, -100
 _NO_MAGIC_LINKS, _NO_LINKS = 0x02, 0x04
 _HOW = struct.Struct("=QQQ")
+_INODE, _MOUNT, _UNIQUE_MOUNT = 0x100, 0x1000, 0x4000
+_STATX_FIELDS = struct.Struct("=32xQ96xIIQ")  # inode, device (major, minor), mount
 _ACCESS = {False: os.R_OK, True: os.R_OK | os.W_OK}
 _REASONS = {
     errno.ENOENT: "there is no such path",
@@ -54,6 +57,46 @@ def open_mounts(profile: Profile) -> list[int]:
             ErrorCode.LAUNCH_FAILED, f"{mount.target} cannot be mounted: {reason}"
         ) from None
     return opened
+
+
+class Identity(NamedTuple):
+    """Which file or directory a path led to. While it is mounted, no other gets its numbers."""
+
+    inode: int
+    device: tuple[int, int]
+    mount: int
+
+
+type Sources = tuple[tuple[str, Identity], ...]
+
+
+def sources_of(profile: Profile, opened: list[int]) -> Sources:
+    """The paths that are mounted, and what their descriptors are open on."""
+    paths = (mount.source for mount in profile.mounts)
+    return tuple(zip(paths, map(_identity, opened), strict=True))
+
+
+def unchanged(known: Sources) -> bool:
+    """Whether each path still leads to what it led to, and through no link."""
+    return all(_found(path) == identity for path, identity in known)
+
+
+def _found(path: str) -> Identity | None:
+    try:
+        descriptor = open_plainly(path)
+    except OSError:
+        return None
+    try:
+        return _identity(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _identity(descriptor: int) -> Identity:
+    """Kernels before 6.8 give a mount's number to a later mount again."""
+    answer = libc.statx(descriptor, _INODE | _MOUNT | _UNIQUE_MOUNT)
+    inode, major, minor, mount = _STATX_FIELDS.unpack_from(answer)
+    return Identity(inode, (major, minor), mount)
 
 
 class _Unfit(Exception):

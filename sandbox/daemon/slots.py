@@ -35,7 +35,7 @@ class Slots:
     @contextmanager
     def taken(self, organization: str, profile: Profile, limits: Limits) -> Iterator[Slot]:
         """A slot for one run. Raises Refused with LAUNCH_FAILED."""
-        template = self._template((organization, profile.digest), profile)
+        template = self._current((organization, profile.digest), profile)
         self.keep_spare(profile)
         try:
             yield template.take(Disk.of(limits), _SLOT_TIMEOUT_S)
@@ -115,7 +115,19 @@ class Slots:
         for template in templates:
             template.join(_GOODBYE_S)
 
+    def _current(self, key: Key, profile: Profile) -> SlotSource:
+        """Without the lock while the paths are looked at: one may lie on a slow file system."""
+        template = self._template(key, profile)
+        while not template.current:
+            template.give_back()
+            with self._lock:
+                if self._templates.get(key) is template:
+                    self._dismiss(key)
+            template = self._template(key, profile)
+        return template
+
     def _template(self, key: Key, profile: Profile) -> SlotSource:
+        """Reserved for one run."""
         with self._lock:
             template = self._templates.get(key)
             if template is None or not template.alive or template.forks > _WORN_AFTER_FORKS:

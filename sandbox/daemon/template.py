@@ -21,6 +21,7 @@ from sandbox.daemon.launch import Launch
 from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
 from sandbox.daemon.operations import Counter, Tally
+from sandbox.daemon.paths import Sources, unchanged
 from sandbox.daemon.reap import clear_away
 from sandbox.daemon.slot import Disk, Slot
 from sandbox.errors import ErrorCode, Refused
@@ -51,6 +52,7 @@ class Template:
         self._coming: dict[Disk, int] = defaultdict(int)
         self._changed = threading.Condition()
         self._failure: str | None = None
+        self._sources: Sources = ()
         self._waiting = 0
         self._report, self._far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._report.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -60,6 +62,10 @@ class Template:
     @property
     def alive(self) -> bool:
         return self._failure is None
+
+    @property
+    def current(self) -> bool:
+        return unchanged(self._sources)
 
     def ready_count(self) -> int:
         with self._changed:
@@ -131,7 +137,9 @@ class Template:
 
     def _keep(self) -> None:
         try:
-            process = launch.start(self._prepare(self._far.fileno()))
+            prepared = self._prepare(self._far.fileno())
+            self._sources = prepared.sources
+            process = launch.start(prepared)
         except OSError as error:
             self._fail(f"the template cannot be started: {error}")
             return

@@ -31,19 +31,22 @@ def abi() -> int:
 
 
 class Ruleset:
-    """Made once in the template; the paths are opened by each slot, in its own mounts."""
+    """Made once in the template; the paths are opened by each slot, in its own mounts.
+
+    A number is a descriptor that the template was given.
+    """
 
     def __init__(
         self,
-        readable: Iterable[str],
+        readable: Iterable[str | int],
         executable: Iterable[str],
-        writable: Iterable[str],
+        writable: Iterable[str | int],
         ports: Iterable[int] = (),
     ) -> None:
         self._abi = abi()
         self._all = (1 << _ACCESS_BITS.get(self._abi, 16)) - 1
         write = self._all & ~_EXECUTE & ~_MAKE_DEVICES
-        self._rules = [(path, _READ) for path in readable]
+        self._rules: list[tuple[str | int, int]] = [(path, _READ) for path in readable]
         self._rules += [(path, _READ | _EXECUTE) for path in executable]
         self._rules += [(path, write) for path in writable]
         self._rules += [("/dev/null", self._file(_READ_FILE | _WRITE_FILE | _TRUNCATE))]
@@ -78,8 +81,8 @@ class Ruleset:
         os.close(rules)
 
 
-def _allow(ruleset: int, path: str, access: int) -> None:
-    beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+def _allow(ruleset: int, path: str | int, access: int) -> None:
+    beneath = os.dup(path) if isinstance(path, int) else os.open(path, os.O_PATH | os.O_CLOEXEC)
     if not stat.S_ISDIR(os.fstat(beneath).st_mode):
         access &= _OF_A_FILE
     rule = struct.pack("=Qi", access, beneath)

@@ -12,6 +12,7 @@ _libc.mount.argtypes = (
     ctypes.c_ulong,
     ctypes.c_char_p,
 )
+_libc.statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p)
 _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
 _libc.syscall.restype = ctypes.c_long
 
@@ -27,6 +28,9 @@ PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_SET_MDWE = 65
 MDWE_REFUSE_EXEC_GAIN = 1
+
+_AT_EMPTY_PATH = 0x1000
+_STATX_BYTES = 256
 
 
 def _checked(result: int, what: str) -> int:
@@ -49,6 +53,13 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 def umount(target: str, flags: int = 0) -> None:
     _checked(_libc.umount2(target.encode(), flags), f"umount of {target}")
+
+
+def statx(descriptor: int, mask: int) -> bytes:
+    """The kernel's `struct statx` of what the descriptor is open on."""
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    _checked(_libc.statx(descriptor, b"", _AT_EMPTY_PATH, mask, answer), "statx")
+    return answer.raw
 
 
 def syscall(number: int, *arguments: object) -> int:

@@ -1,14 +1,21 @@
 """What a profile names on the host: opened without a link, mounted without programs."""
 
+import json
 import os
+import shutil
 import stat
 import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.paths import flaw_of, open_plainly
-from sandbox.spec import IsolationLevel, Mount, Outcome, Profile
+from sandbox.daemon.paths import Sources, flaw_of, open_mounts, open_plainly, sources_of, unchanged
+from sandbox.daemon.template import close_all
+from sandbox.spec import Backend, IsolationLevel, Mount, Outcome, Profile, SandboxResult
+from tests.sandbox.watching import arrange
 
 
 def profile(place: Path, *, writable: bool = True) -> Profile:
@@ -57,16 +64,180 @@ def test_a_run_whose_path_is_a_link_by_now_is_not_started(run, tmp_path):
     assert "symbolic link" in result.error_message
 
 
-def test_a_directory_that_is_exchanged_after_it_was_opened_changes_nothing(run, tmp_path):
-    place, other = tmp_path / "place", tmp_path / "other"
-    for one in (place, other):
-        one.mkdir()
-        (one / "name").write_text(one.name)
-    read = "def main(p):\n    return open('/shared/name').read()"
-    assert run(read, profile=profile(place, writable=False)).output == "place"
+@pytest.fixture(params=[Backend.PROCESS, Backend.DEGRADED])
+def read(request, run, tmp_path) -> Callable[[], SandboxResult]:
+    """What a run finds in `place`, or in the file `name` below it."""
+    source = """
+import os
+from toolcrib import place
+def main(p):
+    given = place("/shared")
+    return open(given + "/name" if os.path.isdir(given) else given).read()
+"""
+    given = replace(profile(tmp_path / "place", writable=False), backend=request.param)
+    return lambda: run(source, profile=given)
+
+
+def filled(directory: Path, text: str) -> Path:
+    directory.mkdir()
+    (directory / "name").write_text(text)
+    return directory
+
+
+def test_a_directory_that_was_made_again_is_the_one_that_the_next_run_has(read, tmp_path):
+    place = filled(tmp_path / "place", "first")
+    assert read().output == "first"
+    shutil.rmtree(place)
+    filled(place, "second")
+    assert read().output == "second"
+
+
+def test_a_directory_that_is_exchanged_is_the_one_that_the_next_run_has(read, tmp_path):
+    place = filled(tmp_path / "place", "first")
+    assert read().output == "first"
     place.rename(tmp_path / "moved")
-    other.rename(place)
-    assert run(read, profile=profile(place, writable=False)).output == "place"
+    filled(tmp_path / "other", "second").rename(place)
+    assert read().output == "second"
+
+
+def test_a_file_that_was_saved_by_renaming_is_the_one_that_the_next_run_has(read, tmp_path):
+    place = tmp_path / "place"
+    for text in ("first", "second", "third"):
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(place)
+        assert read().output == text
+
+
+def test_a_path_that_vanished_is_named_and_works_when_it_is_back(read, tmp_path):
+    place = filled(tmp_path / "place", "first")
+    assert read().output == "first"
+    shutil.rmtree(place)
+    for _ in range(2):
+        result = read()
+        assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "LAUNCH_FAILED")
+        assert result.error_message == "/shared cannot be mounted: there is no such path"
+    filled(place, "second")
+    assert read().output == "second"
+
+
+def test_a_path_that_came_later_works_from_then_on(read, tmp_path):
+    assert "there is no such path" in read().error_message
+    filled(tmp_path / "place", "late")
+    assert read().output == "late"
+
+
+@pytest.mark.parametrize("at", ["place", "."], ids=["the path itself", "a directory above it"])
+def test_a_link_in_place_of_a_mounted_path_opens_nothing(read, tmp_path, at):
+    """Also not where the link leads to what was mounted: a first run would refuse it as well."""
+    filled(tmp_path / "place", "mounted")
+    filled(tmp_path / "secret", "secret")
+    assert read().output == "mounted"
+    moved = (tmp_path / at).resolve()
+    target = moved.with_name(f"{moved.name}-moved")
+    moved.rename(target)
+    moved.symlink_to(tmp_path / "secret" if at == "place" else target)
+    result = read()
+    assert (result.output, result.error_code) == (None, "LAUNCH_FAILED")
+    assert "symbolic link" in result.error_message
+    moved.unlink()
+    target.rename(moved)
+    assert read().output == "mounted"
+
+
+def test_a_link_that_was_there_for_a_moment_opens_nothing(read, run, tmp_path):
+    """The slots of the next runs were made meanwhile."""
+    place, secret = filled(tmp_path / "place", "mounted"), filled(tmp_path / "secret", "secret")
+    assert read().output == "mounted"
+    place.rename(tmp_path / "moved")
+    place.symlink_to(secret)
+    for _ in range(4):
+        read()
+    place.unlink()
+    (tmp_path / "moved").rename(place)
+    taken = replace(profile(place, writable=False), backend=Backend.DEGRADED)
+    source = "def main(p):\n    return open(p['path']).read()"
+    for _ in range(4):
+        result = run(source, {"path": f"{secret}/name"}, profile=taken)
+        assert result.output is None and "Permission denied" in result.error_message
+    assert read().output == "mounted"
+
+
+def test_a_file_system_that_was_mounted_there_later_is_the_one_that_the_next_run_has(
+    own_daemon, mounted_below
+):
+    """As on most machines, where a mount is seen in all namespaces that follow the first."""
+    subprocess.run(["mount", "--make-shared", mounted_below], check=True)
+    place, other = (
+        filled(mounted_below / "place", "below"),
+        filled(mounted_below / "other", "above"),
+    )
+    daemon, given = own_daemon("--allow-degraded"), profile(place, writable=False)
+    source = "def main(p):\n    return open('/shared/name').read()"
+    assert daemon.run(source, profile=given).output == "below"
+    subprocess.run(["mount", "--bind", other, place], check=True)
+    try:
+        assert daemon.run(source, profile=given).output == "above"
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+    assert daemon.run(source, profile=given).output == "below"
+
+
+def test_what_a_path_leads_to_is_another_thing_by_another_mount(tmp_path):
+    place = filled(tmp_path / "place", "the same")
+    known = found_by(place)
+    assert unchanged(known) and found_by(place) == known
+    subprocess.run(["mount", "--bind", place, place], check=True)
+    try:
+        assert not unchanged(known)
+        assert found_by(place)[0][1][:2] == known[0][1][:2]
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+    assert unchanged(known)
+
+
+def found_by(place: Path) -> Sources:
+    opened = open_mounts(profile(place))
+    try:
+        return sources_of(profile(place), opened)
+    finally:
+        close_all(opened)
+
+
+def test_a_run_that_has_begun_keeps_the_directory_that_it_began_with(daemon, tmp_path):
+    meeting = arrange(tmp_path)
+    os.mkfifo(tmp_path / "back")
+    (tmp_path / "back").chmod(0o666)
+    (place := filled(tmp_path / "place", "first")).chmod(0o755)
+    source = """
+def main(p):
+    open('/meet/fifo', 'w').write('here')
+    open('/meet/back').read()
+    return open('/shared/name').read()
+"""
+    given = replace(
+        meeting.profile, mounts=(*meeting.profile.mounts, *profile(place, writable=False).mounts)
+    )
+    results: list[SandboxResult] = []
+    thread = threading.Thread(target=lambda: results.append(daemon.run(source, profile=given)))
+    thread.start()
+    assert meeting.hear(results) == "here"
+    place.rename(tmp_path / "moved")
+    filled(place, "second")
+    look = "def main(p):\n    return open('/shared/name').read()"
+    assert daemon.run(look, profile=given).output == "second"
+    (tmp_path / "back").write_text("go")
+    thread.join()
+    assert results[0].output == "first"
+
+
+def test_a_path_that_stays_what_it_is_costs_no_new_template(own_daemon, tmp_path):
+    one = own_daemon("--allow-degraded")
+    given = profile(filled(tmp_path / "place", "text"), writable=False)
+    for _ in range(3):
+        assert one.run("def main(p):\n    return 1", profile=given).output == 1
+        (tmp_path / "place" / "name").write_text("other words")
+    started = [json.loads(line) for line in one.log if "template_started" in line]
+    assert [fact["organization"] for fact in started].count("acme") == 1
 
 
 def test_a_file_can_be_shared_by_itself(run, tmp_path):
