@@ -499,6 +499,26 @@ def test_each_kind_needs_its_permission(
     assert not ToolService.objects.filter(organization=organization).exists()
 
 
+def test_an_openapi_document_changes_no_tool_for_who_may_only_add(
+    admin_client: Client, client_of: Grant, organization: Organization
+) -> None:
+    def versions() -> set[Any]:
+        return set(Tool.objects.filter(organization=organization).values_list("version", flat=True))
+
+    write(admin_client, look(admin_client, petstore()))
+    before = versions()
+    changed = json.loads(json.dumps(petstore()).replace('"summary": "', '"summary": "Changed. '))
+    page = look(admin_client, changed)
+    assert "changed" in results(page)
+    client = client_of("tools.add_tool")
+    refused = look(client, changed)
+    assert "change_tool" in text(refused)
+    write(client, refused)
+    assert versions() == before
+    write(admin_client, page)
+    assert versions() != before
+
+
 def test_another_organization_is_untouched(
     admin_client: Client, organization: Organization
 ) -> None:

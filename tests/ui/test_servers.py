@@ -285,3 +285,20 @@ def test_who_may_look_looks_and_changes_nothing(
         assert client.post(f"/servers/{place}", FORM).status_code == 403
     assert client.post("/servers/far/import", {"pick": ["x"]}).status_code == 403
     assert row_of(organization).snapshot is None
+
+
+def test_an_import_changes_no_tool_for_who_may_only_add(
+    admin_client: Client, client_of: Grant, organization: Organization, far: str, stub: McpStub
+) -> None:
+    admin_client.post(f"{far}import", reviewed(admin_client, far))
+    tool = Tool.objects.get(organization=organization, name="echo")
+    stub.tools["echo"].description = "Other words."
+    sent = reviewed(admin_client, far)
+    client = client_of("tools.add_tool", "tools.view_mcpserver")
+    refused = client.post(f"{far}import", sent)
+    assert refused.status_code == 403 and "change_tool" in text(refused)
+    now = Tool.objects.get(organization=organization, name="echo")
+    assert now.version_id == tool.version_id
+    admin_client.post(f"{far}import", sent)
+    now.refresh_from_db()
+    assert now.version_id != tool.version_id

@@ -83,9 +83,12 @@ class ToolImport(CallerView):
             dry_run=body["dry_run"],
             atomic=body["atomic"],
         )
-        done = importing.import_items(
-            organization=organization, items=found, by=self.actor, way=way
-        )
+        with transaction.atomic():
+            done = importing.import_items(
+                organization=organization, items=found, by=self.actor, way=way
+            )
+            if importing.has_changed(found, done):  # one that was not there a moment ago, too
+                self.require("change_tool")
         return Response({"items": [one.as_dict() for one in done], "dry_run": way.dry_run})
 
     @transaction.atomic

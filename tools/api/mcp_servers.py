@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.db import transaction
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.request import Request
@@ -173,14 +174,15 @@ class McpServerImport(McpServerView):
         check_known(given, ("tools", "dry_run"))
         if not isinstance(given.get("dry_run", False), bool):
             raise Malformed("dry_run must be true or false.")
-        if mcp_import.names_existing(row, given.get("tools")):
-            self.require("change_tool")
-        items = mcp_import.import_tools(
-            row=row,
-            items=given.get("tools"),
-            by=self.actor,
-            dry_run=given.get("dry_run", False),
-        )
+        with transaction.atomic():
+            items = mcp_import.import_tools(
+                row=row,
+                items=given.get("tools"),
+                by=self.actor,
+                dry_run=given.get("dry_run", False),
+            )
+            if mcp_import.has_changed(items):
+                self.require("change_tool")
         return Response({"items": [item.as_dict() for item in items]})
 
 

@@ -75,6 +75,12 @@ def import_items(
     return _nothing_written(found, items, refused) if way.atomic and refused else found
 
 
+def has_changed(items: list[Item], done: list[Imported]) -> bool:
+    """Whether a tool that was there already is another now."""
+    pairs = zip(items, done, strict=True)
+    return any(one.result == UPDATED and item.kind == Kind.TOOL for item, one in pairs)
+
+
 def _nothing_written(found: list[Imported], items: list[Item], refused: int) -> list[Imported]:
     others = f"{refused} other item{'s were' if refused > 1 else ' was'}"
     message = f"nothing of this import was written: {others} refused"

@@ -175,12 +175,9 @@ def import_tools(*, row: McpServer, items: Any, by: Actor, dry_run: bool = False
     return done
 
 
-def names_existing(row: McpServer, items: Any) -> bool:
-    """Whether an import would change tools that there are."""
-    wanted = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-    names = {str(item.get("name") or local_name(str(item.get("tool")))) for item in wanted}
-    there = Tool.objects.present().filter(organization_id=row.organization_id)
-    return there.filter(name__in=[name for name in names if "\x00" not in name]).exists()
+def has_changed(done: list[Item]) -> bool:
+    """Whether tools that were there already were taken over again."""
+    return any(item.result in {"updated", "unchanged"} for item in done)
 
 
 def _imported(row: McpServer, listed: dict[str, Any], item: Any, by: Actor) -> Item:

@@ -14,7 +14,7 @@ from tools.catalog.import_preview import LEFT_OUT, Choices, Row, digest, perform
 from tools.catalog.importing import permissions
 from tools.catalog.importing_items import CREATED, REFUSED, UNCHANGED, UPDATED
 from tools.definitions.dialects.documents import MAX_BYTES
-from tools.definitions.dialects.given import Read, read
+from tools.definitions.dialects.given import Entry, Read, read
 from tools.definitions.dialects.items import Kind, Source
 from tools.errors import ToolcribError
 from tools.models import EgressCredential, McpServer
@@ -117,7 +117,7 @@ def _performed(request: PageRequest, form: Asked, found: Read, keep: Any) -> lis
         require(request.caller, permission)
 
     def permitted(rows: list[Row]) -> bool:
-        if any(row.result == UPDATED and row.entry.operation for row in rows):
+        if any(row.result == UPDATED and _is_tool(row.entry) for row in rows):
             require(request.caller, "change_tool")
         return bool(keep(rows))
 
@@ -128,6 +128,10 @@ def _performed(request: PageRequest, form: Asked, found: Read, keep: Any) -> lis
         by=actor_of(request.caller),
         keep=permitted,
     )
+
+
+def _is_tool(entry: Entry) -> bool:
+    return entry.item is None or entry.item.kind == Kind.TOOL
 
 
 def _page(request: PageRequest, shown: Shown) -> HttpResponse:

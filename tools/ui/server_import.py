@@ -4,6 +4,7 @@ read: a list that changed meanwhile is shown anew, and nothing is imported."""
 from collections.abc import Mapping
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -46,14 +47,17 @@ def import_tools(request: PageRequest, name: str) -> HttpResponseBase:
 def _imported(request: PageRequest, row: McpServer, picks: list[Pick]) -> HttpResponseBase:
     """All that were picked, or none."""
     items, by = [item_of(one) for one in picks], actor_of(request.caller)
-    if mcp_import.names_existing(row, items):
-        require(request.caller, "change_tool")
     tried = mcp_import.import_tools(row=row, items=items, by=by, dry_run=True)
+    if mcp_import.has_changed(tried):
+        require(request.caller, "change_tool")
     for one, said in zip(picks, tried, strict=True):
         one.flaws = placed(said.errors, one.inputs)
     if any(said.result == "refused" for said in tried):
         return _shown(request, row, picks, status=400)
-    done = mcp_import.import_tools(row=row, items=items, by=by)
+    with transaction.atomic():
+        done = mcp_import.import_tools(row=row, items=items, by=by)
+        if mcp_import.has_changed(done):
+            require(request.caller, "change_tool")
     refused = [said.name for said in done if said.result == "refused"]
     taken = len(done) - len(refused)
     messages.success(request, f"{taken} tool{'' if taken == 1 else 's'} imported as you read them.")

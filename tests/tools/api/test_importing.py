@@ -1,15 +1,20 @@
 """`POST /tools/import` and `GET /tools/export` as a client sees them."""
 
 import json
+import threading
 
 import pytest
+from django.db import transaction
 
 from tests import factories
 from tests.api import Api
 from tests.savepoints import rolled_back
 from tests.tools.database import tamper
+from tests.waiting import blocks_another_connection, until
+from tools.catalog.actions import register_tool
 from tools.errors import InvalidCall
 from tools.execution.pipeline import admit
+from tools.models import Tool
 
 
 def tool(name, **fields):
@@ -233,3 +238,62 @@ def test_an_openapi_document_is_imported_and_its_update_says_what_changed(admin_
     assert changed["result"] == "updated"
     assert [one["field"] for one in changed["changes"]] == ["title", "description"]
     assert admin_api.get(f"/tools/{made['name']}").json()["type"] == "http"
+
+
+@pytest.fixture
+def adding(organization):
+    """Somebody who may add tools and change none."""
+    person = factories.person(organization)
+    factories.permit(person, "add_tool")
+    return Api(factories.token(person, scopes=["read", "catalog"]))
+
+
+def lacks_change(answer):
+    assert answer.status_code == 403, answer.content
+    assert answer.json()["code"] == "not_permitted"
+    return "change_tool" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("how", [{}, {"dry_run": True}, {"atomic": True}])
+def test_an_import_changes_no_tool_for_who_may_only_add(bring, adding, admin_api, how):
+    bring(document=[tool("there")])
+    before = admin_api.get("/tools/there").json()
+    document = [tool("new"), tool("there", description="Theirs.")]
+    assert lacks_change(adding.post("/tools/import", {"document": document, **how}))
+    assert admin_api.get("/tools/there").json() == before
+    assert admin_api.get("/tools/new").status_code == 404
+
+
+@pytest.mark.parametrize("how", [{}, {"dry_run": True}, {"atomic": True}])
+def test_an_openapi_document_changes_no_tool_for_who_may_only_add(bring, adding, admin_api, how):
+    [made] = bring(document=PETS, pick=["getPet"]).json()["items"]
+    before = admin_api.get(f"/tools/{made['name']}").json()
+    same = adding.post("/tools/import", {"document": PETS, "pick": ["getPet"]})
+    assert items(same) == [(made["name"], "unchanged")]
+    text = json.dumps(PETS).replace("One pet.", "Theirs.")
+    text = text.replace('"patch"', '"put": {"operationId": "putPet", "responses": {}}, "patch"')
+    wanted = {"document": text, "pick": ["getPet", "putPet"], **how}
+    assert lacks_change(adding.post("/tools/import", wanted))
+    assert admin_api.get(f"/tools/{made['name']}").json() == before
+    listed = {one["name"] for one in admin_api.get("/tools").json()["results"]}
+    assert not {one for one in listed if "putPet" in one}
+
+
+def test_a_tool_that_comes_while_an_import_waits_is_not_changed(committed, organization, adding):
+    document = [tool("new"), tool("there", description="Theirs.")]
+    answers = []
+    thread = threading.Thread(
+        target=lambda: answers.append(adding.post("/tools/import", {"document": document}))
+    )
+    with transaction.atomic():
+        ours = tool("there", description="Ours.")
+        there = register_tool(
+            organization=organization, definition=ours, by=factories.by(organization)
+        )
+        thread.start()
+        until(blocks_another_connection)
+    thread.join()
+    assert lacks_change(answers[0])
+    there.refresh_from_db()
+    assert there.version.definition["description"] == "Ours."
+    assert not Tool.objects.filter(organization=organization, name="new").exists()

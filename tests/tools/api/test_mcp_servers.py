@@ -1,13 +1,17 @@
 """MCP servers over REST: registered, listed, compared, and taken over by choice."""
 
+import threading
 from dataclasses import replace
 
 import pytest
+from django.db import transaction
 
 from config.stdio import read_allowed
 from tests import factories
+from tests.api import Api
 from tests.stubs.mcp import Tool, mcp_serving
 from tests.stubs.web import Reply
+from tests.waiting import blocks_another_connection, until
 from tools.catalog.mcp_catalog import catalog_servers
 from tools.catalog.mcp_values import MASK, opened_values
 from tools.catalog.upstreams import endpoint_of, hub
@@ -15,7 +19,6 @@ from tools.mcpclient.listing import read_tool
 from tools.models import McpServer
 from tools.models import Tool as ToolRow
 
-pytestmark = pytest.mark.django_db
 PLACE = "/mcp-servers"
 STDIO = {"transport": "stdio", "url": "", "command": "mcp-server-time"}
 SCHEMA = {
@@ -316,3 +319,50 @@ def test_what_is_taken_over_is_what_was_read(admin_api, far, stub):
     wanted = {"tools": [{"tool": "echo", "digest": read}]}
     (item,) = admin_api.post(f"{far}/import", wanted).json()["items"]
     assert item["result"] == "created"
+
+
+@pytest.fixture
+def adding(organization):
+    """Somebody who may add tools and change none."""
+    person = factories.person(organization)
+    factories.permit(person, "add_tool")
+    return Api(factories.token(person, scopes=["read", "catalog"]))
+
+
+def lacks_change(answer):
+    assert answer.status_code == 403, answer.content
+    assert answer.json()["code"] == "not_permitted"
+    return "change_tool" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_import_changes_no_tool_for_who_may_only_add(admin_api, adding, far, stub, dry_run):
+    imported(admin_api, far, {"tool": "echo", "description": "Ours."})
+    before = admin_api.get("/tools/echo").json()
+    stub.tools["echo"].input_schema, stub.tools["more"] = SCHEMA, Tool()
+    admin_api.post(f"{far}/refresh", {})
+    body = {"tools": [{"tool": "more"}, {"tool": "echo"}], "dry_run": dry_run}
+    assert lacks_change(adding.post(f"{far}/import", body))
+    assert admin_api.get("/tools/echo").json() == before
+    assert admin_api.get("/tools/more").status_code == 404
+    (item,) = adding.post(f"{far}/import", {"tools": [{"tool": "more"}]}).json()["items"]
+    assert item["result"] == "created"
+
+
+def test_a_tool_that_comes_while_an_import_waits_is_not_changed(
+    committed, organization, admin_api, adding, far, stub
+):
+    stub.tools["more"] = Tool()
+    admin_api.post(f"{far}/refresh", {})
+    wanted = {"tools": [{"tool": "more"}, {"tool": "echo", "description": "Theirs."}]}
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(adding.post(f"{far}/import", wanted)))
+    with transaction.atomic():
+        ours = {"tools": [{"tool": "echo", "description": "Ours."}]}
+        assert admin_api.post(f"{far}/import", ours).status_code == 200
+        thread.start()
+        until(lambda: answers or blocks_another_connection())
+    thread.join()
+    assert lacks_change(answers[0])
+    assert admin_api.get("/tools/echo").json()["description"] == "Ours."
+    assert admin_api.get("/tools/more").status_code == 404
