@@ -139,7 +139,7 @@ def check(text: str, declared: Iterable[str]) -> None:
         unknown = sorted(meta.find_undeclared_variables(tree) - set(declared))
         if unknown:
             raise BadTemplate(f"uses {unknown[0][:60]!r}, which is not a declared parameter")
-        _compiled(text)
+        _compiled.__wrapped__(text)  # kept when it is rendered: most that are read never are
     except TemplateError as error:
         raise BadTemplate(f"is not a template: {str(error.message)[:200]}") from None
     except (RecursionError, SyntaxError, ValueError, MemoryError) as error:

@@ -9,7 +9,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import date
-from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from zoneinfo import ZoneInfo
@@ -19,11 +18,12 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import TruncDate
 
 from tools.execution.days import Span, moments_of, told
+from tools.execution.organization_cache import by_organization
 from tools.models import DayOfCalls, Execution
 from tools.models.execution import ExecutionQuerySet
 
 MOST_KEPT = 100_000  # lengths of one tool
-_KEPT = 16  # tools
+_KEPT, _ORGANIZATIONS = 4, 8  # tools of each
 _SHARE = 0.95
 
 type Lengths = tuple[date, array[float]]
@@ -38,7 +38,8 @@ def of_tool(tool: str, span: Span) -> Durations:
     def live(moments: Q) -> Iterable[Lengths]:
         return _read(rows.filter(moments), span.zone)
 
-    for day, lengths in told(span, lambda days: _kept(tool, days), live):
+    kept = _kept(span.organization_id)
+    for day, lengths in told(span, lambda days: kept(tool, days), live):
         found[day] += lengths
         found[None] += lengths
     return {day: _slowest(lengths) for day, lengths in found.items()}
@@ -57,7 +58,7 @@ def of_rows(rows: ExecutionQuerySet, span: Span) -> Durations:
         return {day: length for day, length in cursor.fetchall() if length is not None}
 
 
-@lru_cache(maxsize=_KEPT)
+@by_organization(each=_KEPT, organizations=_ORGANIZATIONS)
 def _kept(tool: str, days: tuple[int, ...]) -> tuple[Lengths, ...]:
     """Of days that were added up; those that were not over by then are left out."""
     known = list(DayOfCalls.objects.filter(pk__in=days).order_by("day"))

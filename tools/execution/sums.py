@@ -4,8 +4,9 @@ else from executions. Plain tuples, for there may be one for each tool."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
+from functools import partial
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django.core.exceptions import EmptyResultSet
@@ -16,6 +17,7 @@ from django.db.models.functions import TruncDate
 from tools.errors import Malformed
 from tools.execution.days import Span, told
 from tools.execution.figures import COUNTS, SUMS
+from tools.execution.organization_cache import by_organization
 from tools.models import DayFigures, Part
 from tools.models.execution import ExecutionQuerySet
 
@@ -43,11 +45,11 @@ class Asked:
             return Part.PAIR if by_tool else Part.AGENT
         return Part.TOOL if by_tool else Part.ALL
 
-    def read(self, days: tuple[int, ...]) -> list[Line]:
+    def read(self, organization: UUID, days: tuple[int, ...]) -> list[Line]:
         """One statement; none where it was asked lately and has few lines."""
         one = self.part != Part.PAIR or (self.agent, self.tool) != (None, None)
         few = one and "day" not in self.columns
-        return _remembered(self, days) if few else self.added(days)
+        return _remembered(organization)(self, days) if few else self.added(days)
 
     def added(self, days: tuple[int, ...]) -> list[Line]:
         rows = DayFigures.objects.filter(day__in=days, part=self.part).order_by()
@@ -63,7 +65,7 @@ class Asked:
         return _lines(rows, {f"by_{name}": parts[name] for name in self.columns}, SUMS)
 
 
-@lru_cache(maxsize=16)  # of as many lines as there are agents, or tools
+@by_organization(each=4, organizations=16)  # of as many lines as there are agents, or tools
 def _remembered(asked: Asked, days: tuple[int, ...]) -> list[Line]:
     return asked.added(days)
 
@@ -74,7 +76,8 @@ def sums(rows: ExecutionQuerySet, asked: Asked, span: Span, *, every: bool) -> l
     def live(moments: Q) -> list[Line]:
         return _read(rows.filter(moments), asked.columns, span.zone)
 
-    found = told(span, asked.read, live) if every else live(span.moments)
+    kept = partial(asked.read, span.organization_id)
+    found = told(span, kept, live) if every else live(span.moments)
     return together(found, len(asked.columns))
 
 
@@ -87,7 +90,8 @@ def days_and(
     by_day = Asked(("day",), asked.agent, asked.tool, asked.tools)
 
     def kept(days: tuple[int, ...]) -> Iterable[Batch]:
-        return [("day", by_day.read(days)), (column, asked.read(days))]
+        of = span.organization_id
+        return [("day", by_day.read(of, days)), (column, asked.read(of, days))]
 
     def live(moments: Q) -> Iterable[Batch]:
         here = rows.filter(moments)

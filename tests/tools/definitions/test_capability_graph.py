@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.factories import definition
+from tools.definitions.capability import fits, ports
 from tools.definitions.capability.drafts import proposal
 from tools.definitions.capability.fits import Fit, link
 from tools.definitions.capability.graph import CapabilityGraph, Edge, Node
@@ -453,3 +454,15 @@ def test_a_schema_that_is_too_large_is_doubtful():
 def test_parts_of_an_input_schema_are_one():
     takes = {"type": "object", "allOf": [objects("url", url=TEXT)]}
     assert [one.name for one in consumed(takes)] == ["url"]
+
+
+def test_what_a_caller_makes_up_is_not_kept_and_pushes_nothing_out():
+    known = [tool("first", ["city"], ["weather"]), tool("second", ["weather"], ["report"])]
+    assert len(edges(*known)) == 1
+    kept = [one.cache_info() for one in (ports._keys, fits._compared)]
+    for number in range(20):
+        schema = {"type": "string", "title": f"Made up {number}", "maxLength": number + 1}
+        for wish in (Wish(value=wanted("weather", schema)), Wish(value=wanted(f"w{number}"))):
+            planned(known, {"city": schema, f"name{number}": schema}, wish)
+    now = [one.cache_info() for one in (ports._keys, fits._compared)]
+    assert [one.currsize for one in now] == [one.currsize for one in kept]

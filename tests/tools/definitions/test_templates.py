@@ -127,3 +127,12 @@ def test_arguments_that_make_too_much_or_do_not_fit_are_told_apart_from_a_fault(
     templates.check(template, ["x"])
     with pytest.raises(CannotRender):
         templates.render(template, {"x": given})
+
+
+def test_a_template_that_is_looked_at_and_never_rendered_is_not_kept():
+    rendered = "Dear {{ name }}"
+    assert templates.render(rendered, {"name": "Ada"}) == "Dear Ada"
+    kept = templates._compiled.cache_info()
+    for number in range(20):
+        templates.check(f"Draft {number} of {{{{ name }}}}", ["name"])
+    assert templates._compiled.cache_info() == kept

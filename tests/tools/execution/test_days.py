@@ -97,7 +97,7 @@ def told(reader: Caller) -> list[list[Row]]:
 
 
 def charted(reader: Caller) -> lately.Series:
-    lately._over._kept.clear()
+    lately._over.cache_clear()
     return lately.by_day(reader, BERLIN)
 
 
@@ -252,6 +252,37 @@ def test_lengths_of_days_are_read_once(reader: Caller, call: Call) -> None:
     call(2, "Success", took_ms=9_000.0)
     kept, said = lasted(reader, "echo")
     assert kept == pytest.approx(said)
+
+
+def test_what_another_organization_asks_for_pushes_nothing_out(reader: Caller, call: Call) -> None:
+    """Every range of days is asked for anew."""
+    call(2, "Success", took_ms=20.0)
+    days.add_up()
+    by_tool(reader), lasted(reader, "echo")
+    (_, sums_cost), lengths_cost = by_tool(reader), cost_of_lengths(reader, "echo")
+    home = factories.organization("inquisitive")
+    factories.tool(home)
+    agent = factories.agent(home)
+    for ago in range(1, 22):
+        made = factories.execution(agent, "echo")
+        Execution.objects.filter(pk=made.pk).update(created_at=noon(ago))
+        end(made, "Success")
+    home.refresh_from_db()
+    stranger = caller_of_user(factories.superuser(home))
+    days.add_up()
+    snapshot = registry.snapshot(home.pk, home.revision)
+    for ago in range(1, 22):
+        wanted = Wanted(by=("tool",), since=noon(ago).date(), tool="echo")
+        usage(stranger, snapshot, wanted)
+        durations(stranger, snapshot, wanted, 1)
+    assert by_tool(reader)[1] == sums_cost
+    assert cost_of_lengths(reader, "echo") == lengths_cost
+
+
+def cost_of_lengths(reader: Caller, tool: str) -> int:
+    with CaptureQueriesContext(connection) as asked:
+        lasted(reader, tool)
+    return len(asked)
 
 
 def test_the_days_are_those_of_the_time_zone_that_is_told_in(

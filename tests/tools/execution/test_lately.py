@@ -82,6 +82,21 @@ def test_days_that_are_over_are_read_once_and_today_each_time(
     assert [one.calls for one in after.values()] == [1, 2]
 
 
+def test_readers_of_another_organization_push_nothing_out(
+    agent: Agent, monkeypatch, django_assert_num_queries
+) -> None:
+    monkeypatch.setattr(lately, "_MOST_KEPT", 3)
+    caller = factories.caller(agent)
+    call(agent, timezone.now() - timedelta(days=3))
+    before = told(lately.by_day(caller, UTC_))
+    stranger = factories.caller(factories.agent(factories.organization("crowded")))
+    for zone in ("Europe/Berlin", "Asia/Tokyo", "America/Lima", "Africa/Cairo", "Asia/Dubai"):
+        lately.by_day(stranger, ZoneInfo(zone))
+    with django_assert_num_queries(1) as asked:
+        assert told(lately.by_day(caller, UTC_)) == before
+    assert f"{timezone.now().astimezone(UTC):%Y-%m-%d} 00:00" in asked[0]["sql"]  # today alone
+
+
 def test_more_than_the_most_is_not_counted(agent: Agent, monkeypatch) -> None:
     monkeypatch.setattr(lately, "MOST_COUNTED", 2)
     for _ in range(4):

@@ -54,7 +54,9 @@ def link(given: Port, taken: Port) -> Link | None:
     agreed = _agree(given, taken)
     if agreed is None:
         return None
-    doubts = () if given.free else _compared(given.schema, taken.schema)
+    ours = given.cataloged and taken.cataloged  # what a caller makes up is not kept
+    compared = _compared if ours else _compared.__wrapped__
+    doubts = () if given.free else compared(given.schema, taken.schema)
     if doubts is None:
         return None
     why = (*agreed, *(() if given.sure else ("it may be missing",)), *doubts)

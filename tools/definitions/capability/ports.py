@@ -52,7 +52,7 @@ class Port:
     and each says whether it says enough. `schema` is JSON, the same text for the same schema,
     `TOO_LARGE`, or "" for a value of which nothing is known. `sure` is: needed, of what goes in;
     always there, of what comes out. `only` is the one value, as JSON, that an input may have;
-    `free` is what will be given as it is asked for.
+    `free` is what will be given as it is asked for. `cataloged` is a tool's, and no caller's.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Port:
     sure: bool
     only: str = ""
     free: bool = False
+    cataloged: bool = False
 
     @property
     def deep(self) -> bool:
@@ -78,7 +79,7 @@ def consumed(schema: Any) -> tuple[Port, ...]:
         part = _parted(schema, raw)
         only = _only(part) if name in needed else ""
         sure = name in needed and not only and "default" not in part
-        made = port(name, below("", name), schema, part, sure=sure)
+        made = port(name, below("", name), schema, part, sure=sure, cataloged=True)
         found.append(replace(made, only=only) if only else made)
     return tuple(found)
 
@@ -92,7 +93,7 @@ def produced(schema: Any) -> tuple[Port, ...]:
     while ahead and len(found) < MOST_OUTPUTS:
         pointer, name, within, raw, sure = ahead.popleft()
         part = _parted(schema, raw)
-        made = port(name, pointer, schema, part, sure=sure, within=within)
+        made = port(name, pointer, schema, part, sure=sure, within=within, cataloged=True)
         if made.keys:
             found.append(made)
         nests = not _NESTING.isdisjoint(part)
@@ -102,12 +103,19 @@ def produced(schema: Any) -> tuple[Port, ...]:
 
 
 def port(
-    name: str, pointer: str, root: Any, part: dict[str, Any], *, sure: bool, within: str = ""
+    name: str,
+    pointer: str,
+    root: Any,
+    part: dict[str, Any],
+    *,
+    sure: bool,
+    within: str = "",
+    cataloged: bool = False,
 ) -> Port:
-    means = key_of(_said(part, MEANS))
-    named = name[:_LONGEST_KEY], within[:_LONGEST_KEY]
-    keys = _keys(*named, _said(part, "title"), _said(part, "format"), means)
-    return Port(name, pointer, keys, means, _text(root, part), sure)
+    said = (name, within, _said(part, "title"), _said(part, "format"), key_of(_said(part, MEANS)))
+    read = _keys if cataloged else _keys.__wrapped__  # what a caller makes up is not kept
+    keys = read(*(text[:_LONGEST_KEY] for text in said))
+    return Port(name, pointer, keys, said[-1], _text(root, part), sure, cataloged=cataloged)
 
 
 def key_of(text: str) -> str:
