@@ -187,6 +187,32 @@ def test_a_key_with_another_body_is_422(api, organization, other):
     assert Execution.objects.filter(organization=organization).count() == 1
 
 
+def test_a_key_in_another_session_is_422(api, organization):
+    factories.tool(organization)
+    body, key = {"parameters": {"text": "x"}}, {"Idempotency-Key": "k"}
+    first, second = (api.post("/sessions", {}).json()["id"] for _ in range(2))
+    made = api.post("/tools/echo/execute", {**body, "session": first}, **key).json()
+    for other in ({**body, "session": second}, body):
+        again = api.post("/tools/echo/execute", other, **key)
+        check_error(again, 422, "idempotency_key_reused")
+    again = api.post("/tools/echo/execute", {**body, "session": first}, **key).json()
+    assert again["execution_id"] == made["execution_id"]
+    assert Execution.objects.filter(organization=organization).count() == 1
+
+
+def test_a_key_gives_no_result_of_a_tool_that_the_token_is_not_for(agent, organization):
+    factories.tool(organization)
+    body, key = {"parameters": {"text": "x"}}, {"Idempotency-Key": "k"}
+    whole, narrowed = (
+        Api(factories.token(agent.service_account, **limits))
+        for limits in ({}, {"tools": ["read_file"]})
+    )
+    made = whole.post("/tools/echo/execute", body, **key).json()["execution_id"]
+    refused = narrowed.post("/tools/echo/execute", body, **key)
+    assert check_error(refused, 403, "token_excludes_tool")["execution_id"] != made
+    assert whole.post("/tools/echo/execute", body, **key).json()["execution_id"] == made
+
+
 def test_a_key_is_let_go_a_day_after_its_call_ended(api, organization):
     factories.tool(organization)
     body, key = {"parameters": {"text": "x"}}, {"Idempotency-Key": "k"}

@@ -428,7 +428,8 @@ def test_a_persons_narrow_token_gives_nothing(organization):
 # --- how soon it counts ---------------------------------------------------------------------------
 
 
-def test_a_revocation_counts_wherever_its_holder_may_act(organization):
+@pytest.mark.parametrize("through", ["person", "people_group"])
+def test_a_revocation_counts_wherever_its_holder_may_act(organization, through):
     """A person's grants are remembered for each place, and their own place is only one of them."""
     other = factories.organization(f"org-{uuid4().hex[:12]}")
     factories.tool(other, "theirs")
@@ -436,7 +437,9 @@ def test_a_revocation_counts_wherever_its_holder_may_act(organization):
     keepers = Group.objects.create(name=f"keepers-{uuid4().hex[:8]}")
     keepers.permissions.add(Permission.objects.get(codename="execute_tool"))
     person.groups.add(keepers)
-    assign_perm("act_in_organization", person, other)
+    visitors = Group.objects.create(name=f"visitors-{uuid4().hex[:8]}")
+    person.groups.add(visitors)
+    assign_perm("act_in_organization", person if through == "person" else visitors, other)
 
     def held_there() -> bool:
         other.refresh_from_db()
