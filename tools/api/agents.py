@@ -227,9 +227,7 @@ class TokenList(AgentView):
             giver=self.caller,
             **self.body(TokenBody, optional=True),
         )
-        address = f"/api/v1/agents/{slug}/tokens/{token.pk}"
-        shape = new_token_shape(token, text)
-        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+        return new_token_answer(token, text, f"/api/v1/agents/{slug}/tokens")
 
 
 class TokenDetail(AgentView):
@@ -280,8 +278,12 @@ class TokenRotation(AgentView):
         made, text = actions.rotate_token(
             token=token, by=self.actor, giver=self.caller, overlap_s=wanted.get("overlap", 0)
         )
-        return Response(new_token_shape(made, text), status.HTTP_201_CREATED)
+        return new_token_answer(made, text, f"/api/v1/agents/{slug}/tokens")
 
 
-def new_token_shape(token: Token, text: str) -> dict[str, object]:
-    return {"id": str(token.pk), "token": text, "expires_at": token_shape(token)["expires_at"]}
+def new_token_answer(token: Token, text: str, tokens: str) -> Response:
+    shape = {
+        "id": str(token.pk), "token": text, "expires_at": token_shape(token)["expires_at"]
+    }  # fmt: skip
+    headers = {"Location": f"{tokens}/{token.pk}"}
+    return Response(shape, status.HTTP_201_CREATED, headers=headers)

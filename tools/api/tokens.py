@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
-from tools.api.agents import new_token_shape
+from tools.api.agents import new_token_answer
 from tools.api.authentication import source_ip
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer, RotationBody, TokenPage
@@ -91,9 +91,7 @@ def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
         groups=given.get("groups"),
         tools=given.get("tools"),
     )
-    address = f"/api/v1/tokens/{token.pk}"
-    shape = new_token_shape(token, text)
-    return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+    return new_token_answer(token, text, "/api/v1/tokens")
 
 
 def _prove_second_factor(user: User, code: str, ip: str) -> None:
@@ -179,4 +177,4 @@ class PersonalTokenRotation(OwnTokenView):
             overlap_s=wanted.get("overlap", 0),
             renew=manages_some(self.caller),
         )
-        return Response(new_token_shape(made, text), status.HTTP_201_CREATED)
+        return new_token_answer(made, text, "/api/v1/tokens")

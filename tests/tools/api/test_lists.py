@@ -242,7 +242,20 @@ def test_a_token_says_where_it_is_revoked(admin_api, organization):
     factories.agent(organization, "one")
     made = admin_api.post("/agents/one/tokens", {})
     assert made.headers["Location"] == f"/api/v1/agents/one/tokens/{made.json()['id']}"
+    made = admin_api.post(f"{made.headers['Location'].removeprefix(BASE)}/rotate", {})
+    assert made.headers["Location"] == f"/api/v1/agents/one/tokens/{made.json()['id']}"
     assert admin_api.delete(made.headers["Location"].removeprefix(BASE)).status_code == 204
+
+
+def test_a_token_of_ones_own_says_where_it_is_revoked(admin_user):
+    api = Api(factories.token(admin_user, scopes=["read", "execute", "manage"]))
+    made = api.post("/tokens", {"username": admin_user.username, "password": "correct horse"})
+    for _ in range(2):
+        assert made.status_code == 201, made.json()
+        place = made.headers["Location"].removeprefix(BASE)
+        assert (made.status_code, place) == (201, f"/tokens/{made.json()['id']}")
+        made = api.post(f"{place}/rotate", {})
+    assert api.delete(made.headers["Location"].removeprefix(BASE)).status_code == 204
 
 
 KEY = {"name": "key", "header": "X-Key", "value": "c4nary"}

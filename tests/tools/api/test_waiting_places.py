@@ -24,13 +24,26 @@ def test_a_call_is_answered_at_once_and_goes_on(api, organization, taken):
     assert answer.headers["Location"].endswith(answer.json()["execution_id"])
 
 
+SCHEMA = {"name": "a", "kind": "json-schema", "document": {"type": "object"}}
+MAIL = {"name": "mail", "kind": "email", "host": "mail.example", "sender": "crib@a.example"}
+
+
+@pytest.fixture
+def made(admin_api, organization):
+    far = {"name": "far", "transport": "sse", "url": "https://x.example/"}
+    for path, body in (("/mcp-servers", far), ("/content-schemas", SCHEMA), ("/channels", MAIL)):
+        answer = admin_api.post(path, body)
+        assert answer.status_code == 201, answer.json()
+
+
 @pytest.mark.parametrize(
-    ("path", "body"),
-    [("/mcp-servers/far/refresh", {}),
-     ("/content-schemas", {"name": "a", "kind": "json-schema", "document": {"type": "object"}})],
+    ("method", "path", "body"),
+    [("post", "/mcp-servers/far/refresh", {}),
+     ("post", "/content-schemas", SCHEMA | {"name": "b"}),
+     ("put", "/content-schemas/a", {"document": {"type": "array"}}),
+     ("post", "/channels/mail/test", {"to": ["ada@a.example"]})],
 )  # fmt: skip
-def test_what_waits_for_others_is_503_and_says_when(admin_api, organization, taken, path, body):
-    admin_api.post("/mcp-servers", {"name": "far", "transport": "sse", "url": "https://x.example/"})
-    answer = admin_api.post(path, body)
+def test_what_waits_for_others_is_503_and_says_when(made, admin_api, taken, method, path, body):
+    answer = getattr(admin_api, method)(path, body)
     check_error(answer, 503, "unavailable")
     assert int(answer.headers["Retry-After"]) >= 1
