@@ -1,7 +1,8 @@
-"""Query parameters of the API, read strictly: a filter that is misspelt or cannot be read would
-otherwise answer another question than the one that was asked.
+"""Query parameters and preconditions of the API, read strictly: a filter that is misspelt or cannot
+be read would otherwise answer another question than the one that was asked, and a precondition that
+nothing compares would let a change be made that must not be.
 
-What a view knows is what its `@extend_schema(parameters=…)` documents.
+The parameters that a view knows are what its `@extend_schema(parameters=…)` documents.
 """
 
 import re
@@ -22,11 +23,13 @@ from rest_framework.views import APIView
 
 Parameters = Mapping[str, OpenApiParameter]
 _LONGEST_NAME = 40  # of what an answer repeats
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_PRECONDITIONS = ("If-Match", "If-None-Match")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class BadQuery(APIException):
-    """A query that cannot be read. `details` names the parameter."""
+    """A query that cannot be read, or a precondition. `details` names the parameter or header."""
 
     status_code = 400
 
@@ -36,7 +39,8 @@ class BadQuery(APIException):
 
 
 class QueryView(APIView):
-    """A view that answers 400 to any parameter that the called method does not document."""
+    """A view that answers 400 to any parameter that the called method does not document, and to a
+    precondition that it does not compare."""
 
     query: Mapping[str, Any] = {}  # the parameters that were given, each as a value of its type
 
@@ -45,6 +49,12 @@ class QueryView(APIView):
         method = request.method or ""
         if hasattr(self, method.lower()):  # or it is 405
             self.query = read(request.query_params, known(self, method))
+            if method not in _SAFE and not self.compares(method):
+                _check_unconditional(request)
+
+    def compares(self, method: str) -> bool:
+        """Whether the method answers 412 where the preconditions do not hold."""
+        return False
 
 
 def known(view: APIView, method: str) -> Parameters:
@@ -60,6 +70,17 @@ def known(view: APIView, method: str) -> Parameters:
 def read(query: QueryDict, parameters: Parameters) -> dict[str, Any]:
     """What was given, as values. Raises `BadQuery` for the first parameter that is wrong."""
     return {name: _value(name, query.getlist(name), parameters) for name in query}
+
+
+def _check_unconditional(request: Request) -> None:
+    """Raises `BadQuery`."""
+    for name in _PRECONDITIONS:
+        if name in request.headers:
+            raise BadQuery(
+                f"{name} is not compared here: what this request acts on has no ETag. Nothing was "
+                "done; send it without.",
+                header=name,
+            )
 
 
 @cache

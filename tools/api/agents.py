@@ -230,32 +230,40 @@ class TokenList(AgentView):
         return new_token_answer(token, text, f"/api/v1/agents/{slug}/tokens")
 
 
-class TokenDetail(AgentView):
-    proof = by_method(delete=Proof.NOT_NEEDED)
+class OneToken(AgentView):
     volatile = frozenset({"last_used_at"})
 
     def representation(self, slug: str, token_id: UUID) -> Representation:
-        return Representation(token_shape(self._token(slug, token_id)))
+        return Representation(token_shape(self.token(slug, token_id)))
 
-    @extend_schema(operation_id="revoke_agent_token", responses={204: None, 404: ErrorAnswer})
-    @conditional("delete_token")
-    def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
-        """Revoke it: refused from the next request on."""
-        actions.revoke_token(token=self._token(slug, token_id), by=self.actor)
-        return Response(status=status.HTTP_204_NO_CONTENT)
-
-    def _token(self, slug: str, token_id: UUID) -> Token:
+    def token(self, slug: str, token_id: UUID) -> Token:
         token = self.agent(slug).service_account.tokens.filter(pk=token_id).first()
         if token is None:
             raise NotFound("The agent has no such token.", code="token_not_found")
         return token
 
 
+class TokenDetail(OneToken):
+    proof = by_method(delete=Proof.NOT_NEEDED)
+
+    @extend_schema(operation_id="revoke_agent_token", responses={204: None, 404: ErrorAnswer})
+    @conditional("delete_token")
+    def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
+        """Revoke it: refused from the next request on."""
+        actions.revoke_token(token=self.token(slug, token_id), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
 def _allowed(quota: dict[str, Any]) -> dict[str, Any]:
     return {field: quota[field] for field in quota.keys() - {"used", "held", "resets_at"}}
 
 
-class TokenRotation(AgentView):
+def _may_replace(view: ConditionalView) -> None:
+    view.require("add_token")
+    view.require("delete_token")
+
+
+class TokenRotation(OneToken):
     proof = by_method(post=Proof.NEEDED)
     secret = ("token",)
 
@@ -264,19 +272,18 @@ class TokenRotation(AgentView):
         request=RotationBody,
         responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
     )
+    @conditional(_may_replace)
     def post(self, request: Request, slug: str, token_id: UUID) -> Response:
         """A new token with the same scopes, groups and tools; the old one ends after the overlap.
 
         It is shown in this answer and never again, and lasts as long as the old one did.
         """
-        self.require("add_token")
-        self.require("delete_token")
-        agent, wanted = self.agent(slug), self.body(RotationBody, optional=True)
-        token = agent.service_account.tokens.filter(pk=token_id).first()
-        if token is None:
-            raise NotFound("The agent has no such token.", code="token_not_found")
+        wanted = self.body(RotationBody, optional=True)
         made, text = actions.rotate_token(
-            token=token, by=self.actor, giver=self.caller, overlap_s=wanted.get("overlap", 0)
+            token=self.token(slug, token_id),
+            by=self.actor,
+            giver=self.caller,
+            overlap_s=wanted.get("overlap", 0),
         )
         return new_token_answer(made, text, f"/api/v1/agents/{slug}/tokens")
 

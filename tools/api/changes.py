@@ -18,6 +18,7 @@ from tools.api.change_bodies import (
     VersionsApart,
     change_shape,
 )
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.filters import PERIOD, TOOL, filtered, in_period
 from tools.api.tools import shown_now
 from tools.catalog import actions, drift
@@ -54,24 +55,29 @@ class ChangeList(CallerView):
         return pages.get_paginated_response([change_shape(row) for row in page])
 
 
-class ChangeDetail(CallerView):
+class OneChange(ConditionalView):
+    def representation(self, change_id: UUID) -> Representation:
+        change = drift.find_change(self.caller.organization_id, change_id)
+        return Representation(change_shape(change, whole=True))
+
+
+class ChangeDetail(OneChange):
     @extend_schema(
         operation_id="get_upstream_change", responses={200: ChangeAnswer, 404: ErrorAnswer}
     )
     def get(self, request: Request, change_id: UUID) -> Response:
         """With the difference, field by field, and nothing hidden in it."""
         self.require("view_tool")
-        change = drift.find_change(self.caller.organization_id, change_id)
-        return Response(change_shape(change, whole=True))
+        return self.answer(self.representation(change_id))
 
 
-class ChangeDecision(CallerView):
+class ChangeDecision(OneChange):
     """`approve` and `reject`."""
 
+    answers_thing = False
     scope = Scope.CATALOG
 
     def decided(self, change_id: UUID, *, approve: bool) -> Response:
-        self.require("change_tool")
         wanted = self.body(ApprovalBody)
         change = drift.find_change(self.caller.organization_id, change_id)
         tool = drift.decide_change(
@@ -85,6 +91,7 @@ class ChangeApprove(ChangeDecision):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(operation_id="approve_upstream_change", request=ApprovalBody, responses=DECIDED)
+    @conditional("change_tool")
     def post(self, request: Request, change_id: UUID) -> Response:
         """What was read becomes the next version. Another digest than what was read is refused."""
         return self.decided(change_id, approve=True)
@@ -94,6 +101,7 @@ class ChangeReject(ChangeDecision):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(operation_id="reject_upstream_change", request=ApprovalBody, responses=DECIDED)
+    @conditional("change_tool")
     def post(self, request: Request, change_id: UUID) -> Response:
         """The approved version stays, and this change does not ask again."""
         return self.decided(change_id, approve=False)

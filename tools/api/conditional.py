@@ -26,6 +26,7 @@ from tools.errors import ChangedMeanwhile, Malformed
 from tools.models import Organization
 
 ANY = "*"
+CHANGING = frozenset({"PUT", "PATCH", "DELETE"})
 _SALT = "tools.api.conditional.etag"
 _ENTITY_TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAG = re.compile(_ENTITY_TAG)
@@ -47,6 +48,7 @@ class ConditionalView(CallerView):
     """A view of one thing that can be changed."""
 
     volatile: frozenset[str] = frozenset()  # fields of the answer that no change of it writes
+    answers_thing = True  # or an action on it answers something else
 
     def representation(self, *args: Any, **kwargs: Any) -> Representation | None:
         """The thing at the address, as the open transaction sees it; None where a PUT makes it.
@@ -67,6 +69,10 @@ class ConditionalView(CallerView):
     @property
     def represents(self) -> bool:
         return type(self).representation is not ConditionalView.representation
+
+    def compares(self, method: str) -> bool:
+        handler = getattr(self, method.lower(), None)
+        return self.represents and (method in CHANGING or getattr(handler, "conditional", False))
 
     def lock(self, *args: Any, **kwargs: Any) -> None:
         """Hold what every change of the thing holds: its organization's row, as
@@ -107,15 +113,20 @@ class ConditionalView(CallerView):
 
         Raises `ChangedMeanwhile`, and `Malformed` for a header that cannot be read.
         """
-        wanted, unwanted = (_tags(self.request, name) for name in ("If-Match", "If-None-Match"))
         with transaction.atomic():
             self.lock(**address)
-            if wanted is not None or unwanted is not None:
-                now = self.representation(**address)
-                self._compare(None if now is None else self.tag(now), wanted, unwanted)
+            self.compare(**address)
             self._changing = True
             yield
         self._changing = False
+
+    def compare(self, **address: Any) -> None:
+        """The tag with what the request names. By itself, before what asks others and can hold
+        nothing meanwhile. Raises what `changing` raises."""
+        wanted, unwanted = (_tags(self.request, name) for name in ("If-Match", "If-None-Match"))
+        if wanted is not None or unwanted is not None:
+            now = self.representation(**address)
+            self._compare(None if now is None else self.tag(now), wanted, unwanted)
 
     def _compare(
         self, tag: str | None, wanted: str | list[str] | None, unwanted: str | list[str] | None
@@ -130,10 +141,13 @@ class ConditionalView(CallerView):
                 raise ChangedMeanwhile("It is there, and If-None-Match says that it must not be.")
 
 
-def conditional[H: Handler](admission: str | Admission, *, row: str = "") -> Callable[[H], H]:
+def conditional[H: Handler](
+    admission: str | Admission, *, row: str = "", held: bool = True
+) -> Callable[[H], H]:
     """A handler that changes one thing: who may not is refused first, then the tag is compared.
 
-    `row` is `tool` or `group` where narrowed tokens may manage those of their own by name.
+    `row` is `tool` or `group` where narrowed tokens may manage those of their own by name. What
+    asks others holds nothing meanwhile (`held`), and changes nothing that the tag covers.
     """
 
     def decorate(handler: H) -> H:
@@ -143,6 +157,9 @@ def conditional[H: Handler](admission: str | Admission, *, row: str = "") -> Cal
                 view.require(admission, **({row: address["name"]} if row else {}))
             else:
                 admission(view)
+            if not held:
+                view.compare(**address)
+                return handler(view, request, **address)
             with view.changing(**address):
                 return handler(view, request, **address)
 

@@ -114,7 +114,7 @@ class McpServerDetail(OneMcpServer):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class McpServerRefresh(McpServerView):
+class McpServerRefresh(OneMcpServer):
     keying = Keying.IN_PROGRESS
     proof = by_method(post=Proof.NOT_NEEDED)
 
@@ -123,10 +123,10 @@ class McpServerRefresh(McpServerView):
         request=McpRefreshBody,
         responses={200: McpServerAnswer, 404: ErrorAnswer, 503: ErrorAnswer},
     )
+    @conditional("change_mcpserver", held=False)
     def post(self, request: Request, name: str) -> Response:
         """List its tools now. Nothing of the catalog changes: look at the difference, then import
         what is wanted."""
-        self.require("change_mcpserver")
         row = self.row(name)
         given = self.given(optional=True)
         check_known(given, ("owner",))
@@ -135,7 +135,7 @@ class McpServerRefresh(McpServerView):
             raise Malformed("owner must be a text such as agent:magpie, or left out.")
         with streams.waiting():
             row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
-        return Response(mcp_server_shape(row))
+        return self.answer(Representation(mcp_server_shape(row), (row.sealed,)))
 
 
 class McpServerDifference(McpServerView):
@@ -156,7 +156,8 @@ class McpServerDifference(McpServerView):
         return Response(shape)
 
 
-class McpServerImport(McpServerView):
+class McpServerImport(OneMcpServer):
+    answers_thing = False
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
@@ -165,10 +166,10 @@ class McpServerImport(McpServerView):
         request=McpImportBody,
         responses={200: McpImportAnswer, 404: ErrorAnswer},
     )
+    @conditional("add_tool")
     def post(self, request: Request, name: str) -> Response:
         """Take tools over as the latest list describes them, and as is said here; again for one
         that changed: that approves the change."""
-        self.require("add_tool")
         row = self.row(name)
         given = self.given()
         check_known(given, ("tools", "dry_run"))

@@ -27,7 +27,6 @@ ERRORS = {
 OF_EVERY_CALL = ("401", "403", "503")
 OF_A_BODY = ("400", "413", "415")
 OF_A_CONDITION = ("400", "412")
-CHANGING = ("PUT", "PATCH", "DELETE")
 IF_MATCH = {
     "in": "header",
     "name": "If-Match",
@@ -65,7 +64,7 @@ class KeyedSchema(AutoSchema):
         operation: dict[str, Any] | None = super().get_operation(*args, **options)
         if operation is not None and self.keyed:
             responses = operation["responses"]
-            for status in ("409", "422"):
+            for status in ("400", "409", "422"):
                 responses.setdefault(status, _ERROR | {"description": ERRORS[status]})
             operation["responses"] = dict(sorted(responses.items()))
         return operation
@@ -99,17 +98,18 @@ class CallerSchema(KeyedSchema):
         return operation
 
     def _is_conditional(self) -> bool:
-        handler = getattr(self.view, self.method.lower(), None)
-        return self._represents() and (
-            self.method in CHANGING or getattr(handler, "conditional", False)
-        )
+        view: Any = self.view
+        return bool(view.compares(self.method))
 
     def _tagged(self) -> set[str]:
         """The answers that come with an `ETag`."""
-        read = self.method == "GET" and any(hasattr(self.view, one.lower()) for one in CHANGING)
-        if self._is_conditional() or (self._represents() and read):
-            return {"200"}
-        return {"201"} if self._represents() and self.method == "POST" else set()
+        if not self._represents():
+            return set()
+        if self.method == "GET":
+            return {"200"} if self.path.endswith("}") else set()
+        if self._is_conditional():
+            return {"200"} if getattr(self.view, "answers_thing", False) else set()
+        return {"201"} if self.method == "POST" else set()
 
     def _represents(self) -> bool:
         return bool(getattr(self.view, "represents", False))

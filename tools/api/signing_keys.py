@@ -11,6 +11,7 @@ from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, Page
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.catalog import keys
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
@@ -60,20 +61,25 @@ class SigningKeyList(CallerView):
         return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
 
 
-class SigningKeyDetail(CallerView):
+class OneSigningKey(ConditionalView):
+    def representation(self, key_id: str) -> Representation:
+        rows = SigningKey.objects.filter(organization_id=self.caller.organization_id)
+        row = rows.filter(key_id=key_id).first()
+        if row is None:
+            raise NotFound("There is no such key.", code="key_not_found")
+        return Representation(signing_key_shape(row))
+
+
+class SigningKeyDetail(OneSigningKey):
     @extend_schema(
         operation_id="get_signing_key", responses={200: SigningKeyAnswer, 404: ErrorAnswer}
     )
     def get(self, request: Request, key_id: str) -> Response:
         self.require("view_signingkey")
-        rows = SigningKey.objects.filter(organization_id=self.caller.organization_id)
-        row = rows.filter(key_id=key_id).first()
-        if row is None:
-            raise NotFound("There is no such key.", code="key_not_found")
-        return Response(signing_key_shape(row))
+        return self.answer(self.representation(key_id))
 
 
-class SigningKeyDistrust(CallerView):
+class SigningKeyDistrust(OneSigningKey):
     scope = Scope.ORGANIZATION
     proof = by_method(post=Proof.NEEDED)
     bodiless = frozenset({"POST"})
@@ -83,8 +89,8 @@ class SigningKeyDistrust(CallerView):
         request=None,
         responses={200: SigningKeyAnswer, 404: ErrorAnswer},
     )
+    @conditional("change_signingkey")
     def post(self, request: Request, key_id: str) -> Response:
         """Nothing that it signed runs before an operator has it signed again. Safe to repeat."""
-        self.require("change_signingkey")
-        row = keys.distrust_key(organization=self.organization, key_id=key_id, by=self.actor)
-        return Response(signing_key_shape(row))
+        keys.distrust_key(organization=self.organization, key_id=key_id, by=self.actor)
+        return self.answer(self.representation(key_id))

@@ -17,7 +17,7 @@ from tools.api.agents import new_token_answer
 from tools.api.authentication import source_ip
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer, RotationBody, TokenPage
-from tools.api.conditional import ConditionalView, Representation
+from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.idempotency import Keying, answered_once, request_of
 from tools.definitions.callers import Caller, Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
@@ -156,11 +156,16 @@ class PersonalTokenRotation(OwnTokenView):
     proof = by_method(post=Proof.NEEDED)
     secret = ("token",)
 
+    def check_may_replace(self) -> None:
+        self.body(RotationBody, optional=True)  # what it says is wrong whoever has the token
+        check_own_token(self.caller, self.own(self.kwargs["token_id"]), gives=True)
+
     @extend_schema(
         operation_id="rotate_personal_token",
         request=RotationBody,
         responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
     )
+    @conditional(lambda view: view.check_may_replace())
     def post(self, request: Request, token_id: UUID) -> Response:
         """A new token with the same scopes, groups and tools; the old one ends after the overlap.
 
@@ -168,10 +173,8 @@ class PersonalTokenRotation(OwnTokenView):
         last. With a managing scope it replaces any of its holder's that is good for no more.
         """
         wanted = self.body(RotationBody, optional=True)
-        token = self.own(token_id)
-        check_own_token(self.caller, token, gives=True)
         made, text = actions.rotate_token(
-            token=token,
+            token=self.own(token_id),
             by=self.actor,
             giver=self.caller,
             overlap_s=wanted.get("overlap", 0),

@@ -274,6 +274,8 @@ def _write_group(
         group.parent = parent_for(group, parent)
     for column, value in columns.items():
         setattr(group, column, value)
+    if written(group) == before:
+        return group
     group.save(update_fields=["parent", *columns])
     record(
         Event.GROUP_CHANGE,

@@ -65,7 +65,10 @@ def change_channel(*, row: MessageChannel, changes: Any, by: Actor) -> MessageCh
     for name, value in wanted.columns.items():
         setattr(row, name, value)
     row.options = wanted.options
-    _seal(row, wanted.secrets | {"key": kept["key"]})
+    secrets = wanted.secrets | {"key": kept["key"]}
+    if (written(row), secrets) == (before, kept):
+        return row
+    _seal(row, secrets)
     row.save()
     said = "replaced" if new else "kept"
     _record(Event.CHANNEL_CHANGE, row, by, before, written(row), secrets=said)

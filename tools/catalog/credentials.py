@@ -47,6 +47,8 @@ def replace_credential(*, row: EgressCredential, credential: Any, by: Actor) -> 
     Organization.objects.next_revision(row.organization_id)
     row.refresh_from_db()
     before, row.header = _written(row), header
+    if kept and _written(row) == before:
+        return row
     if not kept:
         row.sealed = sealing.seal(value, organization=row.organization_id, row=row.pk)
     row.save(update_fields=["header", "sealed", "updated_at"])

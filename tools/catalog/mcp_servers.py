@@ -67,8 +67,10 @@ def change_server(*, row: McpServer, changes: Any, by: Actor) -> McpServer:
     """Change what is given; the mask in place of a value leaves it."""
     Organization.objects.next_revision(row.organization_id)
     row.refresh_from_db()
-    before = written(row)
+    before, sealed = written(row), row.sealed
     _write(row, changes)
+    if (written(row), row.sealed) == (before, sealed):
+        return row
     row.save()
     note_groups(row.organization, row.default_groups or ())
     _record(Event.MCP_SERVER_CHANGE, row, by, before, written(row))
@@ -111,11 +113,14 @@ def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> Mcp
     found = row.credentials.filter(owner=key).first()
     before = None if found is None else written_values(found)
     credential = found or McpCredential(server=row, owner=key)
+    sealed = credential.sealed
     _write_values(credential, fields, row)
     if fields.flaws:
         raise _invalid(fields.flaws)
-    credential.save()
     after = written_values(credential)
+    if (after, credential.sealed) == (before, sealed):
+        return credential
+    credential.save()
     _record(Event.MCP_SERVER_CHANGE, row, by, before, after, owner=owner)
     return credential
 
@@ -284,16 +289,19 @@ def _write_policy(row: McpServer, fields: Listed) -> None:
 
 
 def _write_values(row: McpServer | McpCredential, fields: Listed, server: McpServer) -> None:
-    organization = server.organization_id
+    """What is the same as before stays sealed as it is."""
+    organization, readable = server.organization_id, True
     try:
         kept = opened_secrets(bytes(row.sealed or b""), organization=organization, row=row.pk)
     except Unreadable:  # under another SECRET_KEY: they must be set again
-        kept = {}
+        kept, readable = {}, False
     row.headers, headers = read_values(fields, "headers", row.headers, kept.get("headers", {}))
     row.env, env = read_values(fields, "env", row.env, kept.get("env", {}))
     if server.transport == Transport.STDIO:
         _check_values(row, fields, server)
     secret = {"headers": headers, "env": env}
+    if readable and secret == {"headers": {}, "env": {}} | kept:
+        return
     some = bool(headers or env)
     row.sealed = sealed_values(secret, organization=organization, row=row.pk) if some else None
 

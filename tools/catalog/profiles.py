@@ -101,6 +101,8 @@ def keep_profile(
     before = written(row)
     for column, value in columns.items():
         setattr(row, column, value)
+    if written(row) == before:
+        return row
     row.save(update_fields=[*columns, "updated_at"])
     _record(Event.PROFILE_CHANGE, row, by, before, written(row))
     return row

@@ -54,8 +54,9 @@ def change_service(*, row: ToolService, changes: dict[str, Any], by: Actor) -> T
         )
     check_tools(row, said["config_params"])
     fill(row, said)
-    row.save(update_fields=COLUMNS)
-    note_change(row, by, before)
+    if written(row) != before:
+        row.save(update_fields=COLUMNS)
+        note_change(row, by, before)
     return row
 
 

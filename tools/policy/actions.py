@@ -66,7 +66,9 @@ def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Cha
     place.tier = tier
     place.save(update_fields=["tier"])
     change = licenses.hold(held, by)
-    _record(Event.TIER_CHANGE, by, organization.slug, before, {"tier": tier.name}, **change.named())
+    after = {"tier": tier.name}
+    if before != after or change.any:
+        _record(Event.TIER_CHANGE, by, organization.slug, before, after, **change.named())
     return change
 
 
@@ -138,6 +140,8 @@ def _set(organization: Organization, by: Actor, **columns: Any) -> None:
     """On record with what stood there until now."""
     row = Organization.objects.select_for_update().filter(pk=organization.pk)
     before = row.values(*columns).get()
+    if before == columns:
+        return
     row.update(**columns)
     by = replace(by, organization=organization.slug)
     _record(Event.ORGANIZATION_CHANGE, by, organization.slug, before, columns)
@@ -159,7 +163,8 @@ def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Ch
     every = licenses.hold_all(places, by)
     follows = {slug: change for slug, change in every.items() if change.any}
     named = {slug: change.named() for slug, change in follows.items()}
-    _record(Event.TIER_CHANGE, by, tier.name, before, changes, organizations=named)
+    if before != changes or follows:
+        _record(Event.TIER_CHANGE, by, tier.name, before, changes, organizations=named)
     for slug in follows.keys() - {by.organization}:
         own = replace(by, organization=slug)
         _record(Event.TIER_CHANGE, own, tier.name, before, changes, **named[slug])
@@ -248,6 +253,8 @@ def change_agent(*, agent: Agent, by: Actor, reason: str = "", **changes: Any) -
         read_bound("max_in_flight", changes["max_in_flight"])
     Organization.objects.next_revision(agent.organization_id)
     before = Agent.objects.values(*changes).get(pk=agent.pk)
+    if before == changes and not reason:
+        return agent
     for field, value in changes.items():
         setattr(agent, field, value)
     agent.save(update_fields=list(changes))

@@ -152,6 +152,8 @@ def _write(row: ConfirmationRule, wanted: dict[str, Any], by: Actor) -> Confirma
     row.side_effects = wanted["side_effects"]
     row.first_use = wanted["first_use"]
     row.approvals_needed = wanted["approvals_needed"]
+    if before == _plain(written(row)):
+        return row
     with unique(f"There is a rule {row.name} already.", code="confirmation_rule_exists"):
         row.save()
     record(

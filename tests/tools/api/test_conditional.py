@@ -53,7 +53,16 @@ ACTIONS = {
     "api-channel-key": None,
     "api-service-approve": {"digest": "sha256:0"},
     "api-service-reject": {"digest": "sha256:0"},
+    "api-change-approve": {"digest": "sha256:0"},
+    "api-change-reject": {"digest": "sha256:0"},
+    "api-agent-token-rotate": {},
+    "api-token-rotate": {},
+    "api-signing-key-distrust": None,
+    "api-channel-test": {},
+    "api-mcp-refresh": {},
+    "api-mcp-import": {"tools": []},
 }
+POSTS = {name for name in ADDRESSES if name.startswith("api-") and "post" in methods_of(name)}
 STALE = '"0000"'
 
 
@@ -68,13 +77,15 @@ class World:
         self.api = manager_api(self.chief)
         factories.token(self.chief)
         ToolGroup.objects.create(organization=organization, name="spare")
+        for name in POSTS:
+            self.side.place(name)  # some of it is made when it is first asked for
 
     def path(self, name: str) -> str:
         place = self.side.place(name)
         spare = {"api-tool": "spare", "api-group": "spare"}
         if name in spare:
             place = {"name": spare[name]}
-        if name == "api-token":
+        if name in {"api-token", "api-token-rotate"}:
             place = {"token_id": self.chief.tokens.latest("pk").pk}
         return reverse(name, kwargs=place).removeprefix("/api/v1")
 
@@ -161,6 +172,24 @@ def test_a_change_of_what_is_as_it_was_read_is_made(tried, name, method):
         assert tried.change(name, method, answer.headers["ETag"]).status_code == 200
 
 
+# Secrets that are sent again: what is sealed is not compared.
+SEALED = {
+    ("api-egress-credential", "put"), ("api-mcp-oauth-client", "put"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [one for one in CHANGES if one[1] != "delete" and one not in SEALED]
+)
+def test_a_change_that_changes_nothing_leaves_nothing(tried, name, method):
+    """Sent again after its answer was lost, it would else be on record twice."""
+    made = tried.change(name, method, tried.tag(name))
+    before, deeds = made.headers["ETag"], records_of(tried).count()
+    again = tried.change(name, method, before)
+    assert (again.status_code, again.headers["ETag"]) == (200, before)
+    assert records_of(tried).count() == deeds
+
+
 def test_everything_else_that_can_be_changed_is_read_with_its_tag():
     changed = {name for name, _ in CHANGES}
     assert {name for name in changed if "get" not in methods_of(name)} == UNREAD
@@ -172,6 +201,33 @@ def test_an_action_on_what_is_another_by_now_does_nothing(tried, name):
         answer = tried.api.post(tried.path(name), ACTIONS[name], **{"If-Match": STALE})
     check_error(answer, 412, "changed_meanwhile")
     assert writes(queries) == []
+
+
+@pytest.mark.parametrize("header", ["If-Match", "If-None-Match"])
+@pytest.mark.parametrize("name", sorted(POSTS - ACTIONS.keys()))
+def test_where_nothing_has_a_tag_a_precondition_is_refused(tried, name, header):
+    """Each unsafe address of the resolver compares it, or says that it does not."""
+    with CaptureQueriesContext(connection) as queries:
+        answer = tried.api.post(tried.path(name), {}, **{header: "*"})
+    assert check_error(answer, 400, "malformed")["details"] == {"header": header}
+    assert writes(queries) == []
+
+
+def test_what_only_reads_ignores_it(tried):
+    assert tried.api.get("/tools/spare", **{"If-Match": STALE}).status_code == 200
+
+
+def test_what_was_decided_or_distrusted_meanwhile_is_not_decided(tried):
+    for name in ("api-change", "api-signing-key"):
+        path = tried.path(name)
+        read = tried.api.get(path)
+        again = tried.api.get(path, **{"If-None-Match": read.headers["ETag"]})
+        assert (read.status_code, again.status_code) == (200, 304)
+    path, read = tried.path("api-signing-key"), tried.tag("api-signing-key")
+    first, second = (tried.api.post(f"{path}/distrust", **{"If-Match": read}) for _ in range(2))
+    assert first.status_code == 200
+    assert first.headers["ETag"] == tried.tag("api-signing-key") != read
+    check_error(second, 412, "changed_meanwhile")
 
 
 def test_an_action_takes_the_tag_that_was_read(tried):
