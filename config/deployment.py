@@ -101,8 +101,8 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
         processes.worker(data, threads=settings.WORKER_THREADS),
         processes.beat(data),
         processes.sealer(data),
-        processes.live(data, wish.address.host, port=live_port),
-        processes.web(data, wish.address, threads=settings.WEB_THREADS),
+        processes.live(data, address.Address(wish.address.host, live_port)),
+        processes.web(data, wish.address),
     )
     crib.wait_until(sandboxd.ready, by="sandboxd")
     wait_ready(crib, wish.address)

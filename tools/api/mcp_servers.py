@@ -132,7 +132,7 @@ class McpServerRefresh(McpServerView):
         owner = given.get("owner", "")
         if not isinstance(owner, str):
             raise Malformed("owner must be a text such as agent:magpie, or left out.")
-        with streams.waiting():
+        with streams.waiting(self.caller):
             row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
         return Response(mcp_server_shape(row))
 
