@@ -27,7 +27,6 @@ from django.core.wsgi import get_wsgi_application
 from django.utils.module_loading import import_string
 
 from config import turns
-from config.proxies import Proxies
 from config.request_bodies import Flaw, most_bytes
 from config.turns import Crowded, Turn, Turns
 
@@ -41,7 +40,6 @@ PROBE_THREADS, PAGE_THREADS = 4, 32
 _PIECE_BYTES, _AT_ONCE = 64 * 1024, 16  # of a file
 _READER_S = 30.0  # for a piece of a stream
 _MOST_KNOWN = 10_000
-_FORWARDED = ("x-forwarded-for", "x-forwarded-proto")
 _BUSY = b'{"code":"unavailable","message":"Too many requests wait. Try again in a moment."}'
 
 
@@ -115,7 +113,6 @@ class Body:
 class Web:
     def __init__(self, wsgi: Any) -> None:
         self._wsgi = wsgi
-        self._proxies = Proxies(settings.TRUSTED_PROXIES)
         self._bodies = Bodies()
         calls = settings.WEB_THREADS
         # The last quarter of each kind is never one organization's.
@@ -143,7 +140,7 @@ class Web:
     async def _serve(
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable
     ) -> None:
-        environ = _environ(scope, self._proxies)
+        environ = _environ(scope)
         address = environ["REMOTE_ADDR"]
         if "CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ:
             with self._bodies.arriving(address) as body:
@@ -303,7 +300,7 @@ async def _live(receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             return
 
 
-def _environ(scope: HTTPScope, proxies: Proxies) -> dict[str, Any]:
+def _environ(scope: HTTPScope) -> dict[str, Any]:
     """What PEP 3333 wants. Of a header that came several times, the values in their order; none
     with an underscore, which would pass for another with a hyphen."""
     said: dict[str, str] = {}
@@ -313,8 +310,6 @@ def _environ(scope: HTTPScope, proxies: Proxies) -> dict[str, Any]:
             given = content.decode("latin-1")
             between = "; " if name == "cookie" else ","
             said[name] = f"{said[name]}{between}{given}" if name in said else given
-    peer = scope["client"][0] if scope["client"] else ""
-    forwarded_for, forwarded_proto = (said.pop(name, "") for name in _FORWARDED)
     server = scope["server"] or ("", 0)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": scope["method"],
@@ -324,16 +319,16 @@ def _environ(scope: HTTPScope, proxies: Proxies) -> dict[str, Any]:
         "SERVER_NAME": server[0],
         "SERVER_PORT": str(server[1]),
         "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
-        "REMOTE_ADDR": proxies.client(peer, forwarded_for),
+        "REMOTE_ADDR": scope["client"][0] if scope["client"] else "",
         "wsgi.version": (1, 0),
-        "wsgi.url_scheme": proxies.scheme(peer, forwarded_proto, scope["scheme"]),
+        "wsgi.url_scheme": scope["scheme"],
         "wsgi.input": BytesIO(),
         "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
         "wsgi.file_wrapper": _File,
-        "toolcrib.forwarded": bool(forwarded_for),
+        "toolcrib.forwarded": bool((scope.get("state") or {}).get("forwarded")),
     }
     for name, plain in (("content-type", "CONTENT_TYPE"), ("content-length", "CONTENT_LENGTH")):
         if name in said:

@@ -3,9 +3,11 @@
 import ipaddress
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _MOST_HOPS = 32
+_FORWARDED_FOR, _FORWARDED_PROTO = b"x-forwarded-for", b"x-forwarded-proto"
 _SCHEMES = frozenset({"http", "https"})
 
 
@@ -19,6 +21,21 @@ class Proxies:
     def _trusts(self, address: str) -> bool:
         found = _address(address)
         return found is not None and any(found in network for network in self._networks)
+
+    def apply(self, scope: dict[str, Any]) -> None:
+        """Puts client and scheme of a request into its ASGI scope, and takes the headers out, so
+        that nothing else believes them. `forwarded` in its state says that there were any."""
+        peer, port = scope["client"] or ("", 0)
+        said = {
+            wanted: b",".join(text for name, text in scope["headers"] if name == wanted).decode(
+                "latin-1"
+            )
+            for wanted in (_FORWARDED_FOR, _FORWARDED_PROTO)
+        }
+        scope["headers"][:] = [one for one in scope["headers"] if one[0] not in said]
+        scope["client"] = self.client(peer, said[_FORWARDED_FOR]), port
+        scope["scheme"] = self.scheme(peer, said[_FORWARDED_PROTO], scope["scheme"])
+        scope["state"]["forwarded"] = bool(said[_FORWARDED_FOR])
 
     def client(self, peer: str, forwarded_for: str) -> str:
         """The address of the client: of the hops, the last that is no trusted proxy.

@@ -80,6 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._head_bytes = False, 0
         self._head_arrived()
+        self.proxies.apply(self.scope)  # type: ignore[arg-type]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
