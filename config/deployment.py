@@ -71,7 +71,7 @@ def run(wish: Wish) -> None:
         try:
             with crib.signals(), crib:
                 start(crib, data, wish)
-                wish.say(NEXT.format(url=wish.address, python=_shown(sys.executable)))
+                wish.say(NEXT.format(url=_public(wish.address), python=_shown(sys.executable)))
                 crib.watch()
         except supervisor.StopRequested:
             pass
@@ -101,13 +101,13 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
         processes.worker(data, threads=settings.WORKER_THREADS),
         processes.beat(data),
         processes.sealer(data),
-        processes.live(data, wish.address.host, port=live_port),
-        processes.web(data, wish.address, threads=settings.WEB_THREADS),
+        processes.live(data, address.Address(wish.address.host, live_port)),
+        processes.web(data, wish.address),
     )
     crib.wait_until(sandboxd.ready, by="sandboxd")
     wait_ready(crib, wish.address)
     if wish.browser:
-        open_browser(crib, str(wish.address))
+        open_browser(crib, _public(wish.address))
 
 
 def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
@@ -187,3 +187,8 @@ def _first(error: Exception) -> str:
 def _shown(python: str) -> str:
     here = os.path.relpath(python)
     return here if len(here) < len(python) else python
+
+
+def _public(place: address.Address) -> str:
+    """Where browsers reach it: behind TLS, under the first name that it answers to."""
+    return f"https://{settings.ALLOWED_HOSTS[0]}" if settings.HTTPS else str(place)

@@ -19,7 +19,6 @@ from config.embedded import egress_socket, make_socket_directory, sandbox_socket
 from sandbox.daemon import cgroups
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-WEB_WORKERS = 1  # its threads wait most of the time; a second process is for a third core
 
 
 def interpreter() -> tuple[Path, ...]:
@@ -100,46 +99,19 @@ def knowledge(data: Path) -> ProcessSpec:
     return oxigraph.server(data, account=knowledge_account(), reach=interpreter())
 
 
-def web(data: Path, address: Address, *, threads: int) -> ProcessSpec:
-    options = {
-        "interface": "wsgi",
-        "http": "1",
-        "host": address.host,
-        "port": str(address.port),
-        "workers": str(WEB_WORKERS),
-        "blocking-threads": str(threads),
-        "backlog": "1024",
-        "workers-kill-timeout": "5",
-        "log-level": "error",  # it warns at every start that there are many threads
-    }
-    return _django(
-        data,
-        "web",
-        *("granian", *_options(options), "--no-ws", "--respawn-failed-workers"),
-        *("--log-config", str(CHECKOUT / "config" / "granian_logging.json")),
-        "config.wsgi:application",
-    )
+def web(data: Path, address: Address) -> ProcessSpec:
+    return _server(data, "web", "config.asgi:application", address)
 
 
-def live(data: Path, host: str, *, port: int) -> ProcessSpec:
+def live(data: Path, address: Address) -> ProcessSpec:
     """Says to open pages that something changed; nothing of the product needs it."""
-    options = {
-        "interface": "asgi",
-        "http": "1",
-        "host": host,
-        "port": str(port),
-        "workers": "1",
-        "backlog": "2048",
-        "workers-kill-timeout": "1",  # open streams end with it
-        "log-level": "error",
-    }
-    return _django(
-        data,
-        "live",
-        *("granian", *_options(options), "--no-ws", "--respawn-failed-workers"),
-        *("--log-config", str(CHECKOUT / "config" / "granian_logging.json")),
-        "config.live:application",
-    )
+    # Open streams end with it.
+    return _server(data, "live", "config.live:application", address, "--grace", "1")
+
+
+def _server(data: Path, name: str, application: str, address: Address, *more: str) -> ProcessSpec:
+    place = ("--host", address.host, "--port", str(address.port))
+    return _django(data, name, "config.server", application, *place, *more)
 
 
 def worker(data: Path, *, threads: int) -> ProcessSpec:

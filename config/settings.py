@@ -15,6 +15,7 @@ from config.embedded import (
     sandbox_socket,
 )
 from config.env import (
+    BadSetting,
     database_options,
     env_bool,
     env_choice,
@@ -44,6 +45,13 @@ SECRET_KEY = env_text("SECRET_KEY") or secret_from_file(DATA_DIR / "secret_key")
 DEBUG = False
 ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 HTTPS = env_bool("HTTPS", False)
+# Proxies before this server: from them alone the client's address and scheme are believed.
+TRUSTED_PROXIES = env_networks("TRUSTED_PROXIES")
+if HTTPS and not TRUSTED_PROXIES:
+    raise BadSetting(
+        "HTTPS=true needs TRUSTED_PROXIES, the addresses of the proxy that ends TLS, such as"
+        " 127.0.0.1: without it every request would be redirected to itself."
+    )
 CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
@@ -67,6 +75,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "config.middleware.RequestId",
+    "config.probes.Probes",
     "config.middleware.DatabaseAnswers",
     "django.middleware.security.SecurityMiddleware",
     # Files of `static/` have these headers too.
@@ -86,7 +95,6 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "config.urls"
-WSGI_APPLICATION = "config.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -192,9 +200,10 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_SSL_REDIRECT = HTTPS
-SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
-SECURE_HSTS_INCLUDE_SUBDOMAINS = HTTPS
-SECURE_HSTS_PRELOAD = HTTPS
+# How long browsers insist on HTTPS: for this host, for its subdomains, in the lists of browsers.
+SECURE_HSTS_SECONDS = env_int("HSTS_SECONDS", 31_536_000) if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = HTTPS and env_bool("HSTS_SUBDOMAINS", False)
+SECURE_HSTS_PRELOAD = HTTPS and env_bool("HSTS_PRELOAD", False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_NAME = "__Host-session" if HTTPS else "toolcrib_session"
 CSRF_COOKIE_NAME = "__Host-csrf" if HTTPS else "toolcrib_csrf"
@@ -291,7 +300,8 @@ LIVE_URL = env_live("LIVE_URL")
 LIVE_PORT = env_int("LIVE_PORT", 0, most=65_535)
 WEB_PORT = env_int("WEB_PORT", 0, most=65_535)
 LIVE_STREAMS = env_int("LIVE_STREAMS", 2_000, least=1, most=50_000)
-EVENT_STREAMS = env_int("EVENT_STREAMS", WEB_THREADS // 2, least=1)
+# Requests that wait, and event streams, of each web process.
+WAITING_PLACES = env_int("WAITING_PLACES", 256, least=8, most=4096)
 SESSION_IDLE_HOURS = env_int("SESSION_IDLE_HOURS", 24, least=1, most=8760)
 METRICS_TOKEN = env_text("METRICS_TOKEN")
 # Raw Ed25519 public keys of whoever issues licences, in base64; without one none is installed.

@@ -230,7 +230,7 @@ def _held(house: House) -> dict[str, float]:
 
 def _web(house: House) -> list[int]:
     found = leftovers.survivors(house.running.data / "processes.json")
-    return [one.pid for one in found if b"config.wsgi" in _read(one.pid, "cmdline")]
+    return [one.pid for one in found if b"config.asgi" in _read(one.pid, "cmdline")]
 
 
 def _status(pid: int, name: str) -> int:

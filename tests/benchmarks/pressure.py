@@ -128,7 +128,7 @@ def _memory(data: Path) -> int:
     for place in Path("/proc").glob("[0-9]*"):
         try:
             ours = str(data).encode() in (place / "environ").read_bytes()
-            if ours and b"granian" in (place / "cmdline").read_bytes():
+            if ours and b"config.asgi" in (place / "cmdline").read_bytes():
                 pages += int((place / "statm").read_text().split()[1])
         except OSError:
             continue

@@ -9,16 +9,19 @@ import pytest
 from django.conf import settings as configured
 from django.test import Client
 
-from config import processes
+from config import probes, processes
 from config.oxigraph import BINARY
 
 pytestmark = pytest.mark.usefixtures("crib", "db")
 
 
 def test_readiness_asks_the_sparql_endpoint(settings):
+    probes._readiness.forget()
     assert json.loads(Client().get("/readyz").content)["checks"]["knowledge"] == "ok"
     settings.SPARQL_URL = "http://127.0.0.1:1/query"
+    probes._readiness.forget()
     answer = Client().get("/readyz")
+    probes._readiness.forget()
     checks = json.loads(answer.content)["checks"]
     assert (answer.status_code, checks["knowledge"]) == (503, "the SPARQL endpoint does not answer")
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from config import probes
 from sandbox import wire
 from sandbox.daemon.capability import Capability, Verdict
 from sandbox.spec import IsolationLevel
@@ -58,11 +59,13 @@ def ask(db: None, settings: Any, tmp_path: Path, client: Client) -> Iterator[Any
     watch.cache_clear()
 
     def asked(address: str, capability: Capability) -> Any:
+        probes._readiness.forget()
         with sandboxd_that_says(settings.SANDBOX_SOCKET, capability):
             return client.get(address)
 
     yield asked
     watch.cache_clear()
+    probes._readiness.forget()
 
 
 def test_a_full_wall_is_ready_and_described(ask: Any) -> None:
@@ -89,6 +92,7 @@ def test_a_silent_sandboxd_is_not_ready(
     db: None, settings: Any, tmp_path: Path, client: Client
 ) -> None:
     settings.SANDBOX_SOCKET = str(tmp_path / "none")
+    probes._readiness.forget()
     body = client.get("/readyz").json()
     assert body["checks"]["sandbox"] == "sandboxd does not answer" and "sandbox" not in body
 
@@ -121,3 +125,33 @@ def test_metrics_say_how_high_the_wall_is(
         *("toolcrib_sandbox_slots 8.0", "toolcrib_sandbox_templates 2.0"),
         "toolcrib_sandbox_servers 3.0",
     } <= set(lines)
+
+
+def test_strangers_read_states_alone(ask: Any, client: Client) -> None:
+    client.defaults["REMOTE_ADDR"] = "203.0.113.5"
+    response = ask("/readyz", NOTHING)
+    assert (response.status_code, set(response.json())) == (503, {"status", "checks"})
+    assert response.json()["checks"]["sandbox"] == "unavailable"
+
+
+def test_the_parts_are_asked_once_a_second(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask("/readyz", FULL)
+    asked: list[str] = []
+    monkeypatch.setitem(probes.CHECKS, "database", lambda: asked.append("") or "ok")
+    monkeypatch.setattr(probes, "ASKED_EVERY_S", 3600)
+    probes._readiness.forget()
+    for _ in range(3):
+        Client().get("/readyz")
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+def test_orchestrators_ask_by_address_and_without_tls(path: str, db: None, settings: Any) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    settings.ALLOWED_HOSTS = ["tools.example.org"]
+    assert Client().get(path, headers={"Host": "10.1.2.3:8000"}).status_code in {200, 503}
+
+
+def test_a_proxy_that_is_not_trusted_opens_no_metrics(db: None) -> None:
+    answer = Client().get("/metrics", **{"toolcrib.forwarded": True})
+    assert answer.status_code == 401

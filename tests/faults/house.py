@@ -32,7 +32,7 @@ ELSEWHERE = frozenset(
 )
 # Words of a command line that only this process of the crib has.
 ROLES = {
-    "web": "config.wsgi",
+    "web": "config.asgi",
     "worker": " worker ",
     "beat": " beat ",
     "sealer": "seal_audit",

@@ -87,7 +87,7 @@ class AgentRequestList(CallerView):
         if wanted["stream"]:
             options = (wanted.get("options") or {}) | {"wait_s": 0}
             run = made(self, call, {"options": options})
-            return streams.streamed(following.follow(self.caller, run.pk, 0), _sent)
+            return streams.streamed(self.caller, following.follow(self.caller, run.pk, 0), _sent)
         return _answer(self.caller, made(self, call, wanted))
 
 
@@ -100,7 +100,7 @@ class AgentRequestDetail(CallerView):
     def get(self, request: Request, request_id: UUID) -> Response:
         """As far as it has come; with `wait_s`, as it is at its end, should that come in time."""
         run = actions.one_of(self.caller, request_id)
-        return _answer(self.caller, waited_for(request, run))
+        return _answer(self.caller, waited_for(self.caller, request, run))
 
 
 class AgentRequestEvents(CallerView):
@@ -115,7 +115,7 @@ class AgentRequestEvents(CallerView):
         """Server-Sent Events: its steps so far, then those to come, until it is over."""
         run = actions.one_of(self.caller, request_id)
         after = streams.last_event(request)
-        return streams.streamed(following.follow(self.caller, run.pk, after), _sent)
+        return streams.streamed(self.caller, following.follow(self.caller, run.pk, after), _sent)
 
 
 def _wanted(body: dict[str, Any], key: str | None) -> Wanted:

@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.request import Request
 
+from config import turns
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Unauthenticated
 from tools.policy.callers import caller_of_token, caller_of_user
@@ -45,6 +46,7 @@ class BearerAuthentication(BaseAuthentication):
         if kind.lower() != "bearer":
             raise Unauthenticated("Send the token as: Authorization: Bearer tcr_…")
         caller = caller_of_token(token.strip(), source_ip=source_ip(request))
+        turns.belongs_to(caller.organization_id)
         if caller.kind == CallerKind.PERSON:
             caller = acting_in(caller, request.headers.get("X-Organization"))
         return TokenHolder(caller), caller
@@ -62,6 +64,7 @@ class PersonAuthentication(SessionAuthentication):
             return None
         user = found[0]
         caller = caller_of_user(user, source_ip=source_ip(request))
+        turns.belongs_to(caller.organization_id)
         return user, acting_in(caller, request.headers.get("X-Organization"))
 
     def authenticate_header(self, request: Request) -> str:
@@ -69,5 +72,5 @@ class PersonAuthentication(SessionAuthentication):
 
 
 def source_ip(request: Request) -> str:
-    """The peer's address; headers that name another are the reverse proxy's affair, not ours."""
+    """Of the client, behind trusted proxies too (config/proxies.py)."""
     return str(request.META.get("REMOTE_ADDR", ""))[:45]

@@ -63,7 +63,7 @@ class BatchDetail(CallerView):
     def get(self, request: Request, batch_id: UUID) -> Response:
         """As it is; with `wait_s`, as it is at its end, should that come in time."""
         batch = batch_actions.one_of(self.caller, batch_id)
-        return _answer(self.caller, waited_for(request, batch))
+        return _answer(self.caller, waited_for(self.caller, request, batch))
 
 
 class BatchCancel(CallerView):

@@ -192,7 +192,7 @@ class ChainRun(CallerView):
     )
     def get(self, request: Request, run_id: UUID) -> Response:
         """A run with the calls of its steps, in the order in which they were made."""
-        return _run(waited_for(request, chain_actions.one_of(self.caller, run_id)))
+        return _run(waited_for(self.caller, request, chain_actions.one_of(self.caller, run_id)))
 
 
 def _shown(view: CallerView, name: str) -> Representation:

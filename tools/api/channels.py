@@ -146,7 +146,7 @@ class ChannelTest(ChannelView):
         row = self.row(name)
         wanted = self.body(ChannelTestBody, optional=True)
         try:
-            with streams.waiting():
+            with streams.waiting(self.caller):
                 message = messages.try_channel(channel=row, recipients=wanted["to"], by=self.actor)
         except NotWritten as refusal:
             raise Conflict(str(refusal), code=refusal.code.lower()) from None

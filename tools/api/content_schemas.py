@@ -59,7 +59,7 @@ class ContentSchemaList(ContentSchemaView):
     def post(self, request: Request) -> Response:
         """It is tried once behind the wall before it is kept."""
         self.require("add_contentschema")
-        with streams.waiting():
+        with streams.waiting(self.caller):
             row = content_schemas.create_schema(
                 organization=self.organization, schema=self.given(), by=self.actor
             )
@@ -93,7 +93,7 @@ class ContentSchemaDetail(ContentSchemaView):
         """A new version, unless it says the same; earlier ones stay."""
         self.require("change_contentschema")
         row, change = self._row(name), self.given()
-        with streams.waiting():
+        with streams.waiting(self.caller):
             content_schemas.try_version(row=row, change=change)
         with self.changing(name=name):
             content_schemas.keep_version(row=row, change=change, by=self.actor)

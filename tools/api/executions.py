@@ -26,7 +26,7 @@ from tools.api.idempotency import Keying, key_of
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.schema import CALL, CALL_OF_TOOL, REFUSAL, RESULT
 from tools.api.throttling import note_rate
-from tools.definitions.callers import Scope
+from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
 from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
@@ -133,7 +133,7 @@ class ExecutionDetail(CallerView):
     def get(self, request: Request, execution_id: UUID) -> Response:
         """As it is; with `wait_s`, as it is at its end, should that come in time."""
         execution = actions.one_of(self.caller, execution_id)
-        return _answer(waited_for(request, execution), held=True)
+        return _answer(waited_for(self.caller, request, execution), held=True)
 
 
 class ExecutionCancel(CallerView):
@@ -187,7 +187,7 @@ class ExecutionEvents(CallerView):
         """Server-Sent Events: what happened, then what happens, until it is over."""
         execution = actions.one_of(self.caller, execution_id)
         after = streams.last_event(request)
-        return streams.streamed(events.follow(execution.pk, after), _sent)
+        return streams.streamed(self.caller, events.follow(execution.pk, after), _sent)
 
 
 def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool = False) -> Call:
@@ -212,7 +212,7 @@ def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
 def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
-    with streams.place() as free:  # who waits keeps a thread; without a place it is answered 202
+    with streams.place(view.caller) as free:  # without one it is answered 202
         wait_s = wait_s if free else 0
         execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
     note_rate(view.request, "call", execution.rate)
@@ -222,11 +222,11 @@ def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     return execution
 
 
-def waited_for(request: Request, execution: Execution) -> Execution:
+def waited_for(caller: Caller, request: Request, execution: Execution) -> Execution:
     """With `wait_s` in the address: as it is at its end, should that come in time."""
     wait_s = _wait_s(request.query_params.get("wait_s"))
     if wait_s and not execution.over:
-        with streams.place() as free:
+        with streams.place(caller) as free:
             return actions.wait_for(execution, wait_s) if free else execution
     return execution
 

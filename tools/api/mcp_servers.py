@@ -133,7 +133,7 @@ class McpServerRefresh(OneMcpServer):
         owner = given.get("owner", "")
         if not isinstance(owner, str):
             raise Malformed("owner must be a text such as agent:magpie, or left out.")
-        with streams.waiting():
+        with streams.waiting(self.caller):
             row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
         return self.answer(Representation(mcp_server_shape(row), (row.sealed,)))
 

@@ -1,8 +1,6 @@
 """`/api/v1/executions/{id}/output`: what a call gave back, as bytes of its own type, in pieces."""
 
 import re
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -17,7 +15,9 @@ from rest_framework.request import Request
 
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
+from tools.api.places import Places
 from tools.api.renderers import JSONRenderer
+from tools.definitions.callers import Caller
 from tools.errors import ToolcribError, Unavailable
 from tools.execution import actions, outputs
 from tools.execution.outputs import Content
@@ -26,31 +26,8 @@ PIECE = 256 * 1024
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
-class Places:
-    """How many outputs are read at once: a slow reader keeps a thread, though never a connection
-    to the database. One organization's readers have half of them, so that others always find one.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most, self._most_here = most, (most + 1) // 2
-        self._taken: Counter[UUID] = Counter()
-        self._lock = threading.Lock()
-
-    def take(self, organization: UUID) -> bool:
-        with self._lock:
-            here = self._taken[organization]
-            if here >= self._most_here or self._taken.total() >= self._most:
-                return False
-            self._taken[organization] = here + 1
-            return True
-
-    def give_back(self, organization: UUID) -> None:
-        with self._lock:
-            self._taken[organization] -= 1
-            self._taken += Counter()  # forgets who has none
-
-
-_places = Places(settings.EVENT_STREAMS)
+# A slow reader keeps a thread, though never a connection to the database.
+_places = Places(settings.WAITING_PLACES)
 
 
 class BadRange(ToolcribError):
@@ -97,15 +74,17 @@ class ExecutionOutput(CallerView):
             response = self.handle_exception(error)
             response["Content-Range"] = f"bytes */{content.size}"
             return response
-        return _described(_streamed(content, start, end), content, execution_id)
+        return _described(_streamed(self.caller, content, start, end), content, execution_id)
 
 
-def _streamed(content: Content, start: int, end: int) -> StreamingHttpResponse:
-    if not _places.take(content.organization):
+def _streamed(caller: Caller, content: Content, start: int, end: int) -> StreamingHttpResponse:
+    if not _places.take(caller):
         raise Unavailable("Too many outputs are being read. Try again in a moment.")
     whole = (start, end) == (0, content.size)
     response = StreamingHttpResponse(
-        _Pieces(content, start, end), status=200 if whole else 206, content_type=content.type
+        _Pieces(caller, content, start, end),
+        status=200 if whole else 206,
+        content_type=content.type,
     )
     response["Content-Length"] = str(end - start)
     if not whole:
@@ -156,7 +135,8 @@ def _range(request: Request, content: Content) -> tuple[int, int]:
 class _Pieces:
     """The bytes from one place to another. Gives its place back however it ends, also unread."""
 
-    def __init__(self, content: Content, start: int, end: int) -> None:
+    def __init__(self, caller: Caller, content: Content, start: int, end: int) -> None:
+        self._caller = caller
         self._content, self._at, self._end = content, start, end
         self._open = True
 
@@ -175,4 +155,4 @@ class _Pieces:
     def close(self) -> None:
         if self._open:
             self._open = False
-            _places.give_back(self._content.organization)
+            _places.give_back(self._caller)

@@ -1,9 +1,8 @@
-"""Server-Sent Events of one reader, in a thread of its own: as many as there are places."""
+"""Server-Sent Events, and requests that wait: each has a thread of its own, and a place."""
 
 import json
-import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from django.conf import settings
@@ -12,31 +11,25 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
+from tools.api.places import Places
+from tools.definitions.callers import Caller
 from tools.errors import Unavailable
 
 LAST_EVENT = OpenApiParameter(
     "Last-Event-ID", OpenApiTypes.INT, OpenApiParameter.HEADER, description="Replay after it."
 )
-# Whoever follows or waits for a call keeps a thread; without a place, a wait is answered at once.
-_places = threading.BoundedSemaphore(settings.EVENT_STREAMS)
+_places = Places(settings.WAITING_PLACES)
+
+
+def place(caller: Caller) -> AbstractContextManager[bool]:
+    """Whether there is one for a request that waits; without it, a wait is answered at once."""
+    return _places.one(caller)
 
 
 @contextmanager
-def place() -> Iterator[bool]:
-    """Whether there was one; it is given back at the end."""
-    free = _places.acquire(blocking=False)
-    try:
-        yield free
-    finally:
-        if free:
-            _places.release()
-
-
-@contextmanager
-def waiting() -> Iterator[None]:
-    """While a request waits for what is outside. Raises `Unavailable` without a place, so that
-    others find a thread."""
-    with place() as free:
+def waiting(caller: Caller) -> Iterator[None]:
+    """While a request waits for what is outside. Raises `Unavailable` without a place."""
+    with place(caller) as free:
         if not free:
             raise Unavailable("Too many requests wait already. Try again in a moment.")
         yield
@@ -52,12 +45,14 @@ def event(number: int, kind: str, body: dict[str, Any]) -> bytes:
     return f"id: {number}\nevent: {kind}\ndata: {json.dumps(body)}\n\n".encode()
 
 
-def streamed[E](events: Generator[E | None], sent: Callable[[E], bytes]) -> StreamingHttpResponse:
+def streamed[E](
+    caller: Caller, events: Generator[E | None], sent: Callable[[E], bytes]
+) -> StreamingHttpResponse:
     """What `events` yields, None as a sign of life. Raises `Unavailable` without a place."""
-    if not _places.acquire(blocking=False):
+    if not _places.take(caller):
         raise Unavailable("Too many event streams are open. Poll instead.")
     response = StreamingHttpResponse(
-        _Stream(events, sent), content_type="text/event-stream; charset=utf-8"
+        _Stream(caller, events, sent), content_type="text/event-stream; charset=utf-8"
     )
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"
@@ -67,8 +62,10 @@ def streamed[E](events: Generator[E | None], sent: Callable[[E], bytes]) -> Stre
 class _Stream[E]:
     """The bytes of one event stream. Gives its place back however it ends, also unread."""
 
-    def __init__(self, events: Generator[E | None], sent: Callable[[E], bytes]) -> None:
-        self._events, self._sent = events, sent
+    def __init__(
+        self, caller: Caller, events: Generator[E | None], sent: Callable[[E], bytes]
+    ) -> None:
+        self._caller, self._events, self._sent = caller, events, sent
         self._begun = False
         self._open = True
 
@@ -86,4 +83,4 @@ class _Stream[E]:
         if self._open:
             self._open = False
             self._events.close()
-            _places.release()
+            _places.give_back(self._caller)

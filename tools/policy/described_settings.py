@@ -36,7 +36,31 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
         Described(
             "HTTPS",
             "false",
-            "behind TLS: secure cookies, HSTS, redirect",
+            "behind a proxy that ends TLS: secure cookies, HSTS, redirect; needs TRUSTED_PROXIES",
+        ),
+        Described(
+            "TRUSTED_PROXIES",
+            "none",
+            "networks of your proxies, such as 127.0.0.1 or 10.1.0.0/16, with commas: from them"
+            " alone X-Forwarded-For and X-Forwarded-Proto are believed",
+        ),
+        Described(
+            "HSTS_SECONDS",
+            "31536000",
+            "with HTTPS, how long browsers use nothing else for this host; 0: not at all",
+            attribute="SECURE_HSTS_SECONDS",
+        ),
+        Described(
+            "HSTS_SUBDOMAINS",
+            "false",
+            "with HTTPS, for its subdomains as well",
+            attribute="SECURE_HSTS_INCLUDE_SUBDOMAINS",
+        ),
+        Described(
+            "HSTS_PRELOAD",
+            "false",
+            "with HTTPS, that the lists of browsers may name this host",
+            attribute="SECURE_HSTS_PRELOAD",
         ),
         Described(
             "CSRF_TRUSTED_ORIGINS",
@@ -109,10 +133,10 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
             "how often a token, or a person's browser, may read the API, 0 to 1000000; 0: no limit",
         ),
         Described(
-            "EVENT_STREAMS",
-            "half of WEB_THREADS",
-            "open event streams of each web process, and as many outputs being "
-            "read, half of them by one organization",
+            "WAITING_PLACES",
+            "256",
+            "requests of each web process that wait, event streams included, and as many outputs"
+            " being read; half of them by one organization, a quarter by one caller; 8 to 4096",
         ),
         Described(
             "LIVE_PORT",

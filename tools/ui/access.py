@@ -11,6 +11,7 @@ from django.views.decorators.cache import never_cache
 from django_htmx.http import HttpResponseClientRedirect, reswap, retarget
 from django_htmx.middleware import HtmxDetails
 
+from config import turns
 from config.logs import request_id
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
@@ -40,6 +41,7 @@ def page(view: View) -> View:
         if not request.user.is_authenticated:
             return _to_login(request)
         request.caller = caller_of_user(request.user, source_ip=address_of(request))
+        turns.belongs_to(request.caller.organization_id)
         try:
             return view(request, *args, **kwargs)
         except ToolcribError as refusal:

@@ -163,7 +163,7 @@ def test_a_stored_output_that_is_gone_is_no_fault_of_ours(api, agent, settings):
 
 def test_places_are_given_back_also_unread(api, agent):
     place = gave(agent, "abc")
-    for _ in range(views.settings.EVENT_STREAMS + 1):
+    for _ in range(views.settings.WAITING_PLACES + 1):
         response = api.get(place)
         assert response.status_code == 200
         response.close()

@@ -1,20 +1,17 @@
 """Who waits keeps a thread of the web process: so many at once, and the others are answered."""
 
-import threading
-
 import pytest
 
 from tests import factories
 from tests.tools.shapes import check_error
 from tools.api import streams
+from tools.api.places import Places
 
 
 @pytest.fixture
 def taken(monkeypatch):
     """No place is left."""
-    places = threading.BoundedSemaphore(1)
-    places.acquire()
-    monkeypatch.setattr(streams, "_places", places)
+    monkeypatch.setattr(streams, "_places", Places(0))
 
 
 def test_a_call_is_answered_at_once_and_goes_on(api, organization, taken):

@@ -1,0 +1,236 @@
+"""What another organization notices while one holds all that it can: six floods, one at a time.
+
+    python -m tests.benchmarks.floods [--rounds 5] [--only waits,bodies,…]
+
+Starts a Toolcrib of its own in a new directory and removes it again. While a flood is held, another
+organization probes, lists its tools, makes a call that takes 0.15 s, and logs in; the table has the
+longest of each in milliseconds. The names of a dead resolver are tested in the broker alone
+(tests/sandbox/egress), because this machine's resolver is not the benchmark's to change.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import re
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+for _name in ("DATABASE_URL", "REDIS_URL"):
+    os.environ.pop(_name, None)
+os.environ["TOOLCRIB_DATA"] = tempfile.mkdtemp(prefix="tc-bench-")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+import django  # noqa: E402
+
+django.setup()
+
+from django.db import connection  # noqa: E402
+
+from tests import crib, factories  # noqa: E402
+
+SLEEPS = "import time\ndef main(parameters):\n    time.sleep({})\n    return 1\n"
+SETTLE_S = 3.0
+PASSWORD = "correct horse"  # of tests/factories.py
+
+
+@dataclass(frozen=True)
+class Place:
+    """An organization: its agent's token, and a person who logs in."""
+
+    token: str
+    person: str
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self.connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=120)
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def send(self, method: str, path: str, body: object = None, **headers: str) -> None:
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        kind = {"Content-Type": "application/json"} if content and not headers else {}
+        said = {name.replace("_", "-"): text for name, text in headers.items()}
+        self.connection.request(method, path, content, self._headers | kind | said)
+
+    def __call__(self, method: str, path: str, body: object = None, **headers: str) -> int:
+        self.send(method, path, body, **headers)
+        response = self.connection.getresponse()
+        self.content = response.read()
+        self.cookies = [one.partition(";")[0] for one in response.headers.get_all("Set-Cookie", [])]
+        return response.status
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default=",".join(FLOODS))
+    given = parser.parse_args()
+    data = Path(os.environ["TOOLCRIB_DATA"])
+    print(f"{'held':<12}{'healthz':>10}{'listing':>10}{'call':>10}{'login':>10}   refused")
+    with crib.running(data, {"EXECUTION_TIMEOUT_S": "300"}) as running:
+        loud, quiet = _place("loud"), _place("quiet")
+        connection.close()
+        _measure(running.url, quiet, 1)  # warm
+        for name in ("nothing", *given.only.split(",")):
+            with FLOODS.get(name, _nothing)(running.url, loud):
+                time.sleep(SETTLE_S)
+                _print(name, _measure(running.url, quiet, given.rounds))
+    crib.remove(data)
+
+
+def _place(slug: str) -> Place:
+    place = factories.organization(slug)
+    for name, seconds in (("short", 0.15), ("long", 60)):
+        source = {"source": SLEEPS.format(seconds)}
+        factories.tool(place, name, implementation=source, timeout=120)
+    token = factories.token(factories.agent(place).service_account)
+    return Place(token, factories.superuser(place).username)
+
+
+def _measure(url: str, place: Place, rounds: int) -> dict[str, list[tuple[float, int]]]:
+    found: dict[str, list[tuple[float, int]]] = {}
+    what: dict[str, Callable[[], int]] = {
+        "healthz": lambda: Client(url)("GET", "/healthz"),
+        "listing": lambda: Client(url, place.token)("GET", "/api/v1/tools"),
+        "call": lambda: _call(Client(url, place.token), "short", 60),
+        "login": lambda: _login(Client(url), place.person, PASSWORD),
+    }
+    for _ in range(rounds):
+        for name, ask in what.items():
+            began = time.perf_counter()
+            try:
+                status = ask()
+            except OSError:
+                status = 0
+            found.setdefault(name, []).append(((time.perf_counter() - began) * 1000, status))
+    return found
+
+
+def _call(client: Client, tool: str, wait_s: int) -> int:
+    body = {"parameters": {"text": "x"}, "options": {"wait_s": wait_s}}
+    return client("POST", f"/api/v1/tools/{tool}/execute", body)
+
+
+def _login(client: Client, name: str, password: str) -> int:
+    client("GET", "/login/")
+    hidden = re.search(rb'name="csrfmiddlewaretoken" value="(\w+)"', client.content)
+    assert hidden
+    form = {"csrfmiddlewaretoken": hidden[1].decode(), "username": name, "password": password}
+    kind = "application/x-www-form-urlencoded"
+    content = urlencode(form).encode()
+    return client("POST", "/login/", content, Cookie=client.cookies[0], Content_Type=kind)
+
+
+def _print(name: str, found: dict[str, list[tuple[float, int]]]) -> None:
+    longest = "".join(f"{max(ms for ms, _ in times):>10.0f}" for times in found.values())
+    refused = [f"{what} {status}" for what, times in found.items() for _, status in times
+               if status not in {200, 302}]  # fmt: skip
+    print(f"{name:<12}{longest}   {', '.join(refused) or 'none'}", flush=True)
+
+
+@contextmanager
+def _nothing(url: str, place: Place) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _together(count: int, work: Callable[[], object]) -> Iterator[None]:
+    """So many clients at once. They end by themselves or with the product."""
+    for _ in range(count):
+        threading.Thread(target=_quietly, args=(work,), daemon=True).start()
+    yield
+
+
+def _quietly(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except OSError:
+        pass  # the product has ended meanwhile
+
+
+@contextmanager
+def _waits(url: str, place: Place) -> Iterator[None]:
+    with _together(70, lambda: _call(Client(url, place.token), "long", 60)):
+        yield
+    _cancel_all(url, place)
+
+
+@contextmanager
+def _long(url: str, place: Place) -> Iterator[None]:
+    for _ in range(16):
+        _call(Client(url, place.token), "long", 0)
+    yield
+    _cancel_all(url, place)
+
+
+def _cancel_all(url: str, place: Place) -> None:
+    client = Client(url, place.token)
+    while True:
+        client("GET", "/api/v1/executions?status=Pending&page_size=100")
+        pending = json.loads(client.content)["results"]
+        client("GET", "/api/v1/executions?status=Running&page_size=100")
+        open_ = pending + json.loads(client.content)["results"]
+        if not open_:
+            return
+        for one in open_:
+            client("POST", f"/api/v1/executions/{one['execution_id']}/cancel")
+
+
+@contextmanager
+def _bodies(url: str, place: Place) -> Iterator[None]:
+    """Kept open: a socket that was closed for being late is opened again."""
+    over = threading.Event()
+
+    def hold() -> None:
+        where = urlsplit(url)
+        while not over.is_set():
+            with socket.create_connection((where.hostname, where.port), timeout=120) as held:
+                head = "POST /api/v1/tokens HTTP/1.1", "Host: localhost", "Content-Length: 100"
+                held.sendall("\r\n".join((*head, "", "")).encode())
+                held.recv(1)
+
+    with _together(70, hold):
+        yield
+    over.set()
+
+
+@contextmanager
+def _streams(url: str, place: Place) -> Iterator[None]:
+    client = Client(url, place.token)
+    _call(client, "long", 0)
+    name = json.loads(client.content)["execution_id"]
+    with ExitStack() as held:
+        for _ in range(200):
+            follower = Client(url, place.token)
+            follower.send("GET", f"/api/v1/executions/{name}/events")
+            held.callback(follower.connection.close)
+        yield
+    _cancel_all(url, place)
+
+
+@contextmanager
+def _logins(url: str, place: Place) -> Iterator[None]:
+    with _together(100, lambda: _login(Client(url), place.person, "wrong")):
+        yield
+
+
+FLOODS = {
+    "waits": _waits,
+    "bodies": _bodies,
+    "streams": _streams,
+    "long": _long,
+    "logins": _logins,
+}
+
+if __name__ == "__main__":
+    main()

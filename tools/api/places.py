@@ -1,0 +1,55 @@
+"""Places of what holds a thread for long: no caller, and no organization, ever has them all."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from config import turns
+from tools.definitions.callers import Caller
+
+
+class Places:
+    """One organization has half of them at most, one caller a quarter."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: Counter[UUID] = Counter()  # by organization
+        self._callers: Counter[UUID] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, caller: Caller) -> bool:
+        """Whether there was one. A request that has one gives its turn for a thread back."""
+        organization, user = caller.organization_id, caller.user_id
+        with self._lock:
+            if (
+                self._taken.total() >= self._most
+                or self._taken[organization] >= (self._most + 1) // 2
+                or self._callers[user] >= (self._most + 3) // 4
+            ):
+                return False
+            self._taken[organization] += 1
+            self._callers[user] += 1
+        turns.waits()
+        return True
+
+    def give_back(self, caller: Caller) -> None:
+        with self._lock:
+            for taken, owner in (
+                (self._taken, caller.organization_id),
+                (self._callers, caller.user_id),
+            ):
+                taken[owner] -= 1
+                if not taken[owner]:
+                    del taken[owner]
+
+    @contextmanager
+    def one(self, caller: Caller) -> Iterator[bool]:
+        """Whether there was one; it is given back at the end."""
+        free = self.take(caller)
+        try:
+            yield free
+        finally:
+            if free:
+                self.give_back(caller)
