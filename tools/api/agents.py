@@ -72,6 +72,12 @@ class AgentView(ConditionalView):
             raise NotFound(f"There is no agent {slug[:63]!r}.", code="agent_not_found")
         return found
 
+    def token(self, slug: str, token_id: UUID) -> Token:
+        token = self.agent(slug).service_account.tokens.filter(pk=token_id).first()
+        if token is None:
+            raise NotFound("The agent has no such token.", code="token_not_found")
+        return token
+
     def shape(self, agent: Agent) -> dict[str, object]:
         return agent_shapes([agent])[0]
 
@@ -227,9 +233,7 @@ class TokenList(AgentView):
             giver=self.caller,
             **self.body(TokenBody, optional=True),
         )
-        address = f"/api/v1/agents/{slug}/tokens/{token.pk}"
-        shape = new_token_shape(token, text)
-        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+        return issued(token, text, request.path)
 
 
 class TokenDetail(AgentView):
@@ -237,20 +241,14 @@ class TokenDetail(AgentView):
     volatile = frozenset({"last_used_at"})
 
     def representation(self, slug: str, token_id: UUID) -> Representation:
-        return Representation(token_shape(self._token(slug, token_id)))
+        return Representation(token_shape(self.token(slug, token_id)))
 
     @extend_schema(operation_id="revoke_agent_token", responses={204: None, 404: ErrorAnswer})
     @conditional("delete_token")
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
-        actions.revoke_token(token=self._token(slug, token_id), by=self.actor)
+        actions.revoke_token(token=self.token(slug, token_id), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
-
-    def _token(self, slug: str, token_id: UUID) -> Token:
-        token = self.agent(slug).service_account.tokens.filter(pk=token_id).first()
-        if token is None:
-            raise NotFound("The agent has no such token.", code="token_not_found")
-        return token
 
 
 def _allowed(quota: dict[str, Any]) -> dict[str, Any]:
@@ -273,15 +271,26 @@ class TokenRotation(AgentView):
         """
         self.require("add_token")
         self.require("delete_token")
-        agent, wanted = self.agent(slug), self.body(RotationBody, optional=True)
-        token = agent.service_account.tokens.filter(pk=token_id).first()
-        if token is None:
-            raise NotFound("The agent has no such token.", code="token_not_found")
-        made, text = actions.rotate_token(
-            token=token, by=self.actor, giver=self.caller, overlap_s=wanted.get("overlap", 0)
-        )
-        return Response(new_token_shape(made, text), status.HTTP_201_CREATED)
+        wanted = self.body(RotationBody, optional=True)
+        return rotated(self, self.token(slug, token_id), wanted)
 
 
-def new_token_shape(token: Token, text: str) -> dict[str, object]:
-    return {"id": str(token.pk), "token": text, "expires_at": token_shape(token)["expires_at"]}
+def issued(token: Token, text: str, address: str) -> Response:
+    """The one answer that shows a new token. `address` is where tokens of its holder are."""
+    ends = token_shape(token)["expires_at"]
+    shape = {"id": str(token.pk), "token": text, "expires_at": ends}
+    headers = {"Location": f"{address}/{token.pk}"}
+    return Response(shape, status.HTTP_201_CREATED, headers=headers)
+
+
+def rotated(
+    view: ConditionalView, token: Token, wanted: dict[str, Any], *, renew: bool = True
+) -> Response:
+    made, text = actions.rotate_token(
+        token=token,
+        by=view.actor,
+        giver=view.caller,
+        overlap_s=wanted.get("overlap", 0),
+        renew=renew,
+    )
+    return issued(made, text, view.request.path.rsplit("/", 2)[0])

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
-from tools.api.agents import new_token_shape
+from tools.api.agents import issued, rotated
 from tools.api.authentication import source_ip
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer, RotationBody, TokenPage
@@ -91,9 +91,7 @@ def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
         groups=given.get("groups"),
         tools=given.get("tools"),
     )
-    address = f"/api/v1/tokens/{token.pk}"
-    shape = new_token_shape(token, text)
-    return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
+    return issued(token, text, "/api/v1/tokens")
 
 
 def _prove_second_factor(user: User, code: str, ip: str) -> None:
@@ -169,14 +167,6 @@ class PersonalTokenRotation(OwnTokenView):
         A token that manages nothing replaces itself only, and until its own end: it is not made to
         last. With a managing scope it replaces any of its holder's that is good for no more.
         """
-        wanted = self.body(RotationBody, optional=True)
-        token = self.own(token_id)
+        wanted, token = self.body(RotationBody, optional=True), self.own(token_id)
         check_own_token(self.caller, token, gives=True)
-        made, text = actions.rotate_token(
-            token=token,
-            by=self.actor,
-            giver=self.caller,
-            overlap_s=wanted.get("overlap", 0),
-            renew=manages_some(self.caller),
-        )
-        return Response(new_token_shape(made, text), status.HTTP_201_CREATED)
+        return rotated(self, token, wanted, renew=manages_some(self.caller))
