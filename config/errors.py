@@ -15,6 +15,7 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
+    409: "conflict",
     411: "length_required",
     412: "changed_meanwhile",
     413: "too_large",
