@@ -72,8 +72,8 @@ class AgentView(ConditionalView):
             raise NotFound(f"There is no agent {slug[:63]!r}.", code="agent_not_found")
         return found
 
-    def token(self, slug: str, token_id: UUID) -> Token:
-        token = self.agent(slug).service_account.tokens.filter(pk=token_id).first()
+    def token(self, agent: Agent, token_id: UUID) -> Token:
+        token = agent.service_account.tokens.filter(pk=token_id).first()
         if token is None:
             raise NotFound("The agent has no such token.", code="token_not_found")
         return token
@@ -241,13 +241,13 @@ class TokenDetail(AgentView):
     volatile = frozenset({"last_used_at"})
 
     def representation(self, slug: str, token_id: UUID) -> Representation:
-        return Representation(token_shape(self.token(slug, token_id)))
+        return Representation(token_shape(self.token(self.agent(slug), token_id)))
 
     @extend_schema(operation_id="revoke_agent_token", responses={204: None, 404: ErrorAnswer})
     @conditional("delete_token")
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
-        actions.revoke_token(token=self.token(slug, token_id), by=self.actor)
+        actions.revoke_token(token=self.token(self.agent(slug), token_id), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -271,8 +271,8 @@ class TokenRotation(AgentView):
         """
         self.require("add_token")
         self.require("delete_token")
-        wanted = self.body(RotationBody, optional=True)
-        return rotated(self, self.token(slug, token_id), wanted)
+        agent, wanted = self.agent(slug), self.body(RotationBody, optional=True)
+        return rotated(self, self.token(agent, token_id), wanted)
 
 
 def issued(token: Token, text: str, address: str) -> Response:
