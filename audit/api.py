@@ -20,7 +20,6 @@ from audit.answers import written
 from audit.events import Severity
 from audit.models import Alert, AuditRecord
 from audit.pages import (
-    PAGING,
     CursorPages,
     PageReference,
     bad_cursor,
@@ -120,6 +119,9 @@ FILTERS = [
 ]
 
 
+_RECORDS = newest("occurred_at")
+
+
 class EvidenceView(QueryView):
     permission = PERMISSION
     bodiless = frozenset[str]()  # methods to which a body would say nothing
@@ -148,19 +150,26 @@ class RecordList(EvidenceView):
         },
         parameters=[
             *FILTERS,
-            *PAGING,
+            *paging(_RECORDS),
         ],
     )
     def get(self, request: Request) -> Response:
         """Records, the newest first. That they were read is on record, with the filters."""
         wanted = _wanted(self)
-        size = size_of(request)
-        page = reading.read_page(wanted, size, _position(request), by=_actor(request))
+        size, position = size_of(request), _position(request)
+        ascending = self.query.get("ordering") == "occurred_at"
+        if ascending and position is None:
+            position = search.OLDEST
+        page = reading.read_page(wanted, size, position, by=_actor(request))
+        records, beside = page.records, [page.older, page.newer]
+        if ascending:
+            records, beside = records[::-1], beside[::-1]
+        following, before = (_address(request, place) for place in beside)
         return Response(
             {
-                "results": RecordAnswer(page.records, many=True).data,
-                "next": _address(request, page.older),
-                "previous": _address(request, page.newer),
+                "results": RecordAnswer(records, many=True).data,
+                "next": following,
+                "previous": before,
             }
         )
 

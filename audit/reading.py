@@ -61,7 +61,7 @@ def read_page(wanted: Search, size: int, position: Position | None, *, by: Actor
     details = {"filters": wanted.asked, "opened": wanted.opened, "found": len(shown)}
     record(Event.AUDIT_READ, by=by, outcome=Outcome.SUCCESS, subject="records", details=details)
     newer = shown and (more if upward else position is not None)
-    older = shown and (upward or more)
+    older = shown and (position != search.OLDEST if upward else more)
     return Page(
         shown,
         Position.of(shown[0], upward=True) if newer else None,

@@ -74,6 +74,10 @@ class Position:
             raise BadPosition from None
 
 
+# Below every record.
+OLDEST = Position(datetime.min.replace(tzinfo=UTC), UUID(int=0), upward=True)
+
+
 @dataclass(frozen=True)
 class Clause:
     """A condition over `r`, and what stands in its places."""

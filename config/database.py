@@ -1,12 +1,20 @@
 """What to do when PostgreSQL went away: its pooled connections are all dead, not just one."""
 
-from django.db import InterfaceError, OperationalError, connection, connections
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, connections
 from django.db.backends.postgresql.base import DatabaseWrapper
+from psycopg import errors as postgres
 from psycopg_pool import PoolTimeout
 
 from audit.errors import Unwritable
 
 GONE = (OperationalError, InterfaceError, PoolTimeout, Unwritable)
+_MEANWHILE = (postgres.UniqueViolation, postgres.ForeignKeyViolation)
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether it is what two writers can do to each other. Any other constraint that breaks is a
+    fault of ours."""
+    return isinstance(error, IntegrityError) and isinstance(error.__cause__, _MEANWHILE)
 
 
 def replace_dead_connections() -> None:

@@ -16,6 +16,7 @@ CODES = {
     405: "method_not_allowed",
     406: "not_acceptable",
     408: "request_timeout",
+    409: "conflict",
     411: "length_required",
     412: "changed_meanwhile",
     413: "too_large",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
+from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.utils.cache import patch_vary_headers
 from uuid_utils.compat import uuid7
@@ -28,7 +29,8 @@ def _door(path: str) -> str:
 
 
 class DatabaseAnswers:
-    """A page that finds PostgreSQL gone says so, and the next one finds it back."""
+    """A page that finds PostgreSQL gone says so, and the next one finds it back. One whose values
+    PostgreSQL refuses, or that met another writer, says that."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -37,6 +39,11 @@ class DatabaseAnswers:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if isinstance(exception, DataError):
+            return errors.refused(request, 400, "A value of the request cannot be used.")
+        if database.is_conflict(exception):
+            said = "Somebody changed the same thing at this moment. Go back, reload and look again."
+            return errors.refused(request, 409, said)
         if not isinstance(exception, database.GONE):
             return None
         log.error("the database could not be used: %s", exception)

@@ -17,6 +17,10 @@ from tools.models import (
     Execution,
     ExecutionEvent,
     LicenseTier,
+    McpAuthorization,
+    McpCredential,
+    McpServer,
+    Message,
     Organization,
     Session,
     StateTransition,
@@ -144,3 +148,28 @@ def test_an_execution_is_shown_without_its_secrets(
 def test_an_identifier_that_is_none_is_no_fault_of_ours(admin_client: Client) -> None:
     assert admin_client.get("/admin/tools/tool/garbage/change/").status_code == 302
     assert admin_client.get("/admin/tools/tool/garbage/permissions/").status_code == 404
+
+
+def test_owners_and_addressees_are_shown_by_name(admin_client, organization, agent, staff):
+    """They are kept by id, which nobody reads."""
+    made = {"organization": organization, "name": "far", "url": "https://mcp.example/mcp"}
+    server = McpServer.objects.create(**made)
+    own = {"server": server, "sealed": b"x"}
+    McpCredential.objects.create(owner=f"user:{staff.pk}", **own)
+    McpAuthorization.objects.create(owner=f"agent:{agent.pk}", url=server.url, **own)
+    sent = Message.objects.create(
+        organization=organization, channel_name="way", kind="inbox", sender="agent:bot",
+        subject="Words", body="Words.", addressees=[staff.pk],
+    )  # fmt: skip
+    for model, said in (
+        (McpCredential, f"user:{staff.username} ({staff.pk})"),
+        (McpAuthorization, f"agent:{agent.slug} ({agent.pk})"),
+    ):
+        listed, row = (
+            place(model, "changelist"),
+            place(model, "change", model.objects.get(server=server).pk),
+        )
+        pages = [listed, row, f"{listed}?q={said.split()[0]}", f"{listed}?q=nobody"]
+        assert [said in text(admin_client.get(one)) for one in pages] == [True, True, True, False]
+    page = text(admin_client.get(place(Message, "change", sent.pk)))
+    assert f"{staff.username} ({staff.pk})" in page

@@ -258,3 +258,17 @@ def test_nobody_decides_a_confirmation_in_the_administration(
     page = admin_client.get(place(Confirmation, "change", held.pk))
     assert page.status_code == 200 and 'name="_save"' not in text(page)
     assert admin_client.post(place(Confirmation, "change", held.pk), {}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("model", "lookup"),
+    [
+        (models.Token, "digest__startswith"), (models.User, "password__startswith"),
+        (models.User, "organization__name__startswith"), (models.Execution, "parameters__text"),
+        (models.Message, "body__contains"), (models.Organization, "slug__gte"),
+        (models.User, "granted_groups__exact"),
+    ],
+)  # fmt: skip
+def test_no_column_is_read_by_a_lookup_that_no_filter_offers(admin_client, model, lookup):
+    answer = admin_client.get(place(model, "changelist"), {lookup: "a"})
+    assert answer.status_code == 400

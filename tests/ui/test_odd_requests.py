@@ -4,9 +4,11 @@ import copy
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
+from django.contrib import admin
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
@@ -107,6 +109,51 @@ def test_an_odd_value_breaks_no_page(browser: Client, pages: dict[str, str], cas
 
 def test_a_word_breaks_none_of_some_pages(browser: Client, pages: dict[str, str]) -> None:
     assert broken(browser, dict([*pages.items()][::10]), "word") == []
+
+
+# What Django's lists and forms of the administration read of an address.
+ADMIN_QUERY = (
+    "q", "o", "p", "e", "all", "_popup", "_to_field", "_changelist_filters", "_facets", "next",
+    "id", "pk__in", "organization__slug", "organization__id__exact", "password__startswith",
+)  # fmt: skip
+
+
+def broken_administration(browser: Client, odd: Any, first: int, every: int) -> list[str]:
+    """A line for each request to a list, a row or a form that found a fault of ours."""
+    wrong = []
+    for model, page in [*admin.site._registry.items()][first::every]:
+        at = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
+        columns = [one[0] if isinstance(one, tuple) else one for one in page.list_filter]
+        columns = [one for one in columns if isinstance(one, str)]
+        ways = ("", "__exact", "__gte", "__in", "__isempty", "__isnull")
+        names = {*ADMIN_QUERY, *(f"{one}{way}" for one in columns for way in ways)}
+        row = model._default_manager.order_by("-pk").values_list("pk", flat=True).first()
+        word = quote(odd if isinstance(odd, bytes) else str(odd)[:3_000], safe="")
+        asked = [("get", at, {name: odd}) for name in sorted(names)]
+        asked += [("get", f"{at}{word}/{what}/", {}) for what in ("change", "delete", "history")]
+        forms = ["add/", f"{row}/change/", f"{row}/delete/", f"{row}/permissions/"]
+        for path in [at, *(f"{at}{one}" for one in forms)]:
+            fields = fields_of(sent(browser, "get", path, {}))
+            actions = [*(page.actions or ()), "delete_selected"] if path == at else []
+            bodies = [dict.fromkeys(sorted({*fields, "word"}), odd)]
+            bodies += [{"action": str(one), "_selected_action": odd} for one in actions]
+            asked += [("post", path, body) for body in bodies]
+        for method, path, data in asked:
+            answer = sent(browser, method, path, data)
+            if answer.status_code >= 500:
+                wrong.append(f"{method} {path[:80]} {[*data][:3]}: {answer.status_code}")
+    return wrong
+
+
+@pytest.mark.part("generated")
+@pytest.mark.parametrize("case", ODD)
+def test_an_odd_value_breaks_nothing_of_the_administration(browser: Client, case: str) -> None:
+    """Each value for a quarter of the lists, and each list with every fourth value."""
+    assert broken_administration(browser, ODD[case], [*ODD].index(case) % 4, 4) == []
+
+
+def test_a_word_breaks_no_list_of_some_rows_of_the_administration(browser: Client) -> None:
+    assert broken_administration(browser, "word", 0, 24) == []
 
 
 def test_a_nul_is_refused_once_and_says_what_to_do(browser: Client, pages: dict[str, str]) -> None:

@@ -1,9 +1,12 @@
 """Channels of messages and what was sent: looked at here, made and changed over the API."""
 
+from typing import Any
+
 from django.contrib import admin
+from django.http import HttpRequest
 
 from tools.admin.base import ReadOnly
-from tools.models import InboxItem, Message, MessageChannel
+from tools.models import InboxItem, Message, MessageChannel, User
 
 
 @admin.register(MessageChannel)
@@ -21,6 +24,17 @@ class MessageAdmin(ReadOnly):
     list_filter = ("state", "kind", "created_at")
     search_fields = ("=channel_name", "=execution_id")
     ordering = ("-created_at",)
+    readonly_fields = ("inboxes",)
+    hidden = ("addressees",)
+
+    @admin.display(description="addressees")
+    def inboxes(self, message: Message) -> str:
+        """They are kept by id."""
+        names = dict(User.objects.filter(pk__in=message.addressees).values_list("pk", "username"))
+        return ", ".join(f"{names.get(one, 'gone')} ({one})" for one in message.addressees)
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [*super().get_fields(request, obj), "inboxes"]
 
 
 @admin.register(InboxItem)

@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from audit.actions import record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.admin.base import LinesField, OwnOrganization, actor, giver
+from tools.admin.base import LinesField, OwnOrganization, Strict, actor, giver
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden
 from tools.models import (
@@ -217,7 +217,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class PeopleGroupAdmin(GroupAdmin):
+class PeopleGroupAdmin(Strict, GroupAdmin):
     """Groups of people reach across organizations, so superusers alone see to them. Roles are the
     product's: they are shown, and who has them is said at each person."""
 

@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from tools.admin.base import ReadOnly
+from tools.catalog.owners import keys_named, owner_text, owner_texts
 from tools.models import (
     ContentSchema,
     ContentSchemaVersion,
@@ -62,12 +63,39 @@ class ContentSchemaVersionAdmin(ReadOnly):
     ordering = ("-created_at",)
 
 
+class Owned(ReadOnly):
+    """Rows of an owner, who is kept by id and shown and found by name."""
+
+    readonly_fields = ("owner_named",)
+
+    @admin.display(description="owner", ordering="owner")
+    def owner_named(self, row: McpCredential | McpAuthorization) -> str:
+        named: str = getattr(row, "named", None) or owner_text(row.owner)
+        return f"{named} ({row.owner.partition(':')[2]})" if named != row.owner else named
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        names = super().get_fields(request, obj)
+        return ["owner_named" if one == "owner" else one for one in names]
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        shown = super().get_changelist_instance(request)
+        names = owner_texts(row.owner for row in shown.result_list)
+        for row in shown.result_list:
+            row.named = names[row.owner]
+        return shown
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
+        found, repeats = super().get_search_results(request, queryset, search_term)
+        named = queryset.filter(owner__in=keys_named(search_term))
+        return (found | named) if search_term else found, repeats
+
+
 @admin.register(McpCredential)
-class McpCredentialAdmin(ReadOnly):
+class McpCredentialAdmin(Owned):
     """Whose values calls to a server carry. The values are for nobody."""
 
     place = "server__organization"
-    list_display = ("server", "owner", "updated_at")
+    list_display = ("server", "owner_named", "updated_at")
     list_select_related = ("server",)
     search_fields = ("server__name", "owner")
     fields = ("server", "owner", "created_at", "updated_at")
@@ -84,11 +112,11 @@ class McpOAuthClientAdmin(ReadOnly):
 
 
 @admin.register(McpAuthorization)
-class McpAuthorizationAdmin(ReadOnly):
+class McpAuthorizationAdmin(Owned):
     """Consent that a server's authorization server gave. Its tokens are for nobody."""
 
     place = "server__organization"
-    list_display = ("owner", "server", "expires_at", "flaw", "connected_by", "updated_at")
+    list_display = ("owner_named", "server", "expires_at", "flaw", "connected_by", "updated_at")
     list_select_related = ("server",)
     search_fields = ("owner", "server__name", "connected_by")
     hidden = ("sealed",)

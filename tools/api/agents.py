@@ -72,6 +72,12 @@ class AgentView(ConditionalView):
             raise NotFound(f"There is no agent {slug[:63]!r}.", code="agent_not_found")
         return found
 
+    def token(self, agent: Agent, token_id: UUID) -> Token:
+        token = agent.service_account.tokens.filter(pk=token_id).first()
+        if token is None:
+            raise NotFound("The agent has no such token.", code="token_not_found")
+        return token
+
     def shape(self, agent: Agent) -> dict[str, object]:
         return agent_shapes([agent])[0]
 
@@ -227,20 +233,14 @@ class TokenList(AgentView):
             giver=self.caller,
             **self.body(TokenBody, optional=True),
         )
-        return new_token_answer(token, text, f"/api/v1/agents/{slug}/tokens")
+        return issued(token, text, request.path)
 
 
 class OneToken(AgentView):
     volatile = frozenset({"last_used_at"})
 
     def representation(self, slug: str, token_id: UUID) -> Representation:
-        return Representation(token_shape(self.token(slug, token_id)))
-
-    def token(self, slug: str, token_id: UUID) -> Token:
-        token = self.agent(slug).service_account.tokens.filter(pk=token_id).first()
-        if token is None:
-            raise NotFound("The agent has no such token.", code="token_not_found")
-        return token
+        return Representation(token_shape(self.token(self.agent(slug), token_id)))
 
 
 class TokenDetail(OneToken):
@@ -250,7 +250,7 @@ class TokenDetail(OneToken):
     @conditional("delete_token")
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
-        actions.revoke_token(token=self.token(slug, token_id), by=self.actor)
+        actions.revoke_token(token=self.token(self.agent(slug), token_id), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -279,18 +279,25 @@ class TokenRotation(OneToken):
         It is shown in this answer and never again, and lasts as long as the old one did.
         """
         wanted = self.body(RotationBody, optional=True)
-        made, text = actions.rotate_token(
-            token=self.token(slug, token_id),
-            by=self.actor,
-            giver=self.caller,
-            overlap_s=wanted.get("overlap", 0),
-        )
-        return new_token_answer(made, text, f"/api/v1/agents/{slug}/tokens")
+        return rotated(self, self.token(self.agent(slug), token_id), wanted)
 
 
-def new_token_answer(token: Token, text: str, tokens: str) -> Response:
-    shape = {
-        "id": str(token.pk), "token": text, "expires_at": token_shape(token)["expires_at"]
-    }  # fmt: skip
-    headers = {"Location": f"{tokens}/{token.pk}"}
+def issued(token: Token, text: str, address: str) -> Response:
+    """The one answer that shows a new token. `address` is where tokens of its holder are."""
+    ends = token_shape(token)["expires_at"]
+    shape = {"id": str(token.pk), "token": text, "expires_at": ends}
+    headers = {"Location": f"{address}/{token.pk}"}
     return Response(shape, status.HTTP_201_CREATED, headers=headers)
+
+
+def rotated(
+    view: ConditionalView, token: Token, wanted: dict[str, Any], *, renew: bool = True
+) -> Response:
+    made, text = actions.rotate_token(
+        token=token,
+        by=view.actor,
+        giver=view.caller,
+        overlap_s=wanted.get("overlap", 0),
+        renew=renew,
+    )
+    return issued(made, text, view.request.path.rsplit("/", 2)[0])

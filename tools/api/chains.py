@@ -54,6 +54,7 @@ from tools.shapes import execution_shape, tool_here
 
 class ChainView(ConditionalView):
     volatile = frozenset({"findings", "warnings"})
+    derived = frozenset({"effective_isolation"})
 
     def representation(self, name: str) -> Representation:
         _row(self, name)

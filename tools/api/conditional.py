@@ -1,9 +1,11 @@
 """Conditional requests (RFC 9110, section 13): an `ETag` on everything that can be changed, and
 `If-Match` on its change.
 
-A tag covers what a change can write, secrets among it, and no counter, health or time of use. It
-is a keyed hash, so it gives nothing of a secret away. The comparison and the change are one
-transaction that holds the row, so of two writers with the same tag one succeeds.
+A tag covers what a change can write, secrets among it, and no counter, health or time of use. What
+an answer shows beside that of other things' settings stands in the tag behind a dot: it decides
+what is sent again, and refuses no change. It is a keyed hash, so it gives nothing of a secret away.
+The comparison and the change are one transaction that holds the row, so of two writers with the
+same tag one succeeds.
 """
 
 import json
@@ -49,6 +51,7 @@ class ConditionalView(CallerView):
 
     volatile: frozenset[str] = frozenset()  # fields of the answer that no change of it writes
     answers_thing = True  # or an action on it answers something else
+    derived: frozenset[str] = frozenset()  # fields that follow from other things' settings
 
     def representation(self, *args: Any, **kwargs: Any) -> Representation | None:
         """The thing at the address, as the open transaction sees it; None where a PUT makes it.
@@ -86,9 +89,10 @@ class ConditionalView(CallerView):
 
     def tag(self, now: Representation) -> str:
         """A strong entity tag, with its quotes."""
-        sealed = [_plain(one) for one in now.sealed]
-        text = json.dumps([self.covered(now.shape), sealed], sort_keys=True, default=str)
-        return f'"{salted_hmac(_SALT, text, algorithm="sha256").hexdigest()[:40]}"'
+        covered = self.covered(now.shape)
+        derived = {field: covered.pop(field) for field in self.derived if field in covered}
+        written = _digest([covered, [_plain(one) for one in now.sealed]])
+        return f'"{written[:40]}.{_digest(derived)[:8]}"' if derived else f'"{written[:40]}"'
 
     def answer(
         self,
@@ -131,7 +135,7 @@ class ConditionalView(CallerView):
     def _compare(
         self, tag: str | None, wanted: str | list[str] | None, unwanted: str | list[str] | None
     ) -> None:
-        if wanted is not None and (tag is None or not (wanted == ANY or tag in wanted)):
+        if wanted is not None and (tag is None or not _names(wanted, tag)):
             raise ChangedMeanwhile(
                 "It is not what If-Match names any more. Read it again and repeat the change."
             )
@@ -180,6 +184,17 @@ def _tags(request: Request, header: str) -> str | list[str] | None:
     if not _TAG_LIST.fullmatch(given):
         raise Malformed(f'{header} must be * or entity tags as ETag has them, such as "5f3a".')
     return _TAG.findall(given)
+
+
+def _names(wanted: str | list[str], tag: str) -> bool:
+    """Whether `If-Match` names the thing, by what a change can write of it. A weak tag does not."""
+    written = [one.strip('"').partition(".")[0] for one in (tag, *wanted)]
+    return wanted == ANY or written[0] in written[1:]
+
+
+def _digest(said: Any) -> str:
+    text = json.dumps(said, sort_keys=True, default=str)
+    return salted_hmac(_SALT, text, algorithm="sha256").hexdigest()
 
 
 def _plain(value: Any) -> Any:

@@ -6,23 +6,20 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as DjangoValidationError
-from django.db import DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpResponse
-from psycopg import errors as postgres
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
 from audit.answers import written
 from audit.errors import Unwritable
-from config.database import replace_dead_connections
+from config.database import is_conflict, replace_dead_connections
 from config.errors import CODES, NOT_FOUND, body
 from tools.api.fields import MOST_FLAWS
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
 from tools.shapes import refusal_shape
 
 log = logging.getLogger(__name__)
-# What two writers can do to each other. Any other constraint that breaks is a fault of ours.
-_MEANWHILE = (postgres.UniqueViolation, postgres.ForeignKeyViolation)
 
 
 def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
@@ -31,7 +28,7 @@ def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
         return _of_ours(error)
     if isinstance(error, DataError | DjangoValidationError):
         return _response(400, "malformed", "A value of the request cannot be used.", {})
-    if isinstance(error, IntegrityError) and isinstance(error.__cause__, _MEANWHILE):
+    if is_conflict(error):
         return _of_ours(Conflict("Somebody changed the same thing at this moment. Look again."))
     if isinstance(error, Unwritable):
         log.exception("nothing may happen that cannot be put on record")

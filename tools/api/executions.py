@@ -33,7 +33,7 @@ from tools.errors import Malformed
 from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
 from tools.execution.reading import readable
-from tools.models import Execution, ExecutionEvent, Resolution
+from tools.models import Agent, Execution, ExecutionEvent, Resolution
 from tools.shapes import execution_shape
 
 ANSWERS = {
@@ -47,7 +47,8 @@ ANSWERS = {
 }
 _COLUMNS = {
     "tool": "tool_name",
-    "agent": "agent__slug",
+    "agent": "agent__in",
+    "state": "state",
     "session": "session",
     "code": "error_code",
     "parent": "parent",
@@ -93,6 +94,7 @@ class ExecutionList(CallerView):
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
             OpenApiParameter("code", OpenApiTypes.STR, description="The error code that it has."),
             OpenApiParameter("parent", OpenApiTypes.UUID, description="Calls that it made."),
+            OpenApiParameter("state", OpenApiTypes.STR, description="The workflow state before."),
             TOOL,
             AGENT,
             SESSION,
@@ -105,13 +107,21 @@ class ExecutionList(CallerView):
         found = readable(self.caller).shown()
         if "status" in self.query:
             found = found.at_stage(self.query["status"])
-        found = filtered(found, self.query, _COLUMNS)
+        found = filtered(found, self._sought(), _COLUMNS)
         pages = CursorPages()
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
         held = confirmations.of_executions(page)
         return pages.get_paginated_response(
             [execution_shape(row, held.get(row.pk)) for row in page]
         )
+
+    def _sought(self) -> dict[str, Any]:
+        """An agent by its id, which an index of the calls has."""
+        if "agent" not in self.query:
+            return dict(self.query)
+        here = Agent.objects.filter(organization_id=self.caller.organization_id)
+        named = here.filter(slug=self.query["agent"]).values_list("pk", flat=True)
+        return {**self.query, "agent": list(named)}
 
     @extend_schema(
         operation_id="create_execution",

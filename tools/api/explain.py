@@ -13,7 +13,7 @@ from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
 from tools.api.explain_bodies import DifferenceAnswer, ExplanationPage, WhatIfBody
 from tools.api.idempotency import Keying
-from tools.api.pagination import page_of_tools
+from tools.api.pagination import BY_NAME, page_of_tools
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.strict_json import MAX_VALUES
@@ -37,6 +37,7 @@ QUERY = [
         "grant_permission", OpenApiTypes.STR, many=True, description="Supposed grants."
     ),
     OpenApiParameter("tier", OpenApiTypes.STR, description="A supposed tier."),
+    BY_NAME,
     *PAGING,
 ]
 SUPPOSED = {"grant_group", "grant_tool", "grant_permission", "tier"}

@@ -6,7 +6,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import PAGING, bad_cursor, reference, size_of
+from audit.pages import bad_cursor, paging, reference, size_of
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer
@@ -21,6 +21,8 @@ from tools.policy.grant_ids import grant_id, read_grant_id
 from tools.policy.granted import granted
 
 FILTERS = (*SUBJECTS, "tool", "group")
+_DESCENDING = "-subject"
+_ORDERS = {"subject": "subject", _DESCENDING: _DESCENDING}
 
 
 class Grants(CallerView):
@@ -29,14 +31,21 @@ class Grants(CallerView):
 
     @extend_schema(
         operation_id="list_grants",
-        parameters=[*(OpenApiParameter(name, OpenApiTypes.STR) for name in FILTERS), *PAGING],
+        parameters=[
+            *(OpenApiParameter(name, OpenApiTypes.STR) for name in FILTERS),
+            *paging(_ORDERS),
+        ],
         responses={200: GrantPage},
     )
     def get(self, request: Request) -> Response:
         """One row per grant. What people hold through a group stands at the group."""
         size = size_of(request)
         before, beside = _cursor(self.query.get("cursor"))
-        rows = granted(self.caller, self._sought(), most=size + 1, beside=beside, before=before)
+        descending = self.query.get("ordering") == _DESCENDING
+        rows = granted(
+            self.caller, self._sought(), most=size + 1, beside=beside, before=before != descending
+        )
+        rows = rows[::-1] if descending else rows
         more = len(rows) > size
         page = rows[-size:] if before else rows[:size]
         ahead = before or more

@@ -21,6 +21,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.answers import written
 from audit.queries import QueryView
 from tools.catalog.registry import registry
 from tools.definitions import strict_json
@@ -35,6 +36,8 @@ from tools.policy.people import noting_permissions
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
 WITHHELD = "Idempotent-Replay-Withheld"
+# Of one answer that is kept: more than any but that of a large definition or a long import.
+MOST_BYTES = 128 * 1024
 _KEY = re.compile(r"[!-~]{1,255}")
 _REFUSALS = (ToolcribError, APIException, Http404, PermissionDenied)
 _DECIDED = frozenset({409, 422})
@@ -197,11 +200,16 @@ def _acted(
     if not _is_final(response):
         idempotency.release(attempt)
         return response
+    answer = _content(response)
+    headers = {name: response[name] for name in _REPEATED_HEADERS if name in response}
+    if len(written(answer)) > MOST_BYTES:
+        answer = _cut(answer, headers, view.secret)
+        headers[WITHHELD] = "*"
     idempotency.keep(
         attempt,
         status=response.status_code,
-        answer=_content(response),
-        headers={name: response[name] for name in _REPEATED_HEADERS if name in response},
+        answer=answer,
+        headers=headers,
         secret=view.secret,
         relied_on=relied_on,
     )
@@ -223,11 +231,17 @@ def _content(response: HttpResponseBase) -> Any:
     return json.loads(response.content) if response.content else None
 
 
+def _cut(answer: Any, headers: dict[str, str], secret: tuple[str, ...]) -> dict[str, Any]:
+    """In place of a large answer: where it can be read, and what is shown nowhere else."""
+    shown_once = {name: answer[name] for name in secret if answer.get(name)} if secret else {}
+    return {"withheld": "large", "location": headers.get("Location"), **shown_once}
+
+
 def _replay(view: KeyedView, kept: Kept) -> HttpResponse:
     response = HttpResponse(
         kept.answer, status=kept.status, content_type="application/json", headers=dict(kept.headers)
     )
     response[REPLAYED] = "true"
     if kept.withheld:
-        response[WITHHELD] = ", ".join(view.secret)
+        response.headers.setdefault(WITHHELD, ", ".join(view.secret))
     return response

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
-from tools.api.agents import new_token_answer
+from tools.api.agents import issued, rotated
 from tools.api.authentication import source_ip
 from tools.api.base import CallerView
 from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer, RotationBody, TokenPage
@@ -91,7 +91,7 @@ def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
         groups=given.get("groups"),
         tools=given.get("tools"),
     )
-    return new_token_answer(token, text, "/api/v1/tokens")
+    return issued(token, text, "/api/v1/tokens")
 
 
 def _prove_second_factor(user: User, code: str, ip: str) -> None:
@@ -173,11 +173,4 @@ class PersonalTokenRotation(OwnTokenView):
         last. With a managing scope it replaces any of its holder's that is good for no more.
         """
         wanted = self.body(RotationBody, optional=True)
-        made, text = actions.rotate_token(
-            token=self.own(token_id),
-            by=self.actor,
-            giver=self.caller,
-            overlap_s=wanted.get("overlap", 0),
-            renew=manages_some(self.caller),
-        )
-        return new_token_answer(made, text, "/api/v1/tokens")
+        return rotated(self, self.own(token_id), wanted, renew=manages_some(self.caller))

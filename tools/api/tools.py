@@ -109,6 +109,7 @@ class ToolView(ConditionalView):
     """What makes or changes a tool."""
 
     volatile = frozenset({"findings"})  # the linter's, shown where a tool is written
+    derived = frozenset({"effective_isolation"})
 
     def representation(self, name: str, **_: Any) -> Representation:
         actions.find_tool(self.organization, name)

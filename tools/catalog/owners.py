@@ -5,7 +5,10 @@ as `none:…`, which no call ever asks for.
 """
 
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
+
+from django.db.models import QuerySet
 
 from tools.errors import Malformed
 from tools.models import Agent, Organization, User
@@ -37,6 +40,16 @@ def known_key(organization_id: UUID, owner: str) -> str | None:
         return key_of(organization_id, owner)
     except Malformed:
         return None
+
+
+def keys_named(owner: str) -> list[str]:
+    """Of whoever an owner as people write it names, in any organization."""
+    kind, _, name = owner.partition(":")
+    rows: dict[str, QuerySet[Any, Any]] = {
+        AGENT: Agent.objects.filter(slug=name).values_list("pk", flat=True),
+        USER: User.objects.filter(username=name).values_list("pk", flat=True),
+    }
+    return [f"{kind}:{pk}" for pk in rows[kind]] if kind in rows else []
 
 
 def owner_text(key: str) -> str:

@@ -479,6 +479,11 @@ class Execution(models.Model):
                 fields=["organization", "tool_name", "-created_at"], name="execution_of_tool"
             ),
             models.Index(
+                fields=["organization", "error_code", "-id"],
+                name="execution_with_code",
+                condition=~Q(error_code=""),
+            ),
+            models.Index(
                 fields=["organization", "status", "-created_at"],
                 name="execution_not_well",
                 condition=Q(status__in=sorted(FINAL - {Status.SUCCESS})),

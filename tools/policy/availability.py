@@ -7,8 +7,13 @@ from tools.definitions.vocabulary import ToolType
 from tools.models import ToolStatus
 from tools.policy.decision import Question, Verdict, passed
 from tools.policy.openings import in_the_way, is_reached, openings_of
+from tools.policy.permissions import may_know
 
 STATE = "state"  # the gate of the tool's states
+_OF_THE_TOOL = {
+    INVALID, *(f"tool_{status}" for status in ToolStatus), "service_unavailable",
+    "tool_not_in_state",
+}  # fmt: skip
 
 
 def matches_groups(tool_groups: frozenset[str], requested: frozenset[str]) -> bool:
@@ -43,9 +48,13 @@ def source_open(question: Question) -> Verdict:
 
 def told(verdict: Verdict, question: Question) -> str:
     """The reason as its own caller may read it: an agent learns of no group that it was not
-    granted, as in an explanation."""
+    granted and nothing about a tool that it may not know, as in an explanation."""
     tool, granted = question.tool, question.caller.granted_groups
-    if question.caller.kind != CallerKind.AGENT or WILDCARD in granted:
+    if question.caller.kind != CallerKind.AGENT:
+        return verdict.reason
+    if verdict.code in _OF_THE_TOOL and not may_know(question.caller, tool, question.snapshot):
+        return f"You may not use the tool {tool.name} here. GET /api/v1/tools lists yours."
+    if WILDCARD in granted:
         return verdict.reason
     if verdict.code == "tool_not_in_group":
         groups = ", ".join(sorted(question.snapshot.groups_of(tool) & granted))

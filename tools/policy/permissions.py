@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tools.catalog.registry import Snapshot
+from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
 from tools.policy.decision import Question, Verdict, passed
@@ -18,6 +18,16 @@ def object_permission(question: Question) -> Verdict:
         return passed("object_permission")
     reason = f"The caller was not granted the tool {tool.name}. Ask an administrator for it."
     return Verdict("object_permission", False, "tool_not_granted", reason)
+
+
+def may_know(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
+    """A tool that the caller may execute by a grant on it or on its group, or that stands in a
+    group it was granted: whatever its status, its states and the license."""
+    held, only = grants.of(caller, snapshot.revision), caller.token_tools
+    if not held.cover(tool, snapshot) or (only is not None and tool.name not in only):
+        return False
+    groups = caller.granted_groups  # all of them are also the tools that stand in none
+    return not held.every or WILDCARD in groups or not groups.isdisjoint(snapshot.groups_of(tool))
 
 
 def _listed(caller: Caller) -> str:

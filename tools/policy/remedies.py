@@ -17,11 +17,10 @@ from tools.models import LicenseTier
 from tools.policy import authorization
 from tools.policy.availability import STATE
 from tools.policy.decision import Asked, Question, Verdict
-from tools.policy.grants import grants
 from tools.policy.isolation import effective_level
 from tools.policy.labels import known_part
 from tools.policy.openings import Cause, Closing, in_the_way, openings_of
-from tools.policy.permissions import permissions_of
+from tools.policy.permissions import may_know, permissions_of
 
 _MOST_NAMED = 3
 _MOST_LOOKED_AT = 200
@@ -40,16 +39,7 @@ class Reader:
         return self.everything or WILDCARD in granted or name in granted
 
     def may_know(self, tool: CatalogTool) -> bool:
-        """One it may execute by a grant on it or on its group, or that stands in a group it was
-        granted: whatever its status, its states and the licence."""
-        if self.everything:
-            return True
-        held, only = grants.of(self.caller, self.snapshot.revision), self.caller.token_tools
-        if not held.cover(tool, self.snapshot) or (only is not None and tool.name not in only):
-            return False
-        by_name = not held.every
-        all_groups = WILDCARD in self.caller.granted_groups  # also tools that stand in none
-        return by_name or all_groups or any(map(self.may_know_group, self.snapshot.groups_of(tool)))
+        return self.everything or may_know(self.caller, tool, self.snapshot)
 
     @cached_property
     def tiers(self) -> tuple[LicenseTier, ...]:

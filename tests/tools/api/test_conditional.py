@@ -364,6 +364,20 @@ def test_health_and_use_change_no_tag(tried):
     assert [tried.tag(name) for name in names] == before
 
 
+@pytest.mark.parametrize("name", ["api-tool", "api-chain"])
+def test_what_follows_from_another_change_refuses_none(tried, name):
+    """The level that a tool runs at follows from its organization and its profile."""
+    organization, path = tried.side.organization, tried.path(name)
+    read = tried.tag(name)
+    changed = tried.api.patch(
+        f"/organizations/{organization.slug}", {"minimum_isolation": "Restricted"}
+    )
+    assert changed.status_code == 200, changed.json()
+    assert tried.api.get(path).json()["effective_isolation"] == "Restricted"
+    assert tried.api.get(path, **{"If-None-Match": read}).status_code == 200
+    assert tried.change(name, "delete", read).status_code == 204
+
+
 def test_a_refreshed_authorization_is_the_same(tried):
     one = McpAuthorization.objects.get(server__organization=tried.side.organization)
     path = tried.path("api-mcp-authorization")

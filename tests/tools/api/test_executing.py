@@ -11,7 +11,7 @@ from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error, check_execution
 from tests.waiting import until
-from tools.models import Execution
+from tools.models import Execution, Tool
 
 pytestmark = pytest.mark.usefixtures("committed", "crib")
 SLEEPS = {
@@ -312,3 +312,26 @@ def test_a_person_who_may_only_look_may_not_cancel_what_others_asked(api, organi
     assert looking.get(f"/executions/{identifier}").status_code in {200, 202}
     check_error(looking.post(f"/executions/{identifier}/cancel"), 403)
     until(lambda: api.get(f"/executions/{identifier}").json()["status"] == "Success")
+
+
+@pytest.mark.parametrize(
+    ("definition", "disabled", "tools"),
+    [
+        ({"group": ["secret-7391"]}, "", ["*"]),
+        ({"group": ["secret-7391", "default"]}, "", ["read_file"]),
+        ({"available_in_states": ["secret-7391"]}, "", ["read_file"]),
+        ({}, "secret-7391", ["read_file"]),
+        ({"required_permissions": ["secret-7391"]}, "", ["read_file"]),
+    ],
+)
+def test_a_refusal_tells_nothing_of_a_tool_that_an_explanation_hides(
+    organization, definition, disabled, tools
+):
+    hidden = factories.tool(organization, **definition)
+    if disabled:
+        Tool.objects.filter(pk=hidden.pk).update(status="disabled", status_reason=disabled)
+    api = factories.api(factories.agent(organization, tools=tools))
+    assert api.get("/tools/explain?tool=echo").json()["results"] == []
+    body = check_error(api.execute("echo", {"text": "x"}), 403)
+    kept = api.get(f"/executions/{body['execution_id']}").json()
+    assert "secret-7391" not in f"{body} {kept}"

@@ -313,6 +313,27 @@ def test_a_secret_is_sealed_and_left_out_after_ten_minutes(
     assert repeats.count() == 1
 
 
+def test_a_large_answer_is_not_kept_and_where_it_is_read_is(
+    admin_api, organization, bee, monkeypatch
+):
+    monkeypatch.setattr(hook, "MOST_BYTES", 150)
+    for path, body in (
+        ("/tools", factories.definition("twice")),
+        ("/agents/bee/tokens", {"label": "x" * 90}),
+    ):
+        first = admin_api.post(path, body, **KEY)
+        assert first.status_code == 201 and len(first.content) > 150
+        again = admin_api.post(path, body, **KEY)
+        assert again.status_code == 201 and again[REPLAYED] == "true"
+        assert again["Idempotent-Replay-Withheld"] == "*"
+        address = first["Location"]
+        assert again["Location"] == address
+        secret = {"token": first.json()["token"]} if "token" in first.json() else {}
+        assert again.json() == {"withheld": "large", "location": address} | secret
+    assert Token.objects.filter(user=bee.service_account).count() == 1
+    assert max(len(row.answer) for row in rows(organization)) <= 150
+
+
 def test_housekeeping_erases_secrets_first_and_rows_after_a_day(admin_api, organization, bee):
     admin_api.post("/agents/bee/tokens", {}, **KEY)
     in_the_past(organization, minutes=11)

@@ -31,6 +31,7 @@ def rotate(api, agent, token, body=None):
 def test_a_new_token_is_good_for_the_same(admin_api, agent, old):
     shown = rotate(admin_api, agent, old, {"overlap": "PT1H"})
     assert shown.status_code == 201 and set(shown.json()) == {"id", "token", "expires_at"}
+    assert shown["Location"] == f"/api/v1/agents/{agent.slug}/tokens/{shown.json()['id']}"
     made = Token.objects.get(pk=shown.json()["id"])
     kept = ("user_id", "scopes", "groups", "tools", "label")
     assert [getattr(made, one) for one in kept] == [getattr(old, one) for one in kept]
