@@ -19,7 +19,6 @@ from tools.api.bodies import (
     AgentBody,
     AgentChange,
     AgentPage,
-    ErrorAnswer,
     NewTokenAnswer,
     RotationBody,
     SuspendBody,
@@ -96,7 +95,7 @@ class AgentList(OneAgent):
             OpenApiParameter("active", OpenApiTypes.BOOL),
             *paging(by_name("slug")),
         ],
-        responses={200: AgentPage},
+        responses=AgentPage,
     )
     def get(self, request: Request) -> Response:
         self.require("view_agent")
@@ -110,7 +109,7 @@ class AgentList(OneAgent):
     @extend_schema(
         operation_id="create_agent",
         request=AgentBody,
-        responses={201: AgentAnswer, 409: ErrorAnswer},
+        responses={201: AgentAnswer},
     )
     def post(self, request: Request) -> Response:
         """A new agent is granted the group `default` and nothing else, unless told otherwise.
@@ -138,7 +137,7 @@ def _gives_power(request: HttpRequest, **_: Any) -> bool:
 class AgentDetail(OneAgent):
     proof = by_method(patch=_gives_power)
 
-    @extend_schema(operation_id="get_agent", responses={200: AgentAnswer, 404: ErrorAnswer})
+    @extend_schema(operation_id="get_agent", responses=AgentAnswer)
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_agent")
         return self.answer(self.representation(slug))
@@ -146,7 +145,7 @@ class AgentDetail(OneAgent):
     @extend_schema(
         operation_id="change_agent",
         request=AgentChange,
-        responses={200: AgentAnswer, 404: ErrorAnswer},
+        responses=AgentAnswer,
     )
     @conditional("change_agent")
     def patch(self, request: Request, slug: str) -> Response:
@@ -171,7 +170,7 @@ class AgentSuspend(OneAgent):
     @extend_schema(
         operation_id="suspend_agent",
         request=SuspendBody,
-        responses={200: AgentAnswer, 404: ErrorAnswer},
+        responses=AgentAnswer,
     )
     @conditional("change_agent")
     def post(self, request: Request, slug: str) -> Response:
@@ -190,7 +189,7 @@ class TokenList(AgentView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_agent_tokens", parameters=paging(newest()), responses={200: TokenPage}
+        operation_id="list_agent_tokens", parameters=paging(newest()), responses=TokenPage
     )
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
@@ -211,7 +210,7 @@ class TokenList(AgentView):
     @extend_schema(
         operation_id="create_agent_token",
         request=TokenBody,
-        responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer},
+        responses={201: NewTokenAnswer},
     )
     def post(self, request: Request, slug: str) -> Response:
         """A new token for the agent; it is shown in this answer and never again.
@@ -239,7 +238,7 @@ class TokenDetail(AgentView):
     def representation(self, slug: str, token_id: UUID) -> Representation:
         return Representation(token_shape(self._token(slug, token_id)))
 
-    @extend_schema(operation_id="revoke_agent_token", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="revoke_agent_token", responses={204: None})
     @conditional("delete_token")
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
@@ -264,7 +263,7 @@ class TokenRotation(AgentView):
     @extend_schema(
         operation_id="rotate_agent_token",
         request=RotationBody,
-        responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses={201: NewTokenAnswer},
     )
     def post(self, request: Request, slug: str, token_id: UUID) -> Response:
         """A new token with the same scopes, groups and tools; the old one ends after the overlap.
@@ -280,7 +279,9 @@ class TokenRotation(AgentView):
         made, text = actions.rotate_token(
             token=token, by=self.actor, giver=self.caller, overlap_s=wanted.get("overlap", 0)
         )
-        return Response(new_token_shape(made, text), status.HTTP_201_CREATED)
+        address = f"/api/v1/agents/{slug}/tokens/{made.pk}"
+        shape = new_token_shape(made, text)
+        return Response(shape, status.HTTP_201_CREATED, headers={"Location": address})
 
 
 def new_token_shape(token: Token, text: str) -> dict[str, object]:

@@ -10,7 +10,6 @@ from rest_framework.response import Response
 from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from tools.api import streams
-from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import check_known
 from tools.api.idempotency import Keying
@@ -33,7 +32,7 @@ from tools.errors import Malformed
 from tools.models import McpServer
 from tools.shapes import mcp_server_shape, moment
 
-CHANGED = {200: McpServerAnswer, 404: ErrorAnswer}
+CHANGED = {200: McpServerAnswer}
 
 
 class McpServerView(ConditionalView):
@@ -61,7 +60,7 @@ class McpServerList(OneMcpServer):
     @extend_schema(
         operation_id="list_mcp_servers",
         parameters=paging(by_name()),
-        responses={200: McpServerPage},
+        responses=McpServerPage,
     )
     def get(self, request: Request) -> Response:
         """All of them, also those that do not answer: `status` says so, and since when."""
@@ -75,7 +74,7 @@ class McpServerList(OneMcpServer):
     @extend_schema(
         operation_id="create_mcp_server",
         request=McpServerBody,
-        responses={201: McpServerAnswer, 409: ErrorAnswer},
+        responses={201: McpServerAnswer},
     )
     def post(self, request: Request) -> Response:
         """Nothing is asked of it before it is refreshed."""
@@ -104,7 +103,7 @@ class McpServerDetail(OneMcpServer):
 
     @extend_schema(
         operation_id="delete_mcp_server",
-        responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses={204: None},
     )
     @conditional("delete_mcpserver")
     def delete(self, request: Request, name: str) -> Response:
@@ -120,7 +119,7 @@ class McpServerRefresh(McpServerView):
     @extend_schema(
         operation_id="refresh_mcp_server",
         request=McpRefreshBody,
-        responses={200: McpServerAnswer, 404: ErrorAnswer, 503: ErrorAnswer},
+        responses=McpServerAnswer,
     )
     def post(self, request: Request, name: str) -> Response:
         """List its tools now. Nothing of the catalog changes: look at the difference, then import
@@ -140,7 +139,7 @@ class McpServerRefresh(McpServerView):
 class McpServerDifference(McpServerView):
     @extend_schema(
         operation_id="get_mcp_server_difference",
-        responses={200: McpDifference, 404: ErrorAnswer},
+        responses=McpDifference,
     )
     def get(self, request: Request, name: str) -> Response:
         """How the latest list differs from what was approved: new, gone, changed, field by
@@ -162,7 +161,7 @@ class McpServerImport(McpServerView):
     @extend_schema(
         operation_id="import_mcp_tools",
         request=McpImportBody,
-        responses={200: McpImportAnswer, 404: ErrorAnswer},
+        responses=McpImportAnswer,
     )
     def post(self, request: Request, name: str) -> Response:
         """Take tools over as the latest list describes them, and as is said here; again for one
@@ -198,7 +197,7 @@ class McpServerCredential(McpServerView):
     @extend_schema(
         operation_id="set_mcp_credential",
         request=McpCredentialBody,
-        responses={200: McpCredentialAnswer, 404: ErrorAnswer},
+        responses=McpCredentialAnswer,
     )
     @conditional("change_mcpserver")
     def put(self, request: Request, name: str, owner: str) -> Response:
@@ -208,7 +207,7 @@ class McpServerCredential(McpServerView):
         )
         return self.answer(self.representation(name, owner))
 
-    @extend_schema(operation_id="delete_mcp_credential", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="delete_mcp_credential", responses={204: None})
     @conditional("change_mcpserver")
     def delete(self, request: Request, name: str, owner: str) -> Response:
         mcp_servers.delete_credential(row=self.row(name), owner=owner, by=self.actor)

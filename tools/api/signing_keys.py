@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer, Page
+from tools.api.bodies import Page
 from tools.catalog import keys
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
@@ -38,7 +38,7 @@ class SigningKeyList(CallerView):
     @extend_schema(
         operation_id="list_signing_keys",
         parameters=paging(newest()),
-        responses={200: SigningKeyPage},
+        responses=SigningKeyPage,
     )
     def get(self, request: Request) -> Response:
         """The newest first; the one that signs has no `retired_at`."""
@@ -61,9 +61,7 @@ class SigningKeyList(CallerView):
 
 
 class SigningKeyDetail(CallerView):
-    @extend_schema(
-        operation_id="get_signing_key", responses={200: SigningKeyAnswer, 404: ErrorAnswer}
-    )
+    @extend_schema(operation_id="get_signing_key", responses=SigningKeyAnswer)
     def get(self, request: Request, key_id: str) -> Response:
         self.require("view_signingkey")
         rows = SigningKey.objects.filter(organization_id=self.caller.organization_id)
@@ -81,7 +79,7 @@ class SigningKeyDistrust(CallerView):
     @extend_schema(
         operation_id="distrust_signing_key",
         request=None,
-        responses={200: SigningKeyAnswer, 404: ErrorAnswer},
+        responses=SigningKeyAnswer,
     )
     def post(self, request: Request, key_id: str) -> Response:
         """Nothing that it signed runs before an operator has it signed again. Safe to repeat."""
