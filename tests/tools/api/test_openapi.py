@@ -140,6 +140,13 @@ def test_the_document_is_computed_for_nobody(db, monkeypatch):
     assert Client().get("/api/schema/").content == first.content
 
 
+def test_another_release_of_what_makes_the_document_makes_it_again(monkeypatch):
+    before = openapi._fingerprint()
+    assert openapi._fingerprint() == before
+    monkeypatch.setattr(openapi, "MADE_BY", ("1", "2"))
+    assert openapi._fingerprint() != before
+
+
 def test_the_example_of_a_tool_can_be_registered(document, admin_api):
     body = document["paths"]["/api/v1/tools"]["post"]["requestBody"]
     (example,) = body["content"]["application/json"]["examples"].values()
