@@ -117,7 +117,7 @@ class ToolExport(CallerView):
         parameters=[OpenApiParameter("format", OpenApiTypes.STR, enum=[*exporting.Format])],
         responses={
             (200, "application/json"): OpenApiTypes.OBJECT,
-            (200, "application/yaml"): OpenApiTypes.STR,
+            (200, "application/yaml"): OpenApiTypes.OBJECT,
         },
     )
     def get(self, request: Request) -> HttpResponse:
