@@ -277,7 +277,7 @@ class VersionAnswer(serializers.Serializer[Any]):
     created_by = serializers.CharField()
     change_note = serializers.CharField()
     origin = one_of(Origin)
-    definition = serializers.DictField()
+    definition = serializers.JSONField(help_text="As it is stored, authentic or not.")
 
 
 class VersionPage(Page):

@@ -9,6 +9,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 
+from audit.proof import Proof
 from tools.api.bodies import ErrorAnswer, ProblemAnswer
 
 ERRORS = {
@@ -192,6 +193,12 @@ class ApiSchema(AutoSchema):
             answer["headers"] = shared | answer.get("headers", {})
         if self.method == "GET" and self.tagged:
             good["304"] = {"description": "It is what the client has.", "headers": _headers("ETag")}
+        if getattr(self.view, "proof", {}).get(self.method) is Proof.ALWAYS:
+            good["302"] = {
+                "description": "A browser whose person has proved too little lately: to the page "
+                "that asks for it.",
+                "headers": _headers("Location"),
+            }
         errors = sorted({*answers.keys() - good.keys(), *self._errors(operation)})
         operation["responses"] = good | _references(
             "responses", {status: f"Error{status}" for status in errors}
