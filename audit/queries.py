@@ -47,7 +47,7 @@ class QueryView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         method = request.method or ""
-        if hasattr(self, method.lower()):  # or it is 405
+        if method in self.allowed_methods:  # or it is 405
             self.query = read(request.query_params, known(self, method))
             if method not in _SAFE and not self.compares(method):
                 _check_unconditional(request)
@@ -92,6 +92,7 @@ def _documented(handler: Callable[..., Any], view: type[APIView]) -> Parameters:
     schema.view = view()
     schema.view.request = None
     schema.view.kwargs = {}
+    schema.method = handler.__name__.upper()
     return {
         one.name: one
         for one in schema.get_override_parameters()

@@ -150,12 +150,12 @@ def _as_problem(response: HttpResponse) -> None:
     said = json.loads(response.content)
     response.content = json.dumps(
         {
+            **said,
             "type": f"urn:toolcrib:error:{said['code']}",
             "title": http.client.responses[response.status_code],
             "status": response.status_code,
             "detail": said["message"],
             "instance": f"urn:uuid:{said['request_id']}",
-            **said,
         }
     )
     response["Content-Type"] = _PROBLEM

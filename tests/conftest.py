@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 from uuid import UUID, uuid4
 
 import pytest
@@ -22,6 +23,7 @@ from tests import crib as cribs
 from tests import factories, organizations, stores
 from tests.api import Api
 from tests.passwords import QuickHasher
+from tests.tools.api import document
 from tests.tools.execution.workers import stopped
 from tests.tools.held import held
 from tools.definitions.results import Status
@@ -112,6 +114,23 @@ def _middleware_loaded_once(_settings: None) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ClientHandler, "load_middleware", load_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _answers_are_documented() -> Iterator[None]:
+    """Whatever the API answers to a test, its document says."""
+    handle = ClientHandler.__call__
+
+    def answer(self: ClientHandler, environ: dict[str, Any]) -> Any:
+        response = handle(self, environ)
+        method, path = environ["REQUEST_METHOD"], unquote(environ["PATH_INFO"])
+        wrong = [*document.flaws(method, path, response)]
+        assert not wrong, f"{method} {path}: {wrong}"
+        return response
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ClientHandler, "__call__", answer)
         yield
 
 

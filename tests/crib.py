@@ -45,7 +45,8 @@ def running(data: Path, environment: dict[str, str] | None = None) -> Iterator[C
         env=os.environ
         | {"TOOLCRIB_DATA": str(data)}
         | stores.ALLOWED
-        | {"AUDIT_QUIET_SECONDS": "3600"}  # tests leave a thousand quiet logs behind
+        # Tests leave a thousand quiet logs behind, and generated requests are many.
+        | {"AUDIT_QUIET_SECONDS": "3600", "READS_PER_MINUTE": "0"}
         | (environment or {}),
         start_new_session=True,
     )

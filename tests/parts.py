@@ -33,6 +33,7 @@ PARTS = {
     "conformance": Part(
         "MCP's conformance suite, and MCP servers that others wrote", ("tests/upstreams.sh",)
     ),
+    "contract": Part("requests that are generated from the OpenAPI document, and a client that is"),
     "exploring": Part(
         "property tests with other examples, and with many more",
         options=("--hypothesis-profile", "exploring"),

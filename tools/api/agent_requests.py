@@ -17,7 +17,6 @@ from tools.agents.following import StepEvent
 from tools.api import streams
 from tools.api.agent_request_bodies import AgentRequestAnswer, AgentRequestBody, AgentRequestPage
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.executions import WAIT, made, waited_for
 from tools.api.filters import AGENT, PERIOD, SESSION, filtered, in_period
 from tools.api.idempotency import Keying, key_of
@@ -32,11 +31,7 @@ ANSWERS: dict[Any, Any] = {
     200: AgentRequestAnswer,
     202: AgentRequestAnswer,
     (200, "text/event-stream"): OpenApiTypes.STR,
-    400: ErrorAnswer,
-    403: ErrorAnswer,
-    404: ErrorAnswer,
-    422: ErrorAnswer,
-    429: ErrorAnswer,
+    429: None,
 }
 _COLUMNS = {"agent": "agent__slug", "session": "session", **in_period("created_at")}
 _GIVEN = (
@@ -55,7 +50,7 @@ class AgentRequestList(CallerView):
 
     @extend_schema(
         operation_id="list_agent_requests",
-        responses={200: AgentRequestPage},
+        responses=AgentRequestPage,
         parameters=[
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
             AGENT,
@@ -94,7 +89,7 @@ class AgentRequestList(CallerView):
 class AgentRequestDetail(CallerView):
     @extend_schema(
         operation_id="get_agent_request",
-        responses={200: AgentRequestAnswer, 202: AgentRequestAnswer, 404: ErrorAnswer},
+        responses={200: AgentRequestAnswer, 202: AgentRequestAnswer},
         parameters=[WAIT],
     )
     def get(self, request: Request, request_id: UUID) -> Response:
@@ -108,7 +103,7 @@ class AgentRequestEvents(CallerView):
 
     @extend_schema(
         operation_id="follow_agent_request",
-        responses={(200, "text/event-stream"): OpenApiTypes.STR, 404: ErrorAnswer},
+        responses={(200, "text/event-stream"): OpenApiTypes.STR},
         parameters=[streams.LAST_EVENT],
     )
     def get(self, request: Request, request_id: UUID) -> HttpResponseBase:

@@ -19,7 +19,6 @@ from tools.api.bodies import (
     AgentBody,
     AgentChange,
     AgentPage,
-    ErrorAnswer,
     NewTokenAnswer,
     RotationBody,
     SuspendBody,
@@ -102,7 +101,7 @@ class AgentList(OneAgent):
             OpenApiParameter("active", OpenApiTypes.BOOL),
             *paging(by_name("slug")),
         ],
-        responses={200: AgentPage},
+        responses=AgentPage,
     )
     def get(self, request: Request) -> Response:
         self.require("view_agent")
@@ -116,7 +115,7 @@ class AgentList(OneAgent):
     @extend_schema(
         operation_id="create_agent",
         request=AgentBody,
-        responses={201: AgentAnswer, 409: ErrorAnswer},
+        responses={201: AgentAnswer},
     )
     def post(self, request: Request) -> Response:
         """A new agent is granted the group `default` and nothing else, unless told otherwise.
@@ -144,7 +143,7 @@ def _gives_power(request: HttpRequest, **_: Any) -> bool:
 class AgentDetail(OneAgent):
     proof = by_method(patch=_gives_power)
 
-    @extend_schema(operation_id="get_agent", responses={200: AgentAnswer, 404: ErrorAnswer})
+    @extend_schema(operation_id="get_agent", responses=AgentAnswer)
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_agent")
         return self.answer(self.representation(slug))
@@ -152,7 +151,7 @@ class AgentDetail(OneAgent):
     @extend_schema(
         operation_id="change_agent",
         request=AgentChange,
-        responses={200: AgentAnswer, 404: ErrorAnswer},
+        responses=AgentAnswer,
     )
     @conditional("change_agent")
     def patch(self, request: Request, slug: str) -> Response:
@@ -177,7 +176,7 @@ class AgentSuspend(OneAgent):
     @extend_schema(
         operation_id="suspend_agent",
         request=SuspendBody,
-        responses={200: AgentAnswer, 404: ErrorAnswer},
+        responses=AgentAnswer,
     )
     @conditional("change_agent")
     def post(self, request: Request, slug: str) -> Response:
@@ -196,7 +195,7 @@ class TokenList(AgentView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_agent_tokens", parameters=paging(newest()), responses={200: TokenPage}
+        operation_id="list_agent_tokens", parameters=paging(newest()), responses=TokenPage
     )
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
@@ -217,7 +216,7 @@ class TokenList(AgentView):
     @extend_schema(
         operation_id="create_agent_token",
         request=TokenBody,
-        responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer},
+        responses={201: NewTokenAnswer},
     )
     def post(self, request: Request, slug: str) -> Response:
         """A new token for the agent; it is shown in this answer and never again.
@@ -246,7 +245,7 @@ class OneToken(AgentView):
 class TokenDetail(OneToken):
     proof = by_method(delete=Proof.NOT_NEEDED)
 
-    @extend_schema(operation_id="revoke_agent_token", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="revoke_agent_token", responses={204: None})
     @conditional("delete_token")
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
@@ -270,7 +269,7 @@ class TokenRotation(OneToken):
     @extend_schema(
         operation_id="rotate_agent_token",
         request=RotationBody,
-        responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses={201: NewTokenAnswer},
     )
     @conditional(_may_replace)
     def post(self, request: Request, slug: str, token_id: UUID) -> Response:

@@ -9,7 +9,6 @@ from rest_framework.serializers import Serializer
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.api.idempotency import KeyedView
-from tools.api.schema import CallerSchema
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, Refused
@@ -34,7 +33,6 @@ class CallerView(KeyedView):
     """A view that knows its caller. The permission class has made sure that there is one."""
 
     request: Request
-    schema = CallerSchema()
     # Of a body. What carries the input of a tool, or documents, takes as many as JSON may have.
     most_values = 20_000
     bodiless = frozenset({"DELETE"})  # methods to which a body would say nothing

@@ -10,7 +10,6 @@ from rest_framework.response import Response
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.batch_bodies import BatchAnswer, BatchBody, BatchCancelBody
-from tools.api.bodies import ErrorAnswer
 from tools.api.executions import WAIT, call_of, made, waited_for
 from tools.api.idempotency import Keying, key_of
 from tools.definitions.callers import Caller, Scope
@@ -26,10 +25,7 @@ from tools.shapes import execution_shape
 ANSWERS = {
     200: BatchAnswer,
     202: BatchAnswer,
-    400: ErrorAnswer,
-    403: ErrorAnswer,
-    422: ErrorAnswer,
-    429: ErrorAnswer,
+    429: None,
 }
 _ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
 
@@ -57,7 +53,7 @@ class BatchList(CallerView):
 class BatchDetail(CallerView):
     @extend_schema(
         operation_id="get_batch",
-        responses={200: BatchAnswer, 202: BatchAnswer, 404: ErrorAnswer},
+        responses={200: BatchAnswer, 202: BatchAnswer},
         parameters=[WAIT],
     )
     def get(self, request: Request, batch_id: UUID) -> Response:
@@ -74,7 +70,7 @@ class BatchCancel(CallerView):
     @extend_schema(
         operation_id="cancel_batch",
         request=BatchCancelBody,
-        responses={200: BatchAnswer, 202: BatchAnswer, 409: ErrorAnswer},
+        responses={200: BatchAnswer, 202: BatchAnswer},
     )
     def post(self, request: Request, batch_id: UUID) -> Response:
         """End it, or some of its calls; what is over stays as it is."""

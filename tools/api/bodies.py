@@ -1,5 +1,6 @@
 """Bodies the API takes and gives, as serializers: they shape, they do not decide."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from rest_framework import serializers
@@ -13,10 +14,26 @@ from tools.catalog.hosts import MOST_RULES
 from tools.definitions.callers import Scope
 from tools.definitions.licenses import LicenseState
 from tools.definitions.results import Status
+from tools.definitions.vocabulary import (
+    ArgumentValidation,
+    Category,
+    Delivery,
+    ParameterType,
+    ToolType,
+)
 from tools.models import Resolution
+from tools.models.tool import Origin, ToolStatus
 from tools.policy.allowances import MOST_QUOTAS
 
+
+def one_of(kind: Iterable[str], **options: Any) -> serializers.ChoiceField:
+    """A member of a closed set."""
+    return serializers.ChoiceField(choices=[str(one) for one in kind], **options)
+
+
 LEVELS = [str(level) for level in IsolationLevel]
+STATUSES = [str(status) for status in Status]
+TYPES = [str(kind) for kind in ToolType]
 
 
 class OptionsBody(Strict):
@@ -55,11 +72,22 @@ class ErrorAnswer(serializers.Serializer[Any]):
     message = serializers.CharField()
     details = serializers.DictField()
     request_id = serializers.CharField()
-    status = serializers.CharField(required=False)
+    client_request_id = serializers.CharField(required=False)
+    status = one_of(Status, required=False)
     execution_id = serializers.UUIDField(required=False)
     limit = serializers.JSONField(required=False, help_text="With 429: calls, or a cost as text.")
     used = serializers.JSONField(required=False)
     resets_in_s = serializers.IntegerField(required=False)
+
+
+class ProblemAnswer(ErrorAnswer):
+    """An error for whom accepts `application/problem+json` (RFC 9457)."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()  # type: ignore[assignment] # as RFC 9457 has it
+    detail = serializers.CharField()
+    instance = serializers.CharField()
 
 
 class InputAnswer(serializers.Serializer[Any]):
@@ -104,7 +132,7 @@ class ParentAnswer(serializers.Serializer[Any]):
 
 class ExecutionAnswer(serializers.Serializer[Any]):
     execution_id = serializers.UUIDField()
-    status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    status = one_of(Status)
     parent = ParentAnswer(allow_null=True, help_text="The call that made this one.")
     input = InputAnswer()
     references = ReferenceAnswer(many=True, help_text="Outputs put into the parameters.")
@@ -146,7 +174,7 @@ class ExecutionPage(Page):
 
 class ParameterBody(serializers.Serializer[Any]):
     name = serializers.CharField()
-    type = serializers.CharField()
+    type = one_of(ParameterType)
     description = serializers.CharField()
     required = serializers.BooleanField(required=False)  # type: ignore[assignment]
     default = serializers.JSONField(required=False, allow_null=True)
@@ -166,7 +194,7 @@ class DefinitionBody(serializers.Serializer[Any]):
     """A tool definition. `tools.definitions` reads it and names every wrong field."""
 
     name = serializers.CharField(max_length=128)
-    type = serializers.CharField()
+    type = one_of(ToolType)
     title = serializers.CharField(required=False, allow_null=True)
     description = serializers.CharField()
     category = serializers.CharField(required=False)
@@ -188,13 +216,10 @@ class DefinitionBody(serializers.Serializer[Any]):
     transform = serializers.DictField(
         required=False, help_text="`select`, `redact` and `observation`: what becomes of an output."
     )
-    delivery = serializers.CharField(required=False)
-    argument_validation = serializers.CharField(required=False)
+    delivery = one_of(Delivery, required=False)
+    argument_validation = one_of(ArgumentValidation, required=False)
     capabilities = serializers.ListField(child=serializers.CharField(), required=False)
     implementation = serializers.DictField(required=False)
-    token_estimate = serializers.IntegerField(
-        read_only=True, help_text="What it costs a model's context, about."
-    )
     version = serializers.CharField(required=False)
     metadata = serializers.DictField(required=False)
     enabled = serializers.BooleanField(required=False)
@@ -206,26 +231,35 @@ class DefinitionBody(serializers.Serializer[Any]):
     critical = serializers.BooleanField(
         required=False, help_text="Every call needs the consent of two people."
     )
-    status = serializers.CharField(read_only=True)
-    status_reason = serializers.CharField(read_only=True)
-    origin = serializers.CharField(read_only=True)
-    effective_isolation = serializers.CharField(
-        read_only=True, help_text="The level it runs at here; shown of one tool, not in lists."
+
+
+class DefinitionAnswer(DefinitionBody):
+    """A tool definition, with what the catalog knows about it."""
+
+    category = one_of(Category, required=False)  # type: ignore[assignment]  # a request may alias
+    token_estimate = serializers.IntegerField(help_text="What it costs a model's context, about.")
+    status = one_of(ToolStatus)
+    status_reason = serializers.CharField()
+    origin = one_of(Origin)
+    effective_isolation = one_of(
+        IsolationLevel,
+        required=False,
+        help_text="The level it runs at here; shown of one tool, not in lists.",
     )
-    digest = serializers.CharField(read_only=True)
-    signature = serializers.DictField(read_only=True)
+    digest = serializers.CharField()
+    signature = serializers.DictField()
     authentic = serializers.BooleanField(
-        read_only=True, help_text="Whether it is what was signed; what is not is never run."
+        help_text="Whether it is what was signed; what is not is never run."
     )
     findings = serializers.ListField(
         child=serializers.DictField(),
-        read_only=True,
+        required=False,
         help_text="What the linter says of it; shown when it was saved. See lint_tools.",
     )
 
 
 class ToolPage(Page):
-    results = DefinitionBody(many=True)
+    results = DefinitionAnswer(many=True)
     warnings = serializers.ListField(child=serializers.CharField())
 
 
@@ -242,8 +276,8 @@ class VersionAnswer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField()
     change_note = serializers.CharField()
-    origin = serializers.CharField()
-    definition = serializers.DictField()
+    origin = one_of(Origin)
+    definition = serializers.JSONField(help_text="As it is stored, authentic or not.")
 
 
 class VersionPage(Page):
@@ -366,7 +400,9 @@ class LoginBody(Strict):
 
 class NewTokenAnswer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
-    token = serializers.CharField(help_text="Shown this once.")
+    token = serializers.CharField(
+        allow_null=True, help_text="Shown this once; null where a replay withholds it."
+    )
     expires_at = serializers.DateTimeField()
 
 
@@ -448,7 +484,7 @@ class LicenseAnswer(serializers.Serializer[Any]):
     id = serializers.CharField(allow_null=True)
     expires_at = serializers.DateTimeField(allow_null=True)
     grace_ends_at = serializers.DateTimeField(allow_null=True)
-    state = serializers.ChoiceField(choices=[str(state) for state in LicenseState])
+    state = serializers.ChoiceField(choices=[*LicenseState])
     effective_tier = serializers.CharField()
 
 

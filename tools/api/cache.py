@@ -9,7 +9,6 @@ from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.fields import Strict, Text
 from tools.definitions.callers import Scope
 from tools.execution import cache
@@ -33,7 +32,7 @@ class CacheInvalidation(CallerView):
     @extend_schema(
         operation_id="invalidate_cache",
         request=InvalidationBody,
-        responses={200: InvalidationAnswer, 403: ErrorAnswer},
+        responses=InvalidationAnswer,
     )
     def post(self, request: Request) -> Response:
         """Forget the results of a tool, of a group's tools, or of the organization."""

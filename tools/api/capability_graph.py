@@ -8,7 +8,6 @@ from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.capability_bodies import ChainProposalsAnswer, ProposalsBody, ToolGraphAnswer
 from tools.api.idempotency import Keying
 from tools.api.tools import LISTING, Listing
@@ -30,7 +29,7 @@ class ToolGraph(Listing):
     @extend_schema(
         operation_id="get_capability_graph",
         parameters=LISTING,
-        responses={200: ToolGraphAnswer, 403: ErrorAnswer},
+        responses=ToolGraphAnswer,
     )
     def get(self, request: Request) -> Response:
         """A page of the tools that exist for this request, what each consumes and produces, and
@@ -59,7 +58,7 @@ class ChainProposals(CallerView):
     @extend_schema(
         operation_id="propose_chains",
         request=ProposalsBody,
-        responses={200: ChainProposalsAnswer, 403: ErrorAnswer},
+        responses=ChainProposalsAnswer,
     )
     def post(self, request: Request) -> Response:
         """Chains of tools that the caller may use, from what one has to what one wants. Nothing is

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from audit.pages import PAGING
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer, ToolCallBody
+from tools.api.bodies import ToolCallBody
 from tools.api.chain_bodies import (
     ChainBody,
     ChainPage,
@@ -22,7 +22,6 @@ from tools.api.chain_bodies import (
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.executions import (
-    ANSWERS,
     WAIT,
     call_of,
     made,
@@ -51,6 +50,8 @@ from tools.policy.decision import Asked
 from tools.policy.visibility import visible_tool
 from tools.shapes import execution_shape, tool_here
 
+RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
+
 
 class ChainView(ConditionalView):
     volatile = frozenset({"findings", "warnings"})
@@ -71,7 +72,7 @@ class ChainList(ChainView):
     @extend_schema(
         operation_id="list_chains",
         parameters=[*REQUEST, BY_NAME, *PAGING],
-        responses={200: ChainPage},
+        responses=ChainPage,
     )
     def get(self, request: Request) -> Response:
         """The chains that the caller may run in this request."""
@@ -86,7 +87,7 @@ class ChainList(ChainView):
     @extend_schema(
         operation_id="create_chain",
         request={"application/json": ChainBody, "application/yaml": ChainBody},
-        responses={201: ChainBody, 400: ErrorAnswer, 409: ErrorAnswer},
+        responses={201: ChainBody},
     )
     def post(self, request: Request) -> Response:
         """Write a chain, as JSON or as YAML. What it names is checked."""
@@ -110,7 +111,7 @@ class ChainDetail(ChainView):
     @extend_schema(
         operation_id="get_chain",
         parameters=[IN_SESSION],
-        responses={200: ChainBody, 404: ErrorAnswer},
+        responses=ChainBody,
     )
     def get(self, request: Request, name: str) -> Response:
         snapshot = self.snapshot
@@ -119,7 +120,7 @@ class ChainDetail(ChainView):
     @extend_schema(
         operation_id="replace_chain",
         request={"application/json": ChainBody, "application/yaml": ChainBody},
-        responses={200: ChainBody, 400: ErrorAnswer, 404: ErrorAnswer},
+        responses=ChainBody,
     )
     @conditional("change_tool", row="tool")
     def put(self, request: Request, name: str) -> Response:
@@ -132,9 +133,7 @@ class ChainDetail(ChainView):
         self.require("change_tool", tool=tool.name)  # a narrowed token puts it nowhere else
         return self.answer(_shown(self, name))
 
-    @extend_schema(
-        operation_id="delete_chain", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
-    )
+    @extend_schema(operation_id="delete_chain", responses={204: None})
     @conditional("delete_tool", row="tool")
     def delete(self, request: Request, name: str) -> Response:
         actions.delete_tool(tool=_row(self, name), by=self.actor)
@@ -147,7 +146,7 @@ class ChainExecute(CallerView):
     most_values = MAX_VALUES
     scope = Scope.EXECUTE
 
-    @extend_schema(operation_id="execute_chain", request=ToolCallBody, responses=ANSWERS)
+    @extend_schema(operation_id="execute_chain", request=ToolCallBody, responses={**RUN, 429: None})
     def post(self, request: Request, name: str) -> Response:
         """Run it; the answer waits up to `wait_s` seconds for its end."""
         wanted = self.body(ToolCallBody)
@@ -169,7 +168,7 @@ class ChainRehearsal(CallerView):
     @extend_schema(
         operation_id="rehearse_chain",
         request=RehearsalBody,
-        responses={200: RehearsalAnswer, 404: ErrorAnswer},
+        responses=RehearsalAnswer,
     )
     def post(self, request: Request, name: str) -> Response:
         """A dry run: nothing is called."""
@@ -188,7 +187,7 @@ class ChainRehearsal(CallerView):
 class ChainRun(CallerView):
     @extend_schema(
         operation_id="get_chain_run",
-        responses={200: ChainRunAnswer, 202: ChainRunAnswer, 404: ErrorAnswer},
+        responses=RUN,
         parameters=[WAIT],
     )
     def get(self, request: Request, run_id: UUID) -> Response:

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import DefinitionBody, ErrorAnswer
+from tools.api.bodies import DefinitionAnswer
 from tools.api.change_bodies import (
     ApprovalBody,
     ChangeAnswer,
@@ -29,7 +29,7 @@ from tools.models import Decision, UpstreamChange
 
 _ORDERS = newest("seen_at")
 _COLUMNS = {"decision": "decision", "tool": "tool__name", **in_period("seen_at")}
-DECIDED = {200: DefinitionBody, 404: ErrorAnswer, 409: ErrorAnswer}
+DECIDED = {200: DefinitionAnswer}
 
 
 class ChangeList(CallerView):
@@ -41,7 +41,7 @@ class ChangeList(CallerView):
             *PERIOD,
             *paging(_ORDERS),
         ],
-        responses={200: ChangePage},
+        responses=ChangePage,
     )
     def get(self, request: Request) -> Response:
         """The newest first; those that wait have `decision=open`."""
@@ -62,9 +62,7 @@ class OneChange(ConditionalView):
 
 
 class ChangeDetail(OneChange):
-    @extend_schema(
-        operation_id="get_upstream_change", responses={200: ChangeAnswer, 404: ErrorAnswer}
-    )
+    @extend_schema(operation_id="get_upstream_change", responses=ChangeAnswer)
     def get(self, request: Request, change_id: UUID) -> Response:
         """With the difference, field by field, and nothing hidden in it."""
         self.require("view_tool")
@@ -114,7 +112,7 @@ class ToolDifference(CallerView):
             OpenApiParameter("from", OpenApiTypes.STR, required=True, description="A version."),
             OpenApiParameter("to", OpenApiTypes.STR, description="Absent: the current one."),
         ],
-        responses={200: VersionsApart, 404: ErrorAnswer},
+        responses=VersionsApart,
     )
     def get(self, request: Request, name: str) -> Response:
         """Any two versions, field by field."""

@@ -48,7 +48,9 @@ class MessageChannelAnswer(MessageChannelBody):
 
 
 class NewMessageChannelAnswer(MessageChannelAnswer):
-    signing_key = serializers.CharField(help_text="Shown this once.")
+    signing_key = serializers.CharField(
+        allow_null=True, help_text="Shown this once; null where a replay withholds it."
+    )
 
 
 class MessageChannelPage(Page):
@@ -56,7 +58,9 @@ class MessageChannelPage(Page):
 
 
 class SigningSecretAnswer(serializers.Serializer[Any]):
-    signing_key = serializers.CharField(help_text="Shown this once.")
+    signing_key = serializers.CharField(
+        allow_null=True, help_text="Shown this once; null where a replay withholds it."
+    )
 
 
 class ChannelTestBody(Strict):

@@ -12,7 +12,6 @@ from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from audit.queries import QueryView
 from tools.api import streams
-from tools.api.bodies import ErrorAnswer
 from tools.api.channel_bodies import (
     BounceBody,
     ChannelTestBody,
@@ -27,7 +26,6 @@ from tools.api.channel_bodies import (
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.filters import filtered
 from tools.api.idempotency import Keying
-from tools.api.schema import CallerSchema
 from tools.catalog import channels
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, TooLarge
@@ -41,7 +39,7 @@ FILTERS = [
     OpenApiParameter("kind", OpenApiTypes.STR, enum=MessageKind.values),
     OpenApiParameter("enabled", OpenApiTypes.BOOL),
 ]
-CHANGED = {200: MessageChannelAnswer, 404: ErrorAnswer}
+CHANGED = {200: MessageChannelAnswer}
 _MOST_BYTES = 16 * 1024
 
 
@@ -62,7 +60,7 @@ class ChannelList(ChannelView):
     @extend_schema(
         operation_id="list_channels",
         parameters=[*FILTERS, *paging(by_name())],
-        responses={200: MessageChannelPage},
+        responses=MessageChannelPage,
     )
     def get(self, request: Request) -> Response:
         self.require("view_messagechannel")
@@ -75,7 +73,7 @@ class ChannelList(ChannelView):
     @extend_schema(
         operation_id="create_channel",
         request=MessageChannelBody,
-        responses={201: NewMessageChannelAnswer, 409: ErrorAnswer},
+        responses={201: NewMessageChannelAnswer},
     )
     def post(self, request: Request) -> Response:
         """Its signing key is shown this once: webhooks are signed with it, and reports of
@@ -104,7 +102,7 @@ class ChannelDetail(ChannelView):
         changed = channels.change_channel(row=row, changes=self.given(), by=self.actor)
         return self.answer(_shown(changed))
 
-    @extend_schema(operation_id="delete_channel", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="delete_channel", responses={204: None})
     @conditional("delete_messagechannel")
     def delete(self, request: Request, name: str) -> Response:
         """What was sent through it stays on record."""
@@ -120,7 +118,7 @@ class ChannelKey(ChannelView):
     @extend_schema(
         operation_id="replace_channel_key",
         request=None,
-        responses={200: SigningSecretAnswer, 404: ErrorAnswer},
+        responses=SigningSecretAnswer,
     )
     @conditional("change_messagechannel")
     def post(self, request: Request, name: str) -> Response:
@@ -138,7 +136,7 @@ class ChannelTest(ChannelView):
     @extend_schema(
         operation_id="try_channel",
         request=ChannelTestBody,
-        responses={200: MessageAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses=MessageAnswer,
     )
     @conditional("change_messagechannel", held=False)
     def post(self, request: Request, name: str) -> Response:
@@ -160,12 +158,11 @@ class ChannelBounces(QueryView):
 
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
-    schema = CallerSchema()
 
     @extend_schema(
         operation_id="report_bounce",
         request=BounceBody,
-        responses={204: None, 401: ErrorAnswer, 404: ErrorAnswer},
+        responses={204: None},
         auth=[],
     )
     def post(self, request: Request, channel_id: Any) -> Response:

@@ -16,7 +16,6 @@ from audit.pages import CursorPages, by_name, newest, paging
 from audit.proof import Proof, by_method
 from config import errors
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.confirmation_bodies import (
     ConfirmationAnswer,
@@ -39,7 +38,7 @@ from tools.models import Confirmation, ConfirmationRule, ConfirmationStatus
 from tools.policy import confirmation_rules
 from tools.shapes import confirmation_shape, rule_shape
 
-DECIDED = {200: ConfirmationAnswer, 404: ErrorAnswer, 409: ErrorAnswer}
+DECIDED = {200: ConfirmationAnswer}
 ALL = "all"
 _CHOICES = (*ConfirmationStatus.values, ALL)
 _COLUMNS = {
@@ -47,13 +46,13 @@ _COLUMNS = {
     "agent": "execution__agent__slug",
     **in_period("created_at"),
 }
-_RULE = {200: RuleAnswer, 404: ErrorAnswer}
+_RULE = {200: RuleAnswer}
 
 
 class ConfirmationList(CallerView):
     @extend_schema(
         operation_id="list_confirmations",
-        responses={200: ConfirmationPage},
+        responses=ConfirmationPage,
         parameters=[
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*_CHOICES], default="pending"),
             TOOL,
@@ -72,9 +71,7 @@ class ConfirmationList(CallerView):
 
 
 class ConfirmationDetail(CallerView):
-    @extend_schema(
-        operation_id="get_confirmation", responses={200: ConfirmationAnswer, 404: ErrorAnswer}
-    )
+    @extend_schema(operation_id="get_confirmation", responses=ConfirmationAnswer)
     def get(self, request: Request, confirmation_id: UUID) -> Response:
         return Response(confirmation_shape(decisions.one_of(self.caller, confirmation_id)))
 
@@ -102,7 +99,7 @@ class ConfirmationsDecide(CallerView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="decide_confirmations", request=DecisionsBody, responses={200: DecidedList}
+        operation_id="decide_confirmations", request=DecisionsBody, responses=DecidedList
     )
     def post(self, request: Request) -> Response:
         """Many at once, each with its own hash; one result for each, in their order."""
@@ -126,7 +123,7 @@ class RuleList(RuleView):
     @extend_schema(
         operation_id="list_confirmation_rules",
         parameters=paging(by_name()),
-        responses={200: RulePage},
+        responses=RulePage,
     )
     def get(self, request: Request) -> Response:
         self.require("view_confirmationrule")
@@ -141,7 +138,7 @@ class RuleList(RuleView):
     @extend_schema(
         operation_id="create_confirmation_rule",
         request=RuleBody,
-        responses={201: RuleAnswer, 409: ErrorAnswer},
+        responses={201: RuleAnswer},
     )
     def post(self, request: Request) -> Response:
         """Counts from the next call on, and for those that have not begun."""
@@ -178,7 +175,7 @@ class RuleDetail(RuleView):
         row = confirmation_rules.find_rule(self.organization, name)
         return self._change(row, confirmation_rules.amended(row, self.body(RuleChange)))
 
-    @extend_schema(operation_id="delete_confirmation_rule", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="delete_confirmation_rule", responses={204: None})
     @conditional("delete_confirmationrule")
     def delete(self, request: Request, name: str) -> Response:
         """Calls that it holds already stay held."""

@@ -9,7 +9,6 @@ from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from tools.api import streams
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.content_schema_bodies import (
     ContentSchemaBody,
@@ -40,7 +39,7 @@ class ContentSchemaList(ContentSchemaView):
     @extend_schema(
         operation_id="list_content_schemas",
         parameters=paging(by_name()),
-        responses={200: ContentSchemaPage},
+        responses=ContentSchemaPage,
     )
     def get(self, request: Request) -> Response:
         self.require("view_contentschema")
@@ -54,7 +53,7 @@ class ContentSchemaList(ContentSchemaView):
     @extend_schema(
         operation_id="create_content_schema",
         request=ContentSchemaBody,
-        responses={201: ContentSchemaWhole, 409: ErrorAnswer, 503: ErrorAnswer},
+        responses={201: ContentSchemaWhole},
     )
     def post(self, request: Request) -> Response:
         """It is tried once behind the wall before it is kept."""
@@ -72,9 +71,7 @@ class ContentSchemaDetail(ContentSchemaView):
     proof = by_method(put=Proof.NOT_NEEDED, delete=Proof.NEEDED)
     most_values = MAX_VALUES
 
-    @extend_schema(
-        operation_id="get_content_schema", responses={200: ContentSchemaWhole, 404: ErrorAnswer}
-    )
+    @extend_schema(operation_id="get_content_schema", responses=ContentSchemaWhole)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_contentschema")
         return self.answer(self.representation(name))
@@ -82,12 +79,7 @@ class ContentSchemaDetail(ContentSchemaView):
     @extend_schema(
         operation_id="change_content_schema",
         request=ContentSchemaChange,
-        responses={
-            200: ContentSchemaWhole,
-            404: ErrorAnswer,
-            409: ErrorAnswer,
-            503: ErrorAnswer,
-        },
+        responses=ContentSchemaWhole,
     )
     def put(self, request: Request, name: str) -> Response:
         """A new version, unless it says the same; earlier ones stay."""
@@ -99,7 +91,7 @@ class ContentSchemaDetail(ContentSchemaView):
             content_schemas.keep_version(row=row, change=change, by=self.actor)
             return self.answer(self.representation(name))
 
-    @extend_schema(operation_id="delete_content_schema", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="delete_content_schema", responses={204: None})
     @conditional("delete_contentschema")
     def delete(self, request: Request, name: str) -> Response:
         """With all its versions."""
@@ -113,7 +105,7 @@ class ContentSchemaDetail(ContentSchemaView):
 class ContentSchemaVersionDetail(CallerView):
     @extend_schema(
         operation_id="get_content_schema_version",
-        responses={200: ContentSchemaVersionAnswer, 404: ErrorAnswer},
+        responses=ContentSchemaVersionAnswer,
     )
     def get(self, request: Request, name: str, number: int) -> Response:
         self.require("view_contentschema")

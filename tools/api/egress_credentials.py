@@ -13,7 +13,6 @@ from tools.api.bodies import (
     CredentialChange,
     CredentialPage,
     CredentialReplacement,
-    ErrorAnswer,
 )
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.catalog import credentials
@@ -21,7 +20,7 @@ from tools.definitions.callers import Scope
 from tools.models import EgressCredential
 from tools.shapes import credential_shape
 
-CHANGED = {200: CredentialAnswer, 404: ErrorAnswer}
+CHANGED = {200: CredentialAnswer}
 
 
 class CredentialView(ConditionalView):
@@ -37,7 +36,7 @@ class CredentialList(CredentialView):
     @extend_schema(
         operation_id="list_egress_credentials",
         parameters=paging(by_name()),
-        responses={200: CredentialPage},
+        responses=CredentialPage,
     )
     def get(self, request: Request) -> Response:
         self.require("view_egresscredential")
@@ -49,7 +48,7 @@ class CredentialList(CredentialView):
     @extend_schema(
         operation_id="create_egress_credential",
         request=CredentialBody,
-        responses={201: CredentialAnswer, 409: ErrorAnswer},
+        responses={201: CredentialAnswer},
     )
     def post(self, request: Request) -> Response:
         """A list of hosts names it; the broker adds it to requests to that host."""
@@ -95,7 +94,7 @@ class CredentialDetail(CredentialView):
 
     @extend_schema(
         operation_id="delete_egress_credential",
-        responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses={204: None},
     )
     @conditional("delete_egresscredential")
     def delete(self, request: Request, name: str) -> Response:

@@ -4,19 +4,15 @@ from typing import Any
 
 from audit.api import AlertAcknowledgement, Erasures
 from tools.api.idempotency import KeyedView, Keying
-from tools.api.schema import KeyedSchema
 
 
 class KeyedErasures(KeyedView, Erasures):
     keying = Keying.IN_PROGRESS  # batch by batch, and its key's file is gone at once
-    schema = KeyedSchema()
 
     def check_replay(self, **place: Any) -> None:
         self.organization()
 
 
 class KeyedAcknowledgement(KeyedView, AlertAcknowledgement):
-    schema = KeyedSchema()
-
     def check_replay(self, **place: Any) -> None:
         self.organization()

@@ -15,7 +15,6 @@ from tools.api import streams
 from tools.api.base import CallerView
 from tools.api.bodies import (
     CallBody,
-    ErrorAnswer,
     ExecutionAnswer,
     ExecutionPage,
     ResolutionBody,
@@ -24,7 +23,7 @@ from tools.api.bodies import (
 from tools.api.filters import AGENT, PERIOD, SESSION, TOOL, filtered, in_period
 from tools.api.idempotency import Keying, key_of
 from tools.api.renderers import EventStreamRenderer, JSONRenderer
-from tools.api.schema import CALL, CALL_OF_TOOL, REFUSAL, RESULT
+from tools.api.schema import CALL, CALL_OF_TOOL, RESULT
 from tools.api.throttling import note_rate
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
@@ -39,11 +38,7 @@ from tools.shapes import execution_shape
 ANSWERS = {
     200: ExecutionAnswer,
     202: ExecutionAnswer,
-    400: ErrorAnswer,
-    403: ErrorAnswer,
-    404: ErrorAnswer,
-    422: ErrorAnswer,
-    429: ErrorAnswer,
+    429: None,
 }
 _COLUMNS = {
     "tool": "tool_name",
@@ -70,7 +65,7 @@ class ToolExecute(CallerView):
         operation_id="execute_tool",
         request=ToolCallBody,
         responses=ANSWERS,
-        examples=[CALL_OF_TOOL, RESULT, REFUSAL],
+        examples=[CALL_OF_TOOL, RESULT],
     )
     def post(self, request: Request, name: str) -> Response:
         """Call the tool; the answer waits up to `wait_s` seconds for its result."""
@@ -89,7 +84,7 @@ class ExecutionList(CallerView):
 
     @extend_schema(
         operation_id="list_executions",
-        responses={200: ExecutionPage},
+        responses=ExecutionPage,
         parameters=[
             OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
             OpenApiParameter("code", OpenApiTypes.STR, description="The error code that it has."),
@@ -127,7 +122,7 @@ class ExecutionList(CallerView):
         operation_id="create_execution",
         request=CallBody,
         responses=ANSWERS,
-        examples=[CALL, RESULT, REFUSAL],
+        examples=[CALL, RESULT],
     )
     def post(self, request: Request) -> Response:
         """Call a tool."""
@@ -137,7 +132,7 @@ class ExecutionList(CallerView):
 class ExecutionDetail(CallerView):
     @extend_schema(
         operation_id="get_execution",
-        responses={200: ExecutionAnswer, 202: ExecutionAnswer, 404: ErrorAnswer},
+        responses={200: ExecutionAnswer, 202: ExecutionAnswer},
         parameters=[WAIT],
     )
     def get(self, request: Request, execution_id: UUID) -> Response:
@@ -155,7 +150,7 @@ class ExecutionCancel(CallerView):
     @extend_schema(
         operation_id="cancel_execution",
         request=None,
-        responses={200: ExecutionAnswer, 202: ExecutionAnswer, 409: ErrorAnswer},
+        responses={200: ExecutionAnswer, 202: ExecutionAnswer},
     )
     def post(self, request: Request, execution_id: UUID) -> Response:
         """End it: at once when it has not begun, else as soon as its worker hears."""
@@ -170,7 +165,7 @@ class ExecutionResolve(CallerView):
     @extend_schema(
         operation_id="resolve_execution",
         request=ResolutionBody,
-        responses={200: ExecutionAnswer, 403: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses=ExecutionAnswer,
     )
     def post(self, request: Request, execution_id: UUID) -> Response:
         """Say what became of an effect whose outcome was not known. Only people may, and once."""
@@ -190,7 +185,7 @@ class ExecutionEvents(CallerView):
 
     @extend_schema(
         operation_id="follow_execution",
-        responses={(200, "text/event-stream"): OpenApiTypes.STR, 404: ErrorAnswer},
+        responses={(200, "text/event-stream"): OpenApiTypes.STR},
         parameters=[streams.LAST_EVENT],
     )
     def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:

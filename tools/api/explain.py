@@ -10,7 +10,6 @@ from rest_framework.response import Response
 from audit.pages import PAGING
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.explain_bodies import DifferenceAnswer, ExplanationPage, WhatIfBody
 from tools.api.idempotency import Keying
 from tools.api.pagination import BY_NAME, page_of_tools
@@ -47,7 +46,7 @@ class ToolExplanation(CallerView):
     @extend_schema(
         operation_id="explain_tools",
         parameters=QUERY,
-        responses={200: ExplanationPage, 403: ErrorAnswer},
+        responses=ExplanationPage,
     )
     def get(self, request: Request) -> Response:
         """Every tool the caller may know with every gate's answer, and what would change it."""
@@ -103,7 +102,7 @@ class WhatIf(CallerView):
     @extend_schema(
         operation_id="tool_what_if",
         request=WhatIfBody,
-        responses={200: DifferenceAnswer, 404: ErrorAnswer},
+        responses={200: DifferenceAnswer},
     )
     def post(self, request: Request) -> Response:
         """What a change would make different, before it is made. Nothing is written."""

@@ -9,7 +9,6 @@ from rest_framework.response import Response
 from audit.pages import bad_cursor, paging, reference, size_of
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.grants_bodies import GrantBody, GrantList, GrantPage
 from tools.definitions.callers import Scope
@@ -35,7 +34,7 @@ class Grants(CallerView):
             *(OpenApiParameter(name, OpenApiTypes.STR) for name in FILTERS),
             *paging(_ORDERS),
         ],
-        responses={200: GrantPage},
+        responses=GrantPage,
     )
     def get(self, request: Request) -> Response:
         """One row per grant. What people hold through a group stands at the group."""
@@ -61,7 +60,7 @@ class Grants(CallerView):
     @extend_schema(
         operation_id="give_grants",
         request=GrantBody,
-        responses={200: GrantList, 404: ErrorAnswer},
+        responses={200: GrantList},
     )
     def post(self, request: Request) -> Response:
         """Give what is not held yet, and answer with all that was named. Safe to repeat.
@@ -94,7 +93,7 @@ class GrantDetail(ConditionalView):
     def lock(self, grant: str) -> None:
         """A grant is held or not; `take` locks whose it is before it looks."""
 
-    @extend_schema(operation_id="take_grant", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="take_grant", responses={204: None})
     @conditional(lambda view: grant_actions.require_some(view.caller))
     def delete(self, request: Request, grant: str) -> Response:
         """Take it away: refused from the next request on, and where a call waits already."""

@@ -11,7 +11,6 @@ from rest_framework.response import Response
 
 from audit.pages import PAGING
 from audit.proof import Proof, by_method
-from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.filters import IN_SESSION
 from tools.api.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
@@ -31,7 +30,7 @@ from tools.policy.openings import openings_of
 from tools.policy.people import may
 from tools.shapes import group_shape
 
-CHANGED = {200: GroupAnswer, 404: ErrorAnswer}
+CHANGED = {200: GroupAnswer}
 NEW: dict[str, Any] = {
     "description": "",
     "permissions": [],
@@ -96,7 +95,7 @@ class GroupList(GroupView):
     @extend_schema(
         operation_id="list_groups",
         parameters=[IN_SESSION, BY_NAME, *PAGING],
-        responses={200: GroupPage},
+        responses=GroupPage,
     )
     def get(self, request: Request) -> Response:
         """The groups the caller was granted, with the tools it sees in them."""
@@ -108,7 +107,7 @@ class GroupList(GroupView):
     @extend_schema(
         operation_id="create_group",
         request=GroupBody,
-        responses={201: GroupAnswer, 409: ErrorAnswer},
+        responses={201: GroupAnswer},
     )
     def post(self, request: Request) -> Response:
         self.require("add_toolgroup")
@@ -142,9 +141,7 @@ class GroupDetail(GroupView):
         """Change what is given. It holds from every process's next request on."""
         return self._save(name, {})
 
-    @extend_schema(
-        operation_id="delete_group", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
-    )
+    @extend_schema(operation_id="delete_group", responses={204: None})
     @conditional("delete_toolgroup", row="group")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools, sources or groups within it name the group."""

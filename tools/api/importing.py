@@ -11,7 +11,6 @@ from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.importing_bodies import ImportAnswer, ImportBody
 from tools.catalog import exporting, importing
 from tools.catalog.openapi_import import import_openapi
@@ -63,7 +62,7 @@ class ToolImport(CallerView):
         operation_id="import_tools",
         examples=[EXAMPLE],
         request=ImportBody,
-        responses={200: ImportAnswer, 400: ErrorAnswer, 413: ErrorAnswer},
+        responses=ImportAnswer,
     )
     def post(self, request: Request) -> Response:
         """Register what a document holds, in whatever dialect. The answer says of each item what
@@ -119,7 +118,10 @@ class ToolExport(CallerView):
     @extend_schema(
         operation_id="export_tools",
         parameters=[OpenApiParameter("format", OpenApiTypes.STR, enum=[*exporting.Format])],
-        responses={200: OpenApiTypes.OBJECT, 400: ErrorAnswer},
+        responses={
+            (200, "application/json"): OpenApiTypes.OBJECT,
+            (200, "application/yaml"): OpenApiTypes.OBJECT,
+        },
     )
     def get(self, request: Request) -> HttpResponse:
         """Every custom tool, and the services they name, so that an import reads them again.

@@ -10,7 +10,6 @@ from rest_framework.response import Response
 
 from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
-from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import Representation, conditional
 from tools.api.fields import check_known
 from tools.api.idempotency import Keying
@@ -39,7 +38,7 @@ class McpAuthorizationList(McpServerView):
     @extend_schema(
         operation_id="list_mcp_authorizations",
         parameters=paging(_ORDERS),
-        responses={200: McpAuthorizations, 404: ErrorAnswer},
+        responses=McpAuthorizations,
     )
     def get(self, request: Request, name: str) -> Response:
         """Who connected the server, and whether that is still good. No token is ever shown."""
@@ -56,9 +55,7 @@ class McpAuthorizationList(McpServerView):
     @extend_schema(
         operation_id="begin_mcp_authorization",
         request=McpAuthorizationBody,
-        responses={
-            200: McpAuthorizationBegun, 404: ErrorAnswer, 409: ErrorAnswer, 503: ErrorAnswer,
-        },
+        responses=McpAuthorizationBegun,
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
         """The address where a browser asks for consent: of the person who asked here, logged in
@@ -97,7 +94,7 @@ class McpAuthorizationDetail(McpServerView):
         found = self.row(name).authorizations.filter(owner=key).first()
         return Representation(mcp_authorization_shape(found)) if found else None
 
-    @extend_schema(operation_id="delete_mcp_authorization", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="delete_mcp_authorization", responses={204: None})
     def delete(self, request: Request, name: str, owner: str) -> Response:
         """Calls go out without its token from now on. `organization` is everybody's."""
         whose = _whose(owner)
@@ -120,7 +117,7 @@ class McpServerOAuthClient(McpServerView):
     @extend_schema(
         operation_id="set_mcp_oauth_client",
         request=McpOAuthClientBody,
-        responses={200: McpOAuthClientAnswer, 404: ErrorAnswer},
+        responses=McpOAuthClientAnswer,
     )
     @conditional("change_mcpserver")
     def put(self, request: Request, name: str) -> Response:
@@ -129,7 +126,7 @@ class McpServerOAuthClient(McpServerView):
         mcp_consents.set_client(row=self.row(name), client=given, by=self.actor)
         return self.answer(self.representation(name))
 
-    @extend_schema(operation_id="delete_mcp_oauth_client", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="delete_mcp_oauth_client", responses={204: None})
     @conditional("change_mcpserver")
     def delete(self, request: Request, name: str) -> Response:
         mcp_consents.delete_client(row=self.row(name), by=self.actor)

@@ -11,7 +11,6 @@ from rest_framework.response import Response
 from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from tools.api import streams
-from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import check_known
 from tools.api.idempotency import Keying
@@ -34,7 +33,7 @@ from tools.errors import Malformed
 from tools.models import McpServer
 from tools.shapes import mcp_server_shape, moment
 
-CHANGED = {200: McpServerAnswer, 404: ErrorAnswer}
+CHANGED = {200: McpServerAnswer}
 
 
 class McpServerView(ConditionalView):
@@ -62,7 +61,7 @@ class McpServerList(OneMcpServer):
     @extend_schema(
         operation_id="list_mcp_servers",
         parameters=paging(by_name()),
-        responses={200: McpServerPage},
+        responses=McpServerPage,
     )
     def get(self, request: Request) -> Response:
         """All of them, also those that do not answer: `status` says so, and since when."""
@@ -76,7 +75,7 @@ class McpServerList(OneMcpServer):
     @extend_schema(
         operation_id="create_mcp_server",
         request=McpServerBody,
-        responses={201: McpServerAnswer, 409: ErrorAnswer},
+        responses={201: McpServerAnswer},
     )
     def post(self, request: Request) -> Response:
         """Nothing is asked of it before it is refreshed."""
@@ -105,7 +104,7 @@ class McpServerDetail(OneMcpServer):
 
     @extend_schema(
         operation_id="delete_mcp_server",
-        responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses={204: None},
     )
     @conditional("delete_mcpserver")
     def delete(self, request: Request, name: str) -> Response:
@@ -121,7 +120,7 @@ class McpServerRefresh(OneMcpServer):
     @extend_schema(
         operation_id="refresh_mcp_server",
         request=McpRefreshBody,
-        responses={200: McpServerAnswer, 404: ErrorAnswer, 503: ErrorAnswer},
+        responses=McpServerAnswer,
     )
     @conditional("change_mcpserver", held=False)
     def post(self, request: Request, name: str) -> Response:
@@ -141,7 +140,7 @@ class McpServerRefresh(OneMcpServer):
 class McpServerDifference(McpServerView):
     @extend_schema(
         operation_id="get_mcp_server_difference",
-        responses={200: McpDifference, 404: ErrorAnswer},
+        responses=McpDifference,
     )
     def get(self, request: Request, name: str) -> Response:
         """How the latest list differs from what was approved: new, gone, changed, field by
@@ -164,7 +163,7 @@ class McpServerImport(OneMcpServer):
     @extend_schema(
         operation_id="import_mcp_tools",
         request=McpImportBody,
-        responses={200: McpImportAnswer, 404: ErrorAnswer},
+        responses=McpImportAnswer,
     )
     @conditional("add_tool")
     def post(self, request: Request, name: str) -> Response:
@@ -201,7 +200,7 @@ class McpServerCredential(McpServerView):
     @extend_schema(
         operation_id="set_mcp_credential",
         request=McpCredentialBody,
-        responses={200: McpCredentialAnswer, 404: ErrorAnswer},
+        responses=McpCredentialAnswer,
     )
     @conditional("change_mcpserver")
     def put(self, request: Request, name: str, owner: str) -> Response:
@@ -211,7 +210,7 @@ class McpServerCredential(McpServerView):
         )
         return self.answer(self.representation(name, owner))
 
-    @extend_schema(operation_id="delete_mcp_credential", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="delete_mcp_credential", responses={204: None})
     @conditional("change_mcpserver")
     def delete(self, request: Request, name: str, owner: str) -> Response:
         mcp_servers.delete_credential(row=self.row(name), owner=owner, by=self.actor)

@@ -10,7 +10,6 @@ from rest_framework.response import Response
 from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.channel_bodies import (
     InboxItemAnswer,
     InboxPage,
@@ -38,7 +37,7 @@ class MessageList(CallerView):
     @extend_schema(
         operation_id="list_messages",
         parameters=[*FILTERS, *paging(newest())],
-        responses={200: MessagePage},
+        responses=MessagePage,
     )
     def get(self, request: Request) -> Response:
         """The newest first."""
@@ -51,9 +50,7 @@ class MessageList(CallerView):
 
 
 class MessageDetail(CallerView):
-    @extend_schema(
-        operation_id="get_message", responses={200: MessageDetailAnswer, 404: ErrorAnswer}
-    )
+    @extend_schema(operation_id="get_message", responses=MessageDetailAnswer)
     def get(self, request: Request, message_id: UUID) -> Response:
         self.require("view_message")
         own = Message.objects.filter(organization_id=self.caller.organization_id)
@@ -74,7 +71,7 @@ class InboxList(InboxView):
     @extend_schema(
         operation_id="list_inbox",
         parameters=[UNREAD, *PERIOD, *paging(_INBOX)],
-        responses={200: InboxPage},
+        responses=InboxPage,
     )
     def get(self, request: Request) -> Response:
         """The caller's own, the newest first."""
@@ -92,7 +89,7 @@ class InboxRead(InboxView):
     @extend_schema(
         operation_id="read_inbox_item",
         request=None,
-        responses={200: InboxItemAnswer, 404: ErrorAnswer},
+        responses=InboxItemAnswer,
     )
     def post(self, request: Request, item_id: UUID) -> Response:
         """Mark it as read; a second time changes nothing."""

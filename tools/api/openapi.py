@@ -3,11 +3,11 @@ and kept beside the data: a request computes nothing."""
 
 import fcntl
 import hashlib
-import os
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import drf_spectacular
+import rest_framework
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
@@ -18,6 +18,7 @@ from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
 
 from config import errors
 
+MADE_BY = (rest_framework.__version__, drf_spectacular.__version__)
 KINDS = {"json": "application/json", "yaml": "application/yaml; charset=utf-8"}
 
 
@@ -80,15 +81,9 @@ def _make(place: Path, name: str) -> None:
 
 
 def _fingerprint() -> str:
-    """Of the code: other files, or other times of them, are another release."""
-    seen = "\n".join(sorted(_seen(settings.BASE_DIR)))
-    return hashlib.sha256(seen.encode()).hexdigest()[:32]
-
-
-def _seen(base: Path) -> Iterator[str]:
-    for room in ("audit", "config", "tools"):
-        for folder, _, names in os.walk(base / room):
-            for name in names:
-                if name.endswith(".py"):
-                    file = Path(folder) / name
-                    yield f"{file} {file.stat().st_mtime_ns}"
+    """Of the code and of what makes the document: other files, or other times of them, are another
+    release."""
+    rooms = (settings.BASE_DIR / room for room in ("audit", "config", "tools"))
+    files = sorted(file for room in rooms for file in room.rglob("*.py"))
+    seen = [*MADE_BY, *(f"{file} {file.stat().st_mtime_ns}" for file in files)]
+    return hashlib.sha256("\n".join(seen).encode()).hexdigest()[:32]

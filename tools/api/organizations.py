@@ -12,7 +12,6 @@ from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from sandbox.spec import IsolationLevel
 from tools.api.bodies import (
-    ErrorAnswer,
     OrganizationAnswer,
     OrganizationBody,
     OrganizationChange,
@@ -78,7 +77,7 @@ class OrganizationList(OrganizationView):
             OpenApiParameter("tier", OpenApiTypes.STR, description="A tier's name."),
             *paging(by_name("slug")),
         ],
-        responses={200: OrganizationPage},
+        responses=OrganizationPage,
     )
     def get(self, request: Request) -> Response:
         self.require_superuser()
@@ -91,7 +90,7 @@ class OrganizationList(OrganizationView):
     @extend_schema(
         operation_id="create_organization",
         request=OrganizationBody,
-        responses={201: OrganizationAnswer, 409: ErrorAnswer},
+        responses={201: OrganizationAnswer},
     )
     @transaction.atomic
     def post(self, request: Request) -> Response:
@@ -119,9 +118,7 @@ class OrganizationDetail(OrganizationView):
         rows = Organization.objects.select_for_update(no_key=True)
         rows.values_list("pk").get(pk=self.row(slug).pk)
 
-    @extend_schema(
-        operation_id="get_organization", responses={200: OrganizationAnswer, 404: ErrorAnswer}
-    )
+    @extend_schema(operation_id="get_organization", responses=OrganizationAnswer)
     def get(self, request: Request, slug: str) -> Response:
         self.require_superuser()
         return self.answer(self.representation(slug))
@@ -129,7 +126,7 @@ class OrganizationDetail(OrganizationView):
     @extend_schema(
         operation_id="change_organization",
         request=OrganizationChange,
-        responses={200: OrganizationChanged, 409: ErrorAnswer},
+        responses=OrganizationChanged,
     )
     @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, slug: str) -> Response:
@@ -170,7 +167,7 @@ class TierPreview(PlatformView):
     @extend_schema(
         operation_id="preview_tier",
         request=TierWanted,
-        responses={200: TierFollows, 404: ErrorAnswer},
+        responses=TierFollows,
     )
     def post(self, request: Request, slug: str) -> Response:
         """What another tier would do to an organization. Nothing is saved."""
@@ -180,7 +177,7 @@ class TierPreview(PlatformView):
 
 
 class TierList(PlatformView):
-    @extend_schema(operation_id="list_tiers", parameters=paging(_TIERS), responses={200: TierPage})
+    @extend_schema(operation_id="list_tiers", parameters=paging(_TIERS), responses=TierPage)
     def get(self, request: Request) -> Response:
         """The license tiers, the smallest first."""
         self.require("view_licensetier")
@@ -200,7 +197,7 @@ class TierDetail(PlatformView):
     def lock(self, name: str) -> None:
         LicenseTier.objects.select_for_update(no_key=True).get(pk=self.tier(name).pk)
 
-    @extend_schema(operation_id="get_tier", responses={200: TierAnswer, 404: ErrorAnswer})
+    @extend_schema(operation_id="get_tier", responses=TierAnswer)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_licensetier")
         return self.answer(self.representation(name))
@@ -208,7 +205,7 @@ class TierDetail(PlatformView):
     @extend_schema(
         operation_id="change_tier",
         request=TierChange,
-        responses={200: TierChanged, 404: ErrorAnswer},
+        responses=TierChanged,
     )
     @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, name: str) -> Response:

@@ -14,7 +14,6 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.places import Places
 from tools.api.renderers import JSONRenderer
 from tools.definitions.callers import Caller
@@ -46,13 +45,14 @@ class ExecutionOutput(CallerView):
     @extend_schema(
         operation_id="get_execution_output",
         responses={
-            (200, outputs.JSON): OpenApiTypes.BINARY,
-            (206, outputs.JSON): OpenApiTypes.BINARY,
+            (200, "application/json"): OpenApiTypes.ANY,
+            (200, "text/plain"): OpenApiTypes.STR,
+            (206, "application/json"): OpenApiTypes.BINARY,
+            (206, "text/plain"): OpenApiTypes.BINARY,
             304: None,
-            404: ErrorAnswer,
-            409: ErrorAnswer,
-            410: ErrorAnswer,
-            416: ErrorAnswer,
+            409: None,
+            410: None,
+            416: None,
         },
         parameters=[
             OpenApiParameter("Range", OpenApiTypes.STR, OpenApiParameter.HEADER),

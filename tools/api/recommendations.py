@@ -8,7 +8,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.workflow_bodies import RecommendationsAnswer
 from tools.errors import Malformed
 from tools.policy.recommendations import recommend
@@ -28,7 +27,7 @@ class GroupRecommendations(CallerView):
     @extend_schema(
         operation_id="recommend_groups",
         parameters=ASKED,
-        responses={200: RecommendationsAnswer, 400: ErrorAnswer},
+        responses=RecommendationsAnswer,
     )
     def get(self, request: Request) -> Response:
         """Groups the caller may request, the one that fits best first, and why."""

@@ -48,7 +48,7 @@ class RequestRecordPage(serializers.Serializer[Any]):
 class RequestRecordList(CallerView):
     @extend_schema(
         operation_id="list_requests",
-        responses={200: RequestRecordPage},
+        responses=RequestRecordPage,
         parameters=[
             AGENT,
             OpenApiParameter("kind", OpenApiTypes.STR, enum=["list", "execute", "agent"]),

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
-from tools.api.bodies import ErrorAnswer, ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
+from tools.api.bodies import ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.schema import PROFILE
 from tools.catalog import profiles
@@ -18,7 +18,7 @@ from tools.definitions.callers import Scope
 from tools.models import SandboxProfile
 from tools.shapes import profile_shape
 
-CHANGED = {200: ProfileAnswer, 404: ErrorAnswer}
+CHANGED = {200: ProfileAnswer}
 
 
 class ProfileView(ConditionalView):
@@ -33,7 +33,7 @@ class ProfileList(ProfileView):
     @extend_schema(
         operation_id="list_sandbox_profiles",
         parameters=paging(by_name()),
-        responses={200: ProfilePage},
+        responses=ProfilePage,
     )
     def get(self, request: Request) -> Response:
         self.require("view_sandboxprofile")
@@ -45,7 +45,7 @@ class ProfileList(ProfileView):
     @extend_schema(
         operation_id="create_sandbox_profile",
         request=ProfileBody,
-        responses={201: ProfileAnswer, 409: ErrorAnswer},
+        responses={201: ProfileAnswer},
         examples=[PROFILE],
     )
     def post(self, request: Request) -> Response:
@@ -82,7 +82,7 @@ class ProfileDetail(ProfileView):
 
     @extend_schema(
         operation_id="delete_sandbox_profile",
-        responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses={204: None},
     )
     @conditional("delete_sandboxprofile")
     def delete(self, request: Request, name: str) -> Response:

@@ -1,118 +1,235 @@
 """What the OpenAPI document says beyond what it finds by itself."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework import serializers
 
-from tools.api.bodies import ErrorAnswer
+from audit.proof import Proof
+from tools.api.bodies import ErrorAnswer, ProblemAnswer
 
 ERRORS = {
-    "400": "A field is missing, malformed or unknown; `details` names each one.",
+    "400": "A field or parameter is missing, malformed or unknown; `details` names each one.",
     "401": "No token, or one that is not valid.",
     "403": "A gate refused it, or the caller lacks the scope or permission; `code` says which.",
-    "404": "Not there, or not the caller's.",
-    "409": "It conflicts with what is there.",
+    "404": "Not there, or not the caller's: what the address, the query, the body or "
+    "`X-Organization` names.",
+    "406": "It is not made in any type that `Accept` names.",
+    "409": "It conflicts with what is there, or with what is done at this moment.",
     "410": "It was there, and is kept no longer.",
     "412": "It is not what `If-Match` names any more; nothing was changed.",
     "413": "The body is too large.",
-    "415": "The body must be JSON in UTF-8.",
+    "415": "The body must be of a type that is named here, in UTF-8.",
     "416": "There is less of it than where the range begins; `Content-Range` says how much.",
     "422": "The idempotency key was used for another body.",
     "429": "Too often; `Retry-After` says when to try again.",
     "503": "Not possible right now; `Retry-After` says when to try again.",
 }
-OF_EVERY_CALL = ("401", "403", "503")
-OF_A_BODY = ("400", "413", "415")
-OF_A_CONDITION = ("400", "412")
-IF_MATCH = {
-    "in": "header",
-    "name": "If-Match",
-    "schema": {"type": "string"},
-    "description": "The `ETag` under which it was read, several, or `*`. Where it is another by "
-    "now, 412 and nothing is changed; without the header nothing is compared.",
+OF_EVERY_CALL = ("400", "401", "403", "404", "406", "503")
+OF_A_BODY = ("413", "415")
+READING = ("GET", "HEAD")
+CHANGING = ("PUT", "PATCH", "DELETE")
+_TEXT: dict[str, Any] = {"schema": {"type": "string"}}
+_COUNT: dict[str, Any] = {"schema": {"type": "string", "pattern": "^[0-9]+$"}}
+_TRUE: dict[str, Any] = {"schema": {"type": "string", "enum": ["true"]}}
+# Of answers. What is not required comes only where its description says.
+HEADERS: dict[str, dict[str, Any]] = {
+    "X-Request-Id": {
+        "schema": {"type": "string", "format": "uuid"},
+        "required": True,
+        "description": "Names the request in log, evidence and errors.",
+    },
+    "X-Client-Request-Id": _TEXT
+    | {"description": "The request's own `X-Request-Id`, where it had one."},
+    "ETag": _TEXT
+    | {"required": True, "description": "Of what a change of it can write; for `If-Match`."},
+    "Location": {
+        "schema": {"type": "string", "format": "uri-reference"},
+        "required": True,
+        "description": "Where it is.",
+    },
+    "RateLimit": _TEXT | {"description": "Where the call counts: what is left, and for how long."},
+    "RateLimit-Policy": _TEXT | {"description": "Where the call counts: the limit per minute."},
+    "Retry-After": _COUNT | {"description": "In how many seconds to try again."},
+    "WWW-Authenticate": _TEXT | {"description": "How to say who calls."},
+    "Idempotent-Replayed": _TRUE
+    | {"description": "The `Idempotency-Key` was known: this was answered before."},
+    "Idempotent-Replay-Withheld": _TEXT
+    | {"description": "Members that the first answer had, and a replay this late has not."},
+    "Content-Range": _TEXT | {"required": True, "description": "Which bytes of how many."},
+    "Accept-Ranges": {"schema": {"type": "string", "enum": ["bytes"]}},
+    "Content-Disposition": _TEXT | {"description": "The name of the file that it is."},
 }
-ETAG = {
-    "schema": {"type": "string"},
-    "description": "Of what a change of it can write; for `If-Match`.",
+_OF_ERRORS = {
+    "401": ("WWW-Authenticate",),
+    "409": ("Retry-After", "Idempotent-Replayed"),
+    "416": ("Content-Range",),
+    "422": ("Idempotent-Replayed",),
+    "429": ("Retry-After", "RateLimit", "RateLimit-Policy"),
+    "503": ("Retry-After",),
 }
-
-
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
-    OpenApiTypes.STR,
+    {"type": "string", "pattern": "^[!-~]{1,255}$"},
     OpenApiParameter.HEADER,
     description="1 to 255 visible ASCII characters. The same key and request within a day: done "
     "once, and answered the same, with `Idempotent-Replayed: true`.",
 )
-_ERROR = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}}}
+_TAGS = {"type": "string", "pattern": r'^(\*|(W/)?"[!#-~]*"( *, *(W/)?"[!#-~]*")*)$'}
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    _TAGS,
+    OpenApiParameter.HEADER,
+    description="The `ETag` under which it was read, several, or `*`. Where it is another by "
+    "now, 412 and nothing is changed; without the header nothing is compared.",
+)
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="The `ETag` of what the client has; where it is that still, 304 without a body.",
+)
 
 
-class KeyedSchema(AutoSchema):
-    """A POST that takes the key says so."""
+def _references(kind: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """To components, under the name that each has here."""
+    return {here: {"$ref": f"#/components/{kind}/{name}"} for here, name in names.items()}
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    every = ("X-Request-Id", "X-Client-Request-Id", *names)
+    return _references("headers", {name: name for name in every})
+
+
+def _asks_in_session(operation: Mapping[str, Any]) -> bool:
+    """It may be over, or contradict what else is asked."""
+    return any(one["name"] == "session" for one in operation.get("parameters", ()))
+
+
+def _error(status: str, text: str) -> dict[str, Any]:
+    bodies = {"application/json": ErrorAnswer, "application/problem+json": ProblemAnswer}
+    return {
+        "description": text,
+        "headers": _headers(*_OF_ERRORS.get(status, ())),
+        "content": {
+            kind: {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
+            for kind, body in bodies.items()
+        },
+    }
+
+
+def add_components(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """What all operations share, once (`POSTPROCESSING_HOOKS`)."""
+    components = result["components"]
+    components["headers"] = HEADERS
+    components["responses"] = {f"Error{one}": _error(one, text) for one, text in ERRORS.items()}
+    forbidden = components["responses"]["Error403"]["content"]["application/json"]
+    forbidden["examples"] = {"AGateSaidNo": {"summary": "A gate said no", "value": _REFUSAL}}
+    for schema in components["schemas"].values():
+        if "oneOf" in schema and "discriminator" not in schema:
+            schema["anyOf"] = schema.pop("oneOf")  # nothing says that only one of them fits
+    return result
+
+
+class ApiSchema(AutoSchema):
+    """An operation with the parameters, headers and errors that it shares with others."""
 
     @property
     def keyed(self) -> bool:
+        """Whether it takes an `Idempotency-Key`."""
         return self.method == "POST" and getattr(self.view, "takes_key", False)
 
+    @property
+    def conditional(self) -> bool:
+        """Whether it takes an `If-Match`."""
+        view: Any = self.view
+        return bool(view.compares(self.method))
+
+    @property
+    def tagged(self) -> set[str]:
+        """The answers that come with an `ETag`."""
+        if not self._represents:
+            return set()
+        if self.method == "GET":
+            return {"200"} if self.path.endswith("}") else set()
+        if self.conditional:
+            return {"200"} if getattr(self.view, "answers_thing", False) else set()
+        makes = self.method == "POST" and not getattr(self.view, "secret", ())
+        return {"201"} if makes else set()
+
+    @property
+    def _represents(self) -> bool:
+        return bool(getattr(self.view, "represents", False))
+
+    def _get_serializer_field_meta(self, field: Any, direction: Any) -> dict[str, Any]:
+        meta: dict[str, Any] = super()._get_serializer_field_meta(  # type: ignore[no-untyped-call]
+            field, direction
+        )
+        if isinstance(field, serializers.JSONField):
+            meta.pop("nullable", None)  # any value is one of them
+        return meta
+
     def get_override_parameters(self) -> list[Any]:
-        return [IDEMPOTENCY_KEY] if self.keyed else []
-
-    def get_operation(self, *args: Any, **options: Any) -> dict[str, Any] | None:
-        operation: dict[str, Any] | None = super().get_operation(*args, **options)
-        if operation is not None and self.keyed:
-            responses = operation["responses"]
-            for status in ("400", "409", "422"):
-                responses.setdefault(status, _ERROR | {"description": ERRORS[status]})
-            operation["responses"] = dict(sorted(responses.items()))
-        return operation
-
-
-class CallerSchema(KeyedSchema):
-    """Every operation with the errors it shares with others, each in words."""
+        tagged_read = self.method == "GET" and self.tagged
+        return [
+            *([IDEMPOTENCY_KEY] if self.keyed else []),
+            *([IF_MATCH] if self.conditional else []),
+            *([IF_NONE_MATCH] if tagged_read else []),
+        ]
 
     def get_operation(self, *args: Any, **options: Any) -> dict[str, Any] | None:
         operation: dict[str, Any] | None = super().get_operation(*args, **options)
         if operation is None:
             return None
-        shared = set(OF_EVERY_CALL) if any(operation.get("security", [])) else {"503"}
-        if "requestBody" in operation:
-            shared.update(OF_A_BODY)
-        elif any(part["in"] == "query" for part in operation.get("parameters", [])):
-            shared.add("400")
-        if "{" in self.path:
-            shared.add("404")
-        responses = operation["responses"]
-        if self._is_conditional():
-            shared.update(OF_A_CONDITION)
-            operation["parameters"] = [*operation.get("parameters", []), IF_MATCH]
-        for status in self._tagged() & responses.keys():
-            responses[status].setdefault("headers", {})["ETag"] = ETAG
-        for status in shared:
-            responses.setdefault(status, self._error())
-        for status in responses.keys() & ERRORS.keys():
-            responses[status]["description"] = ERRORS[status]
-        operation["responses"] = dict(sorted(responses.items()))
+        for body in (ErrorAnswer, ProblemAnswer):
+            self.resolve_serializer(body, "response")
+        answers = operation["responses"]
+        good = {status: one for status, one in answers.items() if status not in ERRORS}
+        counted = self.method in READING or "429" in answers
+        for status, answer in good.items():
+            shared = _headers(*self._headers_of(status, counted))
+            answer["headers"] = shared | answer.get("headers", {})
+        if self.method == "GET" and self.tagged:
+            good["304"] = {"description": "It is what the client has.", "headers": _headers("ETag")}
+        if getattr(self.view, "proof", {}).get(self.method) is Proof.ALWAYS:
+            good["302"] = {
+                "description": "A browser whose person has proved too little lately: to the page "
+                "that asks for it.",
+                "headers": _headers("Location"),
+            }
+        errors = sorted({*answers.keys() - good.keys(), *self._errors(operation)})
+        operation["responses"] = good | _references(
+            "responses", {status: f"Error{status}" for status in errors}
+        )
         return operation
 
-    def _is_conditional(self) -> bool:
-        view: Any = self.view
-        return bool(view.compares(self.method))
+    def _headers_of(self, status: str, counted: bool) -> list[str]:
+        return [
+            *(["ETag"] if status in self.tagged else []),
+            *(["Location"] if status in {"201", "202"} else []),
+            *(["RateLimit", "RateLimit-Policy"] if counted else []),
+            *(["Idempotent-Replayed"] if self.keyed else []),
+            *(["Idempotent-Replay-Withheld"] if getattr(self.view, "secret", ()) else []),
+        ]
 
-    def _tagged(self) -> set[str]:
-        """The answers that come with an `ETag`."""
-        if not self._represents():
-            return set()
-        if self.method == "GET":
-            return {"200"} if self.path.endswith("}") else set()
-        if self._is_conditional():
-            return {"200"} if getattr(self.view, "answers_thing", False) else set()
-        return {"201"} if self.method == "POST" else set()
-
-    def _represents(self) -> bool:
-        return bool(getattr(self.view, "represents", False))
+    def _errors(self, operation: dict[str, Any]) -> set[str]:
+        """Those that follow from what the operation is; a view names others as `404: None`."""
+        found = {*OF_EVERY_CALL}
+        if self.method in READING:
+            found.add("429")
+        if self.keyed or self.method in CHANGING or _asks_in_session(operation):
+            found.add("409")
+        if "requestBody" in operation:
+            found.update(OF_A_BODY)
+        if self.conditional:
+            found.add("412")
+        if self.keyed:
+            found.add("422")
+        return found
 
     def get_operation_id(self) -> str:
         """Where a view serves two addresses and names neither: `…/tools/{name}/enable`."""
@@ -121,10 +238,6 @@ class CallerSchema(KeyedSchema):
 
     def get_summary(self) -> str:
         return str(self.get_operation_id()).replace("_", " ").capitalize()
-
-    def _error(self) -> dict[str, Any]:
-        schema = self.resolve_serializer(ErrorAnswer, "response").ref
-        return {"content": {"application/json": {"schema": schema}}}
 
 
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -214,7 +327,6 @@ _REFUSAL = {
     "status": "PermissionDenied",
     "execution_id": "01a20058-5057-74ee-9db0-8736132866b7",
 }
-REFUSAL = OpenApiExample("A gate said no", response_only=True, status_codes=["403"], value=_REFUSAL)
 _RESULT: dict[str, Any] = {
     "execution_id": "01a20058-5057-74ee-9db0-8736132866b7",
     "status": "Success",

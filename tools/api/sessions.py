@@ -12,7 +12,6 @@ from rest_framework.response import Response
 from audit.pages import OLDEST, CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer
 from tools.api.conditional import ConditionalView, Representation
 from tools.api.filters import AGENT, PERIOD, filtered, in_period
 from tools.api.session_bodies import (
@@ -50,7 +49,7 @@ class SessionList(CallerView):
 
     @extend_schema(
         operation_id="list_sessions",
-        responses={200: SessionPage},
+        responses=SessionPage,
         parameters=[
             OpenApiParameter("open", OpenApiTypes.BOOL, description="Only these."),
             OpenApiParameter("state", OpenApiTypes.STR, description="Only those in it."),
@@ -70,7 +69,7 @@ class SessionList(CallerView):
     @extend_schema(
         operation_id="open_session",
         request=SessionBody,
-        responses={201: OpenedSession, 403: ErrorAnswer, 409: ErrorAnswer},
+        responses={201: OpenedSession},
     )
     def post(self, request: Request) -> Response:
         """Groups are fixed here, and never more than the caller was granted."""
@@ -100,9 +99,7 @@ class SessionDetail(ConditionalView):
         row = actions.one_of(self.caller, session_id)
         Session.objects.select_for_update(no_key=True).get(pk=row.pk)
 
-    @extend_schema(
-        operation_id="get_session", responses={200: SessionDetailAnswer, 404: ErrorAnswer}
-    )
+    @extend_schema(operation_id="get_session", responses=SessionDetailAnswer)
     def get(self, request: Request, session_id: UUID) -> Response:
         """State, groups, available tools, transitions, and the latest of its history."""
         session = actions.one_of(self.caller, session_id)
@@ -115,7 +112,7 @@ class SessionDetail(ConditionalView):
         }
         return self.answer(Representation(shape))
 
-    @extend_schema(operation_id="close_session", responses={204: None, 404: ErrorAnswer})
+    @extend_schema(operation_id="close_session", responses={204: None})
     def delete(self, request: Request, session_id: UUID) -> Response:
         """No call begins in it any more; one that is running finishes. Safe to repeat."""
         with self.changing(session_id=session_id):
@@ -129,7 +126,7 @@ class SessionHistory(CallerView):
 
     @extend_schema(
         operation_id="list_session_history",
-        responses={200: HistoryPage, 404: ErrorAnswer},
+        responses=HistoryPage,
         parameters=paging(OLDEST),
     )
     def get(self, request: Request, session_id: UUID) -> Response:

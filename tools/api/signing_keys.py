@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from audit.pages import CursorPages, newest, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer, Page
+from tools.api.bodies import Page
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.catalog import keys
 from tools.definitions.callers import Scope
@@ -39,7 +39,7 @@ class SigningKeyList(CallerView):
     @extend_schema(
         operation_id="list_signing_keys",
         parameters=paging(newest()),
-        responses={200: SigningKeyPage},
+        responses=SigningKeyPage,
     )
     def get(self, request: Request) -> Response:
         """The newest first; the one that signs has no `retired_at`."""
@@ -71,9 +71,7 @@ class OneSigningKey(ConditionalView):
 
 
 class SigningKeyDetail(OneSigningKey):
-    @extend_schema(
-        operation_id="get_signing_key", responses={200: SigningKeyAnswer, 404: ErrorAnswer}
-    )
+    @extend_schema(operation_id="get_signing_key", responses=SigningKeyAnswer)
     def get(self, request: Request, key_id: str) -> Response:
         self.require("view_signingkey")
         return self.answer(self.representation(key_id))
@@ -87,7 +85,7 @@ class SigningKeyDistrust(OneSigningKey):
     @extend_schema(
         operation_id="distrust_signing_key",
         request=None,
-        responses={200: SigningKeyAnswer, 404: ErrorAnswer},
+        responses=SigningKeyAnswer,
     )
     @conditional("change_signingkey")
     def post(self, request: Request, key_id: str) -> Response:

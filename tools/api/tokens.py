@@ -16,7 +16,7 @@ from audit.proof import Proof, by_method
 from tools.api.agents import issued, rotated
 from tools.api.authentication import source_ip
 from tools.api.base import CallerView
-from tools.api.bodies import ErrorAnswer, LoginBody, NewTokenAnswer, RotationBody, TokenPage
+from tools.api.bodies import LoginBody, NewTokenAnswer, RotationBody, TokenPage
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.idempotency import Keying, answered_once, request_of
 from tools.definitions.callers import Caller, Scope
@@ -46,9 +46,7 @@ class PersonalTokens(CallerView):
         asked: Any = self.request  # none while the API's document is written
         return asked is None or asked.method in {"GET", "HEAD"}
 
-    @extend_schema(
-        operation_id="list_own_tokens", parameters=paging(newest()), responses={200: TokenPage}
-    )
+    @extend_schema(operation_id="list_own_tokens", parameters=paging(newest()), responses=TokenPage)
     def get(self, request: Request) -> Response:
         """The caller's own tokens, the newest first, ended ones too; never a secret."""
         found = Token.objects.filter(user_id=self.caller.user_id)
@@ -59,7 +57,7 @@ class PersonalTokens(CallerView):
     @extend_schema(
         operation_id="create_personal_token",
         request=LoginBody,
-        responses={201: NewTokenAnswer, 401: ErrorAnswer, 403: ErrorAnswer, 429: ErrorAnswer},
+        responses={201: NewTokenAnswer, 429: None},
         auth=[],
     )
     def post(self, request: Request) -> HttpResponseBase:
@@ -142,7 +140,7 @@ class PersonalToken(OwnTokenView):
 
     @extend_schema(
         operation_id="revoke_personal_token",
-        responses={204: None, 403: ErrorAnswer, 404: ErrorAnswer},
+        responses={204: None},
     )
     def delete(self, request: Request, token_id: UUID) -> Response:
         """Revoke the very token that asks; another one of its holder's with a managing scope."""
@@ -163,7 +161,7 @@ class PersonalTokenRotation(OwnTokenView):
     @extend_schema(
         operation_id="rotate_personal_token",
         request=RotationBody,
-        responses={201: NewTokenAnswer, 403: ErrorAnswer, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses={201: NewTokenAnswer},
     )
     @conditional(lambda view: view.check_may_replace())
     def post(self, request: Request, token_id: UUID) -> Response:

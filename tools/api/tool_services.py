@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from audit.pages import CursorPages, by_name, paging
 from audit.proof import Proof, by_method
 from toolcrib_service.wire import Queue
-from tools.api.bodies import ErrorAnswer, Page
+from tools.api.bodies import Page
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import Strict, Text
 from tools.catalog import announcements, services
@@ -85,7 +85,7 @@ class ServiceDecisionBody(Strict):
     )
 
 
-CHANGED = {200: ServiceAnswer, 404: ErrorAnswer, 409: ErrorAnswer}
+CHANGED = {200: ServiceAnswer}
 
 
 class ServiceView(ConditionalView):
@@ -106,7 +106,7 @@ class ServiceList(ServiceView):
     @extend_schema(
         operation_id="list_tool_services",
         parameters=paging(by_name()),
-        responses={200: ServicePage},
+        responses=ServicePage,
     )
     def get(self, request: Request) -> Response:
         self.require("view_toolservice")
@@ -118,7 +118,7 @@ class ServiceList(ServiceView):
     @extend_schema(
         operation_id="create_tool_service",
         request=ServiceBody,
-        responses={201: ServiceAnswer, 409: ErrorAnswer},
+        responses={201: ServiceAnswer},
     )
     def post(self, request: Request) -> Response:
         """A descriptor of specification S2. Its tools can be registered from then on."""
@@ -147,7 +147,7 @@ class ServiceDetail(ServiceView):
 
     @extend_schema(
         operation_id="delete_tool_service",
-        responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer},
+        responses={204: None},
     )
     @conditional("delete_toolservice")
     def delete(self, request: Request, name: str) -> Response:
@@ -159,7 +159,7 @@ class ServiceDetail(ServiceView):
 class ServiceState(ServiceView):
     @extend_schema(
         operation_id="get_tool_service_state",
-        responses={200: ServiceStateAnswer, 404: ErrorAnswer, 503: ErrorAnswer},
+        responses=ServiceStateAnswer,
     )
     def get(self, request: Request, name: str) -> Response:
         """Whether anybody is there to answer, as the broker knows it now."""

@@ -14,8 +14,8 @@ from audit.pages import PAGING, CursorPages, paging
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import (
+    DefinitionAnswer,
     DefinitionBody,
-    ErrorAnswer,
     ToldPage,
     ToolPage,
     VersionPage,
@@ -124,7 +124,7 @@ class ToolList(ToolView, Listing):
     @extend_schema(
         operation_id="list_tools",
         parameters=[*LISTING, FORMAT],
-        responses={200: TOOL_LIST, 403: ErrorAnswer},
+        responses=TOOL_LIST,
     )
     def get(self, request: Request) -> Response:
         """The tools that exist for this request and caller."""
@@ -145,7 +145,7 @@ class ToolList(ToolView, Listing):
         operation_id="create_tool",
         examples=[CODE_TOOL],
         request=DefinitionBody,
-        responses={201: DefinitionBody, 400: ErrorAnswer, 409: ErrorAnswer},
+        responses={201: DefinitionAnswer},
     )
     def post(self, request: Request) -> Response:
         """Register a custom tool."""
@@ -166,7 +166,7 @@ class ToolDetail(ToolView):
     @extend_schema(
         operation_id="get_tool",
         parameters=[IN_SESSION],
-        responses={200: DefinitionBody, 404: ErrorAnswer},
+        responses=DefinitionAnswer,
     )
     def get(self, request: Request, name: str) -> Response:
         """One definition: for an agent a tool it may use, for people any they may view."""
@@ -176,7 +176,7 @@ class ToolDetail(ToolView):
     @extend_schema(
         operation_id="replace_tool",
         request=DefinitionBody,
-        responses={200: DefinitionBody, 400: ErrorAnswer},
+        responses=DefinitionAnswer,
     )
     @conditional("change_tool", row="tool")
     def put(self, request: Request, name: str) -> Response:
@@ -186,7 +186,7 @@ class ToolDetail(ToolView):
     @extend_schema(
         operation_id="change_tool",
         request=OpenApiTypes.OBJECT,
-        responses={200: DefinitionBody, 400: ErrorAnswer},
+        responses=DefinitionAnswer,
     )
     @conditional("change_tool", row="tool")
     def patch(self, request: Request, name: str) -> Response:
@@ -194,9 +194,7 @@ class ToolDetail(ToolView):
         changes = self.given()
         return self._change(name, lambda current: actions.amended(current, changes))
 
-    @extend_schema(
-        operation_id="delete_tool", responses={204: None, 404: ErrorAnswer, 409: ErrorAnswer}
-    )
+    @extend_schema(operation_id="delete_tool", responses={204: None})
     @conditional("delete_tool", row="tool")
     def delete(self, request: Request, name: str) -> Response:
         actions.delete_tool(tool=actions.find_tool(self.organization, name), by=self.actor)
@@ -235,7 +233,7 @@ class ToolSwitch(ToolView):
     enabled: bool = True
     proof = ENABLES
 
-    @extend_schema(request=None, responses={200: DefinitionBody, 404: ErrorAnswer})
+    @extend_schema(request=None, responses=DefinitionAnswer)
     @conditional("change_tool", row="tool")
     def post(self, request: Request, name: str) -> Response:
         tool = actions.find_tool(self.organization, name)
@@ -250,7 +248,7 @@ class ToolVersions(CallerView):
     @extend_schema(
         operation_id="list_tool_versions",
         parameters=paging(_VERSIONS),
-        responses={200: VersionPage, 404: ErrorAnswer},
+        responses=VersionPage,
     )
     def get(self, request: Request, name: str) -> Response:
         """Every version, the newest first."""
@@ -270,7 +268,7 @@ class ToolRestore(ToolView):
     @extend_schema(
         operation_id="restore_tool_version",
         request=None,
-        responses={200: DefinitionBody, 404: ErrorAnswer},
+        responses=DefinitionAnswer,
     )
     @conditional("change_tool", row="tool")
     def post(self, request: Request, name: str, version: str) -> Response:

@@ -15,7 +15,7 @@ from tools.shapes import usage_shape
 class UsageView(CallerView):
     @extend_schema(
         operation_id="get_usage",
-        responses={200: UsageAnswer},
+        responses=UsageAnswer,
         parameters=[
             OpenApiParameter("agent", OpenApiTypes.STR),
             OpenApiParameter("tool", OpenApiTypes.STR),

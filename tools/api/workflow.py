@@ -7,7 +7,7 @@ from rest_framework.response import Response
 
 from audit.proof import Proof, by_method
 from tools.api.base import CallerView
-from tools.api.bodies import DefinitionBody, ErrorAnswer
+from tools.api.bodies import DefinitionBody
 from tools.api.idempotency import Keying
 from tools.api.workflow_bodies import GraphAnswer, LintAnswer, ProposalAnswer
 from tools.catalog.registry import Snapshot
@@ -47,7 +47,7 @@ class StateGraph(WorkflowView):
     @extend_schema(
         operation_id="get_state_graph",
         parameters=GROUPS,
-        responses={200: GraphAnswer, 403: ErrorAnswer},
+        responses=GraphAnswer,
     )
     def get(self, request: Request) -> Response:
         """The states, what is available in them, and which tools lead from one to another."""
@@ -63,9 +63,7 @@ class ToolLint(WorkflowView):
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
-    @extend_schema(
-        operation_id="lint_tools", parameters=GROUPS, responses={200: LintAnswer, 403: ErrorAnswer}
-    )
+    @extend_schema(operation_id="lint_tools", parameters=GROUPS, responses=LintAnswer)
     def get(self, request: Request) -> Response:
         """What is wrong or odd with groups and states, the gravest first."""
         self.require("view_tool")
@@ -82,7 +80,7 @@ class ToolLint(WorkflowView):
     @extend_schema(
         operation_id="lint_definition",
         request=DefinitionBody,
-        responses={200: ProposalAnswer, 400: ErrorAnswer, 403: ErrorAnswer},
+        responses=ProposalAnswer,
     )
     def post(self, request: Request) -> Response:
         """What would concern a definition if it were saved. Nothing is."""

@@ -307,6 +307,23 @@ def test_an_error_is_a_problem_for_who_asks(api, accept):
     assert api.get("/tools", Accept=accept).headers["Content-Type"] == "application/json"
 
 
+def test_the_status_of_a_refused_calls_problem_is_https_own(api):
+    """RFC 9457 wants a number there; an error of ours has the call's own word."""
+    refused = {"group": ["no-such"], "parameters": {}}
+    assert api.post("/tools/read_file/execute", refused).json()["status"] == "PermissionDenied"
+    accept = {"Accept": "application/problem+json"}
+    assert api.post("/tools/read_file/execute", refused, **accept).json()["status"] == 403
+
+
 def test_an_error_outside_a_view_is_a_problem_too(db):
     answer = Client().get("/api/v1/nothing", headers={"Accept": "application/problem+json"})
     assert (answer.json()["status"], answer["Content-Type"]) == (404, "application/problem+json")
+
+
+@pytest.mark.parametrize("method", ["QUERY", "CALLER", "SCHEMA", "TRACE"])
+def test_a_method_that_is_none_of_ours_is_405(admin_api, method):
+    """A view has attributes of these names."""
+    for path in ("/tools", "/tools/read_file", "/audit/records"):
+        answer = getattr(admin_api, method.lower())(path)
+        assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+        assert "GET" in answer.headers["Allow"]
