@@ -155,7 +155,8 @@ class ApiSchema(AutoSchema):
         if not self._represents:
             return set()
         if self.method == "GET":
-            return {"200"} if self.path.endswith("}") else set()
+            one = getattr(self, "path", "").endswith("}")  # it has none outside the generator
+            return {"200"} if one else set()
         if self.conditional:
             return {"200"} if getattr(self.view, "answers_thing", False) else set()
         makes = self.method == "POST" and not getattr(self.view, "secret", ())
