@@ -15,7 +15,16 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from audit import anchors, checkpoints, manifests, publishing, retention, selfcheck, signing
+from audit import (
+    anchors,
+    checkpoints,
+    manifests,
+    publishing,
+    retention,
+    selfcheck,
+    signing,
+    verified,
+)
 from audit import payloads as kept
 from audit.actions import Actor, record
 from audit.erasure import Scope, erase
@@ -23,6 +32,7 @@ from audit.events import Event, Outcome
 from audit.inspection import Question, inspect
 from audit.models import AuditLog, AuditRecord, Checkpoint
 from audit.sealer import seal
+from audit.verification.chunks import Task
 from audit.verification.database import DatabaseSource
 from audit.verification.statements import Published
 from tests.audit import evidence, worlds
@@ -239,22 +249,20 @@ def test_the_only_copy_of_records_is_told_of_when_it_was_changed(exported):
 
 
 def test_records_that_leave_meanwhile_are_not_missed(sealed, tmp_path, settings):
-    """What another process found is looked at again in our snapshot."""
+    """What was found wrong is looked at again when there is a file more."""
     settings.DATA_DIR = tmp_path
     left = threading.Event()
 
     class Elsewhere(Executor):
         """Looks when the records have left, as a process of a pool may."""
 
-        def submit(self, examine, source, task):
+        def submit(self, work, batch):
             made = Future()
             with ThreadPoolExecutor(1) as other:
-                if not left.is_set():
+                if isinstance(batch, Task) and not left.is_set():
                     other.submit(in_another_connection, lambda: export("here")).result()
                     left.set()
-                made.set_result(
-                    other.submit(in_another_connection, lambda: examine(source, task)).result()
-                )
+                made.set_result(other.submit(in_another_connection, lambda: work(batch)).result())
             return made
 
     (report,) = inspect(Question("here"), Elsewhere())
@@ -409,6 +417,124 @@ def test_the_daily_check_is_on_record_and_fails_when_there_is_damage(sealed):
     selfcheck.verify_all()
     made = AuditRecord.objects.filter(code="AUDIT.VERIFY").order_by("occurred_at", "id")
     assert [(row.outcome, row.reason) for row in made] == [("success", ""), ("failure", "mutated")]
+
+
+def more_checkpoints(count):
+    """Of the log as it is, each a minute after the one before, genuine and published."""
+    (signer,) = signing.signers_after("here", "")
+    log = AuditLog.objects.get(name="here")
+    note = Checkpoint.objects.filter(log=log).values_list("note", flat=True).latest("id")
+    last = checkpoints.read(note)
+    notes = [
+        checkpoints.sign(replace(last, at=last.at + timedelta(minutes=n)), signer)
+        for n in range(1, count + 1)
+    ]
+    log.checkpoints.bulk_create(
+        Checkpoint(log=log, size=last.size, root=last.root, note=note) for note in notes
+    )
+    file = sorted((anchors._directory("here")).glob("*.jsonl"))[-1]
+    with file.open("a") as out:
+        out.writelines(json.dumps({"log": "here", "note": note}) + "\n" for note in notes)
+
+
+@pytest.mark.parametrize(
+    "count", [2_000, pytest.param(20_000, marks=pytest.mark.part("generated"))]
+)
+def test_reading_checkpoints_holds_no_transaction_open(sealed, count):
+    """PostgreSQL ends a session that is idle in a transaction for longer than a batch takes."""
+    more_checkpoints(count)
+    with connection.cursor() as cursor:
+        cursor.execute("SET idle_in_transaction_session_timeout = '100ms'")
+    (report,) = inspect(Question("here"))
+    assert report.findings == ()
+    assert (report.checkpoints, report.anchors) == (count + 3, count + 3)
+
+
+def test_the_daily_check_goes_on_from_what_was_verified(sealed):
+    (first,) = selfcheck.verify_all()
+    write("here", 4)
+    seal()
+    (second,) = selfcheck.verify_all()
+    assert (first.since, second.since) == (0, 9)
+    assert second.findings == ()
+    assert second.checkpoints == 2  # that of nine records, and the one above them
+
+
+HARM_SINCE = [
+    ("UPDATE audit_auditrecord SET subject = 'x' WHERE id = %s", ("mutated", 10)),
+    ("DELETE FROM audit_auditrecord WHERE id = %s", ("missing", 10)),
+    ("UPDATE audit_auditleaf SET hash = mac WHERE index = 3 AND %s <> ''", ("mutated", 3)),
+    ("DELETE FROM audit_auditleaf WHERE index > 8 AND %s <> ''", ("truncated", 9)),
+    ("DELETE FROM audit_checkpoint WHERE size = 13 AND %s <> ''", ("missing", 13)),
+]
+
+
+@pytest.mark.parametrize(("statement", "expected"), HARM_SINCE)
+def test_the_daily_check_finds_what_was_done_since(sealed, statement, expected):
+    selfcheck.verify_all()
+    ids = write("here", 3)
+    seal()
+    assert AuditLog.objects.get().size == 13
+    with owner() as cursor:
+        cursor.execute(statement, [str(ids[0])])
+    (report,) = selfcheck.verify_all()
+    assert report.since == 9
+    assert expected in {(str(one.kind), one.index) for one in report.findings}
+
+
+def test_who_has_the_database_alone_moves_the_verified_checkpoint_back_and_never_on(sealed):
+    selfcheck.verify_all()
+    write("here", 1)
+    seal()
+    with owner() as cursor:  # in a record of its own, and in the one there is
+        cursor.execute(
+            "INSERT INTO audit_auditrecord SELECT (r).* FROM (SELECT jsonb_populate_record(r, "
+            "jsonb_build_object('id', gen_random_uuid(), 'occurred_at', now() + '1 hour', 'details'"
+            ", replace(details::text, '\"size\":9', '\"size\":11')::json)) AS r"
+            " FROM audit_auditrecord r WHERE code = 'AUDIT.VERIFY') made"
+        )
+    (report,) = inspect(Question("here", resume=True))
+    assert (report.since, found()) == (9, {("inserted", None)})
+    with owner() as cursor:
+        cursor.execute("UPDATE audit_auditrecord SET mac = '' WHERE code = 'AUDIT.VERIFY'")
+    (report,) = inspect(Question("here", resume=True))
+    assert report.since == 0
+
+
+def test_a_week_after_the_last_whole_one_the_daily_check_takes_the_whole_log(sealed, monkeypatch):
+    selfcheck.verify_all()
+    (again,) = selfcheck.verify_all()
+    later = timezone.now() + timedelta(days=7)
+    monkeypatch.setattr(verified.timezone, "now", lambda: later)
+    (whole,) = selfcheck.verify_all()
+    assert (again.since, whole.since) == (9, 0)
+
+
+def test_after_a_break_was_accepted_the_whole_log_is_verified(sealed):
+    selfcheck.verify_all()
+    AuditLog.objects.update(halted_at=timezone.now(), halted_reason="for the test")
+    publishing.accept(name="here", by=BY, reason="restored")
+    seal()
+    (report,) = selfcheck.verify_all()
+    assert (report.since, report.damaged) == (0, False)
+
+
+def test_a_connection_that_the_server_ended_fails_one_log_alone(sealed, monkeypatch):
+    write("there", 2)
+    seal()
+    look = DatabaseSource.count
+
+    def ended(source):
+        if source.name == "here":
+            connection.connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return look(source)
+
+    monkeypatch.setattr(DatabaseSource, "count", ended)
+    reports = selfcheck.verify_all()
+    kinds = {one.log: [str(found.kind) for found in one.findings] for one in reports}
+    assert kinds == {"here": ["not_verified"], "there": []}
+    told = AuditRecord.objects.filter(code="AUDIT.VERIFY").values_list("organization", "outcome")
+    assert set(told) == {("here", "failure"), ("there", "success")}
 
 
 def test_one_log_that_cannot_be_verified_keeps_no_other_from_it(sealed, anchored):
