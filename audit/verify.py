@@ -209,11 +209,14 @@ class _Verification:
         return self.log.size > max([self.count, self.reach, *there])
 
     def _unkept(self, findings: Sequence[Finding]) -> Iterator[Finding]:
-        """Checkpoints that were published and are not in the database."""
+        """Checkpoints that were published and are not in the database, and the other way round."""
         if _any(findings, _OTHERWISE_TOLD):
             return
         for size in self.said.unkept(self.sound):
             says = f"the checkpoint of {size} records, which was published, is gone"
+            yield Finding(Kind.MISSING, size, says)
+        for size in self.said.unanchored(self.sound) if self.whole else ():
+            says = f"the anchor of {size} records is gone: what was published was removed"
             yield Finding(Kind.MISSING, size, says)
 
     def _unpublished(self) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from itertools import batched
 
 from audit import checkpoints
 from audit.checkpoints import BadNote, Statement
+from audit.thinning import WHOLE_FOR
 from audit.verification.clocks import Clock
 from audit.verification.findings import MOST_TOLD, Finding, Kind, Verified
 from audit.verification.rows import Noted
@@ -34,12 +35,23 @@ CREATE TABLE signed (
     noted INTEGER NOT NULL DEFAULT 0, anchored INTEGER NOT NULL DEFAULT 0, agrees INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX signed_by_size ON signed (size, at);
+CREATE INDEX signed_by_time ON signed (at, size);
 CREATE TABLE unreadable (size INTEGER NOT NULL, root BLOB NOT NULL);
 """
 _ADD = """
 INSERT INTO signed (digest, size, root, at, noted, anchored) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (digest) DO UPDATE SET
     noted = max(noted, excluded.noted), anchored = max(anchored, excluded.anchored)
+"""
+_WITHOUT_MATE = """
+SELECT DISTINCT size FROM signed a
+WHERE {there} = 1 AND {gone} = 0 AND at >= :until AND agrees = 1 AND size <= :sound
+    AND (size, at) < (:size, :at)
+    AND NOT EXISTS (SELECT 1 FROM signed k
+        WHERE a.at < :day AND k.{gone} = 1 AND k.size >= a.size
+            AND k.at >= a.at - a.at % :hour AND k.at < a.at - a.at % :hour + :hour)
+    AND NOT EXISTS (SELECT 1 FROM unreadable u WHERE u.size = a.size AND u.root = a.root)
+ORDER BY size LIMIT :most
 """
 _CLOCK = """
 SELECT size, min(at), max(at) FROM signed WHERE at >= :until AND size > :first AND size <= :end
@@ -192,16 +204,35 @@ class Statements:
         return Compared(forked, agreed, ahead, noted is not None)
 
     def unkept(self, sound: int) -> list[int]:
-        """Sizes of checkpoints that were published and are not in the database."""
+        """Sizes of checkpoints that were published, are not in the database, and were not thinned:
+        each of a day stays, and of what is older one in each hour that covers the others."""
+        return self._without_mate("anchored", "noted", sound)
+
+    def unanchored(self, sound: int) -> list[int]:
+        """Sizes of checkpoints in the database whose anchors are gone, and were not thinned. The
+        newest may not be published yet."""
+        return self._without_mate("noted", "anchored", sound)
+
+    def _without_mate(self, there: str, gone: str, sound: int) -> list[int]:
+        size = at = _MOST_SIZE
+        if gone == "anchored":
+            newest = "SELECT size, at FROM signed WHERE anchored = 1 ORDER BY size DESC, at DESC"
+            found = self._kept.execute(newest).fetchone()
+            if found is None:
+                return []  # of what was published nothing is left, which is told of as one
+            size, at = found
+        (last,) = self._kept.execute("SELECT max(at) FROM signed").fetchone()
         rows = self._kept.execute(
-            """SELECT DISTINCT size FROM signed a
-            WHERE anchored = 1 AND at >= :until AND agrees = 1 AND size <= :sound
-                AND NOT EXISTS (SELECT 1 FROM signed k
-                    WHERE k.size = a.size AND k.root = a.root AND k.noted = 1)
-                AND NOT EXISTS (SELECT 1 FROM unreadable u
-                    WHERE u.size = a.size AND u.root = a.root)
-            ORDER BY size LIMIT :most""",
-            {"until": self._until, "sound": sound, "most": MOST_TOLD},
+            _WITHOUT_MATE.format(there=there, gone=gone),
+            {
+                "until": self._until,
+                "sound": sound,
+                "size": size,
+                "at": at,
+                "day": (last or 0) - WHOLE_FOR // _US,
+                "hour": timedelta(hours=1) // _US,
+                "most": MOST_TOLD,
+            },
         )
         return [size for (size,) in rows]
 

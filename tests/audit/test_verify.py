@@ -422,9 +422,8 @@ def test_the_daily_check_is_on_record_and_fails_when_there_is_damage(sealed):
 def more_checkpoints(count):
     """Of the log as it is, each a minute after the one before, genuine and published."""
     (signer,) = signing.signers_after("here", "")
-    log = AuditLog.objects.get(name="here")
-    note = Checkpoint.objects.filter(log=log).values_list("note", flat=True).latest("id")
-    last = checkpoints.read(note)
+    log = AuditLog.objects.get(name=evidence.HERE)
+    last = anchors.newest("here").statement
     notes = [
         checkpoints.sign(replace(last, at=last.at + timedelta(minutes=n)), signer)
         for n in range(1, count + 1)
