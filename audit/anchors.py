@@ -51,6 +51,10 @@ class Anchor:
         return self.statement.accepted
 
 
+def line_of(anchor: Anchor) -> bytes:
+    return json.dumps(asdict(anchor), ensure_ascii=False).encode() + b"\n"
+
+
 def logs() -> list[str]:
     """The names of all logs of which something was published."""
     root = Path(settings.ANCHORS_DIR)
@@ -201,7 +205,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _write(directory: Path, anchor: Anchor) -> None:
-    line = json.dumps(asdict(anchor), ensure_ascii=False).encode() + b"\n"
+    line = line_of(anchor)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     descriptor = os.open(_file_to_write(directory), flags, 0o600)
     with os.fdopen(descriptor, "wb") as out:
