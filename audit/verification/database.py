@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -165,10 +166,23 @@ class DatabaseSource:
                 return None
             says = f"the file {file.file} cannot be read: {error.strerror}"
             return Finding(Kind.MISSING, row.first, says)
-        if same:
-            return None
-        says = f"the file {file.file} is not the one that was written"
-        return Finding(Kind.MUTATED, row.first, says)
+        if not same:
+            says = f"the file {file.file} is not the one that was written"
+            return Finding(Kind.MUTATED, row.first, says)
+        return self._without_witness(row, file.path)
+
+    def _without_witness(self, row: AuditSegment, path: Path) -> Finding | None:
+        """What stands beside the file, and lets others check it."""
+        for suffix, said in ((".checkpoint", row.note), (".manifest", f"\nsha256 {row.sha256}\n")):
+            beside = path.with_suffix(suffix)
+            try:
+                right = said in beside.read_text("utf-8")
+            except (OSError, UnicodeDecodeError):
+                right = False
+            if not right:
+                says = f"{beside.name} is gone, or not what was written beside its file"
+                return Finding(Kind.MISSING, row.first, says)
+        return None
 
     def strays(self) -> list[Stray]:
         return [Stray(*row) for row in self._all(_STRAYS, self.name)]

@@ -8,16 +8,19 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from audit import (
     anchors,
     checkpoints,
+    keyfile,
+    leaves,
     manifests,
     publishing,
     retention,
@@ -36,8 +39,9 @@ from audit.verification.chunks import Task
 from audit.verification.database import DatabaseSource
 from audit.verification.statements import Published
 from tests.audit import evidence, worlds
-from tests.audit.logs import write
+from tests.audit.logs import settled, write
 from tests.audit.tamperings import ATTACKS, Attack, a_node_changed
+from tests.waiting import until
 
 BY = Actor("agent", "a", "here")
 
@@ -609,4 +613,108 @@ def test_payloads_that_retention_erased_are_not_missed(payloads, monkeypatch):
     monkeypatch.setattr(retention.timezone, "now", lambda: later)
     assert retention.keep(records_days=0, payload_days=90)["erased"] == 3
     monkeypatch.undo()
+    assert found() == set()
+
+
+DECIDED = {
+    "confirmation": "01a20276-dedb-7468-8896-38eb9a1ac85b",
+    "decision": "approved",
+    "bound_hash": "ab" * 32,
+    "reasons": ["rule:spending"],
+    "approvals_needed": 2,
+    "reason": "It is due.",
+    "waited_ms": 4711,
+    "displayed_s": 12.5,
+    "policy_version": 7,
+    "session": "01a20276-dedb-7468-8896-38eb9a1ac85c",
+    "issued_its_token": False,
+}
+COLUMNS = [
+    ("actor", "'mallory'"), ("actor_id", "'x'"), ("actor_kind", "'person'"),
+    ("code", "'CONFIRM.REJECT'"), ("execution_id", "gen_random_uuid()"),
+    ("id", "gen_random_uuid()"), ("organization", "'there'"), ("outcome", "'denied'"),
+    ("reason", "'x'"), ("request_id", "'x'"), ("source_ip", "'x'"), ("subject", "'x'"),
+    ("subject_digest", "'x'"), ("token_id", "'x'"), ("mac", "decode('00', 'hex')"),
+    ("occurred_at", "occurred_at + interval '1 day'"),
+]  # fmt: skip
+
+
+def test_every_field_of_a_decided_confirmation_is_sealed(ledger):
+    """What was decided, by which rule and whom, over which arguments, policy and session."""
+    arguments = {"parameters": {"text": "x"}}
+    with transaction.atomic():
+        made = record(
+            Event.CONFIRM_APPROVE,
+            by=BY,
+            outcome=Outcome.CHANGED,
+            details=DECIDED,
+            payload=arguments,
+        )
+    until(settled)
+    seal()
+    assert found() == set()
+    for name, value in COLUMNS:
+        assert _changed(made, f"{name} = {value}"), name
+    assert {name for name, _ in COLUMNS} | {"details"} == {*leaves.COLUMNS, "mac", "occurred_at"}
+    details = AuditRecord.objects.get(pk=made).details
+    assert details.keys() >= {*DECIDED, "parameters_commitment"}
+    for name in [*details, "more"]:
+        other = leaves.details_of(details | {name: "changed"}).decode()
+        assert _changed(made, f"details = $${other}$$"), name
+        without = leaves.details_of({key: one for key, one in details.items() if key != name})
+        if name in details:
+            assert _changed(made, f"details = $${without.decode()}$$"), name
+
+
+def _changed(record_id, setting):
+    """What is found while the record is so; it is put back."""
+    with owner() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE kept AS SELECT * FROM audit_auditrecord")
+        cursor.execute(f"UPDATE audit_auditrecord SET {setting} WHERE id = %s", [record_id])
+        seen = found()
+        cursor.execute("DELETE FROM audit_auditrecord")
+        cursor.execute("INSERT INTO audit_auditrecord SELECT * FROM kept")
+        cursor.execute("DROP TABLE kept")
+    return seen
+
+
+@pytest.fixture
+def own_keys(tmp_path, settings):
+    """Key files of the test's own, and the way to have them read again."""
+    settings.KEYS_DIR, settings.DATA_DIR = tmp_path / "keys", tmp_path
+
+    def forget():
+        keyfile.root_key.cache_clear()
+        keyfile.derived.cache_clear()
+        kept._keys.clear()
+
+    forget()
+    yield forget
+    settings.KEYS_DIR = tmp_path / "keys"
+    forget()
+
+
+def test_every_file_that_is_emptied_or_removed_is_missed(own_keys, ledger, anchored, monkeypatch):
+    monkeypatch.setattr(anchors, "FULL_BYTES", 1)  # a file for each anchor
+    evidence.sealed(2)
+    publishing.rotate_key(by=lambda name: Actor("person", "root", name))
+    seal()
+    publishing.finish_rotation()  # which removes the old private half
+    export("here")
+    evidence.sealed(2)
+    more_checkpoints(10)  # what was published less than five minutes ago may still be under way
+    assert found() == set()
+    root = keyfile.path_of("").parent
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {
+        ".jsonl", ".gz", ".manifest", ".checkpoint", ".key", ".pem", ".retired", ".id",
+    }  # fmt: skip
+    for path in files:
+        content = path.read_bytes()
+        for harm in (lambda path: path.write_bytes(b""), Path.unlink):
+            harm(path)
+            own_keys()
+            assert found(), path
+            path.write_bytes(content)
+            own_keys()
     assert found() == set()
