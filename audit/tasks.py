@@ -19,7 +19,8 @@ def deliver_alerts() -> None:
 @shared_task(name="audit.tasks.keep_evidence")
 def keep_evidence() -> None:
     retention.keep(
-        records_days=settings.AUDIT_RETENTION_DAYS, payload_days=settings.AUDIT_PAYLOAD_DAYS
+        records_days=settings.RETENTION_DAYS["records"],
+        payload_days=settings.RETENTION_DAYS["payloads"],
     )
 
 
