@@ -1,7 +1,8 @@
 """What was published of each log, kept outside the database: who rolls it back cannot hide it.
 
-A directory per log, in it numbered files of JSON lines that are only ever appended to. A line that
-was begun and not ended (the power went) counts for nothing, and the next goes into a new file.
+A directory per log, in it numbered files of JSON lines that are appended to, and thinned by age as
+checkpoints are (`audit.thinning`). A line that was begun and not ended (the power went) counts for
+nothing, and the next goes into a new file.
 """
 
 import fcntl
@@ -11,12 +12,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 
 from django.conf import settings
 
 from audit import checkpoints, signing
 from audit.checkpoints import Acceptance, BadNote, Statement
+from audit.thinning import SLACK, WHOLE_FOR
 
 log = logging.getLogger(__name__)
 FULL_BYTES = 64 * 1024 * 1024
@@ -48,6 +51,10 @@ class Anchor:
         return self.statement.accepted
 
 
+def line_of(anchor: Anchor) -> bytes:
+    return json.dumps(asdict(anchor), ensure_ascii=False).encode() + b"\n"
+
+
 def logs() -> list[str]:
     """The names of all logs of which something was published."""
     root = Path(settings.ANCHORS_DIR)
@@ -61,8 +68,17 @@ def newest(log_name: str) -> Anchor | None:
 
 
 def every(log_name: str) -> Iterator[Anchor]:
-    """From the first on. Raises `BadAnchor`."""
-    for path in _files(_directory(log_name)):
+    """From the first on, also what is published meanwhile. Raises `BadAnchor`."""
+    done: list[Path] = []
+    while left := [path for path in _files(_directory(log_name)) if path not in done]:
+        yield from _whole(left[0])
+        done.append(left[0])
+
+
+def _whole(path: Path) -> Iterator[Anchor]:
+    """Once more from its beginning where it was thinned meanwhile: a line may come twice."""
+    read = None
+    while read != (read := path.stat().st_ino):
         with path.open("rb") as lines:
             yield from (_read(line, path) for line in lines if line.endswith(b"\n"))
 
@@ -83,6 +99,53 @@ def append(log_name: str, note: str) -> None:
             _write(directory, anchor)
     size = anchor.statement.size
     log.info("checkpoint", extra={"log": log_name, "size": size, "note": note})
+
+
+def thin(log_name: str) -> int:
+    """How many lines went that a later one of their hour covers, and that are older than the last
+    day. Every file keeps a line. Raises `BadAnchor`."""
+    directory = _directory(log_name)
+    newest = _last_in(directory)
+    if newest is None:
+        return 0
+    before = newest.statement.at - WHOLE_FOR - SLACK
+    with _locked(directory):
+        return sum(_thin_file(path, before) for path in _files(directory))
+
+
+def _thin_file(path: Path, before: datetime) -> int:
+    draft = path.with_suffix(".draft")
+    gone = 0
+    with path.open("rb") as lines, os.fdopen(_private(draft), "wb") as out:
+        held, anchor = b"", None
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            following = _read(line, path)
+            if anchor is not None and _covered(anchor, following, before):
+                gone += 1
+            else:
+                out.write(held)
+            held, anchor = line, following
+        out.write(held)
+        out.flush()
+        os.fsync(out.fileno())
+    if gone:
+        draft.replace(path)
+    else:
+        draft.unlink()
+    return gone
+
+
+def _covered(anchor: Anchor, following: Anchor, before: datetime) -> bool:
+    one, after = anchor.statement, following.statement
+    plain = one.accepted is None and anchor.note.count("\n\u2014 ") == 1
+    same_hour = f"{one.at:%Y%m%d%H}" == f"{after.at:%Y%m%d%H}"
+    return plain and one.at < before and same_hour and one.size <= after.size
+
+
+def _private(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
 
 def _is_news(anchor: Anchor, directory: Path) -> bool:
@@ -142,7 +205,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _write(directory: Path, anchor: Anchor) -> None:
-    line = json.dumps(asdict(anchor), ensure_ascii=False).encode() + b"\n"
+    line = line_of(anchor)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     descriptor = os.open(_file_to_write(directory), flags, 0o600)
     with os.fdopen(descriptor, "wb") as out:

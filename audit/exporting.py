@@ -19,7 +19,6 @@ from audit.models import AuditExport, ExportState
 from audit.search import Search
 
 KEPT = timedelta(days=1)
-LISTED = timedelta(days=30)  # what became of one that is gone
 MOST_KEPT = 5  # of one person at a time
 MOST_RUNNING = 2  # each keeps a worker
 MOST_BYTES = 2 * 1024**3
@@ -108,7 +107,8 @@ def sweep() -> int:
         AuditExport.objects.filter(pk=row.pk).update(state=ExportState.GONE, moved_at=Now())
         _take_away(row)
     past = AuditExport.objects.filter(state__in=(ExportState.FAILED, ExportState.GONE))
-    past.filter(created_at__lt=Now() - LISTED).delete()
+    if days := settings.RETENTION_DAYS["exports"]:
+        past.filter(created_at__lt=Now() - timedelta(days=days)).delete()
     _clear(AuditExport.objects.kept().values_list("pk", flat=True))
     return len(found)
 

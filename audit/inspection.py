@@ -3,26 +3,39 @@
 import base64
 import json
 import logging
+import sqlite3
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from django.db import DatabaseError
+import psycopg
+from django.db import DatabaseError, connection
 
-from audit import anchors, keyfile, signing
+from audit import anchors, keyfile, signing, verified
 from audit.anchors import BadAnchor
+from audit.models import AuditLog
 from audit.publishing import Damaged, check_keys
 from audit.verification.chunks import Chunk, Keys, Task, examine
-from audit.verification.database import DatabaseSource, names, snapshot
+from audit.verification.database import DatabaseSource, names
 from audit.verification.findings import Finding, Kind, Report
 from audit.verification.rows import Source
 from audit.verification.statements import Published
-from audit.verify import Examined, Trust, one_by_one, verify
+from audit.verify import ALONE, NotFrom, Trust, Workers, verify
 
 log = logging.getLogger(__name__)
-_AHEAD = 16  # chunks that may wait for the one before them
+_AHEAD = 4  # batches or chunks that may wait for the one before them
+_FAILURES = (
+    OSError,
+    ValueError,
+    LookupError,
+    DatabaseError,
+    psycopg.Error,
+    sqlite3.Error,
+    BrokenExecutor,
+)
 
 
 class BadQuestion(Exception):
@@ -32,13 +45,15 @@ class BadQuestion(Exception):
 @dataclass(frozen=True, slots=True)
 class Question:
     """`anchor` is a file; `pubkeys` are verifier keys: with one, no key of ours is used. Files
-    of records that left may be kept `elsewhere`, and are not missed then."""
+    of records that left may be kept `elsewhere`, and are not missed then. With `resume`, a log is
+    verified from the last verified checkpoint on, where one is on record."""
 
     log: str | None = None
     first: int = 0
     anchor: str | None = None
     pubkeys: tuple[str, ...] = ()
     elsewhere: bool = False
+    resume: bool = False
 
 
 def inspect(question: Question, pool: Executor | None = None) -> Iterator[Report]:
@@ -68,27 +83,38 @@ def _of_one(name: str, question: Question, pool: Executor | None) -> Report:
         finding = Finding(Kind.BAD_SIGNATURE, None, str(error))
     except Damaged as error:
         finding = Finding(Kind.WRONG_KEY, None, str(error))
-    except (OSError, ValueError, DatabaseError) as error:
+    except _FAILURES as error:
         log.exception("the log %s could not be verified", name)
         finding = Finding(Kind.NOT_VERIFIED, None, f"it could not be verified: {error}")
+        if not connection.in_atomic_block:
+            connection.close()  # the server may have ended it
     return Report(name, 0, 0, 0, (finding,))
 
 
 def _verified(name: str, question: Question, pool: Executor | None) -> Report:
-    trust = _trust(name, question)  # before the database: an anchor comes after its checkpoint
-    with snapshot():
-        key = trust.keys.record if trust.keys else None
-        source = DatabaseSource(name, key, elsewhere=question.elsewhere)
-        if source.log() is None and not trust.published and name not in names():
-            raise BadQuestion(f"There is no log of an organization {name}.")
-        try:
-            return verify(source, trust, question.first, _examined(pool))
-        except LookupError as missing:
-            raise BadQuestion(f"{missing}: verify the log from the beginning.") from None
+    trust = _trust(name, question)
+    if question.resume and trust.keys is not None:
+        trust = replace(trust, verified=verified.newest(name, trust.keys.record))
+    key = trust.keys.record if trust.keys else None
+    source = DatabaseSource(name, key, elsewhere=question.elsewhere)
+    if question.log is not None and not _exists(name, question):
+        raise BadQuestion(f"There is no log of an organization {name}.")
+    try:
+        return verify(source, trust, question.first, _workers(pool))
+    except NotFrom as reason:
+        if trust.verified is None:
+            raise BadQuestion(f"{reason}: verify the log from the beginning.") from None
+        log.warning("the log %s is verified from the beginning: %s", name, reason)
+    return _verified(name, replace(question, resume=False), pool)
+
+
+def _exists(name: str, question: Question) -> bool:
+    known = AuditLog.objects.filter(name=name).exists() or question.anchor is not None
+    return known or anchors.newest(name) is not None or name in names()
 
 
 def _trust(name: str, question: Question) -> Trust:
-    published, whole = list(_anchors(name, question)), question.anchor is None
+    published, whole = _anchors(name, question), question.anchor is None
     if question.pubkeys:
         return _outsiders(question.pubkeys, published, whole)
     check_keys(name, anchors.newest(name))
@@ -96,7 +122,7 @@ def _trust(name: str, question: Question) -> Trust:
     return Trust(signing.origin(name), [*signing.trusted(name).values()], published, keys, whole)
 
 
-def _outsiders(pubkeys: Iterable[str], published: list[Published], whole: bool) -> Trust:
+def _outsiders(pubkeys: Iterable[str], published: Iterable[Published], whole: bool) -> Trust:
     """Of somebody who has public keys and nothing else of ours."""
     read = [_read_key(text) for text in pubkeys]
     if len({origin for origin, _ in read}) > 1:
@@ -106,7 +132,7 @@ def _outsiders(pubkeys: Iterable[str], published: list[Published], whole: bool) 
 
 def _anchors(name: str, question: Question) -> Iterable[Published]:
     if question.anchor is None:
-        return [Published(anchor.note) for anchor in anchors.every(name)]
+        return (Published(anchor.note) for anchor in anchors.every(name))
     try:
         content = Path(question.anchor).read_text("utf-8")
         if content.startswith("{"):
@@ -127,29 +153,29 @@ def _read_key(text: str) -> tuple[str, bytes]:
     return name, public[1:]
 
 
-def _examined(pool: Executor | None) -> Examined:
+def _workers(pool: Executor | None) -> Workers:
     if pool is None:
-        return one_by_one
+        return ALONE
 
-    def spread(source: Source, tasks: Iterable[Task]) -> Iterator[Chunk]:
-        waiting: deque[tuple[Task, Future[Chunk]]] = deque()
-        for task in tasks:
-            waiting.append((task, pool.submit(_examine_there, source, task)))
-            if len(waiting) >= _AHEAD:
-                yield _checked(source, *waiting.popleft())
-        for task, there in waiting:
-            yield _checked(source, task, there)
+    def spread[Asked, Answered](
+        function: Callable[[Asked], Answered], batches: Iterable[Asked]
+    ) -> Iterator[Answered]:
+        return _ahead(pool, function, batches)
 
-    return spread
+    def examined(source: Source, tasks: Iterable[Task]) -> Iterator[Chunk]:
+        return spread(partial(examine, source), tasks)
 
-
-def _checked(source: Source, task: Task, there: Future[Chunk]) -> Chunk:
-    """Other processes do not see our snapshot: records may have left since, and rightly. So what
-    one of them found counts when it is found here."""
-    chunk = there.result()
-    return chunk if chunk.clean else examine(source, task)
+    return Workers(examined, spread)
 
 
-def _examine_there(source: Source, task: Task) -> Chunk:
-    """In another process, which has a connection of its own."""
-    return examine(source, task)
+def _ahead[Asked, Answered](
+    pool: Executor, function: Callable[[Asked], Answered], batches: Iterable[Asked]
+) -> Iterator[Answered]:
+    """The answers in the order of the batches, of which a few are worked on at a time."""
+    waiting: deque[Future[Answered]] = deque()
+    for batch in batches:
+        waiting.append(pool.submit(function, batch))
+        if len(waiting) >= _AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

@@ -12,8 +12,9 @@ from django.conf import settings
 from django.db import DataError, IntegrityError, connections
 from django.db.backends.postgresql.base import DatabaseWrapper
 
-from audit import publishing, sealing, signing
+from audit import anchors, publishing, sealing, signing
 from audit.actions import Actor, record
+from audit.anchors import BadAnchor
 from audit.events import Event, Outcome
 from audit.metrics import unsealed_age
 from audit.remotes import Courier
@@ -23,6 +24,7 @@ TICK_S = 0.5
 ACTIVE_S = 0.9  # between checkpoints of a log that grows: one a second, with room for a late tick
 BEAT_S = 2.0
 OVERDUE_S = 5.0
+THIN_S = 3600.0
 _MOST_WAIT_S = 2.0
 _OF_ONE_LOG = (ValueError, LookupError, IntegrityError, DataError, OSError)
 
@@ -108,7 +110,7 @@ class Sealer:
         self._told: set[str] = set()
         self._held_up: set[tuple[str, str]] = set()  # by which transaction
         self._signed: dict[str, float] = {}  # when, by log; each was compared before
-        self._watched = self._beaten = float("-inf")
+        self._watched = self._beaten = self._thinned = float("-inf")
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -125,6 +127,18 @@ class Sealer:
         self._work_off(foreign)
         self._publish()
         self._beat(now)
+        self._thin(now)
+
+    def _thin(self, now: float) -> None:
+        """Anchors alone: their files are the sealer's. Checkpoints are thinned by a task."""
+        if now - self._thinned < THIN_S:
+            return
+        self._thinned = now
+        for name in anchors.logs():
+            try:
+                anchors.thin(name)
+            except (OSError, BadAnchor):
+                log.exception("the anchors of %s could not be thinned", name)
 
     def _work_off(self, foreign: bool) -> None:
         """Each log in its turn, so that a long one does not keep the others waiting."""

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.conf import settings
 
-from audit import alerts, deliveries, exporting, retention, selfcheck, silence
+from audit import alerts, deliveries, exporting, retention, selfcheck, silence, thinning
 
 
 @shared_task(name="audit.tasks.raise_alerts")
@@ -19,8 +19,14 @@ def deliver_alerts() -> None:
 @shared_task(name="audit.tasks.keep_evidence")
 def keep_evidence() -> None:
     retention.keep(
-        records_days=settings.AUDIT_RETENTION_DAYS, payload_days=settings.AUDIT_PAYLOAD_DAYS
+        records_days=settings.RETENTION_DAYS["records"],
+        payload_days=settings.RETENTION_DAYS["payloads"],
     )
+
+
+@shared_task(name="audit.tasks.thin_checkpoints")
+def thin_checkpoints() -> None:
+    thinning.thin_all()
 
 
 @shared_task(name="audit.tasks.watch_sealer")

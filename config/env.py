@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -58,6 +59,18 @@ def env_choice(name: str, default: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise BadSetting(f"{name} must be one of {', '.join(choices)}.")
     return value
+
+
+def env_days(name: str, default: Mapping[str, int]) -> dict[str, int]:
+    """Days by kind, such as executions=90,sessions=30; 0 is for ever. What is not named stays."""
+    days = dict(default)
+    for item in env_list(name):
+        kind, mark, number = (part.strip() for part in item.partition("="))
+        if kind not in default or not mark or not re.fullmatch(r"\d{1,5}", number):
+            kinds = ", ".join(sorted(default))
+            raise BadSetting(f"{name}: {item[:60]!r} is not KIND=DAYS with a kind of {kinds}.")
+        days[kind] = int(number)
+    return days
 
 
 def env_networks(name: str) -> list[str]:

@@ -19,6 +19,7 @@ from config.env import (
     database_options,
     env_bool,
     env_choice,
+    env_days,
     env_int,
     env_keys,
     env_list,
@@ -341,10 +342,25 @@ SESSION_IDLE_HOURS = env_int("SESSION_IDLE_HOURS", 24, least=1, most=8760)
 METRICS_TOKEN = env_text("METRICS_TOKEN")
 # Raw Ed25519 public keys of whoever issues licences, in base64; without one none is installed.
 LICENSE_KEYS = env_keys("LICENSE_KEYS")
-# Records older are moved to files below DATA_DIR/audit-archive; what went in or came out of a call
-# is erased. 0 is for ever.
-AUDIT_RETENTION_DAYS = env_int("AUDIT_RETENTION_DAYS", 400, most=36_500)
-AUDIT_PAYLOAD_DAYS = env_int("AUDIT_PAYLOAD_DAYS", 90, most=36_500)
+# How many days each kind of row is kept; 0 is for ever.
+RETENTION_DAYS = env_days(
+    "RETENTION_DAYS",
+    {
+        "alerts": 400,
+        "confirmations": 400,
+        "deliveries": 90,
+        "events": 400,
+        "executions": 400,
+        "exports": 30,
+        "messages": 400,
+        "outputs": 0,
+        "payloads": 90,
+        "records": 400,
+        "requests": 90,
+        "sessions": 90,
+        "transitions": 400,
+    },
+)
 # How often a log in which nothing happens is compared with what was published of it, and signed.
 AUDIT_QUIET_SECONDS = env_int("AUDIT_QUIET_SECONDS", 60, least=10, most=3600)
 # Where checkpoints of the audit log are left besides: POST to a webhook, PUT below a store's URL.
@@ -352,8 +368,6 @@ AUDIT_ANCHOR_URL = env_text("AUDIT_ANCHOR_URL")
 AUDIT_ANCHOR_PUT_URL = env_text("AUDIT_ANCHOR_PUT_URL")
 AUDIT_ANCHOR_TOKEN = env_text("AUDIT_ANCHOR_TOKEN")
 TOKEN_DAYS = env_int("TOKEN_DAYS", 90, least=1, most=365)
-# Messages older are deleted, from inboxes too. 0 is for ever.
-MESSAGE_DAYS = env_int("MESSAGE_DAYS", 400, most=36_500)
 
 # --- alerts -------------------------------------------------------------------------------------
 EMAIL_OPTIONS = mail_options(env_text("EMAIL_URL"))
@@ -408,9 +422,11 @@ _BEATS = {
     "tools.execution.tasks.keep_sessions": 60,
     "tools.execution.tasks.forget_idempotency_keys": 600,
     "tools.execution.tasks.expire_outputs": 600,
+    "tools.execution.tasks.apply_retention": 600,
     "tools.execution.tasks.learn_questions": 300,
     "tools.execution.tasks.add_up_days": 600,
     "tools.execution.tasks.apply_license_expiry": 3600,
+    "audit.tasks.thin_checkpoints": 3600,
     "audit.tasks.keep_evidence": 86_400,
     "audit.tasks.verify_logs": 86_400,
 }

@@ -6,15 +6,12 @@ clock that was set forward or back was so for the checkpoints of that time too.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from audit.verification.statements import Signed
-
 CLOCKS_AGREE_WITHIN = timedelta(minutes=10)
-_US = timedelta(microseconds=1)
-_SLACK_US = CLOCKS_AGREE_WITHIN // _US
+_SLACK_US = CLOCKS_AGREE_WITHIN // timedelta(microseconds=1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH_MS = int(_EPOCH.timestamp() * 1000)
 _EVER_US = 1 << 64
@@ -35,11 +32,6 @@ class Clock:
 
     signed: Sequence[tuple[int, int, int]]
 
-    def around(self, first: int, end: int) -> "Clock":
-        """What is to be known of records from `first` on up to `end`."""
-        begin, over = self._after(first), self._after(end)
-        return Clock(self.signed[max(0, begin - 1) : over + 1])
-
     def span(self, index: int) -> Span:
         """Of records sealed together with that one. Anything, where no checkpoint tells."""
         place = self._after(index)
@@ -53,15 +45,6 @@ class Clock:
 
     def _after(self, index: int) -> int:
         return bisect_right(self.signed, index, key=lambda one: one[0])
-
-
-def clock_of(signed: Iterable[Signed]) -> Clock:
-    known: dict[int, tuple[int, int]] = {}
-    for one in signed:
-        at = (one.at - _EPOCH) // _US
-        first, last = known.get(one.size, (at, at))
-        known[one.size] = min(first, at), max(last, at)
-    return Clock([(size, *known[size]) for size in sorted(known)])
 
 
 def contradicts(record_id: bytes, at: int) -> bool:

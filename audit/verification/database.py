@@ -4,12 +4,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import orjson
 import psycopg
 from django.db import connection, transaction
+from django.db.models import Max
 from psycopg.rows import tuple_row
 
 from audit import leaves, manifests, retention
@@ -24,6 +26,8 @@ from audit.verification.rows import HEAD, TAIL, Exported, LogRow, Noted, Raw, St
 UNSEALED_AT_MOST_S = 60
 ENDED_WITHIN_S = 2 * 3600  # twice what a call may take at most
 _MOST = 1000
+_NOTES = 5000
+_LEAST_SIZE = -(1 << 63)
 _ENDS = (Event.TOOL_END, Event.TOOL_LOST, Event.TOOL_DENY)
 
 
@@ -71,6 +75,11 @@ WHERE s.organization = %s AND s.code = '{Event.TOOL_START}' AND s.execution_id I
 ORDER BY s.occurred_at LIMIT {_MOST}
 """  # noqa: S608
 _BODY = f"SELECT {leaves.body_sql('r')} FROM audit_auditrecord r WHERE r.id = %s"  # noqa: S608
+# By size, as the index has them. Each batch is a statement, and a transaction, of its own.
+_NOTED = f"""
+SELECT size, root, note, id FROM audit_checkpoint
+WHERE log_id = %s AND (size, id) > (%s, %s) AND id <= %s ORDER BY size, id LIMIT {_NOTES}
+"""  # noqa: S608
 _EXPORTED = f"""
 SELECT convert_to({leaves.body_sql("r")}, 'UTF8'), r.mac FROM audit_auditrecord r
 WHERE r.organization = %s AND r.code = '{Event.AUDIT_RETENTION}' AND r.subject = 'records'
@@ -78,13 +87,20 @@ WHERE r.organization = %s AND r.code = '{Event.AUDIT_RETENTION}' AND r.subject =
 
 
 class DatabaseSource:
-    """As it is while it grows, unless one looks at a `snapshot`. `elsewhere`: files of records that
-    left are kept in another place, and not missed here."""
+    """As it is while it grows, but for what is asked within a `moment`. `elsewhere`: files of
+    records that left are kept in another place, and not missed here."""
 
     def __init__(self, name: str, record_key: bytes | None, *, elsewhere: bool = False) -> None:
         self.name = name
         self._record_key = record_key
         self._elsewhere = elsewhere
+
+    @contextmanager
+    def moment(self) -> Iterator[None]:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield
 
     def log(self) -> LogRow | None:
         row = AuditLog.objects.filter(name=self.name).first()
@@ -110,12 +126,15 @@ class DatabaseSource:
         rows = AuditNode.objects.filter(log=self._log_id).values_list("level", "index", "hash")
         return {(level, index): bytes(made) for level, index, made in rows.iterator()}
 
-    def checkpoints(self) -> list[Noted]:
-        rows = Checkpoint.objects.filter(log=self._log_id).order_by("id")
-        return [
-            Noted(size, bytes(root), note)
-            for size, root, note in rows.values_list("size", "root", "note").iterator()
-        ]
+    def checkpoints(self, since: int = 0) -> Iterator[Noted]:
+        last = Checkpoint.objects.filter(log=self._log_id).aggregate(last=Max("id"))["last"]
+        size, number = since or _LEAST_SIZE, -1
+        while rows := self._all(_NOTED, self._log_id, size, number, last or 0):
+            for size, root, note, number in rows:  # noqa: B007
+                yield Noted(size, root, note)
+
+    def files(self) -> int:
+        return AuditSegment.objects.filter(log=self._log_id).count()
 
     def exported(self) -> Exported:
         """Only what a genuine record, or the very lines in the file, say of: a row alone proves
@@ -147,10 +166,23 @@ class DatabaseSource:
                 return None
             says = f"the file {file.file} cannot be read: {error.strerror}"
             return Finding(Kind.MISSING, row.first, says)
-        if same:
-            return None
-        says = f"the file {file.file} is not the one that was written"
-        return Finding(Kind.MUTATED, row.first, says)
+        if not same:
+            says = f"the file {file.file} is not the one that was written"
+            return Finding(Kind.MUTATED, row.first, says)
+        return self._without_witness(row, file.path)
+
+    def _without_witness(self, row: AuditSegment, path: Path) -> Finding | None:
+        """What stands beside the file, and lets others check it."""
+        for suffix, said in ((".checkpoint", row.note), (".manifest", f"\nsha256 {row.sha256}\n")):
+            beside = path.with_suffix(suffix)
+            try:
+                right = said in beside.read_text("utf-8")
+            except (OSError, UnicodeDecodeError):
+                right = False
+            if not right:
+                says = f"{beside.name} is gone, or not what was written beside its file"
+                return Finding(Kind.MISSING, row.first, says)
+        return None
 
     def strays(self) -> list[Stray]:
         return [Stray(*row) for row in self._all(_STRAYS, self.name)]
@@ -170,7 +202,7 @@ class DatabaseSource:
         """In binary, which spares both sides the writing and reading of text."""
         connection.ensure_connection()
         raw = connection.connection
-        with psycopg.Cursor(raw, row_factory=tuple_row) as cursor:
+        with connection.wrap_database_errors, psycopg.Cursor(raw, row_factory=tuple_row) as cursor:
             cursor.execute(statement.encode(), values, binary=True)
             return cursor.fetchall()
 
@@ -192,12 +224,3 @@ def names() -> list[str]:
     """Every log there is, and every organization that has records and should have one."""
     written = AuditRecord.objects.order_by("organization").values_list("organization", flat=True)
     return sorted({*AuditLog.objects.values_list("name", flat=True), *written.distinct()})
-
-
-@contextmanager
-def snapshot() -> Iterator[None]:
-    """All that is read within is of one moment, however long it takes."""
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+MOST_TOLD = 1000  # findings of one kind of place: enough to tell what was done, and bounded
 
 
 class Kind(StrEnum):
@@ -41,14 +44,27 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """The largest signed tree that a verification found to be the log's."""
+
+    size: int
+    root: bytes
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Of one log. `size` leaves were looked at, `checkpoints` and `anchors` compared with them."""
+    """Of one log. There are `size` leaves; `checkpoints` and `anchors` were compared with them.
+    `verified` is the largest signed tree that was found to be theirs, and `since` the size from
+    which on they were looked at, where an earlier verification was believed."""
 
     log: str
     size: int
     checkpoints: int
     anchors: int
     findings: tuple[Finding, ...]
+    verified: Verified | None = None
+    since: int = 0
 
     @property
     def damaged(self) -> bool:
@@ -61,6 +77,7 @@ class Report:
             "size": self.size,
             "checkpoints": self.checkpoints,
             "anchors": self.anchors,
+            "since": self.since,
             "damaged": self.damaged,
             "findings": [finding.as_dict() for finding in self.findings],
         }

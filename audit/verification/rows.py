@@ -1,6 +1,7 @@
 """What verification reads of a log, whoever gives it: a database, or rows kept in memory."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -81,6 +82,9 @@ class Source(Protocol):
 
     name: str
 
+    def moment(self) -> AbstractContextManager[None]:
+        """What is asked within is of one moment, and is asked without a pause."""
+
     def log(self) -> LogRow | None: ...
     def count(self) -> int:
         """How many leaves there are, wherever they stand."""
@@ -93,8 +97,13 @@ class Source(Protocol):
         """A record's body, whatever its fields hold."""
 
     def nodes(self) -> dict[tuple[int, int], bytes]: ...
-    def checkpoints(self) -> list[Noted]: ...
+    def checkpoints(self, since: int = 0) -> Iterable[Noted]:
+        """Those of `since` records and more that there were when the source was made."""
+
     def exported(self) -> Exported: ...
+    def files(self) -> int:
+        """How many files of records there are: one that is new lets further records leave."""
+
     def strays(self) -> list[Stray]: ...
     def payloads_gone(self) -> Sequence[tuple[int | None, str]]:
         """Of records that commit to one, by index, and of which no erasure is on record."""

@@ -1,20 +1,63 @@
 """Checkpoints and anchors: who signed them, and whether the log is what they say.
 
 Which keys are trusted is never asked of the database, nor of the notes: anybody can put a signature
-of their own below one. Whoever asks names every key, those of before too.
+of their own below one. Whoever asks names every key, those of before too. A log may have millions
+of both, so they are read in batches, and what they say is kept in a temporary file.
 """
 
 import base64
-from collections.abc import Iterable, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from itertools import batched
 
 from audit import checkpoints
 from audit.checkpoints import BadNote, Statement
-from audit.verification.findings import Finding, Kind
+from audit.thinning import WHOLE_FOR
+from audit.verification.clocks import Clock
+from audit.verification.findings import MOST_TOLD, Finding, Kind, Verified
 from audit.verification.rows import Noted
 
 Trusted = Mapping[str, bytes]
+BATCH = 1000
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_US = timedelta(microseconds=1)
+_NEVER = -(1 << 62)
+_MOST_SIZE = (1 << 63) - 1
+# One row for each note. `agrees`: whether the tree has that root at that size, once that is known.
+_SCHEMA = """
+PRAGMA journal_mode = OFF;
+CREATE TABLE signed (
+    digest BLOB PRIMARY KEY, size INTEGER NOT NULL, root BLOB NOT NULL, at INTEGER NOT NULL,
+    noted INTEGER NOT NULL DEFAULT 0, anchored INTEGER NOT NULL DEFAULT 0, agrees INTEGER
+) WITHOUT ROWID;
+CREATE INDEX signed_by_size ON signed (size, at);
+CREATE INDEX signed_by_time ON signed (at, size);
+CREATE TABLE unreadable (size INTEGER NOT NULL, root BLOB NOT NULL);
+"""
+_ADD = """
+INSERT INTO signed (digest, size, root, at, noted, anchored) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (digest) DO UPDATE SET
+    noted = max(noted, excluded.noted), anchored = max(anchored, excluded.anchored)
+"""
+_WITHOUT_MATE = """
+SELECT DISTINCT size FROM signed a
+WHERE {there} = 1 AND {gone} = 0 AND at >= :until AND agrees = 1 AND size <= :sound
+    AND (size, at) < (:size, :at)
+    AND NOT EXISTS (SELECT 1 FROM signed k
+        WHERE a.at < :day AND k.{gone} = 1 AND k.size >= a.size
+            AND k.at >= a.at - a.at % :hour AND k.at < a.at - a.at % :hour + :hour)
+    AND NOT EXISTS (SELECT 1 FROM unreadable u WHERE u.size = a.size AND u.root = a.root)
+ORDER BY size LIMIT :most
+"""
+_CLOCK = """
+SELECT size, min(at), max(at) FROM signed WHERE at >= :until AND size > :first AND size <= :end
+    AND (NOT :agreed OR (agrees = 1 AND size <= :sound))
+GROUP BY size ORDER BY size
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,93 +68,296 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
-    size: int
-    root: bytes
-    at: datetime
-    anchored: bool
+class Compared:
+    """Statements of one group with the tree: the smallest size at which they differ, and the
+    largest below at which one agrees; the largest size beyond the tree, and whether the database
+    itself has a checkpoint beyond it."""
+
+    forked: int | None
+    agreed: int | None
+    ahead: int | None
+    ahead_noted: bool
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """What is to be checked: a note, and what its row in the database says besides."""
+
+    note: str
+    row: tuple[int, bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    unread: Unread
+    digest: bytes
+    said: Statement | None
+    flaw: tuple[Kind, str] | None = None
+
+
+Batch = list[Unread]
+Spread = Callable[[Callable[[Batch], list[Read]], Iterable[Batch]], Iterable[list[Read]]]
+
+
 class Statements:
-    signed: list[Signed]
-    findings: list[Finding]
-    accepted_until: datetime | None
-    acceptance: str
+    """All that was signed of a log, each note once; and what is wrong with any."""
+
+    def __init__(self) -> None:
+        self._kept = sqlite3.connect("", isolation_level=None)
+        self._kept.executescript(_SCHEMA)
+        self._kept.execute("BEGIN")
+        self.findings: list[Finding] = []
+        self.notes = self.anchors = 0
+        self.acceptance = ""
+        self._until = _NEVER
+
+    def close(self) -> None:
+        self._kept.close()
+
+    def add_published(self, read: Read) -> None:
+        if read.said is None:
+            self._bad(read, _size(read.unread.note), "an anchor")
+            return
+        self.anchors += 1
+        at = self._add(read.digest, read.said, anchored=True)
+        if read.said.accepted and at > self._until:
+            self._until = at
+            accepted = read.said.accepted
+            self.acceptance = f"accepted by {accepted.by}: {accepted.reason}"
+
+    def add_noted(self, read: Read) -> None:
+        size, root = read.unread.row or (0, b"")
+        if read.said is None:
+            self._kept.execute("INSERT INTO unreadable VALUES (?, ?)", [size, root])
+            self._bad(read, size, "a checkpoint")
+            return
+        self._add(read.digest, read.said, noted=True)
+        self.compare_row(size, root, read.said.size, read.said.root)
+
+    def compare_row(self, size: int, root: bytes, said_size: int, said_root: bytes) -> None:
+        if (size, root) != (said_size, said_root):
+            self._kept.execute("INSERT INTO unreadable VALUES (?, ?)", [size, root])
+            says = "a checkpoint: its row does not say what was signed"
+            self._told(Finding(Kind.BAD_SIGNATURE, said_size, says))
+
+    def known(self, note: str) -> tuple[int, bytes] | None:
+        """Size and root of a note that was read before, which is noted now: it is not checked
+        again."""
+        digest = _digest(note)
+        found: tuple[int, bytes] | None = self._kept.execute(
+            "SELECT size, root FROM signed WHERE digest = ?", [digest]
+        ).fetchone()
+        if found is not None:
+            self._kept.execute("UPDATE signed SET noted = 1 WHERE digest = ?", [digest])
+        return found
+
+    def add_verified(self, base: Verified) -> None:
+        """What an earlier verification found counts like a signed statement."""
+        values = [b"verified", base.size, base.root, _micros(base.at), 0, 0]
+        self._kept.execute(_ADD, values)
 
     def size(self) -> int:
         """Of the largest tree that was vouched for, and not given up since."""
-        standing = (one.size for one in self.signed if not self.given_up(one))
-        return max(standing, default=0)
+        return self._largest("at >= :until") or 0
 
-    def given_up(self, one: Signed) -> bool:
-        return self.accepted_until is not None and one.at < self.accepted_until
+    def given_up(self, at: datetime) -> bool:
+        return _micros(at) < self._until
+
+    def marks(self, first: int, end: int) -> list[int]:
+        """The sizes from `first` on up to `end`, without `first` itself."""
+        rows = self._kept.execute(
+            "SELECT DISTINCT size FROM signed WHERE size > ? AND size <= ? ORDER BY size",
+            [first, min(end, _MOST_SIZE)],
+        )
+        return [size for (size,) in rows]
+
+    def compare(self, size: int, root: bytes) -> None:
+        """With the tree, which has that root at that size."""
+        self._kept.execute("UPDATE signed SET agrees = (root = ?) WHERE size = ?", [root, size])
+
+    def clock(self, first: int, end: int, sound: int | None = None) -> Clock:
+        """What is to be known of the times of records from `first` on up to `end`; with `sound`,
+        by the statements alone that agree with the tree up to there."""
+        values = {"until": self._until, "agreed": sound is not None, "sound": sound or 0}
+        low = self._edge("max(size)", "size <= :edge", first, values)
+        high = self._edge("min(size)", "size > :edge", end, values)
+        span = {"first": _NEVER if low is None else low - 1, "end": end if high is None else high}
+        return Clock(self._kept.execute(_CLOCK, {**values, **span}).fetchall())
+
+    def _edge(self, what: str, where: str, edge: int, values: Mapping[str, object]) -> int | None:
+        statement = f"""SELECT {what} FROM signed WHERE at >= :until AND {where}
+            AND (NOT :agreed OR (agrees = 1 AND size <= :sound))"""  # noqa: S608
+        found: int | None = self._kept.execute(statement, {**values, "edge": edge}).fetchone()[0]
+        return found
+
+    def compared(self, *, given_up: bool, reach: int, sound: int) -> Compared:
+        """`reach` leaves there are; up to `sound` their tree can tell."""
+        group = "at < :until" if given_up else "at >= :until"
+        forked = self._smallest(f"{group} AND agrees = 0 AND size <= :sound", sound=sound)
+        agreed = None
+        if forked is not None:
+            below = f"{group} AND agrees = 1 AND size <= :sound AND size < :forked"
+            agreed = self._largest(below, sound=sound, forked=forked)
+        beyond = f"{group} AND size > :reach"
+        ahead = self._largest(beyond, reach=reach)
+        noted = self._largest(f"{beyond} AND noted = 1", reach=reach)
+        return Compared(forked, agreed, ahead, noted is not None)
+
+    def unkept(self, sound: int) -> list[int]:
+        """Sizes of checkpoints that were published, are not in the database, and were not thinned:
+        each of a day stays, and of what is older one in each hour that covers the others."""
+        return self._without_mate("anchored", "noted", sound)
+
+    def unanchored(self, sound: int) -> list[int]:
+        """Sizes of checkpoints in the database whose anchors are gone, and were not thinned. The
+        newest may not be published yet."""
+        return self._without_mate("noted", "anchored", sound)
+
+    def _without_mate(self, there: str, gone: str, sound: int) -> list[int]:
+        size = at = _MOST_SIZE
+        if gone == "anchored":
+            newest = "SELECT size, at FROM signed WHERE anchored = 1 ORDER BY size DESC, at DESC"
+            found = self._kept.execute(newest).fetchone()
+            if found is None:
+                return []  # of what was published nothing is left, which is told of as one
+            size, at = found
+        (last,) = self._kept.execute("SELECT max(at) FROM signed").fetchone()
+        rows = self._kept.execute(
+            _WITHOUT_MATE.format(there=there, gone=gone),
+            {
+                "until": self._until,
+                "sound": sound,
+                "size": size,
+                "at": at,
+                "day": (last or 0) - WHOLE_FOR // _US,
+                "hour": timedelta(hours=1) // _US,
+                "most": MOST_TOLD,
+            },
+        )
+        return [size for (size,) in rows]
+
+    def unpublished(self) -> tuple[int, datetime, datetime] | None:
+        """The newest checkpoint of the database, its size and its time, and until when anything
+        was published."""
+        inside = "SELECT size, at FROM signed WHERE noted = 1 ORDER BY at DESC LIMIT 1"
+        newest = self._kept.execute(inside).fetchone()
+        if newest is None:
+            return None
+        oldest = "SELECT min(at) FROM signed WHERE noted = 1"
+        outside = f"SELECT max(at), ({oldest}) FROM signed WHERE anchored = 1"  # noqa: S608
+        published, first = self._kept.execute(outside).fetchone()
+        known = first if published is None else published
+        return newest[0], _moment(newest[1]), _moment(known)
+
+    def verified(self, sound: int) -> Verified | None:
+        """The largest statement that is the tree's own, and the newest of that size."""
+        found = self._kept.execute(
+            """SELECT size, root, at FROM signed WHERE at >= ? AND agrees = 1 AND size <= ?
+            ORDER BY size DESC, at DESC LIMIT 1""",
+            [self._until, sound],
+        ).fetchone()
+        return Verified(found[0], found[1], _moment(found[2])) if found else None
+
+    def _add(
+        self, digest: bytes, said: Statement, *, noted: bool = False, anchored: bool = False
+    ) -> int:
+        at = _micros(said.at)
+        self._kept.execute(_ADD, [digest, said.size, said.root, at, noted, anchored])
+        return at
+
+    def _bad(self, read: Read, size: int | None, what: str) -> None:
+        kind, says = read.flaw or (Kind.BAD_SIGNATURE, "it cannot be read")
+        self._told(Finding(kind, size, f"{what}: {says}"))
+
+    def _told(self, finding: Finding) -> None:
+        if len(self.findings) < MOST_TOLD:
+            self.findings.append(finding)
+
+    def _largest(self, where: str, **values: int) -> int | None:
+        return self._one("max", where, values)
+
+    def _smallest(self, where: str, **values: int) -> int | None:
+        return self._one("min", where, values)
+
+    def _one(self, what: str, where: str, values: dict[str, int]) -> int | None:
+        statement = f"SELECT {what}(size) FROM signed WHERE {where}"  # noqa: S608
+        found: int | None = self._kept.execute(
+            statement, {"until": self._until, **values}
+        ).fetchone()[0]
+        return found
 
 
-class _Untold(Exception):
-    def __init__(self, kind: Kind, says: str) -> None:
-        super().__init__(says)
-        self.kind = kind
+def in_turn[Asked, Answered](
+    function: Callable[[Asked], Answered], batches: Iterable[Asked]
+) -> Iterator[Answered]:
+    return map(function, batches)
 
 
 def read_all(
-    origin: str, noted: Iterable[Noted], published: Iterable[Published], trusted: Trusted
+    origin: str,
+    noted: Iterable[Noted],
+    published: Iterable[Published],
+    trusted: Trusted,
+    *,
+    spread: Spread = in_turn,
+    since: int = 0,
 ) -> Statements:
-    reader = _Reader(origin, trusted)
-    signed: list[Signed] = []
-    findings: list[Finding] = []
-    until: datetime | None = None
-    acceptance = ""
-    for anchor in published:
-        try:
-            said = reader.read(anchor.note)
-        except _Untold as error:
-            findings.append(Finding(error.kind, _size(anchor.note), f"an anchor: {error}"))
-            continue
-        signed.append(Signed(said.size, said.root, said.at, anchored=True))
-        if said.accepted and (until is None or said.at > until):
-            until = said.at
-            acceptance = f"accepted by {said.accepted.by}: {said.accepted.reason}"
-    for row in noted:
-        try:
-            said = reader.read(row.note)
-        except _Untold as error:
-            findings.append(Finding(error.kind, row.size, f"a checkpoint: {error}"))
-            continue
-        if (said.size, said.root) != (row.size, row.root):
-            says = "a checkpoint: its row does not say what was signed"
-            findings.append(Finding(Kind.BAD_SIGNATURE, said.size, says))
-        signed.append(Signed(said.size, said.root, said.at, anchored=False))
-    return Statements(signed, findings, until, acceptance)
+    """`spread` reads batches, in several processes perhaps. What speaks of fewer records than
+    `since` is left out, but for what says that a break was accepted."""
+    statements = Statements()
+    read = partial(read_batch, origin, trusted)
+    anchors = (Unread(one.note) for one in published if not _before(one.note, since))
+    for done in spread(read, _in_batches(anchors)):
+        for one in done:
+            statements.add_published(one)
+    for done in spread(read, _in_batches(_new(statements, noted))):
+        for one in done:
+            statements.add_noted(one)
+    return statements
 
 
-class _Reader:
+def read_batch(origin: str, trusted: Trusted, notes: Batch) -> list[Read]:
+    return [_read(origin, trusted, one) for one in notes]
+
+
+def _in_batches(notes: Iterable[Unread]) -> Iterator[Batch]:
+    return map(list, batched(notes, BATCH, strict=False))
+
+
+def _new(statements: Statements, noted: Iterable[Noted]) -> Iterator[Unread]:
     """A note is often met twice, in the database and as an anchor: it is checked once."""
+    for row in noted:
+        statements.notes += 1
+        known = statements.known(row.note)
+        if known is None:
+            yield Unread(row.note, (row.size, row.root))
+        else:
+            statements.compare_row(row.size, row.root, *known)
 
-    def __init__(self, origin: str, trusted: Trusted) -> None:
-        self.origin, self.trusted = origin, trusted
-        self.known: dict[str, Statement] = {}
 
-    def read(self, note: str) -> Statement:
-        found = self.known.get(note)
-        if found is None:
-            found = self.known[note] = self._checked(note)
-        return found
+def _before(note: str, since: int) -> bool:
+    size = note.partition("\n")[2].partition("\n")[0]
+    plain = since and size.isdecimal() and len(size) <= len(str(since)) and int(size) < since
+    return bool(plain) and "\naccepted " not in note
 
-    def _checked(self, note: str) -> Statement:
-        try:
-            said = checkpoints.read(note)
-            keys = checkpoints.signed_by(note, self.trusted)
-            plain = _written_plainly(note, self.trusted)
-        except (BadNote, ValueError) as error:
-            raise _Untold(Kind.BAD_SIGNATURE, str(error)) from None
-        if not plain:
-            raise _Untold(Kind.BAD_SIGNATURE, "a signature is not written as it was signed")
-        if said.origin != self.origin:
-            raise _Untold(Kind.BAD_SIGNATURE, f"it speaks of another log, {said.origin}")
-        if not keys:
-            raise _Untold(Kind.WRONG_KEY, "it is signed by no key that is trusted")
-        return said
+
+def _read(origin: str, trusted: Trusted, unread: Unread) -> Read:
+    note = unread.note
+    digest = _digest(note)
+    try:
+        said = checkpoints.read(note)
+        keys = checkpoints.signed_by(note, trusted)
+        plain = _written_plainly(note, trusted)
+    except (BadNote, ValueError) as error:
+        return Read(unread, digest, None, (Kind.BAD_SIGNATURE, str(error)))
+    flaw = None
+    if not plain:
+        flaw = Kind.BAD_SIGNATURE, "a signature is not written as it was signed"
+    elif said.origin != origin:
+        flaw = Kind.BAD_SIGNATURE, f"it speaks of another log, {said.origin}"
+    elif not keys:
+        flaw = Kind.WRONG_KEY, "it is signed by no key that is trusted"
+    return Read(unread, digest, said if flaw is None else None, flaw)
 
 
 def _written_plainly(note: str, trusted: Trusted) -> bool:
@@ -134,3 +380,15 @@ def _size(note: str) -> int | None:
         return checkpoints.read(note).size
     except (BadNote, ValueError):
         return None
+
+
+def _digest(note: str) -> bytes:
+    return sha256(note.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def _micros(at: datetime) -> int:
+    return (at - _EPOCH) // _US
+
+
+def _moment(micros: int) -> datetime:
+    return _EPOCH + micros * _US

@@ -1,7 +1,6 @@
 """The tree over all chunks: its roots at the sizes that were signed, and its stored nodes."""
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from audit import merkle
@@ -15,12 +14,12 @@ _STEP = 8  # a node is stored for every level that is a multiple of it
 
 @dataclass(slots=True)
 class Tree:
-    """What the chunks make together. It ends at the first gap, and so do its roots."""
+    """What the chunks make together. `reached` is told of the edge at each size that was asked for;
+    it ends at the first gap."""
 
     first: int
     frontier: Frontier
-    marks: Sequence[int]
-    frontiers: dict[int, Frontier] = field(default_factory=dict)
+    reached: Callable[[int, Frontier], None]
     nodes: Nodes = field(default_factory=dict)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     suspects: list[Suspect] = field(default_factory=list)
@@ -36,25 +35,19 @@ class Tree:
         if not whole:
             return
         for mark, own in chunk.frontiers.items():
-            self.frontiers[mark] = [*self.frontier, *own]
+            self.reached(mark, [*self.frontier, *own])
         self.nodes |= chunk.nodes
         made = chunk.nodes.get((CHUNK_LEVEL, chunk.first >> CHUNK_LEVEL))
         if made is not None:
             merkle.extend(self.frontier, chunk.first >> CHUNK_LEVEL, [made], self._completed)
-            self.frontiers[chunk.first + CHUNK] = list(self.frontier)
-
-    def root(self, size: int) -> bytes | None:
-        if size == 0:
-            return merkle.EMPTY
-        frontier = self.frontiers.get(size)
-        return merkle.root_of(frontier) if frontier is not None else None
+            self.reached(chunk.first + CHUNK, self.frontier)
 
     def _completed(self, level: int, index: int, made: bytes) -> None:
         if level % _STEP == 0:
             self.nodes[level + CHUNK_LEVEL, index] = made
 
 
-def begun(first: int, stored: Nodes, marks: Sequence[int]) -> Tree:
+def begun(first: int, stored: Nodes, reached: Callable[[int, Frontier], None]) -> Tree:
     """The tree of what comes before `first`, a multiple of `CHUNK`, as its nodes say.
 
     Whether they say the truth, every root that is signed later tells. Raises LookupError where one
@@ -63,7 +56,8 @@ def begun(first: int, stored: Nodes, marks: Sequence[int]) -> Tree:
     frontier: Frontier = []
     for number in range(first >> CHUNK_LEVEL):
         merkle.extend(frontier, number, [stored[CHUNK_LEVEL, number]])
-    return Tree(first, frontier, marks[bisect_right(marks, first) :])
+    reached(first, frontier)
+    return Tree(first, frontier, reached)
 
 
 def differing(tree: Tree, stored: Nodes) -> list[Finding]:

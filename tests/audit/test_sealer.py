@@ -270,3 +270,14 @@ def test_a_sealer_that_never_spoke_is_known_to_be_silent(ledger):
     assert standing.sealer_silent_s() is None
     record(Event.LOGIN, by=Actor("person", "p", "here"), outcome=Outcome.SUCCESS)
     assert standing.sealer_silent_s() == float("inf")
+
+
+def test_a_log_that_grew_by_one_record_at_a_time_has_the_roots_of_one_built_anew(ledger):
+    for _ in range(33):
+        write("here")
+        seal("here")
+    hashes = [merkle.leaf_hash(line) for line in lines_of("here")]
+    roots = AuditLog.objects.get(name="here").checkpoints.values_list("size", "root")
+    assert {size: bytes(root) for size, root in roots} == {
+        size: merkle.root_of_leaves(hashes[:size]) for size in range(1, 34)
+    }

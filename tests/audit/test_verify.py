@@ -8,14 +8,26 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
-from audit import anchors, checkpoints, manifests, publishing, retention, selfcheck, signing
+from audit import (
+    anchors,
+    checkpoints,
+    keyfile,
+    leaves,
+    manifests,
+    publishing,
+    retention,
+    selfcheck,
+    signing,
+    verified,
+)
 from audit import payloads as kept
 from audit.actions import Actor, record
 from audit.erasure import Scope, erase
@@ -23,11 +35,13 @@ from audit.events import Event, Outcome
 from audit.inspection import Question, inspect
 from audit.models import AuditLog, AuditRecord, Checkpoint
 from audit.sealer import seal
+from audit.verification.chunks import Task
 from audit.verification.database import DatabaseSource
 from audit.verification.statements import Published
 from tests.audit import evidence, worlds
-from tests.audit.logs import write
+from tests.audit.logs import settled, write
 from tests.audit.tamperings import ATTACKS, Attack, a_node_changed
+from tests.waiting import until
 
 BY = Actor("agent", "a", "here")
 
@@ -239,22 +253,20 @@ def test_the_only_copy_of_records_is_told_of_when_it_was_changed(exported):
 
 
 def test_records_that_leave_meanwhile_are_not_missed(sealed, tmp_path, settings):
-    """What another process found is looked at again in our snapshot."""
+    """What was found wrong is looked at again when there is a file more."""
     settings.DATA_DIR = tmp_path
     left = threading.Event()
 
     class Elsewhere(Executor):
         """Looks when the records have left, as a process of a pool may."""
 
-        def submit(self, examine, source, task):
+        def submit(self, work, batch):
             made = Future()
             with ThreadPoolExecutor(1) as other:
-                if not left.is_set():
+                if isinstance(batch, Task) and not left.is_set():
                     other.submit(in_another_connection, lambda: export("here")).result()
                     left.set()
-                made.set_result(
-                    other.submit(in_another_connection, lambda: examine(source, task)).result()
-                )
+                made.set_result(other.submit(in_another_connection, lambda: work(batch)).result())
             return made
 
     (report,) = inspect(Question("here"), Elsewhere())
@@ -411,6 +423,123 @@ def test_the_daily_check_is_on_record_and_fails_when_there_is_damage(sealed):
     assert [(row.outcome, row.reason) for row in made] == [("success", ""), ("failure", "mutated")]
 
 
+def more_checkpoints(count):
+    """Of the log as it is, each a minute after the one before, genuine and published."""
+    (signer,) = signing.signers_after("here", "")
+    log = AuditLog.objects.get(name=evidence.HERE)
+    last = anchors.newest("here").statement
+    notes = [
+        checkpoints.sign(replace(last, at=last.at + timedelta(minutes=n)), signer)
+        for n in range(1, count + 1)
+    ]
+    log.checkpoints.bulk_create(
+        Checkpoint(log=log, size=last.size, root=last.root, note=note) for note in notes
+    )
+    file = sorted((anchors._directory("here")).glob("*.jsonl"))[-1]
+    with file.open("a") as out:
+        out.writelines(json.dumps({"log": "here", "note": note}) + "\n" for note in notes)
+
+
+@pytest.mark.parametrize(
+    "count", [2_000, pytest.param(20_000, marks=pytest.mark.part("generated"))]
+)
+def test_reading_checkpoints_holds_no_transaction_open(sealed, count):
+    """PostgreSQL ends a session that is idle in a transaction for longer than a batch takes."""
+    more_checkpoints(count)
+    with connection.cursor() as cursor:
+        cursor.execute("SET idle_in_transaction_session_timeout = '100ms'")
+    (report,) = inspect(Question("here"))
+    assert report.findings == ()
+    assert (report.checkpoints, report.anchors) == (count + 3, count + 3)
+
+
+def test_the_daily_check_goes_on_from_what_was_verified(sealed):
+    (first,) = selfcheck.verify_all()
+    write("here", 4)
+    seal()
+    (second,) = selfcheck.verify_all()
+    assert (first.since, second.since) == (0, 9)
+    assert second.findings == ()
+    assert second.checkpoints == 2  # that of nine records, and the one above them
+
+
+HARM_SINCE = [
+    ("UPDATE audit_auditrecord SET subject = 'x' WHERE id = %s", ("mutated", 10)),
+    ("DELETE FROM audit_auditrecord WHERE id = %s", ("missing", 10)),
+    ("UPDATE audit_auditleaf SET hash = mac WHERE index = 3 AND %s <> ''", ("mutated", 3)),
+    ("DELETE FROM audit_auditleaf WHERE index > 8 AND %s <> ''", ("truncated", 9)),
+    ("DELETE FROM audit_checkpoint WHERE size = 13 AND %s <> ''", ("missing", 13)),
+]
+
+
+@pytest.mark.parametrize(("statement", "expected"), HARM_SINCE)
+def test_the_daily_check_finds_what_was_done_since(sealed, statement, expected):
+    selfcheck.verify_all()
+    ids = write("here", 3)
+    seal()
+    assert AuditLog.objects.get().size == 13
+    with owner() as cursor:
+        cursor.execute(statement, [str(ids[0])])
+    (report,) = selfcheck.verify_all()
+    assert report.since == 9
+    assert expected in {(str(one.kind), one.index) for one in report.findings}
+
+
+def test_who_has_the_database_alone_moves_the_verified_checkpoint_back_and_never_on(sealed):
+    selfcheck.verify_all()
+    write("here", 1)
+    seal()
+    with owner() as cursor:  # in a record of its own, and in the one there is
+        cursor.execute(
+            "INSERT INTO audit_auditrecord SELECT (r).* FROM (SELECT jsonb_populate_record(r, "
+            "jsonb_build_object('id', gen_random_uuid(), 'occurred_at', now() + '1 hour', 'details'"
+            ", replace(details::text, '\"size\":9', '\"size\":11')::json)) AS r"
+            " FROM audit_auditrecord r WHERE code = 'AUDIT.VERIFY') made"
+        )
+    (report,) = inspect(Question("here", resume=True))
+    assert (report.since, found()) == (9, {("inserted", None)})
+    with owner() as cursor:
+        cursor.execute("UPDATE audit_auditrecord SET mac = '' WHERE code = 'AUDIT.VERIFY'")
+    (report,) = inspect(Question("here", resume=True))
+    assert report.since == 0
+
+
+def test_a_week_after_the_last_whole_one_the_daily_check_takes_the_whole_log(sealed, monkeypatch):
+    selfcheck.verify_all()
+    (again,) = selfcheck.verify_all()
+    later = timezone.now() + timedelta(days=7)
+    monkeypatch.setattr(verified.timezone, "now", lambda: later)
+    (whole,) = selfcheck.verify_all()
+    assert (again.since, whole.since) == (9, 0)
+
+
+def test_after_a_break_was_accepted_the_whole_log_is_verified(sealed):
+    selfcheck.verify_all()
+    AuditLog.objects.update(halted_at=timezone.now(), halted_reason="for the test")
+    publishing.accept(name="here", by=BY, reason="restored")
+    seal()
+    (report,) = selfcheck.verify_all()
+    assert (report.since, report.damaged) == (0, False)
+
+
+def test_a_connection_that_the_server_ended_fails_one_log_alone(sealed, monkeypatch):
+    write("there", 2)
+    seal()
+    look = DatabaseSource.count
+
+    def ended(source):
+        if source.name == "here":
+            connection.connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return look(source)
+
+    monkeypatch.setattr(DatabaseSource, "count", ended)
+    reports = selfcheck.verify_all()
+    kinds = {one.log: [str(found.kind) for found in one.findings] for one in reports}
+    assert kinds == {"here": ["not_verified"], "there": []}
+    told = AuditRecord.objects.filter(code="AUDIT.VERIFY").values_list("organization", "outcome")
+    assert set(told) == {("here", "failure"), ("there", "success")}
+
+
 def test_one_log_that_cannot_be_verified_keeps_no_other_from_it(sealed, anchored):
     write("there", 1)
     seal()
@@ -484,4 +613,108 @@ def test_payloads_that_retention_erased_are_not_missed(payloads, monkeypatch):
     monkeypatch.setattr(retention.timezone, "now", lambda: later)
     assert retention.keep(records_days=0, payload_days=90)["erased"] == 3
     monkeypatch.undo()
+    assert found() == set()
+
+
+DECIDED = {
+    "confirmation": "01a20276-dedb-7468-8896-38eb9a1ac85b",
+    "decision": "approved",
+    "bound_hash": "ab" * 32,
+    "reasons": ["rule:spending"],
+    "approvals_needed": 2,
+    "reason": "It is due.",
+    "waited_ms": 4711,
+    "displayed_s": 12.5,
+    "policy_version": 7,
+    "session": "01a20276-dedb-7468-8896-38eb9a1ac85c",
+    "issued_its_token": False,
+}
+COLUMNS = [
+    ("actor", "'mallory'"), ("actor_id", "'x'"), ("actor_kind", "'person'"),
+    ("code", "'CONFIRM.REJECT'"), ("execution_id", "gen_random_uuid()"),
+    ("id", "gen_random_uuid()"), ("organization", "'there'"), ("outcome", "'denied'"),
+    ("reason", "'x'"), ("request_id", "'x'"), ("source_ip", "'x'"), ("subject", "'x'"),
+    ("subject_digest", "'x'"), ("token_id", "'x'"), ("mac", "decode('00', 'hex')"),
+    ("occurred_at", "occurred_at + interval '1 day'"),
+]  # fmt: skip
+
+
+def test_every_field_of_a_decided_confirmation_is_sealed(ledger):
+    """What was decided, by which rule and whom, over which arguments, policy and session."""
+    arguments = {"parameters": {"text": "x"}}
+    with transaction.atomic():
+        made = record(
+            Event.CONFIRM_APPROVE,
+            by=BY,
+            outcome=Outcome.CHANGED,
+            details=DECIDED,
+            payload=arguments,
+        )
+    until(settled)
+    seal()
+    assert found() == set()
+    for name, value in COLUMNS:
+        assert _changed(made, f"{name} = {value}"), name
+    assert {name for name, _ in COLUMNS} | {"details"} == {*leaves.COLUMNS, "mac", "occurred_at"}
+    details = AuditRecord.objects.get(pk=made).details
+    assert details.keys() >= {*DECIDED, "parameters_commitment"}
+    for name in [*details, "more"]:
+        other = leaves.details_of(details | {name: "changed"}).decode()
+        assert _changed(made, f"details = $${other}$$"), name
+        without = leaves.details_of({key: one for key, one in details.items() if key != name})
+        if name in details:
+            assert _changed(made, f"details = $${without.decode()}$$"), name
+
+
+def _changed(record_id, setting):
+    """What is found while the record is so; it is put back."""
+    with owner() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE kept AS SELECT * FROM audit_auditrecord")
+        cursor.execute(f"UPDATE audit_auditrecord SET {setting} WHERE id = %s", [record_id])
+        seen = found()
+        cursor.execute("DELETE FROM audit_auditrecord")
+        cursor.execute("INSERT INTO audit_auditrecord SELECT * FROM kept")
+        cursor.execute("DROP TABLE kept")
+    return seen
+
+
+@pytest.fixture
+def own_keys(tmp_path, settings):
+    """Key files of the test's own, and the way to have them read again."""
+    settings.KEYS_DIR, settings.DATA_DIR = tmp_path / "keys", tmp_path
+
+    def forget():
+        keyfile.root_key.cache_clear()
+        keyfile.derived.cache_clear()
+        kept._keys.clear()
+
+    forget()
+    yield forget
+    settings.KEYS_DIR = tmp_path / "keys"
+    forget()
+
+
+def test_every_file_that_is_emptied_or_removed_is_missed(own_keys, ledger, anchored, monkeypatch):
+    monkeypatch.setattr(anchors, "FULL_BYTES", 1)  # a file for each anchor
+    evidence.sealed(2)
+    publishing.rotate_key(by=lambda name: Actor("person", "root", name))
+    seal()
+    publishing.finish_rotation()  # which removes the old private half
+    export("here")
+    evidence.sealed(2)
+    more_checkpoints(10)  # what was published less than five minutes ago may still be under way
+    assert found() == set()
+    root = keyfile.path_of("").parent
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {
+        ".jsonl", ".gz", ".manifest", ".checkpoint", ".key", ".pem", ".retired", ".id",
+    }  # fmt: skip
+    for path in files:
+        content = path.read_bytes()
+        for harm in (lambda path: path.write_bytes(b""), Path.unlink):
+            harm(path)
+            own_keys()
+            assert found(), path
+            path.write_bytes(content)
+            own_keys()
     assert found() == set()

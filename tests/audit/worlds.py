@@ -6,6 +6,7 @@
 import json
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -107,8 +108,14 @@ class World:
     def nodes(self) -> dict[tuple[int, int], bytes]:
         return self.stored
 
-    def checkpoints(self) -> list[Noted]:
-        return self.noted
+    def moment(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def checkpoints(self, since: int = 0) -> list[Noted]:
+        return [one for one in self.noted if one.size >= since]
+
+    def files(self) -> int:
+        return len(self.segments)
 
     def exported(self) -> Exported:
         return Exported(self.segments, [])
@@ -219,7 +226,7 @@ def read(source: Any, published: Sequence[Published], signer: Signer) -> World:
         {row.record_id: _record(source, row) for row in rows},
         {row.number: Leaf(row.record_id, row.hash, row.mac) for row in rows},
         source.nodes(),
-        source.checkpoints(),
+        [*source.checkpoints()],
         source.log(),
         source.exported().ranges,
         list(published),

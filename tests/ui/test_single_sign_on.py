@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Group
 from django.test import Client
 
@@ -64,6 +65,16 @@ def test_the_first_login_makes_an_account_with_the_roles_of_its_groups(
     assert (said["by"], said["second_factor"]) == ("single sign-on", "none")
     grants = AuditRecord.objects.get(code="ADMIN.GRANT_CHANGE", organization=organization.slug)
     assert grants.details["added"] == {"roles": ["role:approver", "role:viewer"]}
+
+
+def test_what_a_stranger_began_lasts_minutes_and_a_login_as_long_as_any(
+    provider: OpenIdStub,
+) -> None:
+    client = Client()
+    there = client.get(BEGIN)
+    assert client.session.get_expiry_age() == 600
+    client.get(provider.consent(there["Location"]))
+    assert client.session.get_expiry_age() == settings.SESSION_COOKIE_AGE
 
 
 def test_what_is_asked_carries_state_nonce_and_pkce(provider: OpenIdStub) -> None:

@@ -286,6 +286,9 @@ def _record(event: Event, caller: Caller, confirmation: Confirmation, word: Word
     waited = timezone.now() - confirmation.created_at
     details: dict[str, Any] = {
         "confirmation": str(confirmation.pk),
+        "decision": "approved" if word.approve else "rejected",
+        "policy_version": confirmation.organization.revision,
+        "session": str(execution.session_id) if execution.session_id else None,
         "bound_hash": confirmation.bound_hash,
         "reasons": confirmation.reasons,
         "approvals_needed": confirmation.approvals_needed,

@@ -1,5 +1,5 @@
-"""What time takes away: outputs, where their organization says for how long it keeps them, and
-messages, for which the installation says it.
+"""What time takes away, as `RETENTION_DAYS` says by kind; an organization may say for how long it
+keeps outputs. What is open, or is needed by something that is, stays however old it is.
 
 With an output goes what a model was shown of it, answers of the cache that were it, and the copies
 of others' outputs that references had put into the call's parameters; of a call within another all
@@ -7,23 +7,42 @@ parameters, for a chain or a program makes them of outputs. While the other one 
 read what its calls gave back, and they keep it.
 """
 
+import logging
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.contrib.sessions.models import Session as BrowserSession
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from audit.models import Alert, AlertDelivery
 from tools.definitions.callers import CallerKind
-from tools.definitions.results import OPEN, Status
-from tools.models import CacheEntry, Execution, Message, Organization, StoredOutput
+from tools.definitions.results import FINAL, OPEN, Status
+from tools.models import (
+    CacheEntry,
+    Confirmation,
+    ConfirmationDecision,
+    ConfirmationStatus,
+    Execution,
+    ExecutionEvent,
+    Message,
+    Organization,
+    RequestRecord,
+    Session,
+    StateTransition,
+    StoredOutput,
+)
 from tools.models.execution import KEEPS_OUTPUT
 
+log = logging.getLogger(__name__)
 BATCH = 500
 _MOST_BATCHES = 50  # of one organization in one round
 _MOST_SWEPT = 500  # of stored outputs in one round: each may be large
@@ -31,14 +50,36 @@ _MOST_SWEPT = 500  # of stored outputs in one round: each may be large
 
 def keep() -> None:
     """One round, each batch in a transaction of its own. What is beyond them is the next one's."""
-    for organization in Organization.objects.filter(output_days__isnull=False):
+    kept = Organization.objects.all()
+    if not settings.RETENTION_DAYS["outputs"]:
+        kept = kept.filter(output_days__isnull=False)
+    for organization in kept:
         for _ in range(_MOST_BATCHES):
             if expire(organization) < BATCH:
                 break
     sweep()
     for _ in range(_MOST_BATCHES):
-        if not settings.MESSAGE_DAYS or forget_messages() < BATCH:
+        if not settings.RETENTION_DAYS["messages"] or forget_messages() < BATCH:
             break
+
+
+def forget_all() -> Counter[str]:
+    """One round over all other kinds; how many rows of each went."""
+    gone: Counter[str] = Counter()
+    for kind, forget in _FORGET.items():
+        days = settings.RETENTION_DAYS.get(kind)
+        if days == 0:
+            continue
+        before = timezone.now() - timedelta(days=days or 0)
+        for _ in range(_MOST_BATCHES):
+            with transaction.atomic():
+                done = forget(before)
+            gone[kind] += done
+            if done == 0:
+                break
+    if gone.total():
+        log.info("retention took away %s", dict(gone))
+    return gone
 
 
 @transaction.atomic
@@ -60,7 +101,11 @@ def expire(organization: Organization) -> int:
         by=Actor(CallerKind.SYSTEM, "retention", organization.slug),
         outcome=Outcome.CHANGED,
         subject=organization.slug,
-        details={"outputs": gone, "executions": len(due), "output_days": organization.output_days},
+        details={
+            "outputs": gone,
+            "executions": len(due),
+            "output_days": _output_days(organization),
+        },
     )
     return len(due)
 
@@ -74,7 +119,7 @@ def sweep() -> None:
 @transaction.atomic
 def forget_messages() -> int:
     """How many went, the oldest first; from the inboxes of people as well."""
-    before = timezone.now() - timedelta(days=settings.MESSAGE_DAYS)
+    before = timezone.now() - timedelta(days=settings.RETENTION_DAYS["messages"])
     oldest = Message.objects.select_for_update(skip_locked=True, of=("self",)).order_by("id")
     due = [row for row in oldest.only("organization_id", "created_at")[:BATCH]
            if row.created_at < before]  # fmt: skip
@@ -86,7 +131,10 @@ def forget_messages() -> int:
             by=Actor(CallerKind.SYSTEM, "retention", organization.slug),
             outcome=Outcome.CHANGED,
             subject=organization.slug,
-            details={"messages": gone[organization.pk], "message_days": settings.MESSAGE_DAYS},
+            details={
+                "messages": gone[organization.pk],
+                "message_days": settings.RETENTION_DAYS["messages"],
+            },
         )
     return len(due)
 
@@ -94,7 +142,102 @@ def forget_messages() -> int:
 def _due(organization: Organization) -> list[UUID]:
     """Locked, so that nobody begins to serve one of them from the cache meanwhile."""
     rows: QuerySet[Execution] = Execution.objects.select_for_update(skip_locked=True, of=("self",))
-    age = timedelta(days=organization.output_days or 0)
+    age = timedelta(days=_output_days(organization))
     due = rows.filter(KEEPS_OUTPUT, organization=organization, completed_at__lt=Now() - age)
     due = due.exclude(parent__status__in=sorted(OPEN))
     return list(due.order_by("completed_at").values_list("pk", flat=True)[:BATCH])
+
+
+def _output_days(organization: Organization) -> int:
+    kept: int = settings.RETENTION_DAYS["outputs"]
+    return organization.output_days or kept
+
+
+def _executions(before: datetime) -> int:
+    """Calls before their callers: a composite goes once all it made went. With one go its events,
+    its transition and its confirmation."""
+    calls = Execution.objects.filter(parent=OuterRef("pk"))
+    rows = Execution.objects.select_for_update(skip_locked=True, of=("self",))
+    old = rows.filter(
+        ~Exists(calls),
+        Q(parent=None) | Q(parent__status__in=FINAL, parent__completed_at__lt=before),
+        Q(session=None) | Q(session__closed_at__isnull=False),
+        status__in=FINAL,
+        completed_at__lt=before,
+    ).exclude(pk__in=Execution.objects.unresolved().filter(completed_at__lt=before).values("pk"))
+    due = [*old.order_by("completed_at").values_list("pk", flat=True)[:BATCH]]
+    StateTransition.objects.filter(execution__in=due).delete()
+    _delete_confirmations(Confirmation.objects.filter(execution__in=due))
+    Execution.objects.filter(pk__in=due).delete()
+    return len(due)
+
+
+def _confirmations(before: datetime) -> int:
+    over = Confirmation.objects.filter(created_at__lt=before, execution__status__in=FINAL)
+    over = over.exclude(status=ConfirmationStatus.PENDING)
+    due = [*over.order_by("created_at").values_list("pk", flat=True)[:BATCH]]
+    return _delete_confirmations(Confirmation.objects.filter(pk__in=due))
+
+
+def _delete_confirmations(rows: QuerySet[Confirmation]) -> int:
+    ConfirmationDecision.objects.filter(confirmation__in=rows).delete()
+    return rows.delete()[0]
+
+
+def _transitions(before: datetime) -> int:
+    closed = Q(session=None) | Q(session__closed_at__isnull=False)
+    return _oldest(StateTransition.objects.filter(closed, at__lt=before))
+
+
+def _events(before: datetime) -> int:
+    return _oldest(
+        ExecutionEvent.objects.filter(created_at__lt=before, execution__completed_at__lt=before)
+    )
+
+
+def _requests(before: datetime) -> int:
+    """Their ids are in the order of their times; the table has no index of those."""
+    rows = RequestRecord.objects.order_by("id").values_list("pk", "at")[:BATCH]
+    return RequestRecord.objects.filter(pk__in=[pk for pk, at in rows if at < before]).delete()[0]
+
+
+def _sessions(before: datetime) -> int:
+    """Those that are closed, once no call and no transition speaks of them."""
+    calls = Execution.objects.filter(session=OuterRef("pk"))
+    moves = StateTransition.objects.filter(session=OuterRef("pk"))
+    return _oldest(Session.objects.filter(~Exists(calls), ~Exists(moves), closed_at__lt=before))
+
+
+def _browser_sessions(before: datetime) -> int:
+    """`before` is now: a session of a browser says itself until when it is good."""
+    return _oldest(BrowserSession.objects.filter(expire_date__lt=before))
+
+
+def _alerts(before: datetime) -> int:
+    return _oldest(Alert.objects.filter(acknowledged_at__lt=before, last_at__lt=before))
+
+
+def _deliveries(before: datetime) -> int:
+    over = Q(delivered_at__lt=before) | Q(given_up_at__lt=before)
+    return _oldest(AlertDelivery.objects.filter(over))
+
+
+def _oldest(rows: QuerySet[Any]) -> int:
+    due = [*rows.order_by("pk").values_list("pk", flat=True)[:BATCH]]
+    if due:
+        rows.model._default_manager.filter(pk__in=due).delete()
+    return len(due)
+
+
+# Without days of its own: what is over by itself.
+_FORGET: dict[str, Callable[[datetime], int]] = {
+    "executions": _executions,
+    "confirmations": _confirmations,
+    "transitions": _transitions,
+    "events": _events,
+    "requests": _requests,
+    "sessions": _sessions,
+    "browser sessions": _browser_sessions,
+    "deliveries": _deliveries,
+    "alerts": _alerts,
+}

@@ -81,6 +81,11 @@ def expire_outputs() -> None:
     retention.keep()
 
 
+@shared_task(name="tools.execution.tasks.apply_retention")
+def apply_retention() -> None:
+    retention.forget_all()
+
+
 @shared_task(name="tools.execution.tasks.add_up_days")
 def add_up_days() -> None:
     days.add_up()

@@ -372,11 +372,6 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
             "whom those mails are from",
         ),
         Described(
-            "MESSAGE_DAYS",
-            "400",
-            "messages older are deleted, from inboxes too; 0 is for ever",
-        ),
-        Described(
             "LICENSE_KEYS",
             "none: no licence can be installed",
             "raw Ed25519 public keys in base64 of whoever issues licences, commas "
@@ -385,14 +380,9 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
     ),
     "Evidence and figures": (
         Described(
-            "AUDIT_RETENTION_DAYS",
-            "400",
-            "sealed records older are moved to files below audit-archive/; 0 is for ever",
-        ),
-        Described(
-            "AUDIT_PAYLOAD_DAYS",
-            "90",
-            "what went into or came out of older calls is erased; 0 is for ever",
+            "RETENTION_DAYS",
+            "see below",
+            "for how many days each kind of row is kept, such as executions=90,sessions=30",
         ),
         Described(
             "AUDIT_QUIET_SECONDS",

@@ -23,6 +23,7 @@ from tools.errors import Forbidden, Unavailable
 _TIMEOUT_S = 10
 _RENEWED_S = 3600  # what the provider says of itself is read again after so long
 _MOST_BEGUN = 5
+_BEGUN_S = 600  # for which a browser in which nobody is logged in keeps what it began
 _LEEWAY_S = 60
 _ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
@@ -62,6 +63,8 @@ def begin(
     except (requests.RequestException, *_BAD):
         raise _unavailable() from None
     _forget_oldest(request)
+    if not request.user.is_authenticated:  # anybody may begin: what that leaves does not last
+        request.session.set_expiry(_BEGUN_S)
     client.save_authorize_data(
         request, redirect_uri=redirect_uri, purpose=purpose, onwards=onwards, **made
     )

@@ -16,7 +16,9 @@ _LONGEST_AGENT = 200
 
 @receiver(user_logged_in)
 def note(request: HttpRequest, user: User, **_: Any) -> PersonSession:
-    """Safe to repeat: a session that is known keeps what was noted."""
+    """Safe to repeat: a session that is known keeps what was noted. From now on it lasts as long as
+    any, however short it was to last before."""
+    request.session.set_expiry(None)
     if request.session.session_key is None:
         request.session.save()
     agent = request.META.get("HTTP_USER_AGENT", "").replace("\x00", "")

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from audit import retention
 
-_OPTIONS = (("--days", "AUDIT_RETENTION_DAYS"), ("--payload-days", "AUDIT_PAYLOAD_DAYS"))
+_OPTIONS = (("--days", "records"), ("--payload-days", "payloads"))
 
 
 class Command(BaseCommand):
@@ -17,9 +17,9 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        for option, setting in _OPTIONS:
-            usual = getattr(settings, setting)
-            what = f"instead of {setting} ({usual}); 0 is for ever"
+        for option, kind in _OPTIONS:
+            usual = settings.RETENTION_DAYS[kind]
+            what = f"instead of {kind}={usual} of RETENTION_DAYS; 0 is for ever"
             parser.add_argument(option, type=int, default=usual, metavar="N", help=what)
 
     def handle(self, *args: Any, days: int, payload_days: int, **options: Any) -> None:

@@ -37,13 +37,23 @@ class Command(BaseCommand):
             action="store_true",
             help="Do not miss the files of records that left the database",
         )
+        parser.add_argument(
+            "--resume",
+            action="store_true",
+            help="From the last verified checkpoint of each log on, as once a day; not all of it",
+        )
         parser.add_argument("--json", action="store_true", help="For programs")
         parser.add_argument("--processes", type=int, help="How many work on it; as many as cores")
 
     def handle(self, *args: Any, processes: int | None, **options: Any) -> None:
         keys = tuple(options["pubkey"])
         question = Question(
-            options["log"], options["first"], options["anchor"], keys, options["archive_elsewhere"]
+            options["log"],
+            options["first"],
+            options["anchor"],
+            keys,
+            options["archive_elsewhere"],
+            options["resume"],
         )
         # They are forked before there are threads or connections that a child could not use.
         many = processes or (process_cpu_count() or 1 if threading.active_count() == 1 else 1)
@@ -68,7 +78,8 @@ class Command(BaseCommand):
         for report in reports:
             said = "DAMAGED" if report.damaged else "clean"
             compared = f"{report.checkpoints} checkpoints, {report.anchors} anchors"
-            self.stdout.write(f"{report.log}: {said}, {report.size} records, {compared}")
+            since = f", verified from {report.since} on" if report.since else ""
+            self.stdout.write(f"{report.log}: {said}, {report.size} records, {compared}{since}")
             for found in report.findings:
                 place = "no index" if found.index is None else f"index {found.index}"
                 kind = f"{found.kind} (accepted)" if found.accepted else str(found.kind)

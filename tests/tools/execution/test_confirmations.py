@@ -87,6 +87,14 @@ def test_a_yes_lets_it_wait_for_a_worker_and_is_on_record(agent, asks, person):
     assert (record.actor_kind, record.actor) == ("person", person.username)
     assert payloads.opened(record.pk)["payload"] == {"parameters": {"text": "x"}}
     assert record.details["waited_ms"] >= 0
+    said = {name: record.details[name] for name in ("decision", "policy_version", "session")}
+    revision = confirmation.execution.organization.revision
+    assert said == {"decision": "approved", "policy_version": revision, "session": None}
+    assert record.details["parameters_commitment"].startswith("sha256:")
+    assert (record.details["bound_hash"], record.details["reasons"]) == (
+        confirmation.bound_hash,
+        confirmation.reasons,
+    )
 
 
 def test_a_no_ends_it_and_its_reason_reaches_the_caller(agent, asks, person):

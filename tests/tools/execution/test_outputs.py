@@ -199,7 +199,7 @@ def written(organization, days):
 
 
 def test_messages_are_deleted_in_time_from_inboxes_too(organization, settings):
-    settings.MESSAGE_DAYS = 7
+    settings.RETENTION_DAYS = settings.RETENTION_DAYS | {"messages": 7}
     written(organization, 8), written(organization, 800)
     young = written(organization, 6)
     retention.keep()
@@ -210,7 +210,7 @@ def test_messages_are_deleted_in_time_from_inboxes_too(organization, settings):
 
 
 def test_messages_stay_where_the_installation_keeps_them_for_ever(organization, settings):
-    settings.MESSAGE_DAYS = 0
+    settings.RETENTION_DAYS = settings.RETENTION_DAYS | {"messages": 0}
     row = written(organization, 3_000)
     retention.keep()
     assert Message.objects.get(organization=organization) == row
