@@ -54,6 +54,8 @@ class StdioServer:
             processes=self.processes,
             tmp_bytes=self.disk_bytes,
             output_bytes=1024 * MIB,  # no file grows beyond
+            shared_bytes=8192 * MIB,  # packages that servers fetch, for all organizations
+            shared_files=200_000,
         )
 
     def flaw_in_arguments(self, arguments: Iterable[str]) -> str | None:

@@ -74,7 +74,7 @@ class SandboxClient:
         if self._egress is None:
             return _without_egress("no egress broker was named")
         # The broker hears from us alone what this run may reach.
-        open_ticket = partial(self._egress.open, spec.egress)
+        open_ticket = partial(self._egress.open, spec.egress, spec.organization)
         try:
             ticket = self._reached(open_ticket, watch)
         except (OSError, SpecInvalid) as error:

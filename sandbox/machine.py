@@ -51,11 +51,13 @@ class Signs:
 @dataclass(frozen=True)
 class Facts:
     """`*_flaw` and the values of `backends` say why something is not to be had; None: it is.
+    `weighted`: a control group gives runs less of the processors than others, else they are nice.
 
     `backends` names those beside `process` and `degraded`, which are tried here.
     """
 
     cgroup_mode: str
+    weighted: bool = True
     bwrap_flaw: str | None = None
     egress_flaw: str | None = None
     operations_flaw: str | None = None

@@ -70,6 +70,8 @@ def _of_degraded(facts: Facts, trouble: Trouble) -> Iterator[Remedy]:
 
 def _of_cgroups(facts: Facts) -> Iterator[Remedy]:
     if facts.counted:
+        if not facts.weighted:
+            yield Remedy(_UNWEIGHTED, _DELEGATE_CPU)
         return
     yield Remedy(_UNCOUNTED, _DELEGATE if facts.signs.cgroups_writable else _WRITABLE_CGROUPS)
 
@@ -130,6 +132,13 @@ _STANDING_IN = (
 _UNCOUNTED = (
     "There are no control groups to use: memory and CPU are measured from outside and only"
     " approximately, and a Strict run may have one process only."
+)
+_UNWEIGHTED = (
+    "Runs give way to other processes by nice alone: one with many processes still gets many shares"
+    " of the processors."
+)
+_DELEGATE_CPU = (
+    "Start manage.py up as root; with systemd, Delegate=yes and CPUWeight=50 in a unit of its own."
 )
 _DELEGATE = (
     "Start manage.py up as root, which gives sandboxd a tree of its own; or run it as a systemd"

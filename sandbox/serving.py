@@ -73,7 +73,7 @@ def _ticket(egress: EgressClient | None, spec: ServerSpec) -> Ticket | None:
     if egress is None:
         raise Refused(ErrorCode.EGRESS_UNAVAILABLE, "no egress broker was named")
     try:
-        return egress.open(spec.egress)
+        return egress.open(spec.egress, spec.organization)
     except (OSError, SpecInvalid) as error:
         reason = f"the egress broker took no ticket: {error}"
         raise Refused(ErrorCode.EGRESS_UNAVAILABLE, reason) from None

@@ -64,7 +64,9 @@ class Outcome(StrEnum):
 class Limits:
     """`output_bytes` caps the result and each of the two streams; text kept of a stream is less.
 
-    A level may have fewer processes than are asked for, never more.
+    A level may have fewer processes than are asked for, never more. `shared_bytes` and
+    `shared_files` are what may lie in a shared path that the run can write to, whoever put it
+    there.
     """
 
     wall_s: float = 30
@@ -76,6 +78,8 @@ class Limits:
     tmp_inodes: int = 1024
     open_files: int = 256
     filesystem_operations: int = 100_000
+    shared_bytes: int = 1024 * MIB
+    shared_files: int = 10_000
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -99,6 +103,8 @@ class Limits:
                 tmp_inodes=fields.integer("tmp_inodes"),
                 open_files=fields.integer("open_files"),
                 filesystem_operations=fields.integer("filesystem_operations"),
+                shared_bytes=fields.integer("shared_bytes"),
+                shared_files=fields.integer("shared_files"),
             )
         )
 

@@ -103,6 +103,7 @@ class Sandboxd:
         return self._service.examine(
             Facts(
                 cgroup_mode=self._driver.mode,
+                weighted=self._driver.weighted,
                 bwrap_flaw=self._bwrap_flaw,
                 egress_flaw=None if self._options.egress else "no egress broker was named",
                 degraded_allowed=self._options.allow_degraded,

@@ -60,7 +60,8 @@ class Capability:
     """`ceiling` is the highest level that can be had; None: not one.
 
     `reasons` and `fix` are sentences for people: what is missing here, and what to do about it.
-    `backends` says of each why it cannot be had, or None. `checked_at` is Unix time.
+    `backends` says of each why it cannot be had, or None. `checked_at` is Unix time. Runs give way
+    to other processes by the weight of their control group where that is `weighted`, else by nice.
     """
 
     ceiling: IsolationLevel | None
@@ -72,6 +73,11 @@ class Capability:
     attacks: tuple[Attack, ...] = ()
     checked_at: float = 0
     checked_ms: float = 0
+    weighted: bool = False
+
+    @property
+    def gives_way(self) -> str:
+        return "cgroup weight" if self.weighted else "nice"
 
     @property
     def counted(self) -> bool:
@@ -124,6 +130,7 @@ class Capability:
         return {
             "level_ceiling": self.ceiling,
             "cgroup_mode": self.cgroup_mode,
+            "weighted": self.weighted,
             "reasons": list(self.reasons),
             "fix": list(self.fix),
             "levels": {str(level): asdict(verdict) for level, verdict in self.levels.items()},
@@ -147,6 +154,7 @@ class Capability:
             cls(
                 ceiling=None if ceiling is None else IsolationLevel(ceiling),
                 cgroup_mode=fields.text("cgroup_mode"),
+                weighted=fields.flag("weighted"),
                 reasons=tuple(fields.texts("reasons")),
                 fix=tuple(fields.texts("fix")),
                 levels={IsolationLevel(k): Verdict.from_wire(v) for k, v in levels.items()},

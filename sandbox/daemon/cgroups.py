@@ -2,12 +2,17 @@
 
 v2: memory and pids there. hybrid: they are v1, and v2 only kills. none: nothing is counted.
 A leaf is entered before its job begins, so peak memory and CPU time are the run's own.
+
+The tree as a whole weighs less than one process outside of it, so that runs, however many processes
+they have, give way to the web and the database; within the tree each run weighs the same. Without
+a controller for that, each process of a run is nice instead.
 """
 
 import hashlib
 import os
 import secrets
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -26,19 +31,24 @@ from sandbox.daemon.leaves import (
 
 MOUNT = Path("/sys/fs/cgroup")
 _OWN = "daemon"
+_CPU = "cpu"
+_WEIGHTS = {"cpu.weight": 50, "cpu.shares": 512}  # half of what anything else has
+_NICER = 9  # than sandboxd: an eighth of what it weighs
 
 
 class Driver(Protocol):
     mode: str
+    weighted: bool  # its tree weighs less than others
 
     def place(self, pid: int) -> Leaf: ...
     def clean(self) -> int: ...
 
 
 class NoDriver:
-    mode = "none"
+    mode, weighted = "none", False
 
     def place(self, pid: int) -> Leaf:
+        give_way(pid)
         return NoLeaf(pid)
 
     def clean(self) -> int:
@@ -51,8 +61,11 @@ class V2Driver:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._swap = (root / "memory.swap.max").exists()
+        self.weighted = weighs_less(root)
 
     def place(self, pid: int) -> Leaf:
+        if not self.weighted:
+            give_way(pid)
         path = f"{self._root}/{RUN_PREFIX}{new_name()}"
         os.mkdir(path)
         if self._swap:
@@ -71,8 +84,11 @@ class HybridDriver:
     def __init__(self, roots: dict[str, Path], unified: Path | None) -> None:
         self._roots, self._unified = roots, unified
         self.mode = "hybrid" if unified else "v1"
+        self.weighted = any(map(weighs_less, roots.values()))
 
     def place(self, pid: int) -> Leaf:
+        if not self.weighted:
+            give_way(pid)
         leaf = HybridLeaf(new_name(), self._roots, self._unified)
         try:
             leaf.enter(pid)
@@ -91,6 +107,8 @@ def hierarchies(name: str) -> dict[str, Path]:
     if (MOUNT / "cgroup.controllers").exists():
         return {"v2": MOUNT / name}
     found = {kind: MOUNT / kind / name for kind in V1_CONTROLLERS if (MOUNT / kind).is_dir()}
+    if (MOUNT / _CPU).is_dir() and not _are_one(MOUNT / _CPU, MOUNT / "cpuacct"):
+        found[_CPU] = MOUNT / _CPU / name
     if (MOUNT / "unified" / "cgroup.procs").exists():
         found["v2"] = MOUNT / "unified" / name
     return found
@@ -109,6 +127,7 @@ def delegate(name: str, uid: int, gid: int) -> str:
             _give_away(directory, uid, gid)
         if kind == "v2":
             _enable_controllers(root)
+        _lower_weight(root)
     return f"cgroups for {name}: {_expected(trees)}"
 
 
@@ -125,8 +144,25 @@ def choose(name: str) -> Driver:
     if "v2" in trees and _controls_memory(trees["v2"]):
         return V2Driver(trees["v2"])
     if all(kind in trees for kind in V1_CONTROLLERS):
-        return HybridDriver({kind: trees[kind] for kind in V1_CONTROLLERS}, trees.get("v2"))
+        return HybridDriver(
+            {kind: root for kind, root in trees.items() if kind != "v2"}, trees.get("v2")
+        )
     return NoDriver()
+
+
+def weighs_less(root: Path) -> bool:
+    return any(
+        (root / name).exists() and int(read(root / name)) <= weight
+        for name, weight in _WEIGHTS.items()
+    )
+
+
+def give_way(pid: int) -> None:
+    """To every other process. What this one starts later does so too; none can take it back."""
+    nice = min(os.getpriority(os.PRIO_PROCESS, 0) + _NICER, 19)
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, int(thread), nice)
 
 
 def clear_leftovers(root: Path) -> int:
@@ -209,9 +245,24 @@ def _give_away(directory: Path, uid: int, gid: int) -> None:
 def _enable_controllers(root: Path) -> None:
     for directory in (root.parent, root):
         offered = (directory / "cgroup.controllers").read_text().split()
+        control = directory / "cgroup.subtree_control"
         wanted = [f"+{kind}" for kind in ("memory", "pids") if kind in offered]
-        if wanted and not _write_if_allowed(directory / "cgroup.subtree_control", wanted):
+        if wanted and not _write_if_allowed(control, wanted):
             return
+        if _CPU in offered:  # by itself: it is refused where a process has a real-time priority
+            _write_if_allowed(control, [f"+{_CPU}"])
+
+
+def _lower_weight(root: Path) -> None:
+    """Its files stay root's: who was given the tree cannot raise it."""
+    for name, weight in _WEIGHTS.items():
+        if (root / name).exists():
+            _write_if_allowed(root / name, [str(weight)])
+
+
+def _are_one(one: Path, other: Path) -> bool:
+    """Two names of a hierarchy, as on most systems with v1."""
+    return other.exists() and one.samefile(other)
 
 
 def _write_if_allowed(path: Path, words: list[str]) -> bool:

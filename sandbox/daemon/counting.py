@@ -2,7 +2,8 @@
 
 It is apart from sandboxd, so that a tool with a million operations costs sandboxd's threads
 nothing. All it believes is what the kernel writes into a notification; it never looks at what a
-pointer of a tool leads to, and decides nothing but that a run has used up its number.
+pointer of a tool leads to, and decides nothing but that a run has used up its number, or the room
+that it was granted: then the call waits until sandboxd has granted more, or ended the run.
 """
 
 import array
@@ -16,18 +17,22 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sandbox.daemon.logs import log
 from sandbox.inside import libc, notify, syscalls
 
-# The cells of a run in the shared memory. Sandboxd writes the limit, this process the others.
-CELLS = COUNT, LIMIT, STATE, GENERATION = range(4)
+# The cells of a run in the shared memory. Sandboxd writes the limits, this process the others.
+CELLS = range(12)
+COUNT, LIMIT, STATE, GENERATION, BYTES, BYTES_LIMIT, NAMES, NAMES_LIMIT, *_REST = CELLS
+WANTED_BYTES, WANTED_NAMES, TAKEN, LARGEST = _REST
+_COUNTED_HERE = (COUNT, STATE, BYTES, NAMES, WANTED_BYTES, WANTED_NAMES, TAKEN)
 CELL_BYTES = 8
 FULL, OVER = 1, 2
 UNLIMITED = (1 << 64) - 1
 
-ADOPT, DROP = b"A", b"D"
+ADOPT, DROP, RESUME = b"A", b"D", b"R"
 DESCRIPTORS = 3  # listener, alarm, and a directory of the run's private file system
 
 _RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
@@ -38,11 +43,24 @@ _SYNCHRONOUS_WAKE_UP = 1
 _ANCILLARY = socket.CMSG_SPACE(4 * DESCRIPTORS)
 _FLAGS_ARGUMENT = {"open": 1, "openat": 2}
 _O_TRUNC_BYTE, _O_TRUNC_BIT = 1, 0x02  # of the flags, which are little-endian
+_O_CREAT, _O_TMPFILE = 0x40, 0x40_0000
+# Where the number of bytes stands among the arguments; None: behind a pointer, so anything.
+_SIZES = {
+    "write": 2, "pwrite64": 2, "ftruncate": 1, "truncate": 1, "fallocate": 3, "sendfile": 3,
+    "copy_file_range": 4, "splice": 4, "writev": None, "pwritev": None, "pwritev2": None,
+}  # fmt: skip
+_MAKING = frozenset(
+    {"creat", "link", "linkat", "mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat"}
+)
 _MESSAGE = struct.Struct("=cIQ")
 
 
+type Growth = Callable[[bytes, int], tuple[int, int]]
+
+
 class Message(NamedTuple):
-    """From sandboxd; with ADOPT come the listener, the alarm and perhaps a directory.
+    """From sandboxd; with ADOPT come the listener, the alarm and perhaps a directory. RESUME tells
+    of limits that were raised.
 
     `place` is where the run's cells are, and another run's after it was dropped; no two runs
     have the same generation.
@@ -57,13 +75,14 @@ class Message(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A run whose operations are counted here."""
+    """A run whose operations are counted here. `waiting` are calls that there is no room for."""
 
     place: int
     cells: memoryview
     listener: int
     alarm: int
     directory: int | None
+    waiting: list[bytes]
 
     def close(self) -> None:
         os.close(self.listener)
@@ -78,6 +97,9 @@ class Desk:
         self._by_listener: dict[int, Line] = {}
         self._by_place: dict[int, Line] = {}
         self._losing = _losing(os.uname().machine)
+        self._growing = _growing(os.uname().machine)
+        self._counted = _numbers(notify.COUNTED, os.uname().machine)
+        self._taking = _numbers(notify.TAKING_AWAY, os.uname().machine)
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
 
@@ -106,6 +128,16 @@ class Desk:
             asked = fcntl.ioctl(line.listener, _RECEIVE, _NOTIFICATION)
         except OSError:
             return  # who asked was killed in the meantime
+        if asked[_CALL] in self._growing and not self._fits(line, asked):
+            line.waiting.append(asked)
+            os.eventfd_write(line.alarm, 1)
+            return
+        self._answer(line, asked)
+
+    def _answer(self, line: Line, asked: bytes) -> None:
+        if asked[_CALL] not in self._counted:
+            self._let_go_on(line, asked)
+            return
         cells = line.cells
         count, limit = cells[COUNT] + 1, cells[LIMIT]
         if count - limit > 1:
@@ -116,10 +148,41 @@ class Desk:
         if count > limit:
             self._stop(line)
             return
+        if not self._let_go_on(line, asked):
+            cells[COUNT] = count - 1  # killed before it was done
+
+    def _let_go_on(self, line: Line, asked: bytes) -> bool:
         try:
             fcntl.ioctl(line.listener, _SEND, asked[_ID] + _GO_ON)
         except OSError:
-            cells[COUNT] = count - 1  # killed before it was done
+            return False
+        return True
+
+    def _fits(self, line: Line, asked: bytes) -> bool:
+        """Whether it may grow by what this call may add; what it wants else is in its cells."""
+        cells, call = line.cells, asked[_CALL]
+        size, names = self._growing[call](asked, cells[LARGEST])
+        if cells[BYTES] + size > cells[BYTES_LIMIT] or cells[NAMES] + names > cells[NAMES_LIMIT]:
+            cells[WANTED_BYTES] = max(cells[WANTED_BYTES], size)
+            cells[WANTED_NAMES] = max(cells[WANTED_NAMES], names)
+            return False
+        cells[BYTES] += size
+        cells[NAMES] += names
+        cells[TAKEN] += call in self._taking or names > 1
+        return True
+
+    def _resume(self, line: Line) -> None:
+        """What waited is tried again, in the order in which it came."""
+        line.cells[WANTED_BYTES] = line.cells[WANTED_NAMES] = 0
+        waiting = [*line.waiting]
+        line.waiting.clear()
+        for asked in waiting:
+            if self._fits(line, asked):
+                self._answer(line, asked)
+            else:
+                line.waiting.append(asked)
+        if line.waiting:
+            os.eventfd_write(line.alarm, 1)
 
     def _stop(self, line: Line) -> None:
         line.cells[STATE] |= OVER
@@ -143,6 +206,11 @@ class Desk:
         if not data:
             return False
         message = Message(*_MESSAGE.unpack(data))
+        if message.kind == RESUME:
+            line = self._by_place.get(message.place)
+            if line is not None and line.cells[GENERATION] == message.generation:
+                self._resume(line)
+            return True
         if message.place in self._by_place:
             self._forget(self._by_place[message.place])
         if message.kind == ADOPT:
@@ -155,9 +223,10 @@ class Desk:
         at = message.place * len(CELLS)
         cells = self._memory[at : at + len(CELLS)]
         if cells[GENERATION] != message.generation:  # else a process before this one counted it
-            cells[COUNT] = cells[STATE] = 0
+            for cell in _COUNTED_HERE:
+                cells[cell] = 0
             cells[GENERATION] = message.generation
-        line = Line(message.place, cells, listener, alarm, directory)
+        line = Line(message.place, cells, listener, alarm, directory, [])
         self._by_listener[listener] = self._by_place[message.place] = line
         _wake_synchronously(listener)
         self._epoll.register(listener, select.EPOLLIN)
@@ -185,6 +254,44 @@ def _losing(machine: str) -> dict[bytes, int]:
         if name in table:
             looked[table[name]] = _ARGUMENTS + 8 * argument + _O_TRUNC_BYTE
     return {struct.pack("=I", number): at for number, at in looked.items()}
+
+
+def _growing(machine: str) -> dict[bytes, Growth]:
+    """Calls that may make a directory grow → by how many bytes and names, at most."""
+    table = syscalls.table(machine)
+    found: dict[str, Growth] = {name: _sized(at) for name, at in _SIZES.items()}
+    found |= dict.fromkeys(notify.TAKING_AWAY - {"truncate"}, lambda asked, largest: (0, 0))
+    found |= dict.fromkeys(_MAKING, lambda asked, largest: (0, 1))
+    found["io_submit"] = lambda asked, largest: (largest * _argument(asked, 1), 0)
+    found |= {name: _opening(at) for name, at in _FLAGS_ARGUMENT.items()}
+    return {
+        struct.pack("=I", table[name]): growth for name, growth in found.items() if name in table
+    }
+
+
+def _sized(at: int | None) -> Growth:
+    if at is None:
+        return lambda asked, largest: (largest, 0)
+    return lambda asked, largest: (min(_argument(asked, at), largest), 0)
+
+
+def _opening(at: int) -> Growth:
+    """One that never has a name counts as two, and its run as one that takes away."""
+
+    def growth(asked: bytes, largest: int) -> tuple[int, int]:
+        flags = _argument(asked, at)
+        return 0, 2 if flags & _O_TMPFILE else bool(flags & _O_CREAT)
+
+    return growth
+
+
+def _argument(asked: bytes, at: int) -> int:
+    return int.from_bytes(asked[_ARGUMENTS + 8 * at : _ARGUMENTS + 8 * at + 8], "little")
+
+
+def _numbers(names: frozenset[str], machine: str) -> frozenset[bytes]:
+    table = syscalls.table(machine)
+    return frozenset(struct.pack("=I", table[name]) for name in names if name in table)
 
 
 def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> array.array[int]:

@@ -164,6 +164,7 @@ def _setup(profile: Profile, layers: Layers, engine: Engine) -> dict[str, Any]:
         "libraries": [_LIBRARIES],
         "mounts": [{"target": one.target, "writable": one.writable} for one in profile.mounts],
         "devices": _DEVICES,
+        "writes": any(mount.writable for mount in profile.mounts),
         "places": {},
         "scratch": "",
         "landlock": {

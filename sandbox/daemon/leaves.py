@@ -147,10 +147,11 @@ class HybridLeaf:
 
     def __init__(self, name: str, roots: dict[str, Path], unified: Path | None) -> None:
         leaf = f"{RUN_PREFIX}{name}"
-        self._memory, self._pids, self._cpu = (f"{roots[kind]}/{leaf}" for kind in V1_CONTROLLERS)
+        paths = {kind: f"{root}/{leaf}" for kind, root in roots.items()}
+        self._memory, self._pids, self._cpu = (paths[kind] for kind in V1_CONTROLLERS)
         self._unified = f"{unified}/{leaf}" if unified else None
         self.alarm: int | None = None
-        self._paths = [self._memory, self._pids, self._cpu]
+        self._paths = [*paths.values()]
         if self._unified:
             self._paths.append(self._unified)
         self._limits = (0, 0)

@@ -18,11 +18,28 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from sandbox.daemon import counting
 from sandbox.daemon.children import start_child, wait_child
-from sandbox.daemon.counting import COUNT, FULL, GENERATION, LIMIT, OVER, STATE, Message
+from sandbox.daemon.counting import (
+    BYTES,
+    BYTES_LIMIT,
+    COUNT,
+    FULL,
+    GENERATION,
+    LARGEST,
+    LIMIT,
+    NAMES,
+    NAMES_LIMIT,
+    OVER,
+    STATE,
+    TAKEN,
+    WANTED_BYTES,
+    WANTED_NAMES,
+    Message,
+)
 from sandbox.daemon.logs import log
 
 _MOST_RUNS = 4096
@@ -42,7 +59,8 @@ class Tally:
     """The operations of one run.
 
     `alarm` becomes readable when it wants to make more than it may: it stands still from then on,
-    and is to be killed. Nothing may be asked after `close`.
+    and is to be killed; or when it wants to grow by more than it was granted: that call waits for
+    `resume`. Nothing may be asked after `close`.
     """
 
     def __init__(
@@ -52,7 +70,8 @@ class Tally:
         self.listener, self.directory = listener, directory
         self.alarm = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._counter, self._cells = counter, counter.cells_of(place)
-        self._cells[LIMIT] = counting.UNLIMITED
+        for limit in (LIMIT, BYTES_LIMIT, NAMES_LIMIT, LARGEST):
+            self._cells[limit] = counting.UNLIMITED
         self._before = 0
 
     def count(self) -> int:
@@ -63,6 +82,43 @@ class Tally:
         """The job begins: count from here, and let it make `most` operations."""
         self._before = self._cell(COUNT)
         self._cells[LIMIT] = counting.UNLIMITED if most is None else self._before + most
+
+    @property
+    def bytes(self) -> int:
+        """That calls of it may have written to files and streams; with `names`, may have made."""
+        return self._cell(BYTES)
+
+    @property
+    def names(self) -> int:
+        return self._cell(NAMES)
+
+    @property
+    def wanted_bytes(self) -> int:
+        return self._cell(WANTED_BYTES)
+
+    @property
+    def wanted_names(self) -> int:
+        return self._cell(WANTED_NAMES)
+
+    @property
+    def taken(self) -> int:
+        """Names that it took away: what they were names of may be open."""
+        return self._cell(TAKEN)
+
+    def grant(self, bytes_: int, names: int) -> None:
+        self._cells[BYTES_LIMIT], self._cells[NAMES_LIMIT] = bytes_, names
+
+    def no_larger_than(self, largest: int) -> None:
+        self._cells[LARGEST] = largest
+
+    def hear(self) -> None:
+        """Of the alarm: what it tells of from now on it tells anew."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.alarm)
+
+    def resume(self) -> None:
+        """What waits is looked at again, by the limits as they are now."""
+        self._counter.resume(self)
 
     def over(self) -> bool:
         """Whether it wanted to make more than it may."""
@@ -133,6 +189,11 @@ class Counter:
             except OSError as error:
                 log("counting_not_told", reason=str(error))  # it hears of it from the kernel
             self._forget(tally)
+
+    def resume(self, tally: Tally) -> None:
+        with self._lock:
+            if self._live.get(tally.place) is tally:
+                self._tell(counting.RESUME, tally)
 
     def cells_of(self, place: int) -> memoryview:
         at = place * len(counting.CELLS)

@@ -11,6 +11,7 @@ from sandbox.daemon.answers import End, read_answer
 from sandbox.daemon.children import threads_of_user
 from sandbox.daemon.ending import was_killed
 from sandbox.daemon.meter import KeptText, Meter
+from sandbox.daemon.quotas import Share, file_bytes
 from sandbox.daemon.slot import Slot
 from sandbox.daemon.worker import Worker
 from sandbox.errors import ErrorCode, Refused
@@ -37,6 +38,8 @@ _MESSAGES = {
     ErrorCode.PROCESS_LIMIT: "the tool had more than {limits.processes} processes",
     ErrorCode.DISK_LIMIT: "the tool wrote more than {limits.tmp_bytes} bytes"
     " or {limits.tmp_inodes} files",
+    ErrorCode.QUOTA_LIMIT: "a path that the tool shares would hold more than {limits.shared_bytes}"
+    " bytes or {limits.shared_files} files",
     ErrorCode.OPERATIONS_LIMIT: "the tool did more than {limits.filesystem_operations} operations"
     " on files",
     ErrorCode.EXITED: "the tool's process ended without a result",
@@ -52,8 +55,11 @@ class SlotEnded(Exception):
 class Run:
     """Single use, like the slot it drives."""
 
-    def __init__(self, slot: Slot, limits: Limits, worker: Worker) -> None:
+    def __init__(
+        self, slot: Slot, limits: Limits, worker: Worker, share: Share | None = None
+    ) -> None:
         self._slot, self._limits, self._worker = slot, limits, worker
+        self._share = share
         self._meter = Meter(limits, slot.leaf, slot.operations)
         self._reader = frames.FrameReader(slot.channel, limits.output_bytes + 1)
         self._streams = {slot.stdout: KeptText(), slot.stderr: KeptText()}
@@ -66,8 +72,7 @@ class Run:
         if slot.scratch is not None:  # no namespace ends the others, who hold the channel as well
             self._watch(slot.pidfd, self._outlived)
         if slot.operations is not None:
-            over = ErrorCode.OPERATIONS_LIMIT
-            self._watch(slot.operations.alarm, lambda: self._over(over))
+            self._watch(slot.operations.alarm, self._stands_still)
         if slot.leaf.alarm is not None:
             self._watch(slot.leaf.alarm, lambda: self._over(ErrorCode.MEMORY_LIMIT))
 
@@ -123,7 +128,11 @@ class Run:
         return watch_ms if self._slot.ordered else min(watch_ms, _SHORT_RUN_MS)
 
     def _slot_limits(self) -> bytes:
-        return json.dumps(self._limits.to_wire() | {"processes": self._process_rlimit()}).encode()
+        own = {
+            "processes": self._process_rlimit(),
+            "file_bytes": file_bytes(self._limits, self._share),
+        }
+        return json.dumps(self._limits.to_wire() | own).encode()
 
     def _process_rlimit(self) -> int:
         """Without a user namespace of its own, all processes of this user count together."""
@@ -143,6 +152,17 @@ class Run:
 
     def _over(self, code: ErrorCode) -> End:
         return End(code=code, message=_MESSAGES[code].format(limits=self._limits))
+
+    def _stands_still(self) -> End | None:
+        operations = self._slot.operations
+        assert operations is not None
+        operations.hear()
+        if operations.over():
+            return self._over(ErrorCode.OPERATIONS_LIMIT)
+        if self._share is None or not self._share.extend():
+            return self._over(ErrorCode.QUOTA_LIMIT)
+        operations.resume()
+        return None
 
     def _listen(self) -> End | None:
         return None if self._worker.hear() else self._over(ErrorCode.CANCELLED)

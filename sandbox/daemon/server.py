@@ -65,6 +65,7 @@ class Service:
         self.capability = Capability(None, cgroup_mode, ("sandboxd is starting",))
         self._slots, self._backends = slots, backends
         self._janitor, self._doors, self._servers = janitor, doors, servers
+        self._quotas = servers.quotas
         self._numbers = itertools.count(1)
 
     def examine(self, facts: Facts) -> Capability:
@@ -133,8 +134,9 @@ class Service:
         if slot.ended:
             raise SlotEnded
         sandbox_id = f"{os.getpid()}-{next(self._numbers)}"
-        with self._doors.opened(slot, order.ticket):
-            run = Run(slot, order.limits, worker)
+        share = self._quotas.share(order.profile, order.limits, slot.operations)
+        with self._doors.opened(slot, order.ticket), share as shared:
+            run = Run(slot, order.limits, worker, shared)
             return run.perform(order.body, time.monotonic() - asked, sandbox_id)
 
     def hold(self, spec: ServerSpec, ticket: str | None, worker: socket.socket) -> None:

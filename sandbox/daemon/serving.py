@@ -18,6 +18,7 @@ from sandbox.daemon.doors import Doors
 from sandbox.daemon.engines import engine_of_server
 from sandbox.daemon.logs import log
 from sandbox.daemon.operations import Counter
+from sandbox.daemon.quotas import Quotas, Share, file_bytes
 from sandbox.daemon.reap import Janitor
 from sandbox.daemon.slot import Disk, Slot
 from sandbox.daemon.template import Template
@@ -44,6 +45,7 @@ class Servers:
         self._bwrap, self._driver, self._counter = bwrap, driver, counter
         self._janitor, self._doors = janitor, doors
         self._most, self._most_each = most, most_each
+        self.quotas = Quotas()
         self._running: Counts[str] = Counts()
         self._templates: set[Template] = set()
         self._lock = threading.Lock()
@@ -55,12 +57,14 @@ class Servers:
         """Until the server has ended, or whoever asked for it hung up. Raises Refused before it
         was started, and OSError when nobody is there to hear of it."""
         with self._place(spec.organization), self._slot(spec) as slot:
-            with self._doors.opened(slot, ticket):
-                self._begin(slot, spec)
+            profile = _profile(spec)
+            share = self.quotas.share(profile, spec.limits, slot.operations)
+            with self._doors.opened(slot, ticket), share as shared:
+                self._begin(slot, spec, shared)
                 answer = wire.encode({"type": "started"})
                 socket.send_fds(worker, frames.pack(answer), [slot.channel.fileno()])
                 log("server_started", organization=spec.organization, pid=slot.pid)
-                held = _Held(slot, worker)
+                held = _Held(slot, worker, shared)
                 reason = held.until_end()
             slot.kill()
             log("server_ended", organization=spec.organization, pid=slot.pid, reason=reason)
@@ -93,7 +97,7 @@ class Servers:
     @contextmanager
     def _slot(self, spec: ServerSpec) -> Iterator[Slot]:
         """A slot of a template of its own: with either of them gone, so is the server."""
-        profile = Profile(IsolationLevel.STANDARD, spec.mounts, network=spec.network)
+        profile = _profile(spec)
         engine = engine_of_server(spec.programs)
         prepare = partial(launch.namespaced, self._bwrap, profile, engine=engine)
         template = Template(prepare, self._driver, self._counter, target=0)
@@ -112,7 +116,7 @@ class Servers:
             with self._lock:
                 self._templates.discard(template)
 
-    def _begin(self, slot: Slot, spec: ServerSpec) -> None:
+    def _begin(self, slot: Slot, spec: ServerSpec, share: Share | None) -> None:
         slot.leaf.limit(spec.limits.memory_bytes, spec.limits.processes)
         if slot.operations is not None:
             slot.operations.reset()
@@ -122,14 +126,20 @@ class Servers:
             "directory": spec.directory,
         }
         try:
-            frames.send(slot.channel, _limits(spec.limits, slot), json.dumps(job).encode())
+            limits = _limits(spec.limits, slot, share)
+            frames.send(slot.channel, limits, json.dumps(job).encode())
         except OSError:
             raise Refused(ErrorCode.LAUNCH_FAILED, "the slot died before its server") from None
 
 
-def _limits(limits: Limits, slot: Slot) -> bytes:
+def _profile(spec: ServerSpec) -> Profile:
+    return Profile(IsolationLevel.STANDARD, spec.mounts, network=spec.network)
+
+
+def _limits(limits: Limits, slot: Slot, share: Share | None) -> bytes:
     counted = slot.leaf.counted
     told = limits.to_wire() | {"data_spare": _SPARE_BYTES if counted else 0}
+    told["file_bytes"] = file_bytes(limits, share)
     told["processes"] = limits.processes + (_SPARE_PROCESSES if counted else 0)
     return json.dumps(told).encode()
 
@@ -137,8 +147,8 @@ def _limits(limits: Limits, slot: Slot) -> bytes:
 class _Held:
     """One server while it lives: its last words are kept, and whatever ends it is noticed."""
 
-    def __init__(self, slot: Slot, worker: socket.socket) -> None:
-        self._slot, self._words = slot, bytearray()
+    def __init__(self, slot: Slot, worker: socket.socket, share: Share | None) -> None:
+        self._slot, self._words, self._share = slot, bytearray(), share
         self._flooded_until = 0.0
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], str | None]] = {
@@ -148,6 +158,8 @@ class _Held:
         }
         if slot.leaf.alarm is not None:
             self._handlers[slot.leaf.alarm] = lambda: "it used more memory than it may"
+        if slot.operations is not None and share is not None:
+            self._handlers[slot.operations.alarm] = self._stands_still
         for descriptor in self._handlers:
             self._poll.register(descriptor, _GONE)
         self._hearing = True
@@ -171,6 +183,15 @@ class _Held:
     def _corrected(self, reason: str) -> str:
         leaf = self._slot.leaf
         return "it used more memory than it may" if leaf.memory_exceeded() else reason
+
+    def _stands_still(self) -> str | None:
+        """It wants to write more than it was granted."""
+        assert self._slot.operations is not None and self._share is not None
+        self._slot.operations.hear()
+        if not self._share.extend():
+            return "a path that it shares is full"
+        self._slot.operations.resume()
+        return None
 
     def _hear(self) -> None:
         data = os.read(self._slot.stderr, _CHUNK)

@@ -57,9 +57,9 @@ class Broker:
     def may_attach(self, uid: int) -> bool:
         return uid == self._users.sandbox
 
-    def open(self, policy: EgressPolicy) -> Run:
+    def open(self, policy: EgressPolicy, organization: str) -> Run:
         """Raises SpecInvalid."""
-        run = Run(Reach(policy, self._dialer))
+        run = Run(Reach(policy, self._dialer, organization))
         self._runs[run.name] = run
         return run
 
@@ -110,7 +110,8 @@ class Peer:
     async def _do(self, asked: Fields) -> dict[str, Any]:
         match asked.text("type"):
             case "open" if self._own is None and self._broker.may_open(self._uid):
-                self._own = self._broker.open(EgressPolicy.from_wire(asked.value("policy")))
+                policy = EgressPolicy.from_wire(asked.value("policy"))
+                self._own = self._broker.open(policy, asked.text("organization"))
                 return {"ticket": self._own.name}
             case "close" if self._own is not None:
                 return {"tally": (await self._close(self._own)).to_wire()}

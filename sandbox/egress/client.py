@@ -52,10 +52,11 @@ class EgressClient:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def open(self, policy: EgressPolicy) -> Ticket:
+    def open(self, policy: EgressPolicy, organization: str) -> Ticket:
         """Raises OSError when there is no broker, SpecInvalid when it does not take the policy."""
         line = self._line()
-        answer = line.ask({"type": "open", "policy": policy.to_wire()})
+        asked = {"type": "open", "policy": policy.to_wire(), "organization": organization}
+        answer = line.ask(asked)
         if "refused" in answer:
             self.keep(line)
             raise SpecInvalid(answer["refused"])

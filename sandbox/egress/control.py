@@ -1,9 +1,9 @@
 """What workers and sandboxd say to the broker: JSON objects in length-prefixed frames.
 
-A worker: {"type": "open", "policy": …} → {"ticket": name}, then {"type": "close"} → {"tally": …};
-one ticket at a time on a connection. sandboxd: {"type": "attach", "ticket": name}, with the
-descriptors of the doors → {"attached": true}; the connection is then the run's lifeline. Each may
-be answered with {"refused": reason}.
+A worker: {"type": "open", "policy": …, "organization": name} → {"ticket": name}, then
+{"type": "close"} → {"tally": …}; one ticket at a time on a connection. sandboxd: {"type":
+"attach", "ticket": name}, with the descriptors of the doors → {"attached": true}; the connection is
+then the run's lifeline. Each may be answered with {"refused": reason}.
 """
 
 import asyncio

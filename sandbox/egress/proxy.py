@@ -27,6 +27,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _STATUS = {
     Code.REQUEST_LIMIT: 429,
     Code.CONNECTION_LIMIT: 429,
+    Code.LOOKUP_LIMIT: 429,
     Code.REQUEST_INVALID: 400,
     Code.HOST_INVALID: 400,
     Code.NAME_NOT_RESOLVED: 502,

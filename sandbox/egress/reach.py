@@ -23,12 +23,12 @@ _MOST_PENALTY_S = 0.5
 class Reach:
     """Of one run. Raises SpecInvalid for a policy that cannot be meant."""
 
-    def __init__(self, policy: EgressPolicy, dialer: Dialer) -> None:
+    def __init__(self, policy: EgressPolicy, dialer: Dialer, organization: str = "") -> None:
         self.limits = policy.limits
         self.ledger = Ledger(policy.limits)
         self._rules = Rules(policy)
         self._dialer = dialer
-        self._turns = Turns()
+        self._turns = Turns(organization)
         self._patience = asyncio.Lock()
         self._penalties = 0
 

@@ -4,8 +4,10 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from ipaddress import ip_address
+from weakref import WeakValueDictionary
 
 from sandbox.egress.denials import Code, Denied
 from sandbox.egress.grammar import Address, Host
@@ -15,7 +17,8 @@ type Lookup = Callable[[str], list[str]]
 DEADLINE_S = 5.0
 MOST_ADDRESSES = 16
 _THREADS = 32
-_PER_RUN = 4  # of the threads: a server of names that never answers holds up its own run alone
+# A server of names that never answers holds up its own run, and then its organization.
+_PER_RUN, _PER_ORGANIZATION = 4, 8
 
 
 def system_lookup(name: str) -> list[str]:
@@ -35,46 +38,73 @@ def prepare_system_lookup() -> None:
 
 
 class Turns:
-    """How many lookups a run may have under way, given up or not."""
+    """How many lookups a run may have under way, given up or not. Those of one organization share
+    theirs; without a name, nothing is shared."""
 
-    def __init__(self) -> None:
-        self._free = asyncio.Semaphore(_PER_RUN)
-        self._loop = asyncio.get_running_loop()
-
-    async def take(self) -> None:
-        await self._free.acquire()
-
-    def give_back(self, _: Future[list[str]]) -> None:
-        """Called in the thread that looked up."""
-        try:
-            self._loop.call_soon_threadsafe(self._free.release)
-        except RuntimeError:
-            return  # the loop has ended
+    def __init__(self, organization: str = "") -> None:
+        self.organization = organization
+        self.places = asyncio.Semaphore(_PER_RUN)
 
 
 class Resolver:
-    def __init__(self, lookup: Lookup = system_lookup) -> None:
-        self._lookup = lookup
+    def __init__(self, lookup: Lookup = system_lookup, deadline_s: float = DEADLINE_S) -> None:
+        self._lookup, self._deadline_s = lookup, deadline_s
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lookup")
+        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def addresses(self, host: Host, turns: Turns) -> list[Address]:
-        """Raises Denied with NAME_NOT_RESOLVED. An address is its own answer."""
+        """An address is its own answer. Raises Denied: with LOOKUP_LIMIT where the name was not
+        asked for in time, with NAME_NOT_RESOLVED where there was no answer."""
         if host.address is not None:
             return [host.address]
         try:
-            async with asyncio.timeout(DEADLINE_S):
-                texts = await self._ask(host.text, turns)
+            texts = await self._ask(host, turns)
         except (OSError, UnicodeError):  # TimeoutError is an OSError
             texts = []
         if not texts:
             raise Denied(Code.NAME_NOT_RESOLVED, f"{host} has no address")
         return [ip_address(text) for text in dict.fromkeys(texts)][:MOST_ADDRESSES]
 
-    async def _ask(self, name: str, turns: Turns) -> list[str]:
-        await turns.take()
-        answer = self._threads.submit(self._lookup, name)
-        answer.add_done_callback(turns.give_back)
-        return await asyncio.wrap_future(answer)
+    async def _ask(self, host: Host, turns: Turns) -> list[str]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._deadline_s
+        taken = await self._take(host, turns, deadline)
+        answer = self._threads.submit(self._lookup, host.text)
+        answer.add_done_callback(lambda _: _in(loop, taken.close))
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await asyncio.wrap_future(answer)
+        except TimeoutError:
+            if answer.cancelled():
+                raise _not_asked(host, "everybody's lookups") from None
+            raise
+
+    async def _take(self, host: Host, turns: Turns, deadline: float) -> ExitStack:
+        """A place of the run's and one of its organization's, to be closed where it was opened."""
+        shares = {"the run's lookups": turns.places}
+        if turns.organization:
+            made = asyncio.Semaphore(_PER_ORGANIZATION)
+            shared = self._places.setdefault(turns.organization, made)
+            shares["the organization's lookups"] = shared
+        with ExitStack() as undo:
+            for whose, places in shares.items():
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await places.acquire()
+                except TimeoutError:
+                    raise _not_asked(host, whose) from None
+                undo.callback(places.release)
+            return undo.pop_all()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _not_asked(host: Host, whose: str) -> Denied:
+    return Denied(Code.LOOKUP_LIMIT, f"{host} was not looked up: {whose} do not end")
+
+
+def _in(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    """Called in the thread that looked up."""
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(work)

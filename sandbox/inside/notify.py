@@ -14,6 +14,13 @@ from sandbox.inside.seccomp import Program
 TAKING_AWAY = frozenset(
     {"rename", "renameat", "renameat2", "rmdir", "truncate", "unlink", "unlinkat"}
 )
+# Of these, where there is a shared path to write to: whether there is room.
+WRITING = frozenset(
+    {
+        *("write", "pwrite64", "writev", "pwritev", "pwritev2", "ftruncate", "fallocate"),
+        *("sendfile", "copy_file_range", "splice", "io_submit", "mknod", "mknodat"),
+    }
+)
 COUNTED = TAKING_AWAY | {
     *("creat", "open", "openat", "link", "linkat", "mkdir", "mkdirat", "symlink", "symlinkat"),
 }
@@ -24,10 +31,11 @@ _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 _NOT_TO_BE_HAD = frozenset({errno.EINVAL, errno.ENOSYS, errno.EBUSY})
 
 
-def program(machine: str) -> bpf.Block:
+def program(machine: str, *, writing: bool = False) -> bpf.Block:
     """Raises ValueError for a machine without a table."""
     table = syscalls.table(machine)
-    counted = sorted(number for name, number in table.items() if name in COUNTED)
+    asked = COUNTED | WRITING if writing else COUNTED
+    counted = sorted(number for name, number in table.items() if name in asked)
     pass_on = bpf.answer(bpf.ALLOW)
     ask = bpf.one_of(counted, bpf.answer(bpf.NOTIFY), pass_on)
     return bpf.for_machine(machine, ask, pass_on)
@@ -36,8 +44,8 @@ def program(machine: str) -> bpf.Block:
 class Counting:
     """Packed once in the template, loaded by every slot for itself."""
 
-    def __init__(self, machine: str) -> None:
-        self._program = Program(program(machine))
+    def __init__(self, machine: str, *, writing: bool = False) -> None:
+        self._program = Program(program(machine, writing=writing))
         self._number = syscalls.number("seccomp", machine)
 
     def listen(self) -> int | None:

@@ -30,12 +30,11 @@ def confine_run(limits: dict[str, float], data_before: int) -> None:
     """`data_before`, in bytes, is what the slot had before its job and is not the run's."""
     data = data_before + int(limits["memory_bytes"])
     cpu = math.ceil(resource.getrusage(resource.RUSAGE_SELF).ru_utime + limits["cpu_s"]) + 1
-    file_size = int(max(limits["tmp_bytes"], limits["output_bytes"]))
     resource.setrlimit(resource.RLIMIT_DATA, (data, data + _RESERVE))
     for kind, value in (
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_NPROC, int(limits["processes"])),
-        (resource.RLIMIT_FSIZE, file_size),
+        (resource.RLIMIT_FSIZE, int(limits["file_bytes"])),
         (resource.RLIMIT_NOFILE, min(int(limits["open_files"]), _DESCRIPTORS)),
     ):
         resource.setrlimit(kind, (value, value))
@@ -48,7 +47,7 @@ def confine_server(limits: dict[str, float], data_before: int) -> None:
     for kind, value in (
         (resource.RLIMIT_DATA, data),
         (resource.RLIMIT_NPROC, int(limits["processes"])),
-        (resource.RLIMIT_FSIZE, int(max(limits["tmp_bytes"], limits["output_bytes"]))),
+        (resource.RLIMIT_FSIZE, int(limits["file_bytes"])),
         (resource.RLIMIT_NOFILE, min(int(limits["open_files"]), _DESCRIPTORS)),
     ):
         resource.setrlimit(kind, (value, value))

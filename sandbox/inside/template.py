@@ -67,7 +67,7 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
         scratch=setup["scratch"],
         last_capability=capabilities.last_capability(),
         ruleset=landlock.Ruleset(**setup["landlock"]) if layers.landlock else None,
-        counting=notify.Counting(machine),
+        counting=notify.Counting(machine, writing=setup["writes"]),
         filter=seccomp.Filter(machine, wanted(layers, setup)),
         serve=engine(setup["engine"], layers),
         modules={name: preload(name, source) for name, source in setup["preload"]},

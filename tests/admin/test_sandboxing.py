@@ -17,7 +17,7 @@ WRITTEN = {
     "name": "mine", "backend": "process", "minimum_isolation": "Strict",
     "allowed_hosts": 'example.com\n{"host": "a.example", "methods": ["GET"]}',
     "allow_network": "on", "max_memory_bytes": 64_000_000, "max_cpu_time": "PT2S",
-    "max_disk_bytes": 4096, "max_files": 8,
+    "max_disk_bytes": 4096, "max_files": 8, "quota_bytes": 65536, "quota_files": 9,
 }  # fmt: skip
 
 

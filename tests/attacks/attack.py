@@ -37,15 +37,18 @@ ONLY_X86 = "" if X86 else "it is machine code of another processor"
 
 @dataclass(frozen=True)
 class Hole:
-    """What works in spite of the wall, and why. `finding` is a pattern of what is then told."""
+    """What works in spite of the wall, and why. `finding` is a pattern of the one fault that is
+    then told. Where it is `certain` an attack that is contained fails: its mark is to go."""
 
     why: str
     finding: str
+    certain: bool = True
 
 
 UNCOUNTED = Hole(
     "there is no control group here to count for a whole tree",
     r"it got .*|it ended (well|[A-Z_]+), not .*",
+    certain=False,
 )
 
 

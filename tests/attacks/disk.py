@@ -5,16 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from sandbox.spec import IsolationLevel
-from tests.attacks.attack import ALL, NONE, WALLED, Hole, attack
+from tests.attacks.attack import ALL, NONE, WALLED, attack
 from tests.attacks.kit import Parameters
 from tests.attacks.sources import Body
 
-_FULL = ("TOOL_ERROR", "DISK_LIMIT", "MEMORY_LIMIT", "EXITED", "OPERATIONS_LIMIT")
-
-_NO_QUOTA = Hole(
-    "a shared directory has no quota yet: only each file's size is bounded",
-    r"it got (True|\[\d+\])|it ended well, not DISK_LIMIT .*",
-)
+_FULL = ("TOOL_ERROR", "DISK_LIMIT", "MEMORY_LIMIT", "EXITED", "OPERATIONS_LIMIT", "QUOTA_LIMIT")
+_QUOTA = {"shared_bytes": 16 << 20, "shared_files": 1024}
 
 
 def greedy(levels: tuple[IsolationLevel, ...] = WALLED, **limits: Any) -> Callable[[Body], Body]:
@@ -107,7 +103,7 @@ def keeps_files_without_names(p: Parameters) -> object:
     return len(held)
 
 
-@greedy(levels=ALL, unsolved=_NO_QUOTA, unsolved_at=ALL)
+@greedy(levels=ALL, **_QUOTA)
 def shares_a_lot_of_large_files(p: Parameters) -> object:
     """In a shared place each file counts, and so does their sum."""
     limit = p["limits"]["tmp_bytes"]
@@ -117,7 +113,7 @@ def shares_a_lot_of_large_files(p: Parameters) -> object:
     return sum(entry.stat().st_size for entry in os.scandir(p["arena"])) > limit
 
 
-@greedy(levels=ALL, unsolved=_NO_QUOTA, unsolved_at=ALL)
+@greedy(levels=ALL, **_QUOTA)
 def shares_a_lot_of_names(p: Parameters) -> object:
     many = 2 * p["limits"]["tmp_inodes"] + 64
     for number in range(many):

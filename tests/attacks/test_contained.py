@@ -4,6 +4,7 @@ import builtins
 import dis
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 
@@ -42,10 +43,18 @@ def count(wall: Wall, faults: list[str], case: Attack | Duel, level: IsolationLe
     TALLY.suffered += 1
     TALLY.contained += not faults
     known = known_hole(wall, case, level)
-    if faults and known and all(re.fullmatch(known.finding, one) for one in faults):
+    if works_as_known(faults, known):
         TALLY.unsolved += 1
-        pytest.xfail(f"{known.why}: {faults}")  # lint: these faults alone, each by its words
-    assert not faults, "; ".join(faults)
+        assert known is not None
+        pytest.xfail(f"{known.why}: {faults}")  # lint: this fault alone, by its words
+
+
+def works_as_known(faults: list[str], known: Hole | None) -> bool:
+    """Raises AssertionError for a fault of any other words, and for a hole that is closed."""
+    others = [one for one in faults if known is None or not re.fullmatch(known.finding, one)]
+    assert not others, "; ".join(others)
+    assert faults or known is None or not known.certain, f"it is contained; unmark it: {known}"
+    return bool(faults)
 
 
 def known_hole(wall: Wall, case: Attack | Duel, level: IsolationLevel) -> Hole | None:
@@ -80,6 +89,37 @@ def test_two_runs_do_not_touch_each_other(
 ) -> None:
     needs(level)
     count(wall, wall.suffer_two(duel, level), duel, level)
+
+
+PIPES = Hole("the kernel counts by user", r"pipes have room for \d+ bytes")
+
+
+@pytest.mark.parametrize(
+    ("faults", "known", "works"),
+    [
+        ([], None, False),
+        (["pipes have room for 4096 bytes"], PIPES, True),
+        ([], replace(PIPES, certain=False), False),
+    ],
+)
+def test_what_works_is_what_is_known(faults: list[str], known: Hole | None, works: bool) -> None:
+    assert works_as_known(faults, known) is works
+
+
+@pytest.mark.parametrize(
+    ("faults", "known"),
+    [
+        (["the secret came out"], None),
+        (["the secret came out"], PIPES),
+        (["pipes have room for 4096 bytes", "the secret came out"], PIPES),
+        ([], PIPES),
+    ],
+)
+def test_a_mark_hides_no_other_fault_and_does_not_outlive_its_hole(
+    faults: list[str], known: Hole | None
+) -> None:
+    with pytest.raises(AssertionError):
+        works_as_known(faults, known)
 
 
 @pytest.mark.parametrize("body", bodies(), ids=name_of)

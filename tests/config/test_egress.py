@@ -35,7 +35,7 @@ def test_it_runs_as_a_user_of_its_own_and_serves_its_worker(data: Path) -> None:
         until(spec.ready)
         status = Path(f"/proc/{broker.pid}/status").read_text(encoding="utf-8")
         client = EgressClient(str(embedded.egress_socket(data)))
-        client.open(EgressPolicy()).close()
+        client.open(EgressPolicy(), "acme").close()
         client.close()
     finally:
         broker.terminate()

@@ -1,11 +1,13 @@
 """The driver by mode: whichever this machine has for real, v2 against a directory that looks so."""
 
 import os
+import subprocess
 
 import pytest
 
 from sandbox.daemon import cgroups, leaves
 from tests.sandbox.conftest import GROUPS
+from tests.waiting import until
 
 GIVEN = f"{GROUPS}-given"
 
@@ -22,10 +24,47 @@ def test_delegation_names_the_mode_and_gives_the_trees_away():
     trees = cgroups.hierarchies(GIVEN)
     assert line.startswith(f"cgroups for {GIVEN}: ")
     assert {root.stat().st_uid for root in trees.values()} == {12345}
+    weights = [root / name for root in trees.values() for name in cgroups._WEIGHTS]
+    assert {file.stat().st_uid for file in weights if file.exists()} <= {0}
     assert {(root / "cgroup.procs").stat().st_uid for root in trees.values()} == {12345}
     for root in trees.values():
         (root / "daemon").rmdir()
         root.rmdir()
+
+
+def test_runs_weigh_less_than_the_web_and_the_database(daemon):
+    """Their group does where it can, and each of their processes where it cannot."""
+    tree = cgroups.hierarchies(GROUPS).get("cpu") or cgroups.hierarchies(GROUPS)["v2"]
+    weighted = daemon.client.ping()["weighted"]
+    assert weighted == cgroups.weighs_less(tree)
+    result = daemon.run("import os\ndef main(p):\n    return os.getpriority(os.PRIO_PROCESS, 0)")
+    ours = os.getpriority(os.PRIO_PROCESS, daemon.process.pid)
+    assert result.output == (ours if weighted else min(ours + 9, 19))
+
+
+def test_each_run_has_a_group_of_its_own_in_the_tree_that_weighs_less(daemon):
+    tree = cgroups.hierarchies(GROUPS).get("cpu")
+    if tree is None:
+        pytest.skip("the controller is not one of v1")
+    daemon.run("def main(p):\n    return 1")
+    runs = until(lambda: [*tree.glob("run-*")])
+    assert all((run / "cgroup.procs").read_text() for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "less"),
+    [("cpu.weight", "100", False), ("cpu.weight", "50", True), ("cpu.shares", "1024", False)],
+)
+def test_only_a_weight_that_was_lowered_counts(tmp_path, name, text, less):
+    (tmp_path / name).write_text(text)
+    assert cgroups.weighs_less(tmp_path) is less
+
+
+def test_without_a_weight_every_thread_of_a_run_is_nice():
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
+        cgroups.NoDriver().place(process.pid)
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(nice + 9, 19) > nice
 
 
 def test_a_v2_leaf_reads_and_writes_the_files_of_v2(tmp_path):

@@ -118,6 +118,13 @@ def test_a_missing_bubblewrap_is_named_before_anything_else():
     assert "apt install bubblewrap" in found.fix[0]
 
 
+def test_runs_that_give_way_by_nice_alone_are_told_of():
+    found = concluded(facts=replace(FACTS, weighted=False))
+    assert (found.ceiling, found.gives_way) == (RESTRICTED, "nice")
+    assert "nice alone" in found.reasons[0] and "CPUWeight=50" in found.fix[0]
+    assert concluded().gives_way == "cgroup weight"
+
+
 @pytest.mark.parametrize(("writable", "fix"), [(True, "Delegate=yes"), (False, "writable-cgroups")])
 def test_without_control_groups_levels_are_served_and_it_is_said(writable, fix):
     signs = replace(FREE, cgroups_writable=writable)

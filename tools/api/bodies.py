@@ -534,6 +534,8 @@ class ProfileChange(serializers.Serializer[Any]):
     max_processes = serializers.IntegerField(required=False, allow_null=True)
     max_disk_bytes = serializers.IntegerField(required=False)
     max_files = serializers.IntegerField(required=False)
+    quota_bytes = serializers.IntegerField(required=False)
+    quota_files = serializers.IntegerField(required=False)
 
 
 class ProfileBody(ProfileChange):

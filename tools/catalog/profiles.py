@@ -33,6 +33,7 @@ FIELDS = (
     "name", "description", "backend", "minimum_isolation", "allow_filesystem", "allowed_paths",
     "allow_network", "allowed_hosts", "proxy", "network_when_restricted", "max_memory_bytes",
     "max_cpu_time", "max_processes", "max_disk_bytes", "max_files",
+    "quota_bytes", "quota_files",
 )  # fmt: skip
 
 
@@ -226,6 +227,12 @@ def _limits(fields: Listed) -> Body:
             "max_disk_bytes", _DEFAULTS.tmp_bytes, least=4096, most=_GIB
         ),
         "max_files": fields.integer("max_files", _DEFAULTS.tmp_inodes, least=1, most=100_000),
+        "quota_bytes": fields.integer(
+            "quota_bytes", _DEFAULTS.shared_bytes, least=4096, most=1024 * _GIB
+        ),
+        "quota_files": fields.integer(
+            "quota_files", _DEFAULTS.shared_files, least=1, most=1_000_000
+        ),
     }
 
 

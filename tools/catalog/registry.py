@@ -168,6 +168,8 @@ class CatalogProfile:
     processes: int | None
     disk_bytes: int
     files: int
+    quota_bytes: int
+    quota_files: int
 
 
 @dataclass(frozen=True)
@@ -599,4 +601,6 @@ def catalog_profile(row: SandboxProfile) -> CatalogProfile:
         processes=row.max_processes,
         disk_bytes=row.max_disk_bytes,
         files=row.max_files,
+        quota_bytes=row.quota_bytes,
+        quota_files=row.quota_files,
     )

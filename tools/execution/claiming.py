@@ -2,7 +2,8 @@
 
 A hint names one call and is good for one, whichever that is. A call that has hardly waited is taken
 by its name, in one statement. When it has waited, there is a backlog: then organizations take
-turns, so that whoever sends thousands of calls delays nobody but themselves.
+turns, so that whoever sends thousands of calls delays nobody but themselves. Calls that take long
+hold no more of a worker than their organization's share: see `Shares`.
 """
 
 import logging
@@ -25,7 +26,7 @@ from audit.events import Event, Outcome
 from tools import metrics
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import Status
-from tools.execution import bell, confirmations
+from tools.execution import bell, capacity, confirmations
 from tools.execution.returning import end_waiting
 from tools.models import Execution, queue
 
@@ -41,10 +42,17 @@ _NOT_AGAIN = "No worker took the call in time to begin it again."
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A call to claim, unless it has waited longer."""
+    """A call to claim, unless it has waited longer, or its organization holds `most` places or,
+    where that is not said, its share."""
 
     execution_id: UUID
     younger_than: timedelta | None = None
+    most: int | None = None
+    organization_id: UUID | None = None  # where it is known
+
+    @property
+    def has_room(self) -> bool:
+        return self.organization_id not in capacity.seats.holding(self.most)
 
 
 class _Line:
@@ -54,7 +62,7 @@ class _Line:
     """
 
     def __init__(self) -> None:
-        self._ids: deque[UUID] = deque()
+        self._turns: deque[Turn] = deque()
         self._asked_at = -math.inf
         self._found_at = -math.inf
         self._lock = threading.Lock()
@@ -69,15 +77,20 @@ class _Line:
         with self._lock:
             if self._asked_at < since:
                 self._asked_at = time.monotonic()
-                self._ids = deque(next_waiting(_CANDIDATES))
-                if self._ids:
+                self._turns = deque(next_waiting(_CANDIDATES))
+                if self._turns:
                     self._found_at = self._asked_at
 
-    def take(self) -> UUID | None:
+    def take(self) -> Turn | None:
+        """The next one whose organization has a place here."""
         with self._lock:
             if time.monotonic() - self._asked_at > _FRESH_S:
-                self._ids.clear()
-            return self._ids.popleft() if self._ids else None
+                self._turns.clear()
+            while self._turns:
+                turn = self._turns.popleft()
+                if turn.has_room:
+                    return turn
+            return None
 
 
 line = _Line()
@@ -86,15 +99,27 @@ line = _Line()
 def turns(hinted: UUID) -> Iterator[Turn]:
     """What a worker with a hint tries to claim, until it has one."""
     if not line.is_long:
-        yield Turn(hinted, _HARDLY)
-    yield from map(Turn, iter(line.take, None))
+        yield Turn(hinted, _HARDLY, capacity.seats.shares.half)
+    yield from iter(line.take, None)
     line.ask()
-    yield from map(Turn, iter(line.take, None))
+    yield from iter(line.take, None)
 
 
-def next_waiting(limit: int) -> list[UUID]:
-    """Whose turn it is, in fair order; nothing that has no room or must wait for another."""
-    return queue.next_waiting(limit)
+def next_waiting(limit: int) -> list[Turn]:
+    """Whose turn it is, in fair order; nothing that has no room or must wait for another.
+
+    Organizations that hold half of this process or more have their turn when no other waits.
+    """
+    half, most = capacity.seats.shares
+    crowded = capacity.seats.holding(half)
+    full = capacity.seats.holding(most)
+    found = queue.next_waiting(limit, full=full, last=crowded)
+    alone = bool(crowded and found) and found[0].organization_id in crowded
+    return [
+        Turn(one.id, most=most if alone else half, organization_id=one.organization_id)
+        for one in found
+        if alone or one.organization_id not in crowded
+    ]
 
 
 def freed_by(execution: Execution) -> list[UUID]:

@@ -39,6 +39,7 @@ from tools.execution import (
     references,
     sessions,
 )
+from tools.execution.capacity import NoPlace, Seat
 from tools.execution.chain_boundary import COMMITTED, end_of
 from tools.execution.context import Performance, Result
 from tools.execution.outputs import Parcel
@@ -350,28 +351,36 @@ def _admitted(execution: Execution, snapshot: Snapshot) -> CatalogTool:
 
 
 def claim(
-    execution_id: UUID, worker: str, younger_than: timedelta | None = None
+    execution_id: UUID,
+    worker: str,
+    younger_than: timedelta | None = None,
+    seat: Seat | None = None,
 ) -> Performance | None:
     """Take the execution, ask every gate again and record the start, in one transaction.
 
     It may have ended there: it was refused now, or its answer is in the cache; it has its result
     then. None when another worker has it, or when it is over. Also while another execution works
-    its answer out: the claim is undone then, and the row waits on.
+    its answer out, or its organization has no seat: the claim is undone then, and the row waits on.
     """
-    with suppress(cache.Parked), transaction.atomic():
-        return _claimed(execution_id, worker, younger_than)
+    with suppress(cache.Parked, NoPlace), transaction.atomic():
+        return _claimed(execution_id, worker, younger_than, seat)
     return None
 
 
-def _claimed(execution_id: UUID, worker: str, younger_than: timedelta | None) -> Performance | None:
+def _claimed(
+    execution_id: UUID, worker: str, younger_than: timedelta | None, seat: Seat | None
+) -> Performance | None:
     execution = Execution.objects.claim(
         execution_id,
         worker=worker,
         lease_s=settings.EXECUTION_LEASE_S,
         younger_than=younger_than,
+        full=seat.full if seat else (),
     )
     if execution is None:
         return None
+    if seat:
+        seat.take(execution.organization_id)
     request_id.set(execution.request_id)
     caller = caller_of_execution(execution)
     snapshot = pins.snapshot_for(caller, execution.session_id)

@@ -19,9 +19,10 @@ from config import ladder
 from config.database import GONE, replace_dead_connections
 from config.logs import about_execution
 from tools.definitions.results import FINAL, Status
-from tools.execution import bell, cache, composition, stumbling
+from tools.execution import bell, cache, capacity, composition, stumbling
 from tools.execution.acceptance import ACCEPTANCE
 from tools.execution.admission import ADMISSION
+from tools.execution.capacity import Seat
 from tools.execution.claiming import Turn, freed_by, turns
 from tools.execution.context import Performance, Result
 from tools.execution.entrance import admit, transitions_of
@@ -42,7 +43,12 @@ def perform(execution_id: UUID) -> list[UUID]:
 
     The executions that waited for its answer, or for its room, and can go on now.
     """
-    return _gone_on(_attempt(Turn(execution_id)))
+    return take(Turn(execution_id))
+
+
+def take(turn: Turn) -> list[UUID]:
+    """The same, by whose turn it is."""
+    return _gone_on(_attempt(turn))
 
 
 def perform_next(hinted: UUID) -> list[UUID]:
@@ -57,14 +63,16 @@ def perform_next(hinted: UUID) -> list[UUID]:
 def _attempt(turn: Turn) -> Performance | None:
     """What became of it, where we had it in hand."""
     with about_execution(str(turn.execution_id)):
-        performance = _claim(turn)
-        if performance is None:
-            return None
-        if performance.result is not None:  # it ended at the claim, and was told of there
-            _tell_end(performance)
-        elif _perform(performance):
-            _tell_end(performance)
-            bell.ring(turn.execution_id)
+        with capacity.seats.seat(turn.most) as seat:
+            performance = _claim(turn, seat)
+            if performance is None:
+                return None
+            if performance.result is not None:  # it ended at the claim, and was told of there
+                _tell_end(performance)
+            elif _perform(performance):
+                _tell_end(performance)
+                bell.ring(turn.execution_id)
+        performance.execution.limited |= seat.crowded
         return performance
 
 
@@ -74,10 +82,11 @@ def _gone_on(performance: Performance | None) -> list[UUID]:
     if performance is None:
         return []
     freed, composites = _freed(performance), deque(composition.may_go_on(performance))
+    half = capacity.seats.shares.half
     for _ in range(_MOST_TURNS):
-        if not composites:
+        if not composites or performance.execution.organization_id in capacity.seats.holding(half):
             break
-        turn = _attempt(Turn(composites.popleft()))
+        turn = _attempt(Turn(composites.popleft(), most=half))
         if turn is not None:
             freed += _freed(turn)
             composites += composition.may_go_on(turn)
@@ -88,11 +97,11 @@ def _freed(performance: Performance) -> list[UUID]:
     return [*cache.waiting_for(performance), *freed_by(performance.execution)]
 
 
-def _claim(turn: Turn) -> Performance | None:
+def _claim(turn: Turn, seat: Seat) -> Performance | None:
     """Raises what says that the database is away; any other fault is counted, and not for ever."""
     asked_at = time.monotonic()
     try:
-        performance = claim(turn.execution_id, worker_name(), turn.younger_than)
+        performance = claim(turn.execution_id, worker_name(), turn.younger_than, seat)
     except GONE:
         raise
     except Exception as fault:  # the worker's outermost edge

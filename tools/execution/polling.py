@@ -20,7 +20,8 @@ from config import ladder
 from config.database import GONE, replace_dead_connections
 from tools import metrics
 from tools.execution import bell, capacity, claiming, expiry, hints, reaper
-from tools.execution.pipeline import perform
+from tools.execution.claiming import Turn
+from tools.execution.pipeline import take
 from tools.models import Execution
 
 log = logging.getLogger(__name__)
@@ -81,18 +82,18 @@ class Poller:
             hints.tell(due if told else [])
             expiry.watch()
         self._resting.forget()
-        for execution_id in _waiting(settings.WORKER_THREADS + len(self._resting), told=told):
-            if self._resting.may_go(execution_id) and not self._begin(execution_id, told):
+        for turn in _waiting(settings.WORKER_THREADS + len(self._resting), told=told):
+            if self._resting.may_go(turn.execution_id) and not self._begin(turn, told):
                 break
         capacity.polled.beat()
 
-    def _begin(self, execution_id: UUID, told: bool) -> bool:
+    def _begin(self, turn: Turn, told: bool) -> bool:
         """False when every hand is full."""
         if not capacity.take(wait=False):
-            self._resting.wake([execution_id])
+            self._resting.wake([turn.execution_id])
             return False
         metrics.polled.labels(self._reason(told)).inc()
-        self._hands.submit(self._perform, execution_id)
+        self._hands.submit(self._perform, turn)
         return True
 
     def _reason(self, told: bool) -> str:
@@ -108,9 +109,9 @@ class Poller:
             log.error("the consumer brings no hints; calls are found by looking until it does")
         return "consumer_silent"
 
-    def _perform(self, execution_id: UUID) -> None:
+    def _perform(self, turn: Turn) -> None:
         try:
-            self._resting.wake(perform(execution_id))
+            self._resting.wake(take(turn))
         except GONE as error:
             log.warning("an execution was not begun: %s", type(error).__name__)
             replace_dead_connections()
@@ -121,11 +122,12 @@ class Poller:
             capacity.give()
 
 
-def _waiting(limit: int, *, told: bool) -> list[UUID]:
+def _waiting(limit: int, *, told: bool) -> list[Turn]:
     """Rows nobody took, in fair order. Where workers are told of them, they get a moment."""
     fair = claiming.next_waiting(limit)
     if not told or not fair:
         return fair
-    late = Execution.objects.waiting_longer_than(HINT_PATIENCE).filter(pk__in=fair)
+    found = [turn.execution_id for turn in fair]
+    late = Execution.objects.waiting_longer_than(HINT_PATIENCE).filter(pk__in=found)
     unheard = set(late.values_list("pk", flat=True))
-    return [execution_id for execution_id in fair if execution_id in unheard]
+    return [turn for turn in fair if turn.execution_id in unheard]

@@ -41,6 +41,7 @@ _NOT_ITS_OWN_WORD = frozenset(
         ErrorCode.MEMORY_LIMIT,
         ErrorCode.PROCESS_LIMIT,
         ErrorCode.DISK_LIMIT,
+        ErrorCode.QUOTA_LIMIT,
         ErrorCode.OPERATIONS_LIMIT,
     }
 )

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -84,6 +85,7 @@ _CLAIM = """
     WHERE status = %(pending)s AND id = (
         SELECT w.id FROM tools_execution w
         WHERE w.id = %(pk)s AND w.status = %(pending)s AND ({going}) AND {room}
+            AND w.organization_id <> ALL(%(full)s::uuid[])
         FOR NO KEY UPDATE SKIP LOCKED
     )
     RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
@@ -179,14 +181,21 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         insert(Execution, row)
 
     def claim(
-        self, pk: UUID, *, worker: str, lease_s: int, younger_than: timedelta | None = None
+        self,
+        pk: UUID,
+        *,
+        worker: str,
+        lease_s: int,
+        younger_than: timedelta | None = None,
+        full: Sequence[UUID] = (),
     ) -> "Execution | None":
         """The row, for the one worker that moved it from pending to running; else None.
 
         Compare and swap in one statement, which also brings back what the gates ask about. A row
         that waited too long, or that has no room beside what runs (`max_concurrency` of its
-        organization and tool), stays as it is. Call it in the transaction of the claim: where
-        there is a limit, claims wait for each other until the end of theirs.
+        organization and tool), or is of an organization that is `full`, stays as it is. Call it
+        in the transaction of the claim: where there is a limit, claims wait for each other until
+        the end of theirs.
         """
         age = timedelta(seconds=settings.EXECUTION_QUEUE_S)
         values = {
@@ -196,6 +205,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             "worker": worker,
             "lease": timedelta(seconds=lease_s),
             "age": min(age, younger_than or age),
+            "full": [*full],
         }
         return self._claimed(_UNLIMITED, values | {"limited": False}) or self._squeezed(values)
 

@@ -3,9 +3,10 @@
 Plain rows, no objects: a worker with a backlog asks for each call, and every process once a second.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 from django.conf import settings
@@ -70,9 +71,10 @@ _NEXT = f"""
     ), {_BUSY}, here AS MATERIALIZED (
         SELECT o.id, o.max_concurrency, {_RUNNING}
         FROM place JOIN tools_organization o ON o.id = place.id
+        WHERE o.id <> ALL(%(full)s::uuid[])
     ), candidate AS (
-        SELECT w.id, w.queued_at, coalesce(b.room, t.max_concurrency) AS room,
-            here.max_concurrency AS most,
+        SELECT w.id, here.id AS organization_id, w.queued_at,
+            coalesce(b.room, t.max_concurrency) AS room, here.max_concurrency AS most,
             here.running + row_number() OVER (PARTITION BY here.id ORDER BY w.queued_at) AS turn,
             row_number() OVER (PARTITION BY here.id, w.tool_name ORDER BY w.queued_at) AS beside
         FROM here
@@ -85,9 +87,9 @@ _NEXT = f"""
         JOIN tools_toolversion v ON v.id = w.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
         LEFT JOIN busy b ON b.organization_id = here.id AND b.tool_name = w.tool_name
     )
-    SELECT id FROM candidate
+    SELECT id, organization_id FROM candidate
     WHERE (room IS NULL OR beside <= room) AND (most IS NULL OR turn <= most)
-    ORDER BY turn, queued_at LIMIT {{most}}
+    ORDER BY organization_id = ANY(%(last)s::uuid[]), turn, queued_at LIMIT {{most}}
 """  # noqa: S608
 _BEHIND = f"""
     WITH {_BUSY}, here AS (
@@ -108,7 +110,7 @@ _PLACES = f"""
         ), first.age_s, coalesce(first.bounded, false)
     FROM here LEFT JOIN LATERAL (
         SELECT extract(epoch FROM clock_timestamp() - e.queued_at)::float8 AS age_s,
-            here.max_concurrency IS NOT NULL OR EXISTS (
+            here.max_concurrency IS NOT NULL OR here.running >= %(crowded)s OR EXISTS (
                 SELECT FROM tools_toolversion v JOIN tools_tool t ON t.id = v.tool_id
                 WHERE v.id = e.tool_version_id AND t.max_concurrency IS NOT NULL) AS bounded
         FROM tools_execution e WHERE {_CLAIMABLE}
@@ -125,10 +127,30 @@ _OPEN_CALLS = """
 """
 
 
+class Shares(NamedTuple):
+    """How many places of a worker one organization may hold: `half` while another waits for one,
+    `most` in any case. A worker of one place has none to keep free."""
+
+    half: int
+    most: int
+
+    @classmethod
+    def of(cls, places: int) -> Self:
+        """The last quarter, rounded up, stays free for another organization."""
+        return cls(max(1, places // 2), max(1, places - -(-places // 4)))
+
+
+class Waiting(NamedTuple):
+    """A call that may begin."""
+
+    id: UUID
+    organization_id: UUID
+
+
 class Place(NamedTuple):
     """An organization's queue. `oldest_s` is None where nothing waits that could begin.
 
-    What is `bounded` may have waited for its own bound, and not for a worker.
+    What is `bounded` may have waited for its own bound or share, and not for a worker.
     """
 
     id: UUID
@@ -147,15 +169,19 @@ class InFlight:
     open: int
 
 
-def next_waiting(most: int) -> list[UUID]:
+def next_waiting(
+    most: int, *, full: Sequence[UUID] = (), last: Sequence[UUID] = ()
+) -> list[Waiting]:
     """Whose turn it is: one organization after the other, those that run the fewest calls first.
 
-    What has no room beside what runs, waits for another's answer or waited too long is left out.
+    What has no room beside what runs, waits for another's answer or waited too long is left out,
+    and so are organizations that are `full`. Those in `last` come after all others.
     """
     with connection.cursor() as cursor:
         # As part of the text: for a limit it does not know PostgreSQL would sort the whole queue.
-        cursor.execute(_NEXT.replace("{most}", str(int(most))), _values())
-        return [row[0] for row in cursor.fetchall()]
+        asked = _NEXT.replace("{most}", str(int(most)))
+        cursor.execute(asked, _values(full=[*full], last=[*last]))
+        return [Waiting(*row) for row in cursor.fetchall()]
 
 
 def next_of(organization_id: UUID) -> list[UUID]:
@@ -167,7 +193,7 @@ def next_of(organization_id: UUID) -> list[UUID]:
 
 def places() -> list[Place]:
     with connection.cursor() as cursor:
-        cursor.execute(_PLACES, _values())
+        cursor.execute(_PLACES, _values(crowded=Shares.of(settings.WORKER_THREADS).half))
         return [Place(*row) for row in cursor.fetchall()]
 
 

@@ -48,6 +48,12 @@ class SandboxProfile(models.Model):
     )
     max_disk_bytes = models.BigIntegerField(default=16 * MIB)
     max_files = models.PositiveIntegerField(default=1024)
+    quota_bytes = models.BigIntegerField(
+        default=1024 * MIB, help_text="What may lie in each path that is shared rw."
+    )
+    quota_files = models.PositiveIntegerField(
+        default=10_000, help_text="The same in files and directories."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -74,6 +80,8 @@ class SandboxProfile(models.Model):
                     max_cpu_s__gt=0,
                     max_disk_bytes__gt=0,
                     max_files__gt=0,
+                    quota_bytes__gt=0,
+                    quota_files__gt=0,
                 ),
             ),
             models.CheckConstraint(

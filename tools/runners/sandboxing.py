@@ -55,7 +55,7 @@ def around_builtin(run: Run, builtin: Isolated) -> Surroundings:
         network=_door_of_builtin(run, builtin),
     )
     return Surroundings(
-        profile, _limits(run), own.allowed_hosts if own else run.snapshot.allowed_hosts
+        profile, _in_workspace(run), own.allowed_hosts if own else run.snapshot.allowed_hosts
     )
 
 
@@ -129,6 +129,19 @@ def _limits(run: Run) -> Limits:
         processes=own.processes or limits.processes,
         tmp_bytes=own.disk_bytes,
         tmp_inodes=own.files,
+        shared_bytes=own.quota_bytes,
+        shared_files=own.quota_files,
+    )
+
+
+def _in_workspace(run: Run) -> Limits:
+    """Built-in tools keep the workspace's quota themselves, and say how much is left. What stands
+    behind that leaves room for what they write beside a file before they put it in its place."""
+    limits, workspace = _limits(run), run.snapshot.workspace
+    return replace(
+        limits,
+        shared_bytes=max(2 * workspace.bytes, Limits.shared_bytes),
+        shared_files=max(2 * workspace.files, Limits.shared_files),
     )
 
 

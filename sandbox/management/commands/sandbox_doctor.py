@@ -84,7 +84,7 @@ def lines(capability: Capability) -> list[str]:
     through = [one for one in capability.attacks if not one.contained]
     return [
         f"{'ceiling':<12}{capability.ceiling or 'nothing'}",
-        f"{'cgroups':<12}{capability.cgroup_mode}",
+        f"{'cgroups':<12}{capability.cgroup_mode}, runs give way by {capability.gives_way}",
         f"{'attacks':<12}{len(capability.attacks) - len(through)} of {len(capability.attacks)}"
         f" contained in {capability.checked_ms:.0f} ms",
         "",

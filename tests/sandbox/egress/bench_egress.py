@@ -89,7 +89,7 @@ def throughput(one: Process) -> None:
 def tickets(one: Process) -> None:
     policy = EgressPolicy((HostRule("api.example.com"), HostRule("*.example.org")))
     show("open a ticket", sorted(_opened(one, policy)))
-    show("open and close a ticket", timed(lambda: one.client.open(policy).close()))
+    show("open and close a ticket", timed(lambda: one.client.open(policy, "acme").close()))
     show("open, attach, end, close", timed(lambda: _whole(one, policy)))
     rate = _rate(one.path, policy, clients=4, seconds=3)
     print(f"{'tickets opened and closed by 4 threads':38} {rate:8.0f} a second")
@@ -98,14 +98,14 @@ def tickets(one: Process) -> None:
 def _opened(one: Process, policy: EgressPolicy) -> Iterator[float]:
     for _ in range(TIMES):
         began = time.perf_counter()
-        ticket = one.client.open(policy)
+        ticket = one.client.open(policy, "acme")
         yield (time.perf_counter() - began) * 1000
         ticket.close()
 
 
 def _whole(one: Process, policy: EgressPolicy) -> None:
     near, far = sandbox_http.socket.socketpair()
-    with one.client.open(policy) as ticket, near, far:
+    with one.client.open(policy, "acme") as ticket, near, far:
         attach(one.path, ticket.name, helper=far, proxy=None).close()
 
 
@@ -115,7 +115,7 @@ def _rate(path: str, policy: EgressPolicy, *, clients: int, seconds: float) -> f
 
     def work(number: int) -> None:
         while time.monotonic() < until:
-            client.open(policy).close()
+            client.open(policy, "acme").close()
             counts[number] += 1
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]
@@ -136,7 +136,12 @@ def fairness(one: Process) -> None:
         policy = EgressPolicy((rule(web),), EgressLimits(response_bytes=1 << 40))
         near, far = sandbox_http.socket.socketpair()
         greedy = sandbox_http._Door(near)
-        with one.client.open(policy) as ticket, near, far, one.run(rule(web), requests=1 << 30):
+        with (
+            one.client.open(policy, "acme") as ticket,
+            near,
+            far,
+            one.run(rule(web), requests=1 << 30),
+        ):
             lifeline = attach(one.path, ticket.name, helper=far, proxy=None)
             eating = threading.Thread(target=_eat, args=(greedy, web.url("/big"), stop))
             eating.start()

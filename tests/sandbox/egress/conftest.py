@@ -60,7 +60,7 @@ class Place:
     @contextmanager
     def run(self, *rules: HostRule, **limits: Any) -> Iterator["Visit"]:
         """A run with these rules whose helper is this process."""
-        ticket = self.client.open(EgressPolicy(rules, EgressLimits(**limits)))
+        ticket = self.client.open(EgressPolicy(rules, EgressLimits(**limits)), "acme")
         near, far = socket.socketpair()
         with socket.create_server(("127.0.0.1", 0)) as listener, far:
             lifeline = attach(self.path, ticket.name, helper=far, proxy=listener)

@@ -27,7 +27,7 @@ def wish(number: int = 1, **changes) -> bytes:
 @contextmanager
 def bare_door(place, *rules, **limits):
     """The run's end of the door, and its ticket."""
-    ticket = place.client.open(EgressPolicy(rules, EgressLimits(**limits)))
+    ticket = place.client.open(EgressPolicy(rules, EgressLimits(**limits)), "acme")
     near, far = socket.socketpair()
     near.settimeout(10)
     with ticket, near, attach(place.path, ticket.name, helper=far, proxy=None):

@@ -81,7 +81,7 @@ WORKER = """
 import sys
 from sandbox.egress.client import EgressClient
 from sandbox.egress.policy import EgressPolicy
-ticket = EgressClient(sys.argv[1]).open(EgressPolicy())
+ticket = EgressClient(sys.argv[1]).open(EgressPolicy(), "acme")
 print(ticket.name, flush=True)
 sys.stdin.read()
 """
@@ -107,7 +107,7 @@ def test_a_killed_worker_takes_its_ticket_along(place):
 
 def test_a_run_that_closes_its_own_door_still_has_its_ticket(place):
     near, far = socket.socketpair()
-    with place.client.open(EgressPolicy()) as ticket, near, far:
+    with place.client.open(EgressPolicy(), "acme") as ticket, near, far:
         with attach(place.path, ticket.name, helper=far, proxy=None):
             near.close()
         assert ticket.close().requests == 0

@@ -65,7 +65,7 @@ class Process:
         near, far = socket.socketpair()
         policy = EgressPolicy(rules, EgressLimits(**limits))
         with ExitStack() as held:
-            ticket = held.enter_context(self.client.open(policy))
+            ticket = held.enter_context(self.client.open(policy, "acme"))
             held.enter_context(attach(self.path, ticket.name, helper=far, proxy=None))
             far.close()
             sandbox_http.open_door(held.enter_context(near).fileno())
@@ -211,17 +211,17 @@ def test_a_second_broker_does_not_take_the_first_ones_place(start):
     first = start()
     second = start()
     assert second.ready["event"].startswith("no socket can be made: another broker listens")
-    first.client.open(EgressPolicy()).close()
+    first.client.open(EgressPolicy(), "acme").close()
 
 
 def test_a_killed_broker_leaves_a_socket_the_next_one_replaces(start):
     first = start()
-    with first.client.open(EgressPolicy()) as ticket:
+    with first.client.open(EgressPolicy(), "acme") as ticket:
         first.process.kill()
         first.process.wait()
         with pytest.raises(OSError):
             ticket.close()
         ticket._tally = "given up"
     second = start()
-    first.client.open(EgressPolicy()).close()
-    second.client.open(EgressPolicy()).close()
+    first.client.open(EgressPolicy(), "acme").close()
+    second.client.open(EgressPolicy(), "acme").close()

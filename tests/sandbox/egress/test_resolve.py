@@ -1,7 +1,12 @@
 """Names to addresses, with a server of names of our own in a network of its own."""
 
+import asyncio
 import json
 import os
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -54,6 +59,102 @@ print(json.dumps(sorted(set(asked))))
 def test_only_the_name_itself_is_asked_for_whatever_the_search_list_says():
     done = python("-c", SCENE)
     assert json.loads(done.stdout or "[]") == ["api", "api.example"], done.stderr
+
+
+class Held:
+    """A server of names that answers nothing of `dead.example` before it is let go."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.go = threading.Event()
+
+    def __call__(self, name: str) -> list[str]:
+        self.asked.append(name)
+        assert not name.endswith("dead.example") or self.go.wait(60)
+        return ["1.1.1.1"]
+
+    async def asks(self, *resolvings: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:
+        """They have begun, and as many of them as may ask."""
+        tasks = [asyncio.ensure_future(one) for one in resolvings]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return tasks
+
+
+@contextmanager
+def resolver_of(names: Held, **options: Any) -> Iterator[Resolver]:
+    resolver = Resolver(names, **options)
+    try:
+        yield resolver
+    finally:
+        names.go.set()
+        resolver.close()
+
+
+def dead(resolver: Resolver, organization: str, run: int, number: int):
+    host = parse_host(f"n{number}.r{run}.dead.example")
+    return resolver.addresses(host, TURNS.setdefault((organization, run), Turns(organization)))
+
+
+TURNS: dict[tuple[str, int], Turns] = {}
+
+
+def test_runs_that_wait_for_a_dead_server_of_names_hold_up_their_organization_alone():
+    """Eight runs of one organization ask for four names each; another's name is found."""
+
+    async def scene() -> tuple[list[str], list[str]]:
+        names = Held()
+        with resolver_of(names) as resolver:
+            tasks = await names.asks(
+                *(dead(resolver, "evil", run, name) for run in range(8) for name in range(4))
+            )
+            asked = [*names.asked]
+            found = await resolver.addresses(parse_host("good.example"), Turns("acme"))
+            names.go.set()
+            await asyncio.gather(*tasks)
+            return asked, [str(one) for one in found]
+
+    asked, found = in_a_loop_of_its_own(scene())
+    assert (len(asked), found) == (8, ["1.1.1.1"])
+
+
+@pytest.mark.parametrize(
+    ("organizations", "runs", "whose"),
+    [(1, 1, "the run's"), (1, 3, "the organization's"), (5, 2, "everybody's")],
+)
+def test_a_name_that_was_never_asked_for_is_said_to_be_so(organizations, runs, whose):
+    async def scene() -> set[str]:
+        names = Held()
+        with resolver_of(names, deadline_s=0.3) as resolver:
+            tasks = await names.asks(
+                *(
+                    dead(resolver, f"{whose}{number}", run, name)
+                    for number in range(organizations)
+                    for run in range(runs)
+                    for name in range(5)
+                )
+            )
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        return {f"{end.code} {end}" for end in ends if isinstance(end, Denied)}
+
+    said = in_a_loop_of_its_own(scene())
+    assert any("LOOKUP_LIMIT" in one and whose in one for one in said), said
+    assert any(one.startswith("NAME_NOT_RESOLVED") for one in said)
+
+
+def test_places_come_back_when_a_lookup_has_ended_that_nobody_waits_for():
+    async def scene() -> list[str]:
+        names = Held()
+        with resolver_of(names, deadline_s=0.05) as resolver:
+            given_up = [dead(resolver, "late", run, name) for run in range(2) for name in range(4)]
+            await asyncio.gather(*given_up, return_exceptions=True)
+            names.go.set()
+            while True:  # until their threads have said so
+                with suppress(Denied):
+                    found = await resolver.addresses(parse_host("good.example"), Turns("late"))
+                    return [str(one) for one in found]
+
+    assert in_a_loop_of_its_own(scene()) == ["1.1.1.1"]
 
 
 def resolved(lookup, host: str = "good.example") -> list[str]:

@@ -34,7 +34,10 @@ def refusal(path, name, **doors):
 
 
 def test_a_ticket_is_a_name_nobody_can_guess_and_counts_nothing_unused(place):
-    with place.client.open(EgressPolicy()) as first, place.client.open(EgressPolicy()) as second:
+    with (
+        place.client.open(EgressPolicy(), "acme") as first,
+        place.client.open(EgressPolicy(), "acme") as second,
+    ):
         assert len({first.name, second.name}) == 2
         assert len(bytes.fromhex(first.name)) == 16
         assert first.close() == first.close() == Tally()
@@ -42,7 +45,7 @@ def test_a_ticket_is_a_name_nobody_can_guess_and_counts_nothing_unused(place):
 
 def test_connections_are_kept_and_used_again(place):
     for _ in range(3):
-        place.client.open(EgressPolicy()).close()
+        place.client.open(EgressPolicy(), "acme").close()
     assert len(place.client._idle) == 1
 
 
@@ -51,7 +54,7 @@ def test_tickets_of_many_threads_do_not_mix(place):
 
     def work():
         for _ in range(20):
-            with place.client.open(EgressPolicy()) as ticket:
+            with place.client.open(EgressPolicy(), "acme") as ticket:
                 names.append(ticket.name)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
@@ -67,9 +70,9 @@ import os, sys
 from sandbox.egress.client import EgressClient
 from sandbox.egress.policy import EgressPolicy
 client = EgressClient(sys.argv[1])
-client.open(EgressPolicy()).close()
+client.open(EgressPolicy(), "acme").close()
 child = os.fork()
-with client.open(EgressPolicy()) as ticket:
+with client.open(EgressPolicy(), "acme") as ticket:
     own = ticket._line.pid == os.getpid()
 print(own, os.waitpid(child, 0)[1] if child else "", flush=True)
 os._exit(0)
@@ -83,26 +86,26 @@ def test_a_child_does_not_use_its_parents_connections(place):
 
 def test_a_policy_that_cannot_be_meant_is_refused_and_the_next_one_is_not(place):
     with pytest.raises(SpecInvalid, match="not a host"):
-        place.client.open(EgressPolicy((HostRule("a b"),)))
-    place.client.open(EgressPolicy((HostRule("a.b"),))).close()
+        place.client.open(EgressPolicy((HostRule("a b"),)), "acme")
+    place.client.open(EgressPolicy((HostRule("a.b"),)), "acme").close()
 
 
 def test_a_broker_that_is_not_there_is_an_error_of_the_system(tmp_path, doors):
     path = str(tmp_path / "nobody")
     with pytest.raises(OSError):
-        EgressClient(path).open(EgressPolicy())
+        EgressClient(path).open(EgressPolicy(), "acme")
     assert "cannot be reached" in refusal(path, "x", helper=doors[1], proxy=None)
 
 
 def test_a_ticket_attaches_once(place, doors):
-    with place.client.open(EgressPolicy()) as ticket:
+    with place.client.open(EgressPolicy(), "acme") as ticket:
         with attach(place.path, ticket.name, helper=doors[1], proxy=None):
             assert "used before" in refusal(place.path, ticket.name, helper=doors[1], proxy=None)
         assert "used before" in refusal(place.path, ticket.name, helper=doors[1], proxy=None)
 
 
 def test_an_unknown_or_closed_ticket_attaches_nothing(place, doors):
-    ticket = place.client.open(EgressPolicy())
+    ticket = place.client.open(EgressPolicy(), "acme")
     ticket.close()
     for name in (ticket.name, "", "0" * 32):
         assert "no such ticket" in refusal(place.path, name, helper=doors[1], proxy=None)
@@ -112,7 +115,7 @@ def test_a_descriptor_that_is_no_door_is_refused(place, doors):
     datagrams, other = socket.socketpair(type=socket.SOCK_DGRAM)
     everywhere, silent = socket.create_server(("0.0.0.0", 0)), socket.socket()
     unfit = [(datagrams, None), (everywhere, None), (doors[1], silent), (doors[1], everywhere)]
-    with datagrams, other, everywhere, silent, place.client.open(EgressPolicy()) as ticket:
+    with datagrams, other, everywhere, silent, place.client.open(EgressPolicy(), "acme") as ticket:
         for helper, proxy in unfit:
             assert "door" in refusal(place.path, ticket.name, helper=helper, proxy=proxy)
         attach(place.path, ticket.name, helper=doors[1], proxy=None).close()
@@ -150,7 +153,7 @@ def test_bytes_that_are_no_question_harm_nobody(place, raw):
         channel.shutdown(socket.SHUT_WR)
         while channel.recv(4096):
             continue
-    place.client.open(EgressPolicy()).close()
+    place.client.open(EgressPolicy(), "acme").close()
 
 
 KNOCK = """
@@ -176,7 +179,8 @@ def test_a_worker_may_not_attach_nor_sandboxd_open(worker, attaches):
     users = Users(me, other) if worker else Users(other, me)
     with placed(users=users) as place, connect(place.path) as channel:
         reader = FrameReader(channel, control.FRAME_CAP)
-        channel.sendall(control.encode({"type": "open", "policy": EgressPolicy().to_wire()}))
+        wanted = {"type": "open", "policy": EgressPolicy().to_wire(), "organization": "acme"}
+        channel.sendall(control.encode(wanted))
         opened = "ticket" in json.loads(reader.read())
         channel.sendall(control.encode({"type": "attach", "ticket": "x"}))
         reason = json.loads(reader.read())["refused"]

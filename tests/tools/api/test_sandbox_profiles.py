@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 PROFILE = {"name", "description", "backend", "minimum_isolation", "allow_filesystem",
            "allowed_paths", "allow_network", "allowed_hosts", "proxy", "network_when_restricted",
            "max_memory_bytes", "max_cpu_time", "max_processes", "max_disk_bytes", "max_files",
-           "created_at", "updated_at"}  # fmt: skip
+           "quota_bytes", "quota_files", "created_at", "updated_at"}  # fmt: skip
 SECRET = "Bearer c4nary-0123456789"
 KEY = {"name": "key", "header": "Authorization", "value": SECRET}
 

@@ -33,6 +33,7 @@ def test_a_profile_that_says_nothing_allows_nothing():
         "allowed_hosts": [], "proxy": False, "network_when_restricted": False,
         "max_memory_bytes": 256 * MIB, "max_cpu_s": 300, "max_processes": None,
         "max_disk_bytes": 16 * MIB, "max_files": 1024,
+        "quota_bytes": 1024 * MIB, "quota_files": 10_000,
     }  # fmt: skip
 
 
@@ -64,6 +65,8 @@ WRONG = [
     ({"max_processes": 257}, "max_processes"),
     ({"max_disk_bytes": -1}, "max_disk_bytes"),
     ({"max_files": 0}, "max_files"),
+    ({"quota_bytes": 0}, "quota_bytes"),
+    ({"quota_files": 1_000_001}, "quota_files"),
     ({"allowed_host": []}, "allowed_host"),
     ({"organization": "other"}, "organization"),
     ({"backend": "degraded", "allow_network": True}, "allow_network"),

@@ -5,19 +5,22 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.execution.workers import stopped
+from tests.tools.execution.workers import stopped, worker
 from tests.tools.policy.allowing import bound as bound_allowance
+from tests.waiting import until
 from tools.definitions.results import Status
-from tools.execution import actions, claiming
+from tools.execution import actions, capacity, claiming
 from tools.execution.confirmations import of_executions
 from tools.execution.context import Result
 from tools.execution.performance import claim, finish
-from tools.models import CacheEntry, Execution, Organization, Reservation, Tool
+from tools.execution.pipeline import perform, perform_next
+from tools.models import Agent, CacheEntry, Execution, Organization, Reservation, Tool, queue
 
 
 @pytest.fixture
@@ -60,7 +63,8 @@ def row(execution):
 def in_turn(*executions, limit=1000):
     """Which of these is whose turn, by their place among them; others' calls are not ours."""
     known = {execution.pk: at for at, execution in enumerate(executions)}
-    return [known[pk] for pk in claiming.next_waiting(limit) if pk in known]
+    turns = [turn.execution_id for turn in claiming.next_waiting(limit)]
+    return [known[pk] for pk in turns if pk in known]
 
 
 def test_an_organization_runs_no_more_than_it_may(mine, organization):
@@ -163,6 +167,115 @@ def test_what_waits_for_anothers_answer_has_no_turn(agent, organization):
     key = first.cache_key
     CacheEntry.objects.lead(key, organization=organization.pk, tool=tool.pk, execution=first.pk)
     assert in_turn(first, second) == [0]
+
+
+@pytest.fixture
+def seats(monkeypatch):
+    """Those of a worker of four places, of which nobody holds any."""
+    monkeypatch.setattr(capacity, "seats", capacity.Seats(4))
+    return capacity.seats
+
+
+def status(execution):
+    return row(execution).status
+
+
+def retire(*agents):
+    """What was accepted of them ends where it is claimed: nothing has to run."""
+    Agent.objects.filter(pk__in=[agent.pk for agent in agents]).update(active=False)
+
+
+@pytest.mark.parametrize(
+    ("places", "half", "most"),
+    [(1, 1, 1), (2, 1, 1), (3, 1, 2), (4, 2, 3), (6, 3, 4), (16, 8, 12), (256, 128, 192)],
+)
+def test_the_last_quarter_of_a_worker_is_for_others(places, half, most):
+    assert queue.Shares.of(places) == (half, most)
+
+
+def test_an_organization_holds_no_more_of_a_worker_than_its_share(mine, agent, seats):
+    (execution,) = mine(1)
+    retire(agent)
+    for _ in range(3):
+        seats.enter(agent.organization_id)
+    assert in_turn(execution) == []
+    perform(execution.pk)
+    assert (status(execution), row(execution).attempt) == ("Pending", 0)
+    seats.leave(agent.organization_id)
+    assert in_turn(execution) == [0]
+    perform(execution.pk)
+    assert status(execution) == "PermissionDenied"
+
+
+def test_while_another_waits_an_organization_holds_half(mine, agent, other, seats):
+    first, second = mine(2)
+    late = factories.execution(other)
+    retire(agent, other)
+    seats.enter(agent.organization_id, 2)
+    assert in_turn(first, second, late) == [0, 2, 1]
+    seats.enter(agent.organization_id, 2)
+    assert in_turn(first, second, late) == [2]
+    perform_next(first.pk)
+    assert [status(one) for one in (first, late)] == ["Pending", "PermissionDenied"]
+    perform_next(first.pk)
+    assert [status(one) for one in (first, second)] == ["PermissionDenied", "Pending"]
+
+
+def test_two_claims_at_once_do_not_get_one_place(mine, organization, seats):
+    """What the claim could not know when it asked is undone, and nothing of it is on record."""
+    execution, *_ = mine(1)
+    with seats.seat(1) as seat:
+        seats.enter(organization.pk, 1)
+        seat.__class__ = type("Late", (capacity.Seat,), {"full": ()})
+        assert claim(execution.pk, "test", seat=seat) is None
+    assert (status(execution), row(execution).fence) == ("Pending", 0)
+    assert not AuditRecord.objects.filter(execution_id=execution.pk, code="TOOL.START").exists()
+
+
+def test_whoever_ends_with_a_full_share_tells_the_next(mine, agent, seats):
+    first, second, third = mine(3)
+    retire(agent)
+    assert perform(first.pk) == []
+    seats.enter(agent.organization_id, 2)
+    assert perform(second.pk) == [third.pk]
+
+
+def test_what_waits_for_its_share_is_no_sign_that_no_worker_takes_calls(mine, organization):
+    half = queue.Shares.of(settings.WORKER_THREADS).half
+    waiting, *running = mine(half + 1)
+
+    def bounded():
+        return next(place.bounded for place in queue.places() if place.id == organization.pk)
+
+    for execution in running[1:]:
+        claimed(execution)
+    assert not bounded()
+    claimed(running[0])
+    assert bounded() and status(waiting) == "Pending"
+
+
+def test_to_know_who_is_full_costs_a_claim_no_statement(mine, other, django_assert_num_queries):
+    (execution,) = mine(1)
+    with django_assert_num_queries(1):
+        assert claimed(execution, full=[other.organization_id])
+
+
+@pytest.mark.part("faults")
+@pytest.mark.usefixtures("committed")
+def test_long_calls_of_one_organization_leave_places_to_another(crib, agent, other, gate):
+    """A worker of four places, and six calls that end when another's has ended."""
+    gate.tool("waits", constraints={"max_execution_time": "PT2M"})
+    with stopped(crib), worker(crib) as process:
+        flood = [factories.execution(agent, "waits") for _ in range(6)]
+        running = Execution.objects.filter(pk__in=[one.pk for one in flood], status="Running")
+        until(lambda: running.filter(worker__contains=f":{process.pid}:").count() == 3)
+        late = [factories.execution(other) for _ in range(3)]
+        for execution in late:
+            until(lambda one=execution: status(one) == "Success")
+        assert running.count() == 3
+        gate.open()
+        for execution in flood:
+            until(lambda one=execution: status(one) == "Success")
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from tests import factories
 from tests.tools.execution.workers import taken_by, worker
 from tests.waiting import until
 from tools.execution import capacity, polling
+from tools.execution.claiming import Turn
 from tools.execution.polling import Poller, Resting
 from tools.models import Execution
 
@@ -36,13 +37,13 @@ def call(agent, organization):
 
 def test_where_workers_are_told_a_hint_gets_a_moment(call):
     young, old = call(), call(age_s=5)
-    waiting = polling._waiting(1000, told=True)
+    waiting = [turn.execution_id for turn in polling._waiting(1000, told=True)]
     assert old.pk in waiting and young.pk not in waiting
 
 
 def test_where_nobody_can_be_told_everything_is_taken_at_once(call):
     young, old = call(), call(age_s=5)
-    waiting = polling._waiting(1000, told=False)
+    waiting = [turn.execution_id for turn in polling._waiting(1000, told=False)]
     assert waiting.index(old.pk) < waiting.index(young.pk)
 
 
@@ -86,7 +87,7 @@ def test_a_worker_whose_hands_are_full_takes_nothing(call, settings):
         held += 1
     try:
         assert held == settings.WORKER_THREADS
-        assert not Poller()._begin(call().pk, told=False)
+        assert not Poller()._begin(Turn(call().pk), told=False)
     finally:
         for _ in range(held):
             capacity.give()

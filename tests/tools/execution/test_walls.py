@@ -210,6 +210,7 @@ STATUSES = [
     (Outcome.TIMEOUT, "TIMEOUT", "Timeout"),
     (Outcome.FAILED, "MEMORY_LIMIT", "Failed"),
     (Outcome.FAILED, "DISK_LIMIT", "Failed"),
+    (Outcome.FAILED, "QUOTA_LIMIT", "Failed"),
     (Outcome.FAILED, "MINE", "Failed"),
     (Outcome.SANDBOX_ERROR, "ISOLATION_UNAVAILABLE", "SandboxError"),
     (Outcome.SANDBOX_ERROR, "EGRESS_UNAVAILABLE", "SandboxError"),

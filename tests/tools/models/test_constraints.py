@@ -212,6 +212,8 @@ PROFILES = [
     ({"max_processes": 0}, "profile_limits_are_positive"),
     ({"max_disk_bytes": 0}, "profile_limits_are_positive"),
     ({"max_files": 0}, "profile_limits_are_positive"),
+    ({"quota_bytes": 0}, "profile_limits_are_positive"),
+    ({"quota_files": 0}, "profile_limits_are_positive"),
     ({"backend": "degraded", "allow_network": True}, "profile_backend_has_that_network"),
     ({"backend": "monty", "allow_network": True}, "profile_backend_has_that_network"),
     ({"allowed_paths": {}}, "profile_lists_are_lists"),

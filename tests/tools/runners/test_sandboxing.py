@@ -43,6 +43,8 @@ OWN = CatalogProfile(
     processes=None,
     disk_bytes=4096,
     files=8,
+    quota_bytes=65536,
+    quota_files=9,
 )
 WORKSPACE = Mount("/srv/workspace", "/workspace")
 READING = Isolated("read_file", lambda organization: Profile(STANDARD, mounts=(WORKSPACE,)))
@@ -75,9 +77,16 @@ def test_a_profile_is_what_sandboxd_is_asked_for():
         STANDARD, mounts=OWN.mounts, backend=Backend.CONTAINER, network=Network.HELPER
     )
     assert around.limits == Limits(
-        wall_s=7, output_bytes=1000, memory_bytes=64_000_000, cpu_s=2, tmp_bytes=4096, tmp_inodes=8
-    )
+        wall_s=7, output_bytes=1000, memory_bytes=64_000_000, cpu_s=2, tmp_bytes=4096, tmp_inodes=8,
+        shared_bytes=65536, shared_files=9,
+    )  # fmt: skip
     assert policy_of(around, run().snapshot).rules == (HostRule("example.com"),)
+
+
+def test_a_built_in_tool_has_room_for_what_its_workspace_may_hold():
+    """Whatever its profile says of paths: it tells itself how much is left."""
+    limits = around_builtin(run(OWN), READING).limits
+    assert (limits.shared_bytes, limits.shared_files) == (2 * 1024**3, 20_000)
 
 
 def test_a_profile_may_have_fewer_processes():
