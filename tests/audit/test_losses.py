@@ -5,7 +5,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from audit import anchors, losses, publishing, standing
-from audit.models import AuditLog
+from audit.anchors import BadAnchor
+from audit.models import AuditLog, Checkpoint
 from audit.sealer import seal
 from tests.audit.logs import write
 from tests.audit.test_anchors import put_back
@@ -91,3 +92,55 @@ def test_there_may_be_nothing_to_accept(ledger, capsys):
 def test_it_is_one_log_or_all_of_them(words):
     with pytest.raises(CommandError):
         call_command("audit_accept", *words, reason="so")
+
+
+def copied(into, **until):
+    anchors.copy(into, until)
+    return {path.parent.name: path.read_text().count("\n") for path in into.rglob("*.jsonl")}
+
+
+def test_anchors_newer_than_a_backup_are_not_in_it(ledger, tmp_path):
+    published(1, 3, 4)
+    notes = [one.note for one in anchors.every("here")]
+    assert copied(tmp_path / "a", here={notes[1]}) == {"here": 2}
+    assert copied(tmp_path / "b", here={notes[1], notes[2]}) == {"here": 3}
+    assert copied(tmp_path / "c") == {}
+
+
+def test_anchors_whose_end_is_not_known_are_copied_whole(ledger, tmp_path):
+    published(1, 3)
+    assert copied(tmp_path / "a", here={"of another file"}) == {"here": 2}
+    assert copied(tmp_path / "b", here=set()) == {"here": 2}
+
+
+def test_anchors_of_several_files_end_in_the_right_one(ledger, anchored, tmp_path, monkeypatch):
+    monkeypatch.setattr(anchors, "FULL_BYTES", 1)
+    published(1, 3, 4)
+    second = [one.note for one in anchors.every("here")][1]
+    anchors.copy(tmp_path / "a", {"here": {second}})
+    assert sorted(path.name for path in (tmp_path / "a" / "here").iterdir()) == [
+        "00000001.jsonl",
+        "00000002.jsonl",
+    ]
+
+
+def test_anchors_come_back_where_there_are_none_and_newer_ones_stay(ledger, tmp_path, settings):
+    published(1, 3)
+    anchors.copy(tmp_path / "backup", {"here": {Checkpoint.objects.latest("id").note}})
+    published(4)
+    live = settings.ANCHORS_DIR
+    settings.ANCHORS_DIR = tmp_path / "empty"
+    anchors.put_back(tmp_path / "backup")
+    assert anchors.newest("here").statement.size == 3
+    settings.ANCHORS_DIR = live
+    anchors.put_back(tmp_path / "backup")
+    assert anchors.newest("here").statement.size > 3
+
+
+def test_anchors_that_end_before_a_backup_are_not_taken_for_newer(ledger, tmp_path, settings):
+    published(1, 3)
+    first = next(anchors.every("here")).note
+    anchors.copy(tmp_path / "older", {"here": {first}})
+    live, settings.ANCHORS_DIR = settings.ANCHORS_DIR, tmp_path / "older"
+    with pytest.raises(BadAnchor, match="end before those of the backup"):
+        anchors.put_back(live)
