@@ -24,6 +24,7 @@ from config.accounts import Account
 from config.children import ProcessSpec, launcher
 
 VERSION = "18"
+SESSIONS = ("django_session", "tools_personsession")  # of people
 LOADS_NEWER = 17  # a server from this version on knows every setting of newer dumps
 OWNER = "owner"  # the superuser, for making the database; the product is `toolcrib`
 PACKAGES = Path(sysconfig.get_path("platlib"))  # the programs' libraries lie beside them in it

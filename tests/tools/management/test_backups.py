@@ -54,6 +54,17 @@ def test_a_backup_is_of_one_moment_and_loads_with_its_refusals(
             postgres.load(loaded, tmp_path / "database.dump")
 
 
+@pytest.mark.django_db
+def test_no_row_of_a_backup_refers_to_a_session_that_is_not_in_it() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT conrelid::regclass::text FROM pg_constraint"
+            " WHERE contype = 'f' AND confrelid = ANY(%s::regclass[])",
+            [list(postgres.SESSIONS)],
+        )
+        assert {name for (name,) in cursor.fetchall()} <= {*postgres.SESSIONS}
+
+
 @pytest.fixture
 def backup(committed: None, organization: Organization, tmp_path: Path) -> Path:
     tool = factories.tool(organization)
