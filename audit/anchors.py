@@ -9,10 +9,10 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from django.conf import settings
@@ -154,6 +154,85 @@ def _is_news(anchor: Anchor, directory: Path) -> bool:
         return True
     one, other = anchor.statement, last.statement
     return (one.size, one.at) > (other.size, other.at)
+
+
+def ends() -> dict[str, str]:
+    """The newest note in each directory of a log, by the directory's name; empty where there is
+    none that can be read."""
+    return {path.name: _end(path) for path in _directories()}
+
+
+def copy(into: Path, until: Mapping[str, Container[str]]) -> None:
+    """The files of every log, each up to the last line whose note is one of those `until` has for
+    its directory; none of a log of which it has nothing. Where no such line is left, all of it."""
+    for directory in _directories():
+        if directory.name in until:
+            _copy(directory, into / directory.name, until[directory.name])
+
+
+def put_back(source: Path) -> None:
+    """Copies of the directories below `source`, but for logs that have their anchors here already.
+
+    Raises `BadAnchor` where those end before the copies do, and writes nothing then.
+    """
+    copies = sorted(source.iterdir()) if source.is_dir() else []
+    kept = {path.name: path for path in _directories()}
+    for path in copies:
+        if path.name in kept and _moment(kept[path.name]) < _moment(path):
+            raise BadAnchor(
+                f"the anchors in {kept[path.name]} end before those of the backup: move them away"
+            )
+    for path in copies:
+        if path.name not in kept:
+            _copy(path, Path(settings.ANCHORS_DIR) / path.name, frozenset())
+
+
+def _directories() -> list[Path]:
+    root = Path(settings.ANCHORS_DIR)
+    return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def _end(directory: Path) -> str:
+    try:
+        last = _last_in(directory)
+    except BadAnchor:
+        return ""
+    return last.note if last else ""
+
+
+def _moment(directory: Path) -> datetime:
+    end = _end(directory)
+    return Anchor(directory.name, end).statement.at if end else datetime.min.replace(tzinfo=UTC)
+
+
+def _copy(directory: Path, into: Path, until: Container[str]) -> None:
+    files = _files(directory)
+    ends = {path: end for path in files if (end := _end_of_last(path, until)) is not None}
+    last = max(ends, default=None)
+    into.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    into.mkdir(mode=0o700)
+    for path in files:
+        if last is None or path < last:
+            _copy_bytes(path, into / path.name)
+        elif path == last:
+            _copy_bytes(path, into / path.name, ends[path])
+
+
+def _end_of_last(path: Path, notes: Container[str]) -> int | None:
+    """Where the last line ends that has one of the notes."""
+    end = position = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            position += len(line)
+            with suppress(BadAnchor):
+                end = position if _read(line, path).note in notes else end
+    return end or None
+
+
+def _copy_bytes(source: Path, target: Path, most: int = -1) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with source.open("rb") as content, os.fdopen(os.open(target, flags, 0o600), "wb") as out:
+        out.write(content.read(most))
 
 
 def _directory(log_name: str) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from config.accounts import sandbox_account
 
+UNFINISHED_RESTORE = "restore.unfinished"
 LEAST_FREE_BYTES = 200 * 1024 * 1024
 
 
@@ -29,6 +30,7 @@ def held(data: Path) -> Iterator[None]:
         raise Unusable(_sentence(error, data)) from error
     try:
         _take(lock, data)
+        _check_whole(data)
         _check_space(data)
         sandbox_account().own(data / "workspaces", 0o700)
         yield
@@ -47,6 +49,14 @@ def _take(lock: int, data: Path) -> None:
         ) from error
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+
+
+def _check_whole(data: Path) -> None:
+    if (data / UNFINISHED_RESTORE).exists():
+        raise Unusable(
+            f"A restore into {data} did not come to its end: move away what it holds, and restore"
+            " the backup again."
+        )
 
 
 def _check_space(data: Path) -> None:

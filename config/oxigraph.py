@@ -5,15 +5,20 @@ address of its own, made of the data directory: not 127.0.0.1, which operators o
 """
 
 import hashlib
+import http.client
 import os
 import socket
+import subprocess
 import sys
 import sysconfig
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 from config import keeper
 from config.accounts import Account
-from config.children import ProcessSpec
+from config.children import ProcessSpec, launcher
 
 PORT = 7878
 QUERY_S = 60  # the server's own limit, where it heeds it
@@ -22,7 +27,13 @@ MEMORY_BYTES = 2 * 1024**3
 # Of each thread, as far as it is used: a long chain in a query fills it, and that ends the server
 # for everybody. Queries of callers that are let through need less than 1 MiB.
 STACK_BYTES = 32 * 1024**2
+# The keeper ends a server one of whose threads never rests, so whoever reads all graphs does.
+READS_S, RESTS_S = 30.0, 3 * keeper.LOOK_S
 BINARY = Path(sysconfig.get_path("scripts")) / "oxigraph"
+
+
+class CannotCopy(Exception):
+    """The graphs could not be dumped or loaded; the message says why."""
 
 
 def host(data: Path) -> str:
@@ -68,3 +79,50 @@ def answers(address: tuple[str, int]) -> bool:
     except OSError:
         return False
     return True
+
+
+def dump(data: Path) -> Iterator[bytes]:
+    """All graphs of the server that runs as N-Quads, as they are at one moment. Raises
+    `CannotCopy`, also where the server ends before it has said everything."""
+    with closing(http.client.HTTPConnection(host(data), PORT, timeout=60)) as server:
+        try:
+            server.request("GET", "/store", headers={"Accept": "application/n-quads"})
+            answer = server.getresponse()
+            if answer.status != http.client.OK:
+                raise CannotCopy(f"The graphs could not be dumped: Oxigraph says {answer.status}.")
+            rested = time.monotonic()
+            while part := answer.read(1 << 20):
+                yield part
+                if time.monotonic() - rested > READS_S:
+                    time.sleep(RESTS_S)
+                    rested = time.monotonic()
+        except (OSError, http.client.HTTPException) as error:
+            said = str(error) or type(error).__name__
+            raise CannotCopy(f"The graphs could not be dumped: {said}") from error
+
+
+def load(data: Path, quads: Iterable[bytes], *, account: Account, reach: tuple[Path, ...]) -> None:
+    """Into a store that is empty, while no server has it: all or nothing. Raises `CannotCopy`."""
+    directory = data / "oxigraph"
+    account.own(directory, 0o700)
+    spec = ProcessSpec(
+        name="oxigraph",
+        command=(str(BINARY), "load", "--location", str(directory), "--format", "nq"),
+        directory=directory,
+        account=account,
+        reach=(*reach, directory),
+    )
+    with subprocess.Popen(
+        launcher(spec),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={"RUST_MIN_STACK": str(STACK_BYTES)},
+    ) as loading:
+        assert loading.stdin is not None and loading.stderr is not None
+        with suppress(BrokenPipeError), loading.stdin:  # its status and its last words say why
+            for part in quads:
+                loading.stdin.write(part)
+        said = loading.stderr.read().decode("utf-8", "replace").strip().splitlines()
+    if loading.returncode:
+        raise CannotCopy(f"The graphs could not be loaded: {said[-1] if said else 'no reason'}")

@@ -6,20 +6,26 @@ started Toolcrib is let in (peer authentication with a map), as one role that is
 
 import os
 import pwd
+import re
 import select
 import shutil
 import signal
 import subprocess
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from config.accounts import Account
 from config.children import ProcessSpec, launcher
 
 VERSION = "18"
+SESSIONS = ("django_session", "tools_personsession")  # of people
+LOADS_NEWER = 17  # a server from this version on knows every setting of newer dumps
 OWNER = "owner"  # the superuser, for making the database; the product is `toolcrib`
 PACKAGES = Path(sysconfig.get_path("platlib"))  # the programs' libraries lie beside them in it
 # Not asked of the package itself: importing it does far more than say where it is.
@@ -43,6 +49,10 @@ SETTINGS = {
 
 class CannotPrepare(Exception):
     """The cluster could not be made; the message is what the program said."""
+
+
+class CannotCopy(Exception):
+    """The database could not be dumped or loaded; the message says why."""
 
 
 def server(home: Path, *, sockets: Path, account: Account, visitor: Account) -> ProcessSpec:
@@ -93,6 +103,100 @@ def ready(sockets: Path) -> bool:
     except psycopg.OperationalError:
         return False
     return True
+
+
+@contextmanager
+def dumping(connection: psycopg.Connection, snapshot: str, into: Path) -> Iterator[None]:
+    """pg_dump writes the database as that exported snapshot sees it, and is done at the end. Raises
+    `CannotCopy`.
+
+    Sessions of people are left out: none that was ended since comes back with a restore.
+    """
+    words = [
+        "--format=custom",
+        "--no-owner",
+        "--no-comments",
+        "--exclude-table-data=django_session",
+    ]
+    command = [str(_program("pg_dump", connection)), *words, f"--snapshot={snapshot}"]
+    process = subprocess.Popen(
+        [*command, f"--file={into}", f"--dbname={_address(connection)}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=_environment(connection),
+        umask=0o077,
+    )
+    with process:
+        try:
+            yield
+            _, said = process.communicate()
+        finally:
+            if process.poll() is None:
+                process.kill()
+    _check(process.returncode, said, "dumped")
+
+
+def load(connection: psycopg.Connection, dump: Path) -> None:
+    """Into an empty database, all of it or nothing. Raises `CannotCopy`."""
+    words = ["--no-owner", "--no-comments", "--exit-on-error", "--single-transaction"]
+    done = subprocess.run(
+        [
+            str(_program("pg_restore", connection)),
+            *(*words, f"--dbname={_address(connection)}", str(dump)),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=_environment(connection),
+        check=False,
+    )
+    _check(done.returncode, done.stderr, "loaded")
+
+
+def major(connection: psycopg.Connection) -> int:
+    return connection.info.server_version // 10_000
+
+
+def _program(name: str, connection: psycopg.Connection) -> Path:
+    """The program of the server's own version. A newer one reads older servers too, but what those
+    of 17 and later write, no server before 17 loads."""
+    wanted = major(connection)
+    elsewhere = shutil.which(name)
+    found = [PROGRAMS / name, *([Path(elsewhere)] if elsewhere else [])]
+    versions = {path: _version(path) for path in found}
+    newest = max(versions.values()) if wanted >= LOADS_NEWER else wanted
+    fitting = [path for path in found if wanted <= versions[path] <= newest]
+    if not fitting:
+        raise CannotCopy(
+            f"The database is PostgreSQL {wanted}, and {name} here is of"
+            f" {' and '.join(map(str, sorted({*versions.values()})))}: install PostgreSQL's"
+            f" programs of version {wanted}, and have them on the PATH."
+        )
+    return min(fitting, key=lambda path: versions[path])
+
+
+def _version(program: Path) -> int:
+    said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False)
+    number = re.search(r"\) (\d+)", said.stdout)
+    return int(number[1]) if number else 0
+
+
+def _address(connection: psycopg.Connection) -> str:
+    """Without the password, and without what the driver's library adds and older ones know not."""
+    known = connection.info.get_parameters().items()
+    return make_conninfo(**{name: value for name, value in known if name != "sslcertmode"})
+
+
+def _environment(connection: psycopg.Connection) -> dict[str, str]:
+    """Other users see a command, and not its environment."""
+    ours = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return ours | {"LC_ALL": "C", "PGPASSWORD": connection.info.password}
+
+
+def _check(status: int, said: bytes, done: str) -> None:
+    if status:
+        lines = said.decode("utf-8", "replace").strip().splitlines() or [f"status {status}"]
+        raise CannotCopy(f"The database could not be {done}: {lines[0][:300]}")
 
 
 def _write_access(home: Path, account: Account, visitor: Account) -> None:

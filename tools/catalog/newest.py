@@ -40,6 +40,9 @@ class Known:
                 self.numbers[identifier] = max(at_least, int(number))
 
 
+FOLDER = "newest"
+
+
 class Newest:
     """What this process has read of the files."""
 
@@ -83,6 +86,19 @@ def append(organization: UUID, lines: Iterable[str]) -> None:
         os.fsync(out.fileno())
 
 
+def as_of(text: str, numbers: Mapping[UUID, int]) -> str:
+    """A file's lines without versions that were seen later than those `numbers` of tools were the
+    newest. What was distrusted or accepted stays, whenever that was."""
+    return "".join(f"{line}\n" for line in text.splitlines() if not _is_later(line, numbers))
+
+
+def _is_later(line: str, numbers: Mapping[UUID, int]) -> bool:
+    known = Known()
+    known.read(line)
+    seen = line.startswith("seen ")
+    return seen and any(number > numbers.get(tool, 0) for tool, number in known.numbers.items())
+
+
 def _catch_up(known: Known, path: Path) -> None:
     if not path.exists() or path.stat().st_size == known.offset:
         return
@@ -96,4 +112,4 @@ def _catch_up(known: Known, path: Path) -> None:
 
 
 def _path(organization: UUID) -> Path:
-    return Path(settings.KEYS_DIR) / "newest" / str(organization)
+    return Path(settings.KEYS_DIR) / FOLDER / str(organization)

@@ -3,30 +3,55 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from audit.losses import loss_of
 from audit.management.operators import login, operator
+from audit.models import AuditLog
 from audit.publishing import Damaged, accept
 
 
 class Command(BaseCommand):
     help = (
-        "Let a halted audit log go on from what is there, after audit_verify was read. That it "
-        "broke, and who accepted it why, stays in a record and in the anchors."
+        "Let a halted audit log go on from what is there, after audit_verify was read; with --all "
+        "every one that is halted, as after a restore. That it broke, and who accepted it why, "
+        "stays in a record and in the anchors."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("log", help="The organization.")
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("log", nargs="?", help="The organization.")
+        which.add_argument("--all", action="store_true", help="Every log that is halted")
         parser.add_argument("--reason", required=True, help="What happened, for who reads it later")
         parser.add_argument("--by", default="", help="Who accepts it; you, by your login name")
 
-    def handle(self, *args: Any, log: str, reason: str, by: str, **options: Any) -> None:
+    def handle(self, *args: Any, log: str | None, reason: str, by: str, **options: Any) -> None:
         reason = reason.strip()
         if not reason:
             raise CommandError("Say what happened: --reason may not be empty.")
+        if log is not None:
+            self._accept(log, reason, by)
+            return
+        halted = AuditLog.objects.filter(halted_at__isnull=False).order_by("name")
+        names, problems = [*halted.values_list("name", flat=True)], list[str]()
+        for name in names:
+            try:
+                self._accept(name, reason, by)
+            except CommandError as problem:
+                problems.append(str(problem))
+        if problems:
+            raise CommandError("\n".join(problems))
+        if not names:
+            self.stdout.write("No log is halted.")
+
+    def _accept(self, log: str, reason: str, by: str) -> None:
+        found = AuditLog.objects.filter(name=log).first()
+        loss = loss_of(found) if found is not None else None
         try:
             person = replace(operator(log), kind="person", name=by or login())
             accept(name=log, by=person, reason=reason)
         except (LookupError, Damaged) as error:
             raise CommandError(str(error)) from None
+        if loss is not None:
+            self.stdout.write(f"{loss.says}.")
         self.stdout.write(
             f"The log {log} goes on from what is there. Its organization may execute."
         )
