@@ -214,7 +214,7 @@ def filed(
             subject=format_name,
             details=said | {"filters": wanted.asked, "opened": wanted.opened},
         )
-        note = manifest(wanted.organization, said, vouched.note)
+        note = manifest(wanted.organization, said)
         write(path.with_name(f"{path.name}.manifest"), [note.encode()])
 
     write(path, lines, tell)

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from audit import export, search
+from audit import export, files, search
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.flaws import Flaw
@@ -89,7 +89,7 @@ def write_next() -> AuditExport | None:
     if row is None:
         return None
     try:
-        directory().mkdir(mode=0o700, exist_ok=True)
+        files.make_directory(directory())
         _write(row)
     except TooLarge:
         _fail(row, f"It would hold more than {MOST_BYTES // 1024**3} GiB. Ask for less at once.")

@@ -131,7 +131,7 @@ def test_a_file_has_a_signed_manifest_beside_it(ledger, tmp_path):
     call_command("audit_export", str(file), organization=HERE, verbosity=0)
     note = (tmp_path / "e.jsonl.manifest").read_text()
     said = dict(line.split(" ", 1) for line in note.split("\n\n")[0].splitlines()[1:])
-    (signer,) = signing.signers_after(HERE, "")
+    signer = signing.manifest_signer(HERE)
     assert checkpoints.signed_by(note, {signer.key_id: signer.public}) == [signer.key_id]
     assert said["sha256"] == sha256(file.read_bytes()).hexdigest()
     assert (said["records"], said["indexes"]) == ("4", "0-3")
