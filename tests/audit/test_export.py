@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 
@@ -115,10 +116,15 @@ def test_an_export_is_on_record_before_its_first_byte(ledger):
 
 
 def test_no_more_exports_at_once_than_the_process_bears(ledger):
-    open_ones = [export.Stream(ALL, "jsonl") for _ in range(export.AT_ONCE)]
+    open_ones = [export.Stream(ALL, "jsonl") for _ in range(export.OF_ORGANIZATION)]
     with pytest.raises(export.TooManyExports):
         export.begin(ALL, "jsonl", BY)
     assert events(Event.AUDIT_EXPORT) == []
+    others = [replace(ALL, organization=f"other-{number}") for number in range(3)]
+    open_ones += [export.Stream(one, "jsonl") for one in others[:2]]
+    assert len(open_ones) == export.AT_ONCE
+    with pytest.raises(export.TooManyExports):
+        export.Stream(others[2], "jsonl")
     for one in open_ones:
         one.close()
         one.close()
@@ -162,8 +168,9 @@ def test_a_wrong_export_is_400(admin_api, query):
     assert admin_api.get(f"/audit/export?{query}").status_code == 400
 
 
-def test_an_export_beyond_what_is_served_at_once_is_503(admin_api):
-    open_ones = [export.Stream(ALL, "jsonl") for _ in range(export.AT_ONCE)]
+def test_an_export_beyond_what_is_served_at_once_is_503(admin_api, organization):
+    own = replace(ALL, organization=organization.slug)
+    open_ones = [export.Stream(own, "jsonl") for _ in range(export.OF_ORGANIZATION)]
     answer = admin_api.get("/audit/export")
     for one in open_ones:
         one.close()
