@@ -11,6 +11,7 @@ from config.env import BadSetting
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    os.umask(0o077 if os.geteuid() else 0o027)
     try:
         execute_from_command_line(sys.argv)
     except (BadSetting, OSError) as problem:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from audit import checkpoints, signing
+from audit import checkpoints, files, signing
 from audit.checkpoints import Acceptance, BadNote, Statement
 from audit.thinning import SLACK, WHOLE_FOR
 
@@ -93,7 +93,7 @@ def append(log_name: str, note: str) -> None:
     that a break was accepted."""
     anchor = Anchor(log_name, note)
     directory = _directory(log_name)
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files.make_directory(directory)
     with _locked(directory):
         if anchor.accepted is not None or _is_news(anchor, directory):
             _write(directory, anchor)
@@ -285,8 +285,8 @@ def _locked(directory: Path) -> Iterator[None]:
 
 def _write(directory: Path, anchor: Anchor) -> None:
     line = line_of(anchor)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    descriptor = os.open(_file_to_write(directory), flags, 0o600)
+    flags = os.O_WRONLY | os.O_APPEND
+    descriptor = files.open_to_write(_file_to_write(directory), flags)
     with os.fdopen(descriptor, "wb") as out:
         out.write(line)
         out.flush()
@@ -294,10 +294,10 @@ def _write(directory: Path, anchor: Anchor) -> None:
 
 
 def _file_to_write(directory: Path) -> Path:
-    files = _files(directory)
-    if files and _takes_more(files[-1]):
-        return files[-1]
-    number = int(files[-1].stem) + 1 if files else 1
+    found = _files(directory)
+    if found and _takes_more(found[-1]):
+        return found[-1]
+    number = int(found[-1].stem) + 1 if found else 1
     return directory / f"{number:08}.jsonl"
 
 

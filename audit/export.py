@@ -6,6 +6,7 @@ an export began is not part of it.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,8 +28,7 @@ from audit.models import Checkpoint
 from audit.search import Search
 
 BATCH = 500
-AT_ONCE = 4  # in one process; each keeps a thread of the server
-_places = threading.BoundedSemaphore(AT_ONCE)
+AT_ONCE, OF_ORGANIZATION = 4, 2  # in one process; each keeps a thread of the server
 _COLUMNS = ("id", "occurred_at", "code", "outcome", "reason", "actor_kind", "actor", "actor_id",
             "token_id", "subject", "subject_digest", "execution_id", "request_id", "source_ip",
             "details", "log_index", "leaf_hash")  # fmt: skip
@@ -42,7 +42,7 @@ ORDER BY r.occurred_at, r.id
 
 
 class TooManyExports(Exception):
-    """As many as this process serves at once are under way."""
+    """As many as this process serves at once are under way, or as many of one organization."""
 
     def __init__(self) -> None:
         super().__init__("Too many exports are under way. Try again when one of them is over.")
@@ -120,13 +120,35 @@ FORMATS = {
 }
 
 
+class Places:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: Counter[str] = Counter()
+
+    def take(self, organization: str) -> None:
+        """Raises `TooManyExports`."""
+        with self._lock:
+            if self._of.total() >= AT_ONCE or self._of[organization] >= OF_ORGANIZATION:
+                raise TooManyExports
+            self._of[organization] += 1
+
+    def give(self, organization: str) -> None:
+        with self._lock:
+            self._of[organization] -= 1
+            if not self._of[organization]:
+                del self._of[organization]
+
+
+_places = Places()
+
+
 class Stream:
     """The bytes of an export. Gives its place back however it ends, also unread."""
 
     def __init__(self, wanted: Search, format_name: str) -> None:
         """Raises `TooManyExports`."""
-        if not _places.acquire(blocking=False):
-            raise TooManyExports
+        self._organization = wanted.organization
+        _places.take(self._organization)
         self._parts = parts(wanted, format_name)
         self._open = True
 
@@ -149,7 +171,7 @@ class Stream:
     def close(self) -> None:
         if self._open:
             self._open = False
-            _places.release()
+            _places.give(self._organization)
 
 
 def begin(wanted: Search, format_name: str, by: Actor) -> Stream:
@@ -214,7 +236,7 @@ def filed(
             subject=format_name,
             details=said | {"filters": wanted.asked, "opened": wanted.opened},
         )
-        note = manifest(wanted.organization, said, vouched.note)
+        note = manifest(wanted.organization, said)
         write(path.with_name(f"{path.name}.manifest"), [note.encode()])
 
     write(path, lines, tell)

@@ -1,6 +1,8 @@
 """Exports as files that somebody asked for: written by a worker, fetched by who asked, and gone
 after a day. What such a file holds is what `audit.export` gives."""
 
+import shutil
+from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
@@ -9,9 +11,10 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models.functions import Now
+from django.db.models import Sum
+from django.db.models.functions import Coalesce, Now
 
-from audit import export, search
+from audit import export, files, search
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.flaws import Flaw
@@ -20,14 +23,16 @@ from audit.search import Search
 
 KEPT = timedelta(days=1)
 MOST_KEPT = 5  # of one person at a time
-MOST_RUNNING = 2  # each keeps a worker
+MOST_RUNNING, OF_ORGANIZATION = 2, 1  # each keeps a worker
 MOST_BYTES = 2 * 1024**3
+ORGANIZATION_BYTES = 5 * 1024**3  # of all its exports that are there
+FREE_BYTES = 1024**3  # left on the disk for everything else
 _SILENT = timedelta(minutes=10)  # after which its worker is taken for dead
 _LOCK = 5_017_344  # whoever begins one asks first how many there are
 
 
 class TooLarge(Exception):
-    """More than an export may hold."""
+    """More than an export may hold, or than there is room for; the message says which."""
 
 
 def directory() -> Path:
@@ -56,6 +61,12 @@ def ask(*, wanted: Search, format_name: str, by: Actor) -> AuditExport:
     own = AuditExport.objects.asked_by(by.organization, by.id)
     if own.kept().count() >= MOST_KEPT:
         raise Flaw(f"You have {MOST_KEPT} exports already. Remove one first.", "format")
+    if _stored(by.organization) >= ORGANIZATION_BYTES:
+        raise Flaw(
+            f"Your organization's exports hold {ORGANIZATION_BYTES // 1024**3} GiB already. They"
+            " are removed after a day, or by those who asked for them.",
+            "format",
+        )
     row = AuditExport.objects.create(
         organization=wanted.organization,
         format=format_name,
@@ -88,10 +99,10 @@ def write_next() -> AuditExport | None:
     if row is None:
         return None
     try:
-        directory().mkdir(mode=0o700, exist_ok=True)
+        files.make_directory(directory())
         _write(row)
-    except TooLarge:
-        _fail(row, f"It would hold more than {MOST_BYTES // 1024**3} GiB. Ask for less at once.")
+    except TooLarge as refusal:
+        _fail(row, str(refusal))
     except OSError as error:
         _fail(row, f"It could not be written: {error.strerror or 'the disk refused'}.")
     return row
@@ -116,11 +127,15 @@ def sweep() -> int:
 @transaction.atomic
 def _claim() -> AuditExport | None:
     _lock()
-    running = AuditExport.objects.filter(
-        state=ExportState.RUNNING, moved_at__gte=Now() - _SILENT
-    ).count()
-    waiting = AuditExport.objects.filter(state=ExportState.WAITING).order_by("created_at", "id")
-    row = waiting.first() if running < MOST_RUNNING else None
+    running = Counter(
+        AuditExport.objects.filter(
+            state=ExportState.RUNNING, moved_at__gte=Now() - _SILENT
+        ).values_list("organization", flat=True)
+    )
+    full = [name for name, count in running.items() if count >= OF_ORGANIZATION]
+    waiting = AuditExport.objects.filter(state=ExportState.WAITING).exclude(organization__in=full)
+    oldest = waiting.order_by("created_at", "id")
+    row = oldest.first() if running.total() < MOST_RUNNING else None
     if row is not None:
         AuditExport.objects.filter(pk=row.pk).update(state=ExportState.RUNNING, moved_at=Now())
     return row
@@ -154,10 +169,27 @@ def _write(row: AuditExport) -> None:
 def _progress(row: AuditExport, records: int, size: int) -> None:
     """Raises `TooLarge`, and `OSError` for one that was removed meanwhile."""
     if size > MOST_BYTES:
-        raise TooLarge
+        raise TooLarge(
+            f"It would hold more than {MOST_BYTES // 1024**3} GiB. Ask for less at once."
+        )
+    if _stored(row.organization, besides=row.pk) + size > ORGANIZATION_BYTES:
+        raise TooLarge(
+            f"With it your organization's exports would hold more than"
+            f" {ORGANIZATION_BYTES // 1024**3} GiB. Remove others, or ask for less at once."
+        )
+    if shutil.disk_usage(directory()).free < FREE_BYTES:
+        raise TooLarge("The disk of this installation has no room for it now.")
     rows = AuditExport.objects.filter(pk=row.pk, state=ExportState.RUNNING)
     if not rows.update(records=records, size=size, moved_at=Now()):
         raise OSError(0, "somebody removed it")
+
+
+def _stored(organization: str, besides: UUID | None = None) -> int:
+    """The bytes of its exports that are there or being written."""
+    kept = AuditExport.objects.kept().filter(organization=organization)
+    kept = kept.exclude(pk=besides) if besides else kept
+    stored: int = kept.aggregate(bytes=Coalesce(Sum("size"), 0))["bytes"]
+    return stored
 
 
 def _fail(row: AuditExport, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""Keys that stand outside the database, in files only their owner can read.
+"""Keys that stand outside the database, in files for those processes alone that need them.
 
 Whoever can write to the database alone can then make neither a record nor a checkpoint.
 """
@@ -13,6 +13,8 @@ from pathlib import Path
 
 from django.conf import settings
 
+from audit import files
+
 RECORDS = "audit-records.key"
 
 
@@ -20,11 +22,12 @@ class BadKey(ValueError):
     """A key file does not hold what it should; the message says which and what to do."""
 
 
-def read_or_make(name: str, make: Callable[[], bytes]) -> bytes:
-    """What the file in `KEYS_DIR` holds; written on first use, by the first of several writers."""
+def read_or_make(name: str, make: Callable[[], bytes], *, private: bool = False) -> bytes:
+    """What the file in `KEYS_DIR` holds; written on first use, by the first of several writers. A
+    private one is for the process alone to which the directory belongs."""
     path = path_of(name)
     if not path.exists():
-        _write(path, make())
+        _write(path, make(), private)
     return path.read_bytes()
 
 
@@ -47,9 +50,9 @@ def path_of(name: str) -> Path:
     return Path(settings.KEYS_DIR) / name
 
 
-def replace(name: str, content: bytes) -> None:
+def replace(name: str, content: bytes, *, private: bool = False) -> None:
     """The file as it was or as it is to be, whenever the power goes."""
-    with _draft(path_of(name), content) as draft:
+    with _draft(path_of(name), content, private) as draft:
         draft.replace(path_of(name))
 
 
@@ -62,18 +65,18 @@ def flush(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+def _write(path: Path, content: bytes, private: bool) -> None:
+    files.make_directory(path.parent)
     flush(path.parent.parent)
-    with _draft(path, content) as draft, suppress(FileExistsError):
+    with _draft(path, content, private) as draft, suppress(FileExistsError):
         os.link(draft, path)  # of several writers the first one's key is the one
 
 
 @contextmanager
-def _draft(path: Path, content: bytes) -> Iterator[Path]:
+def _draft(path: Path, content: bytes, private: bool) -> Iterator[Path]:
     """The content on the disk, to be given its name, which is on the disk afterwards."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = files.open_to_write(draft, os.O_WRONLY | os.O_EXCL, private=private)
     try:
         with os.fdopen(descriptor, "wb") as out:
             out.write(content)

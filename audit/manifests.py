@@ -1,4 +1,4 @@
-"""What a file of evidence holds, signed by the key that signs the log's checkpoints.
+"""What a file of evidence holds, signed by the installation's key of manifests.
 
 A manifest is a signed note (https://c2sp.org/signed-note): the log's origin, one `name value` a
 line, an empty line, the signatures.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
-from audit import signing
+from audit import files, signing
 
 
 class Digest:
@@ -31,20 +31,19 @@ class Digest:
         return self._sha256.hexdigest()
 
 
-def manifest(log: str, said: dict[str, object], last_note: str = "") -> str:
+def manifest(log: str, said: dict[str, object]) -> str:
     lines = [signing.origin(log), *(f"{name} {value}" for name, value in said.items())]
     text = "".join(f"{_plain(line)}\n" for line in lines)
-    signers = signing.signers_after(log, last_note)
-    return text + "\n" + "".join(signer.line(text) for signer in signers)
+    return text + "\n" + signing.manifest_signer(log).line(text)
 
 
 def write(
     path: Path, parts: Iterable[bytes], ready: Callable[[Digest], None] | None = None
 ) -> Digest:
-    """A file that is there whole or not at all, only its owner's, and on the disk. `ready` is
+    """A file that is there whole or not at all, as its directory is, and on the disk. `ready` is
     called before it gets its name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = files.open_to_write(draft, os.O_WRONLY | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as out:
             digest = Digest(out)

@@ -29,6 +29,8 @@ _MARK_BYTES = 8
 _MOST_WORDS = 64
 _LONGEST_WORD = 64
 _KEPT_S = 5.0
+DIRECTORY = "payloads"  # of one key per organization, below `KEYS_DIR`
+FORMER = "payload-"  # with which their names began when they had no directory
 _PLAIN = re.compile(r"[a-z0-9-]{1,63}")
 
 
@@ -190,7 +192,7 @@ def _new_secret(organization: str) -> bytes:
 
 def _wrapped(organization: str) -> bytes:
     nonce = os.urandom(_NONCE_BYTES)
-    outer = keyfile.read_or_make(_file(organization).name, lambda: AESGCM.generate_key(256))
+    outer = keyfile.read_or_make(str(_file(organization)), lambda: AESGCM.generate_key(256))
     return nonce + AESGCM(outer).encrypt(nonce, AESGCM.generate_key(256), organization.encode())
 
 
@@ -198,4 +200,5 @@ def _file(organization: str) -> Path:
     """Outside the database, so that erasing it erases what backups of the database hold."""
     plain = _PLAIN.fullmatch(organization) is not None
     name = organization if plain else hashlib.sha256(organization.encode()).hexdigest()
-    return keyfile.path_of(f"payload-{name}.key")
+    former = keyfile.path_of(f"{FORMER}{name}.key")  # `manage.py up` moves them
+    return former if former.exists() else keyfile.path_of(f"{DIRECTORY}/{name}.key")

@@ -195,6 +195,15 @@ def public_keys() -> list[str]:
     ]
 
 
+def manifest_keys() -> list[str]:
+    """The same of those that sign manifests of exports and archives."""
+    return [
+        checkpoints.verifier_key(signing.manifest_name(name), public)
+        for name in AuditLog.objects.order_by("name").values_list("name", flat=True)
+        for public in signing.manifest_keys(name).values()
+    ]
+
+
 def _watch_one(name: str) -> None:
     with transaction.atomic():
         found = _locked(name)

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from audit import erasure, leaves, manifests, merkle, signing
+from audit import erasure, files, leaves, manifests, merkle, signing
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditLeaf, AuditLog, AuditSegment, Checkpoint
@@ -150,13 +150,13 @@ def next_range(found: AuditLog, before: datetime) -> Due | None:
 def archive(due: Due) -> AuditSegment | None:
     """Write the file, read it back, and only then say that its records may leave. None where
     another run was faster."""
-    due.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files.make_directory(due.path.parent)
     manifests.flush(directory())
     manifests.write(due.path, compressed(lines_of(due)))
     check_file(due)
     sha256 = manifests.sha256_of(due.path)
     manifests.write(due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()])
-    said = manifests.manifest(due.log.name, _said(due, sha256), due.checkpoint.note)
+    said = manifests.manifest(due.log.name, _said(due, sha256))
     manifests.write(due.path.with_suffix(".manifest"), [said.encode()])
     return _begun(due, sha256)
 

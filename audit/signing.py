@@ -3,12 +3,17 @@
 While a key is being replaced there are two, and the next checkpoint of every log carries both
 signatures. Notes of an old key stay good: its public half is kept in a file beside the keys, for
 what stands below a note, or in the database, was perhaps put there by somebody else.
+
+The sealer alone reads the private halves. What others check with stands in a file of public keys,
+and manifests of exports and archives, which workers write, are signed with a key of their own and
+under another name: with it nobody makes a checkpoint.
 """
 
 import base64
 import hashlib
 import os
 import re
+from collections.abc import Iterable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -24,7 +29,10 @@ from audit.keyfile import BadKey, path_of
 
 CURRENT = "audit-checkpoint.pem"
 PREVIOUS = "audit-checkpoint.previous.pem"
-RETIRED = "audit-checkpoint.retired"  # public keys in base64, one a line, the oldest first
+PUBLIC = "audit-checkpoint.public"  # the keys that sign now; public keys in base64, one a line
+RETIRED = "audit-checkpoint.retired"  # those that did before, the oldest first
+MANIFESTS = "audit-manifest.pem"
+RETIRED_MANIFESTS = "audit-manifest.retired"
 INSTALLATION = "installation.id"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _HEX = re.compile(rb"[0-9a-f]{16}")
@@ -57,7 +65,7 @@ def origin(log: str) -> str:
 def signers_after(log: str, last_note: str) -> tuple[Signer, ...]:
     """Who signs the log's next checkpoint. The last one tells whether the new key is known yet."""
     name = origin(log)
-    current = Signer(name, _read(CURRENT, keyfile.read_or_make(CURRENT, _new_key)))
+    current = Signer(name, _current())
     replaced = path_of(PREVIOUS)
     if not replaced.exists() or carries(last_note, current):
         return (current,)
@@ -66,8 +74,34 @@ def signers_after(log: str, last_note: str) -> tuple[Signer, ...]:
 
 def trusted(log: str) -> dict[str, bytes]:
     """The public keys of this installation by id: the one that signs, and all that did before."""
-    now = [signer.public for signer in signers_after(log, "")]
-    return {checkpoints.key_id(origin(log), public): public for public in (*now, *_retired()[::-1])}
+    every = (*_public_keys(), *_listed(RETIRED)[::-1])
+    return {checkpoints.key_id(origin(log), public): public for public in every}
+
+
+def manifest_signer(log: str) -> Signer:
+    """Who signs manifests of the log's exports and archives."""
+    return Signer(manifest_name(log), _manifest_key())
+
+
+def manifest_name(log: str) -> str:
+    return f"{origin(log)}/manifests"
+
+
+def manifest_keys(log: str) -> dict[str, bytes]:
+    """The public keys of manifests by id. Manifests from before there were any are signed as
+    checkpoints are."""
+    now = _manifest_key().public_key().public_bytes_raw()
+    every = (now, *_listed(RETIRED_MANIFESTS)[::-1])
+    return {checkpoints.key_id(manifest_name(log), public): public for public in every}
+
+
+def prepare() -> None:
+    """Make what is missing, and let others know who signs checkpoints."""
+    installation()
+    keyfile.root_key()
+    _current()
+    _manifest_key()
+    _write_list(PUBLIC, _public_keys())
 
 
 def carries(note: str, signer: Signer) -> bool:
@@ -84,7 +118,7 @@ def rotating() -> bool:
 
 def rotate() -> None:
     """A new key signs from now on, at first beside the old one. Raises `RotationUnderWay`."""
-    current = _read(CURRENT, keyfile.read_or_make(CURRENT, _new_key))
+    current, manifests = _current(), _manifest_key()
     try:
         os.link(path_of(CURRENT), path_of(PREVIOUS))
     except FileExistsError:
@@ -92,29 +126,55 @@ def rotate() -> None:
             "The last new key is still being introduced: every log must be signed with it once. "
             "Is the sealer running, and is no log halted?"
         ) from None
-    _retire(current.public_key().public_bytes_raw())
-    keyfile.replace(CURRENT, _new_key())
+    _retire(RETIRED, current)
+    keyfile.replace(CURRENT, _new_key(), private=True)
+    _write_list(PUBLIC, _public_keys())
+    _retire(RETIRED_MANIFESTS, manifests)
+    keyfile.replace(MANIFESTS, _new_key())
 
 
 def finish_rotation() -> None:
     """Every log is signed by the new key: the old private half is of no more use to anybody."""
     path_of(PREVIOUS).unlink(missing_ok=True)
+    _write_list(PUBLIC, _public_keys())
 
 
-def _retire(public: bytes) -> None:
-    lines = [base64.b64encode(one).decode() for one in (*_retired(), public)]
-    keyfile.replace(RETIRED, "".join(f"{line}\n" for line in dict.fromkeys(lines)).encode())
+def _current() -> Ed25519PrivateKey:
+    return _read(CURRENT, keyfile.read_or_make(CURRENT, _new_key, private=True))
 
 
-def _retired() -> list[bytes]:
-    path = path_of(RETIRED)
+def _manifest_key() -> Ed25519PrivateKey:
+    return _read(MANIFESTS, keyfile.read_or_make(MANIFESTS, _new_key))
+
+
+def _public_keys() -> list[bytes]:
+    """Of those that sign checkpoints now, the current one first."""
+    try:
+        return [signer.public for signer in signers_after("any", "")]
+    except PermissionError:
+        return _listed(PUBLIC)
+
+
+def _retire(name: str, key: Ed25519PrivateKey) -> None:
+    _write_list(name, (*_listed(name), key.public_key().public_bytes_raw()))
+
+
+def _write_list(name: str, keys: Iterable[bytes]) -> None:
+    lines = dict.fromkeys(base64.b64encode(one).decode() for one in keys)
+    content = "".join(f"{line}\n" for line in lines).encode()
+    if not path_of(name).exists() or path_of(name).read_bytes() != content:
+        keyfile.replace(name, content)
+
+
+def _listed(name: str) -> list[bytes]:
+    path = path_of(name)
     lines = path.read_bytes().split() if path.exists() else []
     try:
         keys = [base64.b64decode(line, validate=True) for line in lines]
     except ValueError:
         keys = [b""]
     if any(len(key) != 32 for key in keys):
-        raise BadKey(f"{RETIRED} does not hold Ed25519 keys, one a line: restore it.")
+        raise BadKey(f"{name} does not hold Ed25519 keys, one a line: restore it.")
     return keys
 
 

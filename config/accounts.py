@@ -1,4 +1,7 @@
-"""Which user each process runs as. Ordinary users run all as themselves; root hands out others."""
+"""Which user each process runs as. Ordinary users run all as themselves; root hands out others.
+
+A group stands for a reason to reach something: its members are the processes that have it.
+"""
 
 import os
 import pwd
@@ -9,6 +12,13 @@ SANDBOX_UID = 64321  # without an entry in /etc/passwd: nothing else runs as the
 BROKER_UID = 64322
 EGRESS_UID = 64323
 KNOWLEDGE_UID = 64324
+WEB_UID, LIVE_UID, WORKER_UID, BEAT_UID, SEALER_UID = range(64325, 64330)
+
+PRODUCT_GID = 64340  # the data directory and Valkey
+DATABASE_GID = 64341  # PostgreSQL and `secret_key`
+EVIDENCE_GID = 64342  # the key of audit records, what was published of their logs
+CALLS_GID = 64343  # the keys of payloads and tools, archives and exports
+_EVERY = frozenset({PRODUCT_GID, DATABASE_GID, EVIDENCE_GID, CALLS_GID})
 
 
 class NoAccount(Exception):
@@ -19,11 +29,13 @@ class NoAccount(Exception):
 class Account:
     uid: int
     gid: int
+    groups: frozenset[int] = frozenset()  # besides
 
     def own(self, path: Path, mode: int) -> None:
         """`path` is a directory of this account with exactly this mode."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.stat().st_uid != self.uid:
+        found = path.stat()
+        if found.st_uid != self.uid or (not os.geteuid() and found.st_gid != self.gid):
             self._take(path)
         path.chmod(mode)
 
@@ -43,6 +55,38 @@ class Account:
 
 def ourselves() -> Account:
     return Account(os.geteuid(), os.getegid())
+
+
+PRODUCT = {
+    "web": Account(WEB_UID, WEB_UID, _EVERY),
+    "live": Account(LIVE_UID, LIVE_UID, frozenset({PRODUCT_GID, DATABASE_GID})),
+    "worker": Account(WORKER_UID, WORKER_UID, _EVERY),
+    "beat": Account(BEAT_UID, BEAT_UID, frozenset({PRODUCT_GID})),
+    "sealer": Account(SEALER_UID, SEALER_UID, _EVERY - {CALLS_GID}),
+}
+SHARED_USER = (
+    "Started as user {}, web, worker, sealer, the stores and the sandbox share one user: whoever"
+    " breaks out of one of them can read secret_key and keys/, change the database and sign"
+    " evidence. Started by root, each has an account of its own."
+)
+
+
+def metrics_directory(every: Path) -> Path:
+    """Where this process counts. Each account has a directory: of two processes with one id, one
+    after the other, the second goes on in the first one's files."""
+    names = {account.uid: name for name, account in PRODUCT.items()} | {0: "root"}
+    mine = every / names.get(os.geteuid(), "")
+    return mine if mine.is_dir() else every
+
+
+def product_account(name: str) -> Account:
+    return ourselves() if os.geteuid() else PRODUCT[name]
+
+
+def missing_separation() -> str | None:
+    """What this process, one of the product's or its supervisor, lacks for want of root."""
+    accounts = {0, *(account.uid for account in PRODUCT.values())}
+    return None if os.geteuid() in accounts else SHARED_USER.format(os.geteuid())
 
 
 def sandbox_account() -> Account:

@@ -22,7 +22,7 @@ from config.children import ProcessSpec, launcher
 
 FORMAT = 1
 MANIFEST, MANIFEST_DIGEST = "manifest.json", "manifest.json.sha256"
-PAYLOAD_KEYS = "keys/payload-*.key"
+PAYLOAD_KEYS = "keys/payloads/*.key"
 CHECKOUT = Path(__file__).resolve().parent.parent
 _SHOWN = 5
 _DIFFERS = 1  # tar's status where a file changed or went while it was read

@@ -5,12 +5,11 @@ Nobody else names one: what an organization writes never makes us connect anywhe
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from config.env import BadSetting, env_text
+from config.env import BadSetting, env_text, file_text
 from tools.toolservices.broker import Broker
 
 _NAME = re.compile(r"(?:[a-z0-9-]{1,63}/)?[^/\s]{1,200}")
@@ -23,7 +22,7 @@ def env_brokers(name: str) -> dict[str, Broker]:
     if not given:
         return {}
     try:
-        raw = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
+        raw = given if given.startswith("{") else file_text(name, given)
         return read_brokers(yaml.safe_load(raw) if raw is not given else json.loads(raw))
     except OSError as error:
         raise BadSetting(f"{name} names a file that cannot be read: {error.strerror}.") from None

@@ -32,6 +32,7 @@ class ProcessSpec:
     command: tuple[str, ...]
     directory: Path
     account: Account = field(default_factory=ourselves)
+    umask: int = 0o077
     environment: Mapping[str, str] = field(default_factory=dict)
     reach: tuple[Path, ...] = ()  # directories the account needs, wherever they lie
     ready: Callable[[], bool] = always
@@ -46,9 +47,11 @@ def launcher(spec: ProcessSpec) -> list[str]:
     """The command that becomes `spec.command` as the right user and dies with this process."""
     words = [sys.executable, "-I", "-S", ordinary.__file__]
     words += ["--parent", str(os.getpid()), "--death-signal", str(int(spec.stop_signal))]
-    words += ["--directory", str(spec.directory)]
+    words += ["--directory", str(spec.directory), "--umask", f"{spec.umask:o}"]
     if not spec.account.is_ours:
         words += ["--uid", str(spec.account.uid), "--gid", str(spec.account.gid)]
+        for group in sorted(spec.account.groups):
+            words += ["--group", str(group)]
         for path in spec.reach:
             words += ["--reach", str(path)]
     return [*words, "--", *spec.command]

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from audit import keyfile, publishing
+from audit import keyfile, publishing, signing
 from config import (
     accounts,
     address,
@@ -67,6 +67,7 @@ def run(wish: Wish) -> None:
     """Starts everything, says where it is, and returns when all of it has stopped again."""
     data: Path = settings.DATA_DIR
     with datadir.held(data):
+        take_over(data)
         crib = supervisor.Supervisor(data, report=wish.say)
         try:
             with crib.signals(), crib:
@@ -77,12 +78,28 @@ def run(wish: Wish) -> None:
             pass
         finally:
             processes.remove_cgroups(data)
+            shutil.rmtree(data / "settings", ignore_errors=True)
             embedded.remove_socket_directory(data, kept=_stores_elsewhere())
+
+
+def take_over(data: Path) -> None:
+    try:
+        datadir.take_over(data, settings.ANCHORS_DIR, settings.METRICS_DIR)
+    except OSError as error:
+        raise datadir.Unusable(
+            f"{error.filename or data} cannot be given to the account that uses it"
+            f" ({error.strerror}): start Toolcrib as an ordinary user, or set TOOLCRIB_DATA to a"
+            " local disk."
+        ) from error
 
 
 def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
     ladder.assert_order()
+    shared = accounts.missing_separation()
+    if shared:
+        wish.say(shared)
     wish.address.check_free()
+    check_port(wish.address)
     for sentence in kernel.missing_features(processes.interpreter()):
         wish.say(sentence)
     start_stores(crib, data)
@@ -92,6 +109,8 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
     migrate()
     publishing.watch()  # before anybody takes a call: a database that was put back holds old ones
     password = wish.first_administrator()
+    signing.prepare()
+    take_over(data)  # what was made since the start
     database.forget_connections()
     if password:
         wish.say(f"Administrator: admin\nPassword:      {password}   (shown this once)")
@@ -108,6 +127,17 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
     wait_ready(crib, wish.address)
     if wish.browser:
         open_browser(crib, _public(wish.address))
+
+
+def check_port(place: address.Address) -> None:
+    """Root may listen anywhere, and the account of the web process may not."""
+    first = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text("ascii"))
+    if place.port < first and not accounts.product_account("web").is_ours:
+        raise address.CannotListen(
+            f"Port {place.port} is root's alone, and the web process does not run as root: choose"
+            f" one from {first} on, with a reverse proxy in front, or lower the sysctl"
+            " net.ipv4.ip_unprivileged_port_start."
+        )
 
 
 def start_stores(crib: supervisor.Supervisor, data: Path) -> None:

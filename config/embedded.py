@@ -13,7 +13,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 from config import postgres, valkey
-from config.accounts import broker_account, database_account, ourselves
+from config.accounts import (
+    DATABASE_GID,
+    PRODUCT_GID,
+    Account,
+    broker_account,
+    database_account,
+    ourselves,
+)
 from config.children import ProcessSpec
 from config.supervisor import Supervisor
 
@@ -66,7 +73,11 @@ def make_socket_directory(data: Path) -> Path:
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
         raise UnsafeDirectory(f"{directory} belongs to somebody else: remove it, or move the data.")
-    directory.chmod(0o711)
+    if os.geteuid():
+        directory.chmod(0o711)
+    else:
+        os.chown(directory, 0, PRODUCT_GID)
+        directory.chmod(0o751)
     return directory
 
 
@@ -83,16 +94,24 @@ def database_server(data: Path) -> ProcessSpec:
     cluster = data / "postgres"
     account = database_account(cluster / postgres.VERSION)
     sockets = make_socket_directory(data) / "database"
-    account.own(sockets, 0o700)
+    _open_to(DATABASE_GID, sockets, account)
     return postgres.server(cluster, sockets=sockets, account=account, visitor=ourselves())
 
 
 def broker_server(data: Path) -> ProcessSpec:
     account = broker_account()
     sockets = make_socket_directory(data) / "broker"
-    account.own(sockets, 0o700)
+    _open_to(PRODUCT_GID, sockets, account)
     account.own(data / "valkey", 0o700)
     return valkey.server(data / "valkey", sockets=sockets, account=account)
+
+
+def _open_to(group: int, sockets: Path, account: Account) -> None:
+    """Started by root: the group may come to the sockets, which are made in its name."""
+    if account.is_ours or os.geteuid():
+        account.own(sockets, 0o700)
+    else:
+        Account(account.uid, group).own(sockets, 0o2750)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from sandbox.egress.addresses import read_network
 
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off"})
+_files: dict[str, Path] = {}
 
 
 class BadSetting(Exception):
@@ -27,8 +28,19 @@ class BadSetting(Exception):
 def env_text(name: str, default: str = "") -> str:
     path = os.environ.get(f"{name}_FILE")
     if path:
-        return Path(path).read_text(encoding="utf-8").strip()
+        return file_text(f"{name}_FILE", path).strip()
     return os.environ.get(name, default)
+
+
+def file_text(variable: str, path: str) -> str:
+    """Of the file that the variable names. Raises OSError."""
+    _files[variable] = Path(path)
+    return Path(path).read_text(encoding="utf-8")
+
+
+def files_read() -> dict[str, Path]:
+    """Variable → the file it names, of those whose value was read from one."""
+    return dict(_files)
 
 
 def env_int(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int:

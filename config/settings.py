@@ -6,6 +6,7 @@ from pathlib import Path
 from django.utils.csp import CSP
 
 from config import oxigraph
+from config.accounts import metrics_directory
 from config.brokers import env_brokers
 from config.embedded import (
     broker_url,
@@ -299,8 +300,9 @@ SPECTACULAR_SETTINGS = {
 }
 
 # Several processes count; each writes a file of its own here and /metrics adds them up.
-os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", str(DATA_DIR / "metrics"))
-Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).mkdir(parents=True, exist_ok=True)
+METRICS_DIR = Path(env_text("PROMETHEUS_MULTIPROC_DIR") or DATA_DIR / "metrics")
+METRICS_DIR.mkdir(parents=True, exist_ok=True)
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_directory(METRICS_DIR))
 
 # --- executions ---------------------------------------------------------------------------------
 SANDBOX_SOCKET = env_text("SANDBOX_SOCKET") or str(sandbox_socket(DATA_DIR))

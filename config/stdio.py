@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from config.env import BadSetting, env_text
+from config.env import BadSetting, env_text, file_text
 from sandbox.errors import SpecInvalid
 from sandbox.servers import ServerSpec
 from sandbox.spec import MIB, Limits, Mount
@@ -72,7 +72,7 @@ def env_stdio(name: str) -> dict[str, StdioServer]:
     if not given:
         return {}
     try:
-        raw = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
+        raw = given if given.startswith("{") else file_text(name, given)
         return read_allowed(json.loads(raw) if given.startswith("{") else yaml.safe_load(raw))
     except OSError as error:
         raise BadSetting(f"{name} names a file that cannot be read: {error.strerror}.") from None

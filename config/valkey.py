@@ -18,7 +18,7 @@ def server(directory: Path, *, sockets: Path, account: Account) -> ProcessSpec:
     options = {
         "port": "0",
         "unixsocket": str(address),
-        "unixsocketperm": "700",
+        "unixsocketperm": "770",  # its directory says who comes that far
         "dir": str(directory),
         "appendonly": "yes",
         "appendfsync": "everysec",

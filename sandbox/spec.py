@@ -111,11 +111,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Mount:
-    """`source` on this machine appears at `target` inside; read-only unless said otherwise."""
+    """`source` on this machine appears at `target` inside; read-only unless said otherwise. `make`:
+    a directory of sandboxd's own, which is made where it is missing."""
 
     source: str
     target: str
     writable: bool = False
+    make: bool = False
 
     def __post_init__(self) -> None:
         check_absolute(self.source)
@@ -127,7 +129,7 @@ class Mount:
     def from_wire(cls, wire: object) -> Self:
         fields = Fields(wire)
         source, target = fields.text("source"), fields.text("target")
-        return fields.done(cls(source, target, fields.flag("writable")))
+        return fields.done(cls(source, target, fields.flag("writable"), fields.flag("make")))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -140,7 +139,7 @@ def _nothing_remembered() -> None:
     organizations.restore()
     source.forget()  # a command of the test before
     # A test that reads all addresses leaves exports open that nobody reads to their end.
-    export._places = threading.BoundedSemaphore(export.AT_ONCE)
+    export._places = export.Places()
 
 
 @pytest.fixture(scope="session")

@@ -105,6 +105,8 @@ class _Unfit(Exception):
 
 def _open(mount: Mount) -> int:
     try:
+        if mount.make:
+            _make(mount.source)
         descriptor = open_plainly(mount.source)
     except OSError as error:
         raise _Unfit(_REASONS.get(error.errno or 0, "it cannot be opened")) from None
@@ -113,6 +115,16 @@ def _open(mount: Mount) -> int:
         os.close(descriptor)
         raise _Unfit(flaw)
     return descriptor
+
+
+def _make(path: str) -> None:
+    above = open_plainly(os.path.dirname(path))
+    try:
+        os.mkdir(os.path.basename(path), 0o755, dir_fd=above)
+    except FileExistsError:
+        pass
+    finally:
+        os.close(above)
 
 
 def _flaw_in(descriptor: int, writable: bool) -> str | None:

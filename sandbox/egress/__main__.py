@@ -49,7 +49,7 @@ async def serve(
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     dialer = Dialer(Resolver(), Gate(options.allow_private), trust)
-    broker = Broker(dialer, Users(options.worker_uid, options.sandbox_uid))
+    broker = Broker(dialer, Users(frozenset(options.worker_uid), options.sandbox_uid))
     with listener:
         serving = asyncio.ensure_future(broker.serve(listener))
         stopping = asyncio.ensure_future(stop.wait())
@@ -63,7 +63,9 @@ async def serve(
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sandbox.egress")
     parser.add_argument("--socket", required=True)
-    parser.add_argument("--worker-uid", type=int, required=True, help="may open tickets")
+    parser.add_argument(
+        "--worker-uid", type=int, action="append", required=True, help="may open tickets"
+    )
     parser.add_argument("--sandbox-uid", type=int, required=True, help="may attach runs")
     parser.add_argument(
         "--allow-private",

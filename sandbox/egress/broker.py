@@ -24,7 +24,7 @@ _BACKLOG = 128
 class Users:
     """By their uid; the kernel says who is at the other end."""
 
-    worker: int
+    workers: frozenset[int]
     sandbox: int
 
 
@@ -43,7 +43,7 @@ class Broker:
     async def _welcome(self, channel: socket.socket) -> None:
         uid = control.peer_uid(channel)
         with channel:
-            if uid not in {self._users.worker, self._users.sandbox}:
+            if not self.may_open(uid) and not self.may_attach(uid):
                 log("peer_refused", uid=uid)
                 return
             try:
@@ -52,7 +52,7 @@ class Broker:
                 return  # it went away
 
     def may_open(self, uid: int) -> bool:
-        return uid == self._users.worker
+        return uid in self._users.workers
 
     def may_attach(self, uid: int) -> bool:
         return uid == self._users.sandbox

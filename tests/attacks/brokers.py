@@ -39,7 +39,9 @@ def brokering(path: str) -> Iterator[None]:
     sandboxd = SANDBOX_UID if os.geteuid() == 0 else os.geteuid()
     listener, loop = listen(path), asyncio.new_event_loop()
     dialer = Dialer(Resolver(Names()), Gate((ip_network(f"{WEB}/32"),)), client_context(""))
-    serving = loop.create_task(Broker(dialer, Users(os.getuid(), sandboxd)).serve(listener))
+    serving = loop.create_task(
+        Broker(dialer, Users(frozenset({os.getuid()}), sandboxd)).serve(listener)
+    )
     thread = threading.Thread(target=_serve, args=(loop, serving), daemon=True)
     thread.start()
     try:

@@ -266,10 +266,16 @@ def odd_profiles() -> Iterator[bytes]:
         ("preload", [["fuzz", "\ud800"]]),
         ("preload", [["fuzz", "\0"]]),
         ("preload", [["fuzz", "(" * 5000]]),
-        ("mounts", [{"source": "/\ud800", "target": "/there", "writable": False}]),
-        ("mounts", [{"source": "/usr", "target": "/\ud800", "writable": False}]),
-        ("mounts", [{"source": "/" + "x" * 5000, "target": "/there", "writable": True}]),
-        ("mounts", [{"source": "/usr", "target": "/there" * 500, "writable": False}]),
+        ("mounts", [{"source": "/\ud800", "target": "/there", "writable": False, "make": False}]),
+        ("mounts", [{"source": "/usr", "target": "/\ud800", "writable": False, "make": False}]),
+        (
+            "mounts",
+            [{"source": "/" + "x" * 5000, "target": "/there", "writable": True, "make": False}],
+        ),
+        (
+            "mounts",
+            [{"source": "/usr", "target": "/there" * 500, "writable": False, "make": False}],
+        ),
     ):
         frame = json.loads(good_request()[0])
         frame["profile"][field] = value

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 
@@ -115,10 +116,15 @@ def test_an_export_is_on_record_before_its_first_byte(ledger):
 
 
 def test_no_more_exports_at_once_than_the_process_bears(ledger):
-    open_ones = [export.Stream(ALL, "jsonl") for _ in range(export.AT_ONCE)]
+    open_ones = [export.Stream(ALL, "jsonl") for _ in range(export.OF_ORGANIZATION)]
     with pytest.raises(export.TooManyExports):
         export.begin(ALL, "jsonl", BY)
     assert events(Event.AUDIT_EXPORT) == []
+    others = [replace(ALL, organization=f"other-{number}") for number in range(3)]
+    open_ones += [export.Stream(one, "jsonl") for one in others[:2]]
+    assert len(open_ones) == export.AT_ONCE
+    with pytest.raises(export.TooManyExports):
+        export.Stream(others[2], "jsonl")
     for one in open_ones:
         one.close()
         one.close()
@@ -131,7 +137,7 @@ def test_a_file_has_a_signed_manifest_beside_it(ledger, tmp_path):
     call_command("audit_export", str(file), organization=HERE, verbosity=0)
     note = (tmp_path / "e.jsonl.manifest").read_text()
     said = dict(line.split(" ", 1) for line in note.split("\n\n")[0].splitlines()[1:])
-    (signer,) = signing.signers_after(HERE, "")
+    signer = signing.manifest_signer(HERE)
     assert checkpoints.signed_by(note, {signer.key_id: signer.public}) == [signer.key_id]
     assert said["sha256"] == sha256(file.read_bytes()).hexdigest()
     assert (said["records"], said["indexes"]) == ("4", "0-3")
@@ -162,8 +168,9 @@ def test_a_wrong_export_is_400(admin_api, query):
     assert admin_api.get(f"/audit/export?{query}").status_code == 400
 
 
-def test_an_export_beyond_what_is_served_at_once_is_503(admin_api):
-    open_ones = [export.Stream(ALL, "jsonl") for _ in range(export.AT_ONCE)]
+def test_an_export_beyond_what_is_served_at_once_is_503(admin_api, organization):
+    own = replace(ALL, organization=organization.slug)
+    open_ones = [export.Stream(own, "jsonl") for _ in range(export.OF_ORGANIZATION)]
     answer = admin_api.get("/audit/export")
     for one in open_ones:
         one.close()

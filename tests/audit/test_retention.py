@@ -77,10 +77,11 @@ def test_a_file_has_its_checkpoint_and_a_signed_manifest(kept, years_later):
     sealed(2)
     keep()
     (manifest,), (note,) = kept.rglob("*.manifest"), kept.rglob("*.checkpoint")
-    (signer,) = signing.signers_after(HERE, "")
-    keys = {signer.key_id: signer.public}
-    assert checkpoints.signed_by(manifest.read_text(), keys) == [signer.key_id]
-    assert checkpoints.signed_by(note.read_text(), keys) == [signer.key_id]
+    (of_manifest,) = checkpoints.signed_by(manifest.read_text(), signing.manifest_keys(HERE))
+    assert of_manifest == signing.manifest_signer(HERE).key_id
+    (of_note,) = checkpoints.signed_by(note.read_text(), signing.trusted(HERE))
+    assert of_note == signing.signers_after(HERE, "")[0].key_id
+    assert not checkpoints.signed_by(manifest.read_text(), signing.trusted(HERE))
     segment = AuditSegment.objects.get()
     assert f"sha256 {segment.sha256}\n" in manifest.read_text()
     assert checkpoints.read(note.read_text()).size >= segment.end

@@ -80,14 +80,14 @@ def test_a_damaged_file_is_named(backup: Path, damage: Any, says: str) -> None:
 
 
 def test_a_key_of_payloads_may_be_taken_out_to_erase_what_it_opens(backup: Path) -> None:
-    backup_files.write(backup / "keys" / "payload-acme.key", b"k" * 32)
+    backup_files.write(backup / "keys" / "payloads" / "acme.key", b"k" * 32)
     manifest = rewritten(backup)
     assert backup_files.check_files(backup, manifest) == []
-    changed(backup / "keys" / "payload-acme.key")
-    with pytest.raises(BadBackup, match=r"payload-acme\.key is not what was written"):
+    changed(backup / "keys" / "payloads" / "acme.key")
+    with pytest.raises(BadBackup, match=r"acme\.key is not what was written"):
         backup_files.check_files(backup, manifest)
-    (backup / "keys" / "payload-acme.key").unlink()
-    assert backup_files.check_files(backup, manifest) == ["keys/payload-acme.key"]
+    (backup / "keys" / "payloads" / "acme.key").unlink()
+    assert backup_files.check_files(backup, manifest) == ["keys/payloads/acme.key"]
 
 
 @pytest.mark.parametrize("name", [backup_files.MANIFEST, backup_files.MANIFEST_DIGEST])

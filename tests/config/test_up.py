@@ -78,6 +78,7 @@ class Crib:
 def stores_of_its_own() -> dict[str, str]:
     """This environment without the servers and sockets of the test run."""
     ours = {"DATABASE_URL", "REDIS_URL", "SANDBOX_SOCKET", "EGRESS_SOCKET"}
+    ours |= {"PROMETHEUS_MULTIPROC_DIR"}
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 

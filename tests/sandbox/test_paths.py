@@ -304,3 +304,13 @@ def main(p):
 """
     assert run(source, profile=profile(tmp_path)).output == 3
     assert not any(one.stat().st_mode & (stat.S_ISUID | stat.S_ISGID) for one in tmp_path.iterdir())
+
+
+def test_a_directory_of_its_own_is_made_and_no_other(tmp_path):
+    wanted = Mount(str(tmp_path / "new"), "/there", writable=True, make=True)
+    assert flaw_of(Mount(str(tmp_path / "new"), "/there")) is not None
+    assert flaw_of(wanted) is None and (tmp_path / "new").is_dir()
+    assert flaw_of(wanted) is None
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    assert flaw_of(Mount(str(tmp_path / "link" / "below"), "/there", make=True)) is not None
+    assert not any((tmp_path / "new").iterdir())

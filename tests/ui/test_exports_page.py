@@ -102,6 +102,41 @@ def test_nobody_has_more_than_a_few_at_a_time(admin_client: Client) -> None:
     assert admin_client.post(PAGE, {"format": "csv"}).status_code == 302
 
 
+def test_an_organization_stores_no_more_than_its_bytes(
+    admin_client: Client, happened: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked for them."""
+    row = written(admin_client)
+    AuditExport.objects.filter(pk=row.pk).update(asked_by_id="somebody else")
+    second = ask(admin_client)
+    monkeypatch.setattr(exporting, "ORGANIZATION_BYTES", row.size + 1)
+    exporting.write_next()
+    second.refresh_from_db()
+    assert second.state == "failed" and "Remove others" in second.problem
+    monkeypatch.setattr(exporting, "ORGANIZATION_BYTES", row.size)
+    response = admin_client.post(PAGE, {"format": "csv"})
+    assert response.status_code == 400 and "hold" in notes(response)["flaw-format"][0]
+
+
+def test_a_full_disk_ends_an_export_before_it_is_full(
+    admin_client: Client, happened: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "FREE_BYTES", 2**62)
+    row = written(admin_client)
+    assert row.state == "failed" and "no room" in row.problem
+    assert not any(exporting.directory().iterdir())
+
+
+def test_of_one_organization_fewer_are_written_than_at_once(admin_client: Client) -> None:
+    """Another's does not wait behind them."""
+    ours, waiting = ask(admin_client), ask(admin_client)
+    AuditExport.objects.filter(pk=ours.pk).update(state="running")
+    assert exporting.write_next() is None
+    AuditExport.objects.filter(pk=waiting.pk).update(organization="another")
+    found = exporting._claim()
+    assert found is not None and found.pk == waiting.pk
+
+
 def test_exports_are_of_who_asked_for_them(
     admin_client: Client, organization: Organization, client_of: Grant
 ) -> None:

@@ -1,5 +1,6 @@
 """Home: what runs, waits and failed, how it went of late, and the state of the house."""
 
+import os
 import re
 from datetime import timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ from django.utils import timezone
 
 from audit.sealer import seal
 from audit.standing import standing_of
+from config import accounts
 from tests import factories
 from tests.tools.held import held
 from tests.ui.conftest import Grant
@@ -165,7 +167,16 @@ def test_without_calls_the_page_says_how_to_make_the_first(admin_client: Client)
 def test_the_house_is_shown_to_whoever_may_see_its_pages(
     admin_client: Client, client_of: Grant
 ) -> None:
-    every = ["readyz", "sandbox", "licenses", "factors", "audit", "changes", "confirmations"]
+    every = [
+        "readyz",
+        "sandbox",
+        "settings",
+        "licenses",
+        "factors",
+        "audit",
+        "changes",
+        "confirmations",
+    ]
     assert list(house(text(admin_client.get("/home/")))) == every
     assert list(house(text(client_of().get("/home/")))) == ["readyz"]
     auditor = client_of("audit.view_auditrecord", "tools.view_licensetier")
@@ -176,8 +187,19 @@ def test_each_line_of_the_house_leads_to_a_page(admin_client: Client) -> None:
     page = text(admin_client.get("/home/"))
     lines = page.partition('<ul class="house">')[2].partition("</ul>")[0]
     found = re.findall(r'<a href="([^"]+)"', lines)
-    assert len(found) == 7
+    assert len(found) == 8
     assert {admin_client.get(address).status_code for address in found} <= {200, 503}
+
+
+@pytest.mark.parametrize(("uid", "word"), [(1000, "look"), (accounts.WEB_UID, "good")])
+def test_the_house_says_what_a_start_by_a_user_lacks(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch, uid: int, word: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    page = text(admin_client.get("/home/"))
+    assert house(page)["settings"] == word
+    said = any("share one user" in line for line in notes(page).get("house-look", []))
+    assert said == (word == "look")
 
 
 def test_the_house_says_what_waits_for_a_person(

@@ -50,14 +50,14 @@ def _preloaded(*modules: str) -> tuple[tuple[str, str], ...]:
 
 
 def _reading(organization: str) -> Profile:
-    mount = Mount(str(workspace_of(organization)), INSIDE)
+    mount = Mount(str(workspace_of(organization)), INSIDE, make=True)
     return Profile(
         IsolationLevel.STANDARD, mounts=(mount,), preload=_preloaded("workspace", "read_file")
     )
 
 
 def _writing(organization: str) -> Profile:
-    mount = Mount(str(workspace_of(organization)), INSIDE, writable=True)
+    mount = Mount(str(workspace_of(organization)), INSIDE, writable=True, make=True)
     return Profile(
         IsolationLevel.STANDARD, mounts=(mount,), preload=_preloaded("workspace", "write_file")
     )

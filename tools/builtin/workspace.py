@@ -10,16 +10,20 @@ from pathlib import Path
 
 from django.conf import settings
 
+from audit import files
+
 
 @lru_cache(maxsize=1024)
 def workspace_of(organization: str) -> Path:
-    """The organization's directory, made on first use and given to whom the workspaces belong."""
+    """The organization's directory, made on first use and given to whom the workspaces belong; by
+    sandboxd itself where this process may not."""
     root = Path(settings.WORKSPACES_DIR)
     root.mkdir(parents=True, exist_ok=True)
-    place = root / organization
+    place, owner = root / organization, root.stat()
+    if os.geteuid() not in {0, owner.st_uid}:
+        return place
     place.mkdir(mode=0o755, exist_ok=True)
-    owner = root.stat()
-    if os.geteuid() == 0 and place.stat().st_uid != owner.st_uid:
+    if place.stat().st_uid != owner.st_uid:
         os.chown(place, owner.st_uid, owner.st_gid, follow_symlinks=False)
     return place
 
@@ -35,8 +39,8 @@ def writing(organization: str, within_s: float, stopped: Callable[[], bool]) -> 
     The lock is on a file beside the workspaces: nothing behind the wall sees or holds it.
     """
     locks = Path(settings.WORKSPACES_DIR).parent / "workspace-locks"
-    locks.mkdir(mode=0o700, exist_ok=True)
-    held = os.open(locks / organization, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    files.make_directory(locks)
+    held = files.open_to_write(locks / organization, os.O_RDWR)
     try:
         _take(held, time.monotonic() + within_s, stopped)
         yield

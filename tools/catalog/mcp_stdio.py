@@ -72,7 +72,8 @@ def _spec(entry: StdioServer, server: CatalogServer, environment: dict[str, str]
 def _workspace(entry: StdioServer, organization: str) -> list[Mount]:
     if entry.workspace == "none":
         return []
-    return [Mount(str(workspace_of(organization)), WORKSPACE, entry.workspace == "write")]
+    place, writable = str(workspace_of(organization)), entry.workspace == "write"
+    return [Mount(place, WORKSPACE, writable, make=True)]
 
 
 def _bare(item: Item) -> Item:

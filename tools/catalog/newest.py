@@ -15,6 +15,8 @@ from uuid import UUID
 
 from django.conf import settings
 
+from audit import files
+
 log = logging.getLogger(__name__)
 
 
@@ -79,8 +81,8 @@ def append(organization: UUID, lines: Iterable[str]) -> None:
     if not text:
         return
     path = _path(organization)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    files.make_directory(path.parent)
+    descriptor = files.open_to_write(path, os.O_WRONLY | os.O_APPEND)
     with os.fdopen(descriptor, "ab", buffering=0) as out:
         out.write(f"{text}\n".encode())
         os.fsync(out.fileno())

@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from audit import files
+
 
 class SigningKey:
     """A key that signs. `key_id` is the beginning of the public key's hash."""
@@ -87,12 +89,12 @@ def statement(
 
 
 def _write_new_key(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files.make_directory(path.parent)
     pem = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = files.open_to_write(draft, os.O_WRONLY | os.O_EXCL)
     with os.fdopen(descriptor, "wb") as out:
         out.write(pem)
     try:

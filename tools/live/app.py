@@ -68,7 +68,8 @@ class Live:
         headers = headers_of(scope)
         try:
             key, topics = self._asked(scope, headers)
-            with self.streams.place(key, topics) as stream:
+            address = scope["client"][0] if scope.get("client") else ""
+            with self.streams.place(key, topics, address) as stream:
                 await self._enter(stream)
                 await send(head(200, headers.get("origin")))
                 await self._follow(stream, receive, send)
@@ -98,12 +99,13 @@ class Live:
         if not self.relay.hears:
             raise Refusal(503)
         try:
-            stream.reader = await self.door.reader(stream.key)
+            reader = await self.door.reader(stream.key)
         except NO_ANSWER as error:
             log.warning("nobody knows who is logged in: %s", type(error).__name__)
             raise Refusal(503) from error
-        if stream.reader is None:
+        if reader is None:
             raise Refusal(401)
+        self.streams.admit(stream, reader)
         if not self.relay.hears:  # it may have ended meanwhile
             raise Refusal(503)
 

@@ -1,4 +1,8 @@
-"""The open streams: how many there may be, and which of them a change is for."""
+"""The open streams: how many there may be, and which of them a change is for.
+
+Until it is known who reads, a stream is a stranger's: of these there are few, and fewer from one
+address. After that it counts for the reader's organization, which never has the last quarter.
+"""
 
 import asyncio
 from collections import Counter
@@ -13,6 +17,7 @@ from tools.live.readers import Reader
 EXECUTIONS, CONFIRMATIONS = "executions", "confirmations"
 MOST_TOPICS = 8
 EACH = 16  # streams of one browser's session
+UNKNOWN_OF_ADDRESS = 32  # many browsers come back at once where the process was away
 _AT_ONCE = 50  # pages that may ask at the same moment; more are spread
 _SPREAD_MS = 10
 
@@ -44,6 +49,8 @@ class Stream:
     key: str
     topics: Topics
     reader: Reader | None = None  # nobody, until it is known who reads
+    address: str = ""
+    organization_id: UUID | None = None  # for which it counts
     over: bool = False
     rung: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -69,27 +76,48 @@ class Stream:
 class Streams:
     def __init__(self, most: int) -> None:
         self._most = most
+        self._most_unknown = max(1, most // 4)
+        self._most_of_organization = max(1, most * 3 // 4)
         self._open: set[Stream] = set()
         self._of: Counter[str] = Counter()
+        self._unknown: Counter[str] = Counter()  # by address
+        self._organizations: Counter[UUID] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
 
     @contextmanager
-    def place(self, key: str, topics: Topics) -> Iterator[Stream]:
-        """A stream while it lasts. Raises `Full`."""
-        if len(self._open) >= self._most or self._of[key] >= EACH:
+    def place(self, key: str, topics: Topics, address: str) -> Iterator[Stream]:
+        """A stream of nobody yet, while it lasts. Raises `Full`."""
+        if (
+            len(self._open) >= self._most
+            or self._of.get(key, 0) >= EACH
+            or self._unknown.get(address, 0) >= UNKNOWN_OF_ADDRESS
+            or self._unknown.total() >= self._most_unknown
+        ):
             raise Full
-        stream = Stream(key, topics)
+        stream = Stream(key, topics, address=address)
         self._open.add(stream)
         self._of[key] += 1
+        self._unknown[address] += 1
         try:
             yield stream
         finally:
             self._open.discard(stream)
-            self._of[key] -= 1
-            if not self._of[key]:
-                del self._of[key]
+            _one_less(self._of, key)
+            if stream.organization_id is None:
+                _one_less(self._unknown, address)
+            else:
+                _one_less(self._organizations, stream.organization_id)
+
+    def admit(self, stream: Stream, reader: Reader) -> None:
+        """It is known who reads. Raises `Full`."""
+        organization = reader.organization_id
+        if self._organizations.get(organization, 0) >= self._most_of_organization:
+            raise Full
+        stream.reader, stream.organization_id = reader, organization
+        _one_less(self._unknown, stream.address)
+        self._organizations[organization] += 1
 
     @property
     def keys(self) -> set[str]:
@@ -122,3 +150,9 @@ class Streams:
             stream.reader = told.get(stream.key)
             if stream.reader is None:
                 stream.end()
+
+
+def _one_less[K](counts: Counter[K], of: K) -> None:
+    counts[of] -= 1
+    if not counts[of]:
+        del counts[of]

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import psycopg
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
@@ -21,7 +21,6 @@ from audit import anchors, losses, merkle, publishing, retention, signing
 from audit.losses import Loss
 from audit.models import AuditLog, AuditSegment, Checkpoint
 from audit.sealing import frontier_of
-from audit.verification.database import snapshot
 from config import (
     backup_files,
     database,
@@ -85,7 +84,7 @@ def back_up(target: Path) -> Manifest:
     backup_files.check_target(target, data)
     with _stores_of(data):
         published = anchors.ends()  # before the database: no checkpoint that it lacks is among them
-        with snapshot():
+        with _snapshot():
             moment = _moment()
             assert isinstance(connection.connection, psycopg.Connection)
             server = connection.connection
@@ -170,6 +169,16 @@ def _moment() -> Moment:
         archived=dict(AuditSegment.objects.order_by("file").values_list("file", "sha256")),
         versions=versions,
     )
+
+
+@contextmanager
+def _snapshot() -> Iterator[None]:
+    """All that is read within is of one moment, however long it takes."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        yield
 
 
 def _head(log: AuditLog) -> LogHead:

@@ -1,22 +1,34 @@
 """Guessing passwords is slow, and guessing the codes of a second factor is slower. Failures are
-counted three ways, and each has a bound of its own:
+counted three ways:
 
-- of a name from one address, strictly;
-- from one address, whatever the names: somebody tries a list of them;
-- of a name, from wherever: somebody has many addresses. Where its owner got in within the last
-  thirty days this bound does not hold, so that nobody locks a person out of where they work.
+- of a name from one address, strictly: beyond `STRICT` that name is locked out there for a while,
+  a right password too, and each while is twice as long as the last;
+- from one address, whatever the names: somebody tries a list of them. Many people may share it, so
+  beyond the bound it is slowed down, never closed;
+- of a name, from wherever: somebody has many addresses. It is slowed down as well.
 
-At a bound every further try is refused for a while, a right password too, and each while is twice
-as long as the last. Names that exist and names that do not are counted alike. A success forgets the
-failures of its name and address, and no others: who guesses may well have one account of their own.
-Passwords and second factors are counted apart, so that a right password forgives no wrong code.
+None of the three holds for a password where its owner got in within the last thirty days: nobody
+locks a person out of where they work. Guesses there are looked at one a second. Codes of a second
+factor keep the first two bounds there, for who tries them knows the password.
+
+Names that exist and names that do not are counted alike. A success forgets the failures of its name
+and address, and no others: who guesses may well have one account of their own. Passwords and second
+factors are counted apart, so that a right password forgives no wrong code. Checking a password
+costs a processor some tenths of a second, so few are checked at once, and familiar ones always find
+a place.
 
 Counted in Redis, so that all processes count together, and by its clock. Where Redis does not
-answer, nobody logs in with a password for that moment: the bounds are never lifted.
+answer, nobody logs in with a password for that moment: the bounds are never lifted. What is counted
+is gone soon after it stops mattering, so that guesses from many addresses do not fill the memory;
+where somebody got in is forgotten for newer places of the same name alone. (django-axes locks out a
+right password at a familiar address too, and counts a failure only after the check.)
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+import ipaddress
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,27 +44,39 @@ from tools.errors import ToolcribError, Unauthenticated, Unavailable
 from tools.models import Organization, User
 
 UNKNOWN = "An unknown name"
+_NO_ANSWER = "Logging in is not possible right now. Try again in a moment."
 FIRST_WHILE_S = 60
-REMEMBERED_S = 24 * 3600  # how long a bound that was reached makes the next while longer
 FAMILIAR_S = 30 * 24 * 3600
+FAMILIAR_PLACES = 50  # of one name, the newest
+FAMILIAR_GAP_MS = 1000  # between two guesses there
+# In one process: checks from one address, of whoever is not familiar there, and of everybody.
+CHECKS_OF_ADDRESS, CHECKS_OF_STRANGERS, CHECKS = 2, 6, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`most` failures within `window_s`; a while is never longer than `longest_s`."""
+    """`most` failures within `window_s`, then a while of `first_s`, twice as long each time, never
+    longer than `longest_s`; and again after `again` failures more."""
 
     most: int
     window_s: int
     longest_s: int
+    first_s: int = FIRST_WHILE_S
+    again: int = 0  # as many as `most`
 
     @property
-    def given(self) -> tuple[int, int, int]:
-        return self.most, self.window_s, self.longest_s
+    def given(self) -> tuple[int, ...]:
+        return self.most, self.window_s, self.longest_s, self.first_s, self.again or self.most
+
+
+def slowed(most: int) -> Bound:
+    """Beyond it each further failure takes a moment until the next is looked at."""
+    return Bound(most, window_s=900, longest_s=8, first_s=1, again=1)
 
 
 STRICT = Bound(most=10, window_s=300, longest_s=3600)
-OF_ADDRESS = Bound(most=100, window_s=900, longest_s=900)
-OF_NAME = Bound(most=100, window_s=900, longest_s=900)
+OF_ADDRESS = slowed(100)
+OF_NAME = slowed(100)
 BOUNDS = (STRICT, OF_ADDRESS, OF_NAME)
 
 
@@ -65,10 +89,11 @@ class Guess:
     event: Event
     prefix: str = ""
     bounds: tuple[Bound, Bound, Bound] = BOUNDS
+    familiar_gap_ms: int = FAMILIAR_GAP_MS  # 0: familiar places spare the last bound alone
 
     @property
     def given(self) -> list[int]:
-        return [part for one in self.bounds for part in one.given]
+        return [*(part for one in self.bounds for part in one.given), self.familiar_gap_ms]
 
 
 PASSWORD = Guess(Event.LOGIN_FAILED)
@@ -76,51 +101,72 @@ SECOND_FACTOR = Guess(
     Event.SECOND_FACTOR_FAILED,
     "second:",
     (Bound(5, 300, 4 * 3600), OF_ADDRESS, Bound(20, 900, 4 * 3600)),
+    familiar_gap_ms=0,
 )
 # A try is counted before its password is checked, so that tries at once do not all pass. Answers
-# {which bound refuses, milliseconds left, whether it is the first it refuses}, or {0, the bounds
-# that this very try has reached}.
+# {which bound refuses, milliseconds left, whether to put it on record}, or {0, the bounds that this
+# very try has reached}. The fourth bound is that of a familiar place.
 _TAKE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local familiar = redis.call('EXISTS', KEYS[4]) == 1
-for at = 1, 3 do
-  local till = tonumber(redis.call('HGET', KEYS[at], 'until') or '0')
-  if now < till and not (at == 3 and familiar) then
-    return {at, till - now, redis.call('HSETNX', KEYS[at], 'told', 1)}
+local gap = tonumber(ARGV[16])
+local since = tonumber(redis.call('ZSCORE', KEYS[4], ARGV[17]) or '0')
+local familiar = since > 0 and now - since < ARGV[18] * 1000
+if familiar and gap > 0 then
+  local till = tonumber(redis.call('HGET', KEYS[1], 'next') or '0')
+  if now < till and till - now <= gap then
+    return {4, till - now, redis.call('HSETNX', KEYS[1], 'told', now)}
+  end
+  redis.call('HSET', KEYS[1], 'next', now + gap)
+else
+  for at = 1, 3 do
+    local till = tonumber(redis.call('HGET', KEYS[at], 'until') or '0')
+    if now < till and not (at == 3 and familiar) then
+      return {at, till - now, redis.call('HSETNX', KEYS[at], 'told', now)}
+    end
   end
 end
 local reached = 0
 for at = 1, 3 do
-  local most, window = tonumber(ARGV[at * 3 - 2]), tonumber(ARGV[at * 3 - 1]) * 1000
-  local began = tonumber(redis.call('HGET', KEYS[at], 'began') or '0')
+  local key, first = KEYS[at], at * 5 - 4
+  local most, window = tonumber(ARGV[first]), tonumber(ARGV[first + 1]) * 1000
+  local keep_s = ARGV[first + 1]
+  local began = tonumber(redis.call('HGET', key, 'began') or '0')
   if now - began >= window or began > now then
-    redis.call('HSET', KEYS[at], 'began', now, 'failures', 0)
+    redis.call('HSET', key, 'began', now, 'failures', 0)
   end
-  if redis.call('HINCRBY', KEYS[at], 'failures', 1) >= most then
-    local times = redis.call('HINCRBY', KEYS[at], 'times', 1)
-    local while_s = math.min(tonumber(ARGV[10]) * 2 ^ math.min(times - 1, 20), ARGV[at * 3])
-    redis.call('HSET', KEYS[at], 'until', now + while_s * 1000, 'failures', 0)
-    redis.call('HDEL', KEYS[at], 'told')
+  if redis.call('HINCRBY', key, 'failures', 1) >= most then
+    local times = redis.call('HINCRBY', key, 'times', 1)
+    local while_s = math.min(ARGV[first + 3] * 2 ^ math.min(times - 1, 20), ARGV[first + 2])
+    redis.call('HSET', key, 'until', now + while_s * 1000, 'began', now,
+               'failures', most - ARGV[first + 4])
+    if now - tonumber(redis.call('HGET', key, 'told') or '0') >= 60000 then
+      redis.call('HDEL', key, 'told')
+    end
+    keep_s = math.max(keep_s, while_s * 2)
     reached = reached + 2 ^ (at - 1)
   end
-  redis.call('EXPIRE', KEYS[at], ARGV[11])
+  redis.call('EXPIRE', key, math.max(keep_s, redis.call('TTL', key)))
 end
 return {0, reached}
 """
 # The try was no failure: what it counted, and what that led to, is taken back.
 _GIVE_BACK = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('DEL', KEYS[1])
-local reached = tonumber(ARGV[10])
+local reached = tonumber(ARGV[19])
 for at = 2, 3 do
   if math.floor(reached / 2 ^ (at - 1)) % 2 == 1 then
     redis.call('HINCRBY', KEYS[at], 'times', -1)
-    redis.call('HSET', KEYS[at], 'until', 0, 'failures', ARGV[at * 3 - 2] - 1)
+    redis.call('HSET', KEYS[at], 'until', 0, 'failures', ARGV[at * 5 - 4] - 1)
   elseif tonumber(redis.call('HGET', KEYS[at], 'failures') or '0') > 0 then
     redis.call('HINCRBY', KEYS[at], 'failures', -1)
   end
 end
-redis.call('SET', KEYS[4], 1, 'EX', ARGV[11])
+redis.call('ZADD', KEYS[4], now, ARGV[17])
+redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -1 - ARGV[20])
+redis.call('EXPIRE', KEYS[4], ARGV[18])
 """
 
 
@@ -136,42 +182,103 @@ class Attempt:
         self.good = True
 
 
+class Checks:
+    """The passwords that this process checks now."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: Counter[str] = Counter()
+        self._strangers, self._all = 0, 0
+
+    @contextmanager
+    def place(self, address: str, *, familiar: bool) -> Iterator[None]:
+        """Raises `TooManyAttempts` where the address has enough, `Unavailable` where all have."""
+        self._take(address, familiar)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._all -= 1
+                if not familiar:
+                    self._strangers -= 1
+                    self._of[address] -= 1
+                    if not self._of[address]:
+                        del self._of[address]
+
+    def _take(self, address: str, familiar: bool) -> None:
+        with self._lock:
+            if not familiar and self._of[address] >= CHECKS_OF_ADDRESS:
+                raise _refusal(CHECKS_OF_ADDRESS, 1000)
+            if self._all >= CHECKS or (not familiar and self._strangers >= CHECKS_OF_STRANGERS):
+                raise Unavailable("Many people log in right now. Try again in a moment.")
+            self._all += 1
+            if not familiar:
+                self._strangers += 1
+                self._of[address] += 1
+
+
+checks = Checks()
+
+
 @contextmanager
 def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterator[Attempt]:
-    """Around one check of a password or a code. Raises `TooManyAttempts` instead of checking it."""
-    keys, bounds = keys_of(username, source_ip, what.prefix), what.given
-    refused, *said = _ask(_TAKE, keys, [*bounds, FIRST_WHILE_S, REMEMBERED_S])
-    if refused:
-        left_ms, first = said
-        if first:  # refusals of one while are on record once
-            _record_failure(what, username, source_ip, "too_many_attempts")
-        raise _refusal(what.bounds[refused - 1], left_ms)
-    attempt = Attempt()
-    try:
-        yield attempt
-    except Unauthenticated as refusal:
-        _record_failure(what, username, source_ip, refusal.code)
-        raise
+    """Around one check of a password or a code. Raises `TooManyAttempts`, or `Unavailable`, instead
+    of checking it."""
+    place = place_of(source_ip)
+    keys = keys_of(username, source_ip, what.prefix)
+    given: list[int | str] = [*what.given, _digest(place), FAMILIAR_S]
+    with checks.place(place, familiar=_is_familiar(keys[3], place)):
+        refused, *said = _ask(_TAKE, keys, given)
+        if refused:
+            left_ms, first = said
+            if first:  # refusals of one while are on record once
+                _record_failure(what, username, source_ip, "too_many_attempts")
+            raise _refusal(what.bounds[refused - 1].most if refused < 4 else 1, left_ms)
+        attempt = Attempt()
+        try:
+            yield attempt
+        except Unauthenticated as refusal:
+            _record_failure(what, username, source_ip, refusal.code)
+            raise
     if attempt.good:
-        _ask(_GIVE_BACK, keys, [*bounds, said[0], FAMILIAR_S])
+        _ask(_GIVE_BACK, keys, [*given, said[0], FAMILIAR_PLACES])
     else:
         _record_failure(what, username, source_ip, "login_failed")
 
 
 def keys_of(username: str, source_ip: str, prefix: str = "") -> list[str]:
-    """Of the bounds, and of the mark that a name's owner is familiar at an address."""
-    name = username.casefold()
-    pair = _digest(f"{name}\n{source_ip}")
-    parts = (f"pair:{pair}", f"address:{_digest(source_ip)}", f"name:{_digest(name)}")
-    return [f"toolcrib:attempts:{prefix}{part}" for part in (*parts, f"familiar:{pair}")]
+    """Of the bounds, and of the places where a name's owner is familiar."""
+    name, place = username.casefold(), place_of(source_ip)
+    pair, name = _digest(f"{name}\n{place}"), _digest(name)
+    parts = (f"pair:{pair}", f"address:{_digest(place)}", f"name:{name}", f"places:{name}")
+    return [f"toolcrib:attempts:{prefix}{part}" for part in parts]
 
 
-def _refusal(bound: Bound, left_ms: int) -> TooManyAttempts:
+def place_of(source_ip: str) -> str:
+    """An address, or of IPv6 the network of one customer: it has more addresses than can be told
+    apart."""
+    try:
+        address = ipaddress.ip_address(source_ip)
+    except ValueError:
+        return source_ip
+    if address.version == 4:
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+
+
+def _is_familiar(key: str, place: str) -> bool:
+    try:
+        return _connection().zscore(key, _digest(place)) is not None
+    except redis.RedisError:
+        raise Unavailable(_NO_ANSWER) from None
+
+
+def _refusal(most: int, left_ms: int) -> TooManyAttempts:
     left_s = max(1, -(-left_ms // 1000))
     return TooManyAttempts(
-        f"Too many attempts. Try again in {left_s} seconds.",
-        limit=bound.most,
-        used=bound.most,
+        f"Too many attempts. Try again in {left_s} second{'s' if left_s > 1 else ''}.",
+        limit=most,
+        used=most,
         resets_in_s=left_s,
     )
 
@@ -180,11 +287,11 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _ask(script: str, keys: list[str], given: list[int]) -> list[int]:
+def _ask(script: str, keys: list[str], given: Sequence[int | str]) -> list[int]:
     try:
         return _script(script)(keys, given) or []
     except redis.RedisError:
-        raise Unavailable("Logging in is not possible right now. Try again in a moment.") from None
+        raise Unavailable(_NO_ANSWER) from None
 
 
 @lru_cache(maxsize=2)

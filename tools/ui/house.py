@@ -9,6 +9,7 @@ from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.urls import reverse
 
 from audit import standing
+from config.accounts import missing_separation
 from config.probes import CHECKS
 from tools.policy import second_factors
 from tools.ui import licenses, sandbox
@@ -34,6 +35,7 @@ def lines(request: PageRequest) -> Iterator[Line]:
     yield _line("Health", _health(), "readyz")
     if sandbox.manages(user):
         yield _line("Sandbox", sandbox.in_short(), "sandbox")
+        yield _line("Accounts", _accounts(), "settings")
     if user.has_perm("tools.view_licensetier"):
         yield _line("Licence", licenses.in_short(request), "licenses")
     if user.has_perm("tools.change_user"):
@@ -53,6 +55,15 @@ def _health() -> Notice:
     if not wrong:
         return Notice("good", f"{', '.join(answers).capitalize()}: all answer.")
     return Notice("bad", f"{'; '.join(wrong)}.")
+
+
+def _accounts() -> Notice:
+    """Of this process; those that `manage.py up` started beside it have theirs from the same."""
+    missing = missing_separation()
+    if missing:
+        return Notice("warn", missing)
+    said = "Web, worker, sealer, stores and sandbox each have an account of their own."
+    return Notice("good", said)
 
 
 def _second_factors() -> Notice:

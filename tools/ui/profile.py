@@ -23,13 +23,13 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from audit.proof import Proof, proof
 from tools.definitions.callers import Scope
-from tools.errors import NotFound
+from tools.errors import NotFound, ToolcribError
 from tools.models import PersonSession, SingleSignOn
 from tools.policy import actions, identity_provider, person_sessions
-from tools.policy.attempts import TooManyAttempts, guarded
+from tools.policy.attempts import guarded
 from tools.policy.callers import actor_of
 from tools.policy.roles import role_of
-from tools.ui import factors
+from tools.ui import factors, proving
 from tools.ui.access import PageRequest, page
 from tools.ui.browsers import browser
 from tools.ui.inputs import Input, Widget
@@ -140,11 +140,10 @@ def change_password(request: PageRequest) -> HttpResponseBase:
     form = PasswordChangeForm(request.user, request.POST)
     try:
         good = _checked(request, form)
-    except TooManyAttempts as refusal:
-        context = {"form": PasswordChangeForm(request.user), "message": refusal.message}
-        answer = render(request, PASSWORD, context, status=refusal.http_status)
-        answer["Retry-After"] = str(refusal.details["resets_in_s"])
-        return answer
+    except ToolcribError as refusal:
+        return proving.refused(
+            request, PASSWORD, {"form": PasswordChangeForm(request.user)}, refusal
+        )
     if not good:
         return render(request, PASSWORD, {"form": form}, status=400)
     return _change_password(request, form)

@@ -38,8 +38,9 @@ def refused(
     """The page again with what refused, and how long to wait."""
     said = context | {"message": refusal.message}
     answer = render(request, template, said, status=refusal.http_status)
-    if "resets_in_s" in refusal.details:
-        answer["Retry-After"] = str(refusal.details["resets_in_s"])
+    wait_s = refusal.details.get("resets_in_s") or getattr(refusal, "retry_after_s", None)
+    if wait_s:
+        answer["Retry-After"] = str(wait_s)
     return answer
 
 

@@ -1,8 +1,8 @@
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 
-from audit.publishing import public_keys
+from audit.publishing import manifest_keys, public_keys
 
 
 class Command(BaseCommand):
@@ -12,6 +12,13 @@ class Command(BaseCommand):
         "database."
     )
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--manifests",
+            action="store_true",
+            help="those that sign manifests of exports and archives instead",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
-        for line in public_keys():
+        for line in manifest_keys() if options["manifests"] else public_keys():
             self.stdout.write(line)

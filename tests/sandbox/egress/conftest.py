@@ -106,7 +106,7 @@ def brokering(
         listener = listen(path)
         loop = asyncio.new_event_loop()
         dialer = Dialer(Resolver(names), Gate(opened), client_context(ca))
-        broker = Broker(dialer, users or Users(os.getuid(), os.getuid()))
+        broker = Broker(dialer, users or Users(frozenset({os.getuid()}), os.getuid()))
         serving = loop.create_task(broker.serve(listener))
         thread = threading.Thread(target=_until_cancelled, args=(loop, serving), daemon=True)
         thread.start()

@@ -176,7 +176,7 @@ def test_another_user_is_turned_away(place, capfd):
 def test_a_worker_may_not_attach_nor_sandboxd_open(worker, attaches):
     """As whom this process comes is up to the broker that is told who is who."""
     me, other = os.getuid(), os.getuid() + 1
-    users = Users(me, other) if worker else Users(other, me)
+    users = Users(frozenset({me}), other) if worker else Users(frozenset({other}), me)
     with placed(users=users) as place, connect(place.path) as channel:
         reader = FrameReader(channel, control.FRAME_CAP)
         wanted = {"type": "open", "policy": EgressPolicy().to_wire(), "organization": "acme"}

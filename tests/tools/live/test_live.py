@@ -114,9 +114,12 @@ def test_a_stream_ends_with_what_it_was_opened_for(
     person: User, end: Callable[[User], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "CHECK_S", 0.0)
-    key, streams = logged_in(person), Streams(2)
+    key, streams = logged_in(person), Streams(8)
     topics = Topics.read(["executions"])
-    with streams.place(key, topics) as over, streams.place(logged_in(person), topics) as unread:
+    with (
+        streams.place(key, topics, "") as over,
+        streams.place(logged_in(person), topics, "") as unread,
+    ):
         over.reader = readers([key])[key]
         end(person)
         with ThreadPoolExecutor(1) as thread:  # Playwright keeps a loop in this one

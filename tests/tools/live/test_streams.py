@@ -1,3 +1,4 @@
+from contextlib import ExitStack
 from dataclasses import replace
 from uuid import UUID, uuid4
 
@@ -5,10 +6,11 @@ import pytest
 
 from tools.live.changes import Change
 from tools.live.readers import Reader
-from tools.live.streams import EACH, Full, Stream, Streams, Topics
+from tools.live.streams import EACH, UNKNOWN_OF_ADDRESS, Full, Stream, Streams, Topics
 
 HERE, THERE, ME, OTHER = uuid4(), uuid4(), uuid4(), uuid4()
 CALL, PARENT = uuid4(), uuid4()
+HERE_IP, THERE_IP = "192.0.2.1", "192.0.2.2"
 OTHERS = Change(CALL, PARENT, HERE, frozenset({OTHER, None}), held=False)
 MINE = replace(OTHERS, people=frozenset({ME, None}))
 HELD = replace(OTHERS, held=True)
@@ -56,26 +58,73 @@ def test_what_nobody_can_follow_is_no_topic(names: list[str]) -> None:
 
 def test_places_are_given_back() -> None:
     streams, topics = Streams(1), Topics.read(["executions"])
-    with streams.place("a", topics), pytest.raises(Full), streams.place("b", topics):
+    with (
+        streams.place("a", topics, HERE_IP),
+        pytest.raises(Full),
+        streams.place("b", topics, HERE_IP),
+    ):
         pass
-    with streams.place("b", topics):
+    with streams.place("b", topics, HERE_IP):
         assert len(streams) == 1
 
 
 def test_a_session_takes_no_more_than_its_places() -> None:
     streams, topics = Streams(1_000), Topics.read(["executions"])
-    held = [streams.place("a", topics) for _ in range(EACH)]
+    held = [streams.place("a", topics, HERE_IP) for _ in range(EACH)]
     for one in held:
         one.__enter__()
-    with pytest.raises(Full), streams.place("a", topics):
+    with pytest.raises(Full), streams.place("a", topics, HERE_IP):
         pass
-    with streams.place("b", topics):
+    with streams.place("b", topics, HERE_IP):
         pass
+
+
+def entered(streams: Streams, held: ExitStack, count: int, address: str) -> list[Stream]:
+    topics = Topics.read(["executions"])
+    return [
+        held.enter_context(streams.place(f"{address}-{len(streams)}", topics, address))
+        for _ in range(count)
+    ]
+
+
+def test_strangers_of_one_address_take_few_places() -> None:
+    streams = Streams(1_000)
+    with ExitStack() as held:
+        entered(streams, held, UNKNOWN_OF_ADDRESS, HERE_IP)
+        with pytest.raises(Full):
+            entered(streams, held, 1, HERE_IP)
+        entered(streams, held, 1, THERE_IP)
+
+
+def test_strangers_of_all_addresses_never_take_the_places_of_readers() -> None:
+    streams = Streams(8)
+    with ExitStack() as held:
+        one, other = entered(streams, held, 2, HERE_IP)
+        with pytest.raises(Full):
+            entered(streams, held, 1, THERE_IP)
+        streams.admit(one, READER)
+        streams.admit(other, READER)
+        entered(streams, held, 2, THERE_IP)
+
+
+def test_an_organization_never_has_the_last_quarter() -> None:
+    streams = Streams(8)
+    with ExitStack() as held:
+        for _ in range(6):
+            streams.admit(*entered(streams, held, 1, HERE_IP), READER)
+        (late,) = entered(streams, held, 1, HERE_IP)
+        with pytest.raises(Full):
+            streams.admit(late, READER)
+        streams.admit(late, replace(READER, organization_id=THERE))
+    assert len(streams) == 0
+    with ExitStack() as held:
+        for _ in range(6):
+            streams.admit(*entered(streams, held, 1, HERE_IP), READER)
 
 
 def test_who_is_logged_in_no_more_is_let_go_and_others_are_held_to_new_rights() -> None:
     streams, topics = Streams(9), Topics.read(["executions"])
-    with streams.place("a", topics) as gone, streams.place("b", topics) as stays:
+    with streams.place("a", topics, HERE_IP) as gone, streams.place("b", topics, HERE_IP) as stays:
         gone.reader = stays.reader = READER
         now = replace(READER, everyone=True)
         streams.hold_to({"b": now}, {"a", "b"})
@@ -84,7 +133,7 @@ def test_who_is_logged_in_no_more_is_let_go_and_others_are_held_to_new_rights() 
 
 def test_many_pages_are_spread_and_few_are_not() -> None:
     streams, topics = Streams(9_999), Topics.read(["executions"])
-    held = [streams.place(str(n), topics) for n in range(1_000)]
+    held = [streams.place(str(n), topics, str(n)) for n in range(1_000)]
     for one in held[:50]:
         one.__enter__()
     assert streams.spread_ms == 0

@@ -1,0 +1,48 @@
+"""Files that several processes share.
+
+Started by root, the processes of the product have accounts of their own, and `manage.py` runs as
+root. What is made in a directory with the set-group-ID bit (config/datadir.py) has the directory's
+group and mode, and of root its owner: who may use the directory may use all that is in it. Any
+other directory's files are their maker's alone.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+
+def make_directory(path: Path) -> None:
+    """With those above it that are missing. Safe to repeat."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    above = path.parent.stat()
+    path.mkdir(mode=0o700, exist_ok=True)
+    if above.st_mode & stat.S_ISGID:
+        _give(path, above)
+        path.chmod(above.st_mode & 0o7777)
+
+
+def open_to_write(path: Path, flags: int, *, private: bool = False) -> int:
+    """A descriptor of a file, which is made where it is missing. A private one is its owner's alone
+    in such a directory too. No link is followed: some directories are not only root's.
+    """
+    above = path.parent.stat()
+    shared = above.st_mode & stat.S_ISGID and not private
+    mode = above.st_mode & 0o660 if shared else 0o600
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        if flags & os.O_EXCL:
+            raise
+        return os.open(path, flags)
+    if above.st_mode & stat.S_ISGID:
+        _give(descriptor, above)
+        os.fchmod(descriptor, mode)
+    return descriptor
+
+
+def _give(made: int | Path, above: os.stat_result) -> None:
+    if os.geteuid() == 0:
+        os.chown(made, above.st_uid, above.st_gid)
