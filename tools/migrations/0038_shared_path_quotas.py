@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tools", "0036_ids_of_people"),
+        ("tools", "0037_calls_with_a_code"),
     ]
 
     operations = [
