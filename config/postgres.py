@@ -24,6 +24,7 @@ from config.accounts import Account
 from config.children import ProcessSpec, launcher
 
 VERSION = "18"
+SESSIONS = ("django_session", "tools_personsession")  # of people
 LOADS_NEWER = 17  # a server from this version on knows every setting of newer dumps
 OWNER = "owner"  # the superuser, for making the database; the product is `toolcrib`
 PACKAGES = Path(sysconfig.get_path("platlib"))  # the programs' libraries lie beside them in it
@@ -111,12 +112,8 @@ def dumping(connection: psycopg.Connection, snapshot: str, into: Path) -> Iterat
 
     Sessions of people are left out: none that was ended since comes back with a restore.
     """
-    words = [
-        "--format=custom",
-        "--no-owner",
-        "--no-comments",
-        "--exclude-table-data=django_session",
-    ]
+    words = ["--format=custom", "--no-owner", "--no-comments"]
+    words += [f"--exclude-table-data={table}" for table in SESSIONS]
     command = [str(_program("pg_dump", connection)), *words, f"--snapshot={snapshot}"]
     process = subprocess.Popen(
         [*command, f"--file={into}", f"--dbname={_address(connection)}"],
