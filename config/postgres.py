@@ -114,12 +114,8 @@ def dumping(connection: psycopg.Connection, snapshot: str, into: Path) -> Iterat
 
     Sessions of people are left out: none that was ended since comes back with a restore.
     """
-    words = [
-        "--format=custom",
-        "--no-owner",
-        "--no-comments",
-        "--exclude-table-data=django_session",
-    ]
+    words = ["--format=custom", "--no-owner", "--no-comments"]
+    words += [f"--exclude-table-data={table}" for table in SESSIONS]
     command = [str(_program("pg_dump", connection)), *words, f"--snapshot={snapshot}"]
     process = subprocess.Popen(
         [*command, f"--file={into}", f"--dbname={_address(connection)}"],

@@ -9,15 +9,17 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from django.contrib.sessions.models import Session as BrowserSession
 from django.core.management import call_command
 from django.db import connection
+from django.utils import timezone
 
 from config import backup_files, oxigraph, postgres, processes
 from config.backup_files import BadBackup, Manifest
 from tests import factories
 from tools.catalog import newest
 from tools.management import backups
-from tools.models import Organization, Tool
+from tools.models import Organization, PersonSession, Tool
 
 
 @contextmanager
@@ -35,7 +37,11 @@ def empty_database() -> Iterator[psycopg.Connection]:
 def test_a_backup_is_of_one_moment_and_loads_with_its_refusals(
     committed: None, organization: Organization, tmp_path: Path
 ) -> None:
-    """pg_dump sees what the exported snapshot sees, though it is written to meanwhile."""
+    """pg_dump sees what the exported snapshot sees, though it is written to meanwhile. Somebody is
+    logged in."""
+    browser = BrowserSession.objects.create(session_key=uuid4().hex, expire_date=timezone.now())
+    user = factories.superuser(organization)
+    PersonSession.objects.create(session=browser, user=user)
     params = connection.get_connection_params()
     with psycopg.connect(**params) as reader, empty_database() as loaded:
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -46,6 +52,7 @@ def test_a_backup_is_of_one_moment_and_loads_with_its_refusals(
         postgres.load(loaded, tmp_path / "database.dump")
         found = loaded.execute("SELECT slug FROM tools_organization").fetchall()
         assert (organization.slug,) in found and (later.slug,) not in found
+        assert loaded.execute("SELECT * FROM django_session").fetchall() == []
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             loaded.execute("DELETE FROM audit_auditleaf")
         with pytest.raises(psycopg.errors.RestrictViolation):
