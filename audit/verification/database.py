@@ -14,7 +14,8 @@ from django.db import connection, transaction
 from django.db.models import Max
 from psycopg.rows import tuple_row
 
-from audit import leaves, manifests, retention
+from audit import leaves, manifests, retention, signing
+from audit.checkpoints import BadNote, signed_by
 from audit.events import Event
 from audit.models import AuditLog, AuditNode, AuditRecord, AuditSegment, Checkpoint
 from audit.retention import NotKept, Range
@@ -141,11 +142,10 @@ class DatabaseSource:
         nothing. The record may have been exported itself."""
         said = self._said_exported()
         rows = AuditSegment.objects.filter(log=self._log_id).select_related("log").order_by("first")
-        told = [row for row in rows if _key(row) in said]
         left = [row for row in rows if _key(row) in said or _archived(row)]
         return Exported(
             [(row.first, row.end) for row in left],
-            [found for row in told if (found := self._spoiled(row)) is not None],
+            [found for row in left if (found := self._spoiled(row)) is not None],
         )
 
     def _said_exported(self) -> set[tuple[Any, Any, str]]:
@@ -176,13 +176,18 @@ class DatabaseSource:
         for suffix, said in ((".checkpoint", row.note), (".manifest", f"\nsha256 {row.sha256}\n")):
             beside = path.with_suffix(suffix)
             try:
-                right = said in beside.read_text("utf-8")
-            except (OSError, UnicodeDecodeError):
+                text = beside.read_text("utf-8")
+                right = said in text and (suffix == ".checkpoint" or self._is_ours(text))
+            except (OSError, UnicodeDecodeError, BadNote):
                 right = False
             if not right:
                 says = f"{beside.name} is gone, or not what was written beside its file"
                 return Finding(Kind.MISSING, row.first, says)
         return None
+
+    def _is_ours(self, manifest: str) -> bool:
+        keys = signing.manifest_keys(self.name) | signing.trusted(self.name)
+        return bool(signed_by(manifest, keys))
 
     def strays(self) -> list[Stray]:
         return [Stray(*row) for row in self._all(_STRAYS, self.name)]

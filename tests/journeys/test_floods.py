@@ -94,7 +94,7 @@ def test_seventy_waits_of_one_agent(
 ) -> None:
     with held_calls(organization, web, http, 70, 25) as answers:
         others_are_served()
-    assert {one.status_code for one in answers} <= {200, 202}
+    assert {one.status_code for one in answers} <= {200, 202, 429}
 
 
 def test_calls_that_take_every_worker(

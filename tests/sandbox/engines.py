@@ -46,7 +46,7 @@ def in_monty(source: str, parameters: Any = None, entry_point: str = "main", **l
     command = [sys.executable, "-c", SERVE, str(theirs.fileno()), monty.program()]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], **pipes)
-    wanted = Limits(**limits).to_wire() | {"processes": 1 << 16}
+    wanted = Limits(**limits).to_wire() | {"processes": 1 << 16, "file_bytes": MIB}
     return answer(process, ours, theirs, source, parameters, entry_point, json.dumps(wanted))
 
 

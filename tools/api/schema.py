@@ -59,7 +59,11 @@ HEADERS: dict[str, dict[str, Any]] = {
     "Idempotent-Replayed": _TRUE
     | {"description": "The `Idempotency-Key` was known: this was answered before."},
     "Idempotent-Replay-Withheld": _TEXT
-    | {"description": "Members that the first answer had, and a replay this late has not."},
+    | {
+        "description": "Members that the first answer had, and a replay this late has not. `*`: "
+        'a large answer is not kept, and the body is `{"withheld": "large", "location": '
+        "…}`."
+    },
     "Content-Range": _TEXT | {"required": True, "description": "Which bytes of how many."},
     "Accept-Ranges": {"schema": {"type": "string", "enum": ["bytes"]}},
     "Content-Disposition": _TEXT | {"description": "The name of the file that it is."},
@@ -213,8 +217,7 @@ class ApiSchema(AutoSchema):
             *(["ETag"] if status in self.tagged else []),
             *(["Location"] if status in {"201", "202"} else []),
             *(["RateLimit", "RateLimit-Policy"] if counted else []),
-            *(["Idempotent-Replayed"] if self.keyed else []),
-            *(["Idempotent-Replay-Withheld"] if getattr(self.view, "secret", ()) else []),
+            *(["Idempotent-Replayed", "Idempotent-Replay-Withheld"] if self.keyed else []),
         ]
 
     def _errors(self, operation: dict[str, Any]) -> set[str]:
