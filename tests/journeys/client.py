@@ -20,10 +20,12 @@ class Answer:
 
 
 class Http:
-    """Calls one crib with one token. `Transfer-Encoding="chunked"` sends the body so."""
+    """Calls one crib with one token. `Transfer-Encoding="chunked"` sends the body so; `source` is
+    the client's own address."""
 
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str, token: str = "", source: str = "127.0.0.1") -> None:
         self._place = urlsplit(url).netloc
+        self._source = source
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
@@ -49,7 +51,9 @@ class Http:
     def _sent(
         self, method: str, path: str, body: Any, headers: dict
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = http.client.HTTPConnection(self._place, timeout=40)
+        connection = http.client.HTTPConnection(
+            self._place, timeout=40, source_address=(self._source, 0)
+        )
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         kind = {"Content-Type": "application/json"} if content is not None else {}
         try:

@@ -137,7 +137,8 @@ def opened_stream(url: str, token: str, execution: object) -> Any:
 
 
 def test_a_hundred_wrong_passwords(crib: Any, others_are_served: Callable[[], None]) -> None:
+    guesser = Http(crib.url, source="127.0.0.9")
     with ThreadPoolExecutor(100) as guesses:
-        begun = [guesses.submit(logged_in, Http(crib.url), "admin", "wrong") for _ in range(100)]
+        begun = [guesses.submit(logged_in, guesser, "admin", "wrong") for _ in range(100)]
         others_are_served()
     assert {one.result().status_code for one in begun} <= {401, 429, 503}
