@@ -6,7 +6,7 @@ what stands below a note, or in the database, was perhaps put there by somebody 
 
 The sealer alone reads the private halves. What others check with stands in a file of public keys,
 and manifests of exports and archives, which workers write, are signed with a key of their own and
-under another name: with it nobody makes a checkpoint.
+under another name, which makes no checkpoint valid.
 """
 
 import base64

@@ -18,7 +18,7 @@ from audit.verification.findings import Report, Verified
 
 SELFCHECK = "selfcheck"
 WHOLE_EVERY = timedelta(days=7)
-_LOOKED_AT = 20  # somebody may have put others before it
+_LOOKED_AT = 20  # forged records may stand before the genuine one
 _NEWEST = f"""
 SELECT {body_sql("r")}, r.mac FROM audit_auditrecord r
 WHERE r.organization = %s AND r.code = '{Event.AUDIT_VERIFY}' AND r.actor = '{SELFCHECK}'

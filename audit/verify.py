@@ -39,7 +39,7 @@ class NotFrom(Exception):
 @dataclass(frozen=True, slots=True)
 class Trust:
     """What is believed. There are no `keys` for somebody who has public keys alone; `published` is
-    the `whole` of what we left outside the database, or what somebody kept of it. `verified`: from
+    the `whole` of the anchors outside the database, or of a copy of them. `verified`: from
     there on the log is looked at, and what came before is believed as far as its root goes."""
 
     origin: str

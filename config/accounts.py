@@ -65,9 +65,9 @@ PRODUCT = {
     "sealer": Account(SEALER_UID, SEALER_UID, _EVERY - {CALLS_GID}),
 }
 SHARED_USER = (
-    "Started as user {}, web, worker, sealer, the stores and the sandbox share one user: whoever"
-    " breaks out of one of them can read secret_key and keys/, change the database and sign"
-    " evidence. Started by root, each has an account of its own."
+    "Started as user {}, web, worker, sealer, the stores and the sandbox share one user: an"
+    " attacker who breaks out of one of them can read secret_key and keys/, change the database"
+    " and sign evidence. Started by root, each has an account of its own."
 )
 
 

@@ -134,7 +134,7 @@ def read_manifest(source: Path) -> Manifest:
 
 def check_files(source: Path, manifest: Manifest) -> list[str]:
     """Raises `BadBackup` where a file is not what the manifest says of it. Returns the names of
-    payload keys that somebody took out of the backup, to erase what they open."""
+    payload keys that an operator removed from the backup to erase payloads."""
     erased = [file.name for file in manifest.files if _erased(source, file)]
     others = [file for file in manifest.files if file.name not in erased]
     flaws = [flaw for file in others if (flaw := _flaw(source, file))]

@@ -42,7 +42,7 @@ class DatabaseAnswers:
         if isinstance(exception, DataError):
             return errors.refused(request, 400, "A value of the request cannot be used.")
         if database.is_conflict(exception):
-            said = "Somebody changed the same thing at this moment. Go back, reload and look again."
+            said = "The same thing was changed at this moment. Go back, reload and look again."
             return errors.refused(request, 409, said)
         if not isinstance(exception, database.GONE):
             return None

@@ -27,7 +27,7 @@ MEMORY_BYTES = 2 * 1024**3
 # Of each thread, as far as it is used: a long chain in a query fills it, and that ends the server
 # for everybody. Queries of callers that are let through need less than 1 MiB.
 STACK_BYTES = 32 * 1024**2
-# The keeper ends a server one of whose threads never rests, so whoever reads all graphs does.
+# The keeper ends a server one of whose threads never rests, so a reader of all graphs pauses.
 READS_S, RESTS_S = 30.0, 3 * keeper.LOOK_S
 BINARY = Path(sysconfig.get_path("scripts")) / "oxigraph"
 

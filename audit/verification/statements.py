@@ -219,7 +219,7 @@ class Statements:
             newest = "SELECT size, at FROM signed WHERE anchored = 1 ORDER BY size DESC, at DESC"
             found = self._kept.execute(newest).fetchone()
             if found is None:
-                return []  # of what was published nothing is left, which is told of as one
+                return []  # no anchor is left: one finding reports all of them
             size, at = found
         (last,) = self._kept.execute("SELECT max(at) FROM signed").fetchone()
         rows = self._kept.execute(

@@ -29,7 +29,7 @@ def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     if isinstance(error, DataError | DjangoValidationError):
         return _response(400, "malformed", "A value of the request cannot be used.", {})
     if is_conflict(error):
-        return _of_ours(Conflict("Somebody changed the same thing at this moment. Look again."))
+        return _of_ours(Conflict("The same thing was changed at this moment. Read it again."))
     if isinstance(error, Unwritable):
         log.exception("nothing may happen that cannot be put on record")
         replace_dead_connections()
