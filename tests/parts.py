@@ -5,7 +5,7 @@ mark in `make test`. Of a test with many cases, `pytest.mark.part("faults", but_
 fourth there. Property tests stand in `make test` with the same examples in every run, and in
 the part `exploring` with others. `make test-all PART=faults` runs one part, `pytest --part faults
 FILE` what one file has of it. `make test-all` runs parts of the same processes and options
-together, before one running product.
+together, before one running product; one that is `alone` has a product of its own.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ class Part:
     needs: tuple[str, ...] = ()  # scripts that install it
     processes: int = 2
     options: tuple[str, ...] = ()  # of pytest
+    alone: bool = False  # its requests change what all organizations of a product share
 
 
 PARTS = {
@@ -33,7 +34,9 @@ PARTS = {
     "conformance": Part(
         "MCP's conformance suite, and MCP servers that others wrote", ("tests/upstreams.sh",)
     ),
-    "contract": Part("requests that are generated from the OpenAPI document, and a client that is"),
+    "contract": Part(
+        "requests that are generated from the OpenAPI document, and a client that is", alone=True
+    ),
     "exploring": Part(
         "property tests with other examples, and with many more",
         options=("--hypothesis-profile", "exploring"),

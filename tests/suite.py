@@ -89,11 +89,14 @@ def ordinary(report: Report, processes: int, order: list[str]) -> None:
 
 
 def parts(report: Report, names: Iterable[str], processes: int, order: list[str]) -> None:
-    """Those that want the same processes and options run together, before one product."""
-    together: dict[tuple[int, tuple[str, ...]], list[str]] = defaultdict(list)
+    """Those that want the same processes and options run together, before one product, but for
+    those that want one alone."""
+    together: dict[tuple[int, tuple[str, ...], str], list[str]] = defaultdict(list)
     for name in names:
-        together[min(processes, PARTS[name].processes), PARTS[name].options].append(name)
-    for (at_once, options), group in together.items():
+        part = PARTS[name]
+        alone = name if part.alone else ""
+        together[min(processes, part.processes), part.options, alone].append(name)
+    for (at_once, options, _), group in together.items():
         which = group[0] if len(group) == 1 else f"{len(group)} parts"
         words = [word for name in group for word in ("--part", name)]
         if any(PARTS[name].needs for name in group):

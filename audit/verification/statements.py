@@ -209,14 +209,17 @@ class Statements:
         return self._without_mate("anchored", "noted", sound)
 
     def unanchored(self, sound: int) -> list[int]:
-        """Sizes of checkpoints in the database whose anchors are gone, and were not thinned. The
-        newest may not be published yet."""
+        """Sizes of checkpoints in the database whose anchors are gone, and were not thinned. What
+        is newer than each anchor that agrees may not be published yet."""
         return self._without_mate("noted", "anchored", sound)
 
     def _without_mate(self, there: str, gone: str, sound: int) -> list[int]:
         size = at = _MOST_SIZE
         if gone == "anchored":
-            newest = "SELECT size, at FROM signed WHERE anchored = 1 ORDER BY size DESC, at DESC"
+            newest = (
+                "SELECT size, at FROM signed WHERE anchored = 1 AND agrees = 1"
+                " ORDER BY size DESC, at DESC"
+            )
             found = self._kept.execute(newest).fetchone()
             if found is None:
                 return []  # no anchor is left: one finding reports all of them
