@@ -1,6 +1,11 @@
-"""One way to write a value as bytes, so that two hashes of one value are the same (RFC 8785)."""
+"""One way to write a value as bytes, so that two hashes of one value are the same (RFC 8785).
+
+Beyond RFC 8785 an integer that no double has is written with all its digits: the identifier
+1917043659912705296 is no other number than the one that was given.
+"""
 
 import hashlib
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -11,7 +16,8 @@ _LEAST_PLAIN, _LEAST_EXPONENT = 1e-4, 1e15  # between them all writers agree on 
 
 
 def dumps(value: Any) -> bytes:
-    """The canonical form. A whole number beyond 2^53 is written as the double it is read back as.
+    """The canonical form. A whole number beyond 2^53 is written as the double of the same digits,
+    where there is one, else with its own digits.
 
     Nearly all values take the quick way: orjson writes what has plain keys and numbers the same,
     seventy times as fast.
@@ -65,14 +71,24 @@ def _slowly(value: Any) -> bytes:
     try:
         return rfc8785.dumps(value)
     except rfc8785.IntegerDomainError:
-        return rfc8785.dumps(_as_doubles(value))
+        return _exactly(value)
 
 
-def _as_doubles(value: Any) -> Any:
-    """PostgreSQL gives 1e22 back as a whole number; to RFC 8785 both are the same double."""
+def _exactly(value: Any) -> bytes:
     if isinstance(value, dict):
-        return {key: _as_doubles(item) for key, item in value.items()}
+        pairs = sorted(value.items(), key=lambda pair: str(pair[0]).encode("utf-16-be"))
+        members = (rfc8785.dumps(key) + b":" + _exactly(item) for key, item in pairs)
+        return b"{" + b",".join(members) + b"}"
     if isinstance(value, list | tuple):
-        return [_as_doubles(item) for item in value]
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return float(value) if whole else value
+        return b"[" + b",".join(map(_exactly, value)) + b"]"
+    large = isinstance(value, int) and abs(value) > _SAFE_INTEGER
+    return _integer(value) if large else rfc8785.dumps(value)
+
+
+def _integer(value: int) -> bytes:
+    """PostgreSQL gives 1e22 back as a whole number; both are written as the same double."""
+    try:
+        double = float(value)
+    except OverflowError:
+        return str(value).encode()
+    return rfc8785.dumps(double) if Decimal(repr(double)) == value else str(value).encode()

@@ -274,6 +274,7 @@ SPECTACULAR_SETTINGS = {
         "GroupEffectEnum": ["group"],
         "IsolationLevelEnum": "tools.api.bodies.LEVELS",
         "LicenseStateEnum": ["none", "valid", "expiring", "grace", "expired"],
+        "McpFindingResultEnum": ["refused", "repaired"],
         "McpGrantEnum": ["authorization_code", "client_credentials"],
         "MessageKindEnum": "tools.models.message.MessageKind",
         "MessageStateEnum": "tools.models.message.MessageState",
@@ -282,6 +283,7 @@ SPECTACULAR_SETTINGS = {
         "PayloadStateEnum": ["none", "withheld", "erased", "shown"],
         "RequestKindEnum": ["list", "execute", "agent"],
         "ResolutionEnum": "tools.models.execution.Resolution",
+        "ResultEnum": ["created", "updated", "unchanged", "refused"],
         "ScopeEnum": [
             "read",
             "execute",

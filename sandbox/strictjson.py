@@ -7,6 +7,7 @@ from typing import Any
 
 DEPTH = 64
 _LARGEST_INTEGER = 2**53
+MOST_DIGITS = 300  # of an integer that is kept exactly: all are below the largest double
 # A text without its end reaches to the document's: searching on behind each of its quotes would
 # take time with the square of the length.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
@@ -20,16 +21,26 @@ class Hostile(ValueError):
 
 def parse(raw: bytes) -> Any:
     """Strict UTF-8, depth at most 64, no duplicate keys, no NaN, no NUL, integers to ±2^53."""
+    value = _decoded(raw, _strict)
+    if b"\\u" in raw:
+        _check_texts(value)
+    return value
+
+
+def parse_repairable(raw: bytes) -> Any:
+    """As `parse`, for a reader that repairs what it is given: NaN and infinities are floats, texts
+    may hold NUL and half a surrogate pair, and integers have up to `MOST_DIGITS` digits."""
+    return _decoded(raw, _repairable)
+
+
+def _decoded(raw: bytes, decoder: json.JSONDecoder) -> Any:
     check_depth(raw)
     try:
-        value = _decoder.decode(raw.decode("utf-8", "strict"))
+        return decoder.decode(raw.decode("utf-8", "strict"))
     except UnicodeDecodeError:
         raise Hostile("not UTF-8") from None
     except json.JSONDecodeError as error:
         raise Hostile(f"not JSON: {error.msg}") from None
-    if b"\\u" in raw:
-        _check_texts(value)
-    return value
 
 
 def check_depth(raw: bytes) -> None:
@@ -56,6 +67,12 @@ def _integer(text: str) -> int:
     return number
 
 
+def _large_integer(text: str) -> int:
+    if len(text.lstrip("-")) > MOST_DIGITS:
+        raise Hostile(f"an integer has more than {MOST_DIGITS} digits")
+    return int(text)
+
+
 def _number(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise Hostile("a number is out of range")
@@ -77,9 +94,12 @@ def _check_texts(value: Any) -> None:
         raise Hostile("a text holds half a surrogate pair") from None
 
 
-_decoder = json.JSONDecoder(
+_strict = json.JSONDecoder(
     object_pairs_hook=_unique,
     parse_int=_integer,
     parse_float=_number,
     parse_constant=_no_constant,
+)
+_repairable = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_large_integer, parse_float=_number
 )

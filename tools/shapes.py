@@ -504,6 +504,7 @@ def mcp_server_shape(server: McpServer) -> dict[str, Any]:
         "tools": None if server.snapshot is None else len(server.snapshot),
         "protocol": server.protocol,
         "snapshot_at": server.snapshot_at and moment(server.snapshot_at),
+        "findings": server.findings,
         "last_seen_at": server.last_seen_at and moment(server.last_seen_at),
         "last_error": server.last_error,
         "dead_since": server.dead_since and moment(server.dead_since),

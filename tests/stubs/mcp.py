@@ -150,7 +150,7 @@ class McpStub:
             info = {"name": "stub", "version": "1"}
             return {"protocolVersion": self.era, "capabilities": {"tools": {}}, "serverInfo": info}
         if method == "tools/list":
-            return self._page(int(params.get("cursor", "0")))
+            return self._page(int(params.get("cursor") or "0"))
         if method == "tools/call":
             tool = self.tools.get(params["name"])
             if tool is None:

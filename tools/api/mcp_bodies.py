@@ -29,11 +29,20 @@ class McpServerBody(McpServerChange):
     name = serializers.CharField(max_length=128)
 
 
+class McpFinding(serializers.Serializer[Any]):
+    tool = serializers.CharField(help_text="As the server calls it; empty of the list itself.")
+    result = serializers.ChoiceField(
+        choices=["refused", "repaired"], help_text="refused: it cannot be imported; the others can."
+    )
+    message = serializers.CharField()
+
+
 class McpServerAnswer(McpServerBody):
     status = serializers.CharField(help_text="unknown, alive, dead or disabled")
     tools = serializers.IntegerField(allow_null=True, help_text="How many it listed last.")
     protocol = serializers.CharField()
     snapshot_at = serializers.DateTimeField(allow_null=True)
+    findings = McpFinding(many=True, help_text="What is wrong with tools of the latest list.")
     last_seen_at = serializers.DateTimeField(allow_null=True)
     last_error = serializers.CharField()
     dead_since = serializers.DateTimeField(allow_null=True)
@@ -61,6 +70,10 @@ class McpChange(serializers.Serializer[Any]):
     suggested = serializers.DictField(help_text="What the server says of its tool, unchecked.")
     digest = serializers.CharField(
         allow_null=True, help_text="Of what is shown here; an import that names it takes no other."
+    )
+    suspicions = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Signs of a poisoned definition: such a tool is imported only with its digest.",
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -92,6 +105,7 @@ class McpImported(serializers.Serializer[Any]):
 
 class McpImportAnswer(serializers.Serializer[Any]):
     items = McpImported(many=True)
+    findings = McpFinding(many=True, help_text="Of the latest list, as the server's answer has.")
 
 
 class McpCredentialBody(serializers.Serializer[Any]):

@@ -45,8 +45,8 @@ class McpServerView(ConditionalView):
 
 class OneMcpServer(McpServerView):
     volatile = frozenset(
-        {"status", "tools", "protocol", "snapshot_at", "last_seen_at", "last_error", "dead_since",
-         "credentials"}
+        {"status", "tools", "protocol", "snapshot_at", "findings", "last_seen_at", "last_error",
+         "dead_since", "credentials"}
     )  # fmt: skip
 
     def representation(self, name: str) -> Representation:
@@ -183,7 +183,8 @@ class McpServerImport(OneMcpServer):
             )
             if mcp_import.has_changed(items):
                 self.require("change_tool")
-        return Response({"items": [item.as_dict() for item in items]})
+        shape = {"items": [item.as_dict() for item in items], "findings": row.findings}
+        return Response(shape)
 
 
 class McpServerCredential(McpServerView):

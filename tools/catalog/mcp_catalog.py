@@ -106,7 +106,7 @@ def _remembered(row: McpServer) -> str:
 def catalog_servers(organization_id: UUID) -> dict[str, CatalogServer]:
     """By name."""
     rows = McpServer.objects.filter(organization_id=organization_id)
-    rows = rows.select_related("organization").defer("snapshot")
+    rows = rows.select_related("organization").defer("snapshot", "findings")
     found = list(rows)
     by_server: dict[UUID, dict[str, Values]] = {}
     for one in McpCredential.objects.filter(server__in=found) if found else ():

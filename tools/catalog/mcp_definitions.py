@@ -4,12 +4,11 @@ from typing import Any
 
 from tools.catalog.actions import amended
 from tools.catalog.verified import check_current
+from tools.definitions.mcp.listed_tools import digest_of
+from tools.definitions.told import UPSTREAM
 from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Malformed
-from tools.mcpclient.listing import digest_of
 from tools.models import Tool
-
-UPSTREAM = "upstream"  # where a definition's metadata keeps what was approved
 
 
 def definition_of(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from audit.events import Event, Outcome
 from tools.catalog.drift import note_upstream
 from tools.catalog.mcp_definitions import renewed
 from tools.catalog.registry import CatalogTool
+from tools.definitions.mcp.listed_tools import digest_of
 from tools.errors import ToolcribError
-from tools.mcpclient.listing import digest_of
 from tools.models import McpServer, OnDrift, Organization, Tool, ToolStatus
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """From a server's own list to tools of the catalog: listed, looked at, taken over by choice."""
 
 import json
+import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,21 +15,25 @@ from tools.catalog import drift, mcp_health
 from tools.catalog.actions import changing, register_tool, update_tool
 from tools.catalog.masking import Mask, of_values
 from tools.catalog.mcp_catalog import Authorized, CatalogServer, Values, catalog_server
-from tools.catalog.mcp_definitions import UPSTREAM, definition_of, renewed
+from tools.catalog.mcp_definitions import definition_of, renewed
 from tools.catalog.mcp_servers import tools_of
 from tools.catalog.owners import key_of
 from tools.catalog.upstreams import endpoint_of, hub
+from tools.definitions.mcp.listed_tools import APPROVED, digest_of, read_digest_of
+from tools.definitions.mcp.repairs import LONGEST_MESSAGE
+from tools.definitions.mcp.suspicions import suspicions_of
 from tools.definitions.names import TOOL_NAME
+from tools.definitions.told import UPSTREAM
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
 from tools.mcpclient.errors import Unauthorized, UpstreamFailure
 from tools.mcpclient.hub import Stopped
-from tools.mcpclient.listing import APPROVED, digest_of
 from tools.models import McpServer, OnDrift, Organization, Tool, ToolStatus
 
 PATIENCE_S = 20.0
 MOST_BYTES = 4 * 1024 * 1024  # of a snapshot
 MOST_ITEMS = 1_000
+MOST_DATA = 4_000  # characters of JSON about a failure, as its server sent it
 # What whoever imports may say otherwise than the server does.
 TIGHTENED = (
     "title", "description", "category", "parameters", "output_schema", "constraints",
@@ -78,7 +83,7 @@ def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
         said = "It did not answer in time." if isinstance(problem, Stopped) else str(problem)
         said = mask.quotation(said)
         mcp_health.note_dead(row.pk, said)
-        raise Unavailable(said, code="mcp_server_unavailable", server=row.name) from None
+        raise _unavailable(row, said, mask.value(getattr(problem, "data", None))) from None
     tools = [listing.tools[name].raw for name in sorted(listing.tools)]
     if len(json.dumps(tools)) > MOST_BYTES:
         message = f"The list of the MCP server {row.name} is longer than {MOST_BYTES} bytes."
@@ -86,17 +91,33 @@ def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
     if mask.value(tools) != tools:
         message = f"The list of the MCP server {row.name} repeats a credential it is called with."
         raise Unavailable(message, code="mcp_server_unavailable", server=row.name)
-    return _keep(row, tools, hub().version(endpoint), by)
+    findings = [
+        {**one.as_dict(), "tool": mask.quotation(one.tool), "message": mask.quotation(one.message)}
+        for one in listing.findings
+    ]
+    return _keep(row, tools, findings, hub().version(endpoint), by)
+
+
+def _unavailable(row: McpServer, message: str, data: Any) -> Unavailable:
+    """`data` is what the server sent about it beside a message."""
+    details = {"data": data} if data and len(json.dumps(data)) <= MOST_DATA else {}
+    return Unavailable(message, code="mcp_server_unavailable", server=row.name, **details)
 
 
 @transaction.atomic
-def _keep(row: McpServer, tools: list[dict[str, Any]], protocol: str, by: Actor) -> McpServer:
+def _keep(
+    row: McpServer,
+    tools: list[dict[str, Any]],
+    findings: list[dict[str, Any]],
+    protocol: str,
+    by: Actor,
+) -> McpServer:
     Organization.objects.next_revision(row.organization_id)
     row.refresh_from_db()
     before, now = _digests(row.snapshot or []), timezone.now()
-    row.snapshot, row.snapshot_at, row.last_seen_at = tools, now, now
+    row.snapshot, row.snapshot_at, row.last_seen_at, row.findings = tools, now, now, findings
     row.protocol, row.protocol_at, row.last_error, row.dead_since = protocol, now, "", None
-    kept = ["snapshot", "snapshot_at", "last_seen_at", "protocol", "protocol_at"]
+    kept = ["snapshot", "snapshot_at", "last_seen_at", "findings", "protocol", "protocol_at"]
     row.save(update_fields=[*kept, "last_error", "dead_since"])
     said = dict(changes_between(before, _digests(tools)))
     record(Event.MCP_SERVER_REFRESH, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)
@@ -120,7 +141,8 @@ def difference(row: McpServer) -> list[dict[str, Any]]:
         found.append(_entry(tool, implementation, approved, seen))
     found += [
         {"tool": name, "name": None, "change": "new", "fields": _fields({}, raw)}
-        | {"suggested": suggested(raw), "digest": digest_of(raw)}
+        | {"suggested": suggested(raw), "digest": read_digest_of(raw)}
+        | {"suspicions": suspicions_of(raw)}
         for name, raw in listed.items()
         if name not in taken
     ]
@@ -137,7 +159,11 @@ def _entry(tool: Tool, implementation: Any, approved: Any, seen: Any) -> dict[st
         change = "same" if digest_of(seen) == pin else "changed"
     fields = _fields(approved or {}, seen or {}) if change == "changed" else []
     entry = {"tool": implementation["tool"], "name": tool.name, "change": change, "fields": fields}
-    return entry | {"suggested": suggested(seen or {}), "digest": seen and digest_of(seen)}
+    return entry | {
+        "suggested": suggested(seen or {}),
+        "digest": seen and read_digest_of(seen),
+        "suspicions": suspicions_of(seen or {}),
+    }
 
 
 def _fields(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
@@ -186,12 +212,9 @@ def _imported(row: McpServer, listed: dict[str, Any], item: Any, by: Actor) -> I
         return Item("", "", "refused", [flaw])
     there = item["tool"]
     name = item.get("name") or local_name(there)
-    if there not in listed:
-        flaw = {"field": "tool", "message": "is not in the server's latest list"}
-        return Item(there[:128], str(name)[:128], "refused", [flaw])
-    if item.get("digest", digest_of(listed[there])) != digest_of(listed[there]):
-        flaw = {"field": "digest", "message": "is of what was read; the list says otherwise now"}
-        return Item(there, str(name)[:128], "refused", [flaw])
+    wrong = _flaw_in(row, there, listed.get(there), item)
+    if wrong is not None:
+        return Item(there[:256], str(name)[:128], "refused", [wrong])
     unknown = sorted(set(item) - {"tool", "name", "digest", "arguments", *TIGHTENED})
     if unknown:
         flaws = [{"field": one[:60], "message": "is not known here"} for one in unknown]
@@ -203,6 +226,28 @@ def _imported(row: McpServer, listed: dict[str, Any], item: Any, by: Actor) -> I
         flaws = error.details.get("errors") or [{"field": "", "message": error.message}]
         return Item(there, str(name)[:128], "refused", flaws)
     return Item(there, name, result)
+
+
+def _flaw_in(row: McpServer, there: str, raw: Any, item: Any) -> dict[str, str] | None:
+    """Why a tool is not imported: it is not listed, is not what was read, or must be read first."""
+    if raw is None:
+        why = next(
+            (f"cannot be used: it {one['message']}" for one in row.findings
+             if one["result"] == "refused" and one["tool"] == there),
+            "is not in the server's latest list",
+        )  # fmt: skip
+        return {"field": "tool", "message": why}
+    read = item.get("digest")
+    if read is not None and read not in (read_digest_of(raw), digest_of(raw)):
+        return {"field": "digest", "message": "is of what was read; the list says otherwise now"}
+    suspicions = suspicions_of(raw)
+    if suspicions and read != read_digest_of(raw):
+        message = "is required, of what a person has read (GET …/difference): the tool "
+        return {"field": "digest", "message": message + "; ".join(suspicions)[:LONGEST_MESSAGE]}
+    if not item.get("name") and not local_name(there):
+        message = "is required: no letter of the server's name may be part of a name here"
+        return {"field": "name", "message": message}
+    return None
 
 
 def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: Actor) -> str:
@@ -250,10 +295,15 @@ def _released(tool: Tool, by: Actor) -> bool:
 
 
 def local_name(name: str) -> str:
-    """As near to the server's name as a name of ours can be."""
+    """As near to the server's name as a name of ours can be; empty where letters of it are of
+    another script, for what is left of it would be a name of something else."""
     if TOOL_NAME.fullmatch(name):
         return name
+    letters = unicodedata.normalize("NFKD", name)
+    letters = "".join(one for one in letters if not unicodedata.combining(one))
+    if any(one.isalnum() and not one.isascii() for one in letters):
+        return ""
     plain = "".join(
-        one if one.isascii() and (one.isalnum() or one in "_.-") else "-" for one in name
+        one if one.isascii() and (one.isalnum() or one in "_.-") else "-" for one in letters
     )
-    return plain.strip("-.")[:128] or "tool"
+    return plain.strip("-.")[:128]

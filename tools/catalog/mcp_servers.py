@@ -44,8 +44,8 @@ _FIELDS = (
     "credential_scope", "on_drift", "check_every_s", "enabled",
 )  # fmt: skip
 _SHOWN = frozenset(
-    {"status", "protocol", "tools", "snapshot_at", "last_seen_at", "last_error", "dead_since",
-     "credentials", "created_at"}
+    {"status", "protocol", "tools", "snapshot_at", "findings", "last_seen_at", "last_error",
+     "dead_since", "credentials", "created_at"}
 )  # fmt: skip
 
 

@@ -12,10 +12,12 @@ from typing import Any, NoReturn
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**53
+MAX_DIGITS = 300  # of an integer in a value that was read already: all are below the largest double
 MAX_VALUES = 500_000
 # Possessive, and a text without its end reaches to the document's: no document is read twice.
 _STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_TOO_LARGE = 10**MAX_DIGITS
 
 
 class BadJson(ValueError):
@@ -55,8 +57,9 @@ def leading(text: str) -> Any:
 
 
 def check(value: Any, *, depth: int = 0, most_values: int = MAX_VALUES) -> None:
-    """Refuse a value, however it was made, that `parse` would not have let through; `depth` is how
-    deep it will stand in the document that it becomes a part of."""
+    """Refuse a value, however it was made, that `parse` would not have let through, but for large
+    integers: what a tool returned is passed on exactly. `depth` is its level in the
+    document that it becomes a part of."""
     pending, seen = [(value, depth)], 0
     while pending:
         item, depth = pending.pop()
@@ -79,8 +82,8 @@ def _check_scalar(item: Any) -> None:
         _check_text(item)
     elif isinstance(item, float) and not math.isfinite(item):
         _constant(str(item))
-    elif isinstance(item, int) and abs(item) > MAX_INTEGER:
-        _integer(str(item))
+    elif isinstance(item, int) and abs(item) >= _TOO_LARGE:
+        raise BadJson(f"a whole number has more than {MAX_DIGITS} digits")
 
 
 def _decoded(raw: bytes | str) -> str:

@@ -12,6 +12,8 @@ from tools.definitions.tool import ToolDefinition
 from tools.definitions.trustgraph import as_item
 
 MOST_DESCRIPTION = 1_000  # characters
+UPSTREAM = "upstream"  # where a definition's metadata keeps what a server's tool was approved as
+_FOR_CLIENTS: dict[str, type] = {"annotations": dict, "_meta": dict, "icons": list}
 # Never one that looks like a name made here, for nobody's tool stands in for another.
 _FUNCTION_NAME = re.compile(r"(?!.*_[0-9a-f]{12}\Z)[A-Za-z0-9_-]{1,64}")
 _NO_FUNCTION_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -132,7 +134,20 @@ def _mcp(tool: ToolDefinition) -> dict[str, Any]:
     output = raw["output_schema"]
     # The protocol has objects alone there.
     has_one = isinstance(output, dict) and output.get("type") == "object"
-    return shown | ({"outputSchema": output} if has_one else {})
+    return shown | ({"outputSchema": output} if has_one else {}) | _beside(raw.get("metadata", {}))
+
+
+def _beside(metadata: dict[str, Any]) -> dict[str, Any]:
+    """A server's annotations, meta and icons of its tool for clients, as they were approved."""
+    for place in (UPSTREAM, "mcp"):
+        kept = metadata.get(place)
+        if isinstance(kept, dict):
+            return {
+                key: kept[key]
+                for key, kind in _FOR_CLIENTS.items()
+                if isinstance(kept.get(key), kind)
+            }
+    return {}
 
 
 def _react(tool: ToolDefinition) -> dict[str, Any]:

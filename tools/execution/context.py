@@ -114,6 +114,8 @@ class Result:
     cached_from: UUID | None = None
     parcel: Parcel | None = None  # where the output lies already, and what is shown of it
     observation: str | None = None
+    upstream_text: str = ""  # the observation, unless the definition makes another
+    warnings: list[str] = field(default_factory=list)  # beside those of the admission
     settled: bool = False  # what the definition makes of its output has been made
 
 

@@ -33,18 +33,19 @@ _MESSAGES: dict[str, str] = {
 
 def result_of(outcome: SandboxResult) -> Result:
     usage = outcome.usage
+    upstream = outcome if isinstance(outcome, UpstreamResult) else UpstreamResult(outcome.outcome)
     return Result(
         _STATUS[outcome.outcome],
         output=outcome.output,
         error_code=_plain(outcome.error_code)[:60],
         error_message=_message(outcome),
+        error_details=dict(upstream.details),
+        upstream_text=upstream.observation,
+        warnings=[*upstream.warnings],
         sandbox_id=outcome.sandbox_id,
         network=network(outcome),
-        cost=outcome.cost if isinstance(outcome, UpstreamResult) else None,
-        metrics={
-            **spent(usage),
-            **(outcome.counts if isinstance(outcome, UpstreamResult) else {}),
-        },
+        cost=upstream.cost,
+        metrics={**spent(usage), **upstream.counts},
     )
 
 

@@ -259,6 +259,7 @@ def _ending(performance: Performance, result: Result, parcel: Parcel) -> Ending:
         cached_from=result.cached_from,
         state_after=_state_after(performance, result),
         memory=performance.execution.memory,  # of calls that its last turn could not make, too
+        warnings=result.warnings,
     )
 
 
@@ -275,7 +276,8 @@ def _observation(performance: Performance, result: Result) -> str:
         return ""
     if result.observation is not None:  # of an answer that was given before
         return result.observation
-    return observation_of(result.output, performance.definition, performance.execution.pk)
+    definition, execution = performance.definition, performance.execution
+    return observation_of(result.output, definition, execution.pk, result.upstream_text)
 
 
 def _state_after(performance: Performance, result: Result) -> str:

@@ -4,16 +4,19 @@ The row keeps what the call must run with, and the API gives a caller their own 
 """
 
 import json
+import re
 from typing import Any
 
 from audit.actions import redactor_of
 from audit.redaction import Redactor
 from tools.definitions.tool import ToolDefinition
-from tools.execution.transforms import observation_of
+from tools.execution.transforms import CUT, observation_of
 from tools.models import Execution, ExecutionEvent
 
 _MOST_TEXT = 20_000
 _MOST_ITEMS = 1_000
+_JSON = ("{", "[")
+_REFERENCE = re.compile(r"\[[^{}\"]*\]")  # to an image, a link: no JSON that was cut
 FIELDS = ("parameters", "output", "observation", "error_message", "error_details", "warnings")
 
 
@@ -26,8 +29,8 @@ def redacted(execution: Execution) -> dict[str, Any]:
     said = {name: redactor.clean(value, sensitive) for name, value in values.items()}
     if definition.transform.observation:
         said["observation"] = _rendered(execution, definition, said["output"])
-    elif execution.observation.startswith(("{", "[")):
-        said["observation"] = _as_values(execution.observation, redactor, sensitive)
+    else:
+        said["observation"] = _observation(execution.observation, redactor, sensitive)
     return said
 
 
@@ -39,12 +42,34 @@ def _rendered(execution: Execution, definition: ToolDefinition, output: Any) -> 
     return observation_of(output, definition, execution.pk)
 
 
-def _as_values(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str:
-    """In JSON the names of members tell secrets; what was cut tells nothing, and is left out."""
+def _observation(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str:
+    """In JSON the names of members tell secrets; what was cut tells nothing, and is left out. It
+    may be the whole, or a line behind the text of an upstream."""
+    whole = _as_values(text, redactor, sensitive)
+    if whole is not None:
+        return whole
+    lines = text.split("\n")
+    found = [_as_values(line, redactor, sensitive) for line in lines]
+    if text.startswith(_JSON) and found[0] is None and not _REFERENCE.fullmatch(lines[0]):
+        return ""
+    if lines[-1].startswith(CUT) and lines[-2].startswith(_JSON) and found[-2] is None:
+        del lines[-2], found[-2]
+    if all(line is None for line in found):
+        return str(redactor.clean("\n".join(lines)))
+    return "\n".join(
+        str(redactor.clean(line)) if values is None else values
+        for line, values in zip(lines, found, strict=True)
+    )
+
+
+def _as_values(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str | None:
+    """None where it is no JSON of members or items."""
+    if not text.startswith(_JSON):
+        return None
     try:
         values = json.loads(text)
     except ValueError:
-        return ""
+        return None
     return json.dumps(redactor.clean(values, sensitive), ensure_ascii=False)
 
 

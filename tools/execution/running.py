@@ -3,6 +3,7 @@
 A run that was lost goes back to the queue where its delivery allows that (ruling 16).
 """
 
+import json
 import threading
 from collections.abc import Callable
 from decimal import Decimal
@@ -19,7 +20,7 @@ from tools.definitions import strict_json
 from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.transforms import CannotSelect, Transform
-from tools.definitions.vocabulary import Delivery
+from tools.definitions.vocabulary import Delivery, ToolType
 from tools.errors import Refused
 from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
@@ -30,6 +31,9 @@ from tools.runners.registry import RUNNERS
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
 _TOO_OFTEN = "The call was lost {} times. Call again, or ask an administrator."
 _OUTPUT_INVALID = "OUTPUT_INVALID"
+_ANSWER = "answer"  # in `error_details`: what an upstream gave, and could not be used
+_MOST_ANSWER = 4_000  # characters of it
+_UPSTREAM = frozenset({ToolType.MCP, ToolType.HTTP})
 # Ends that the tool did not choose: it had come to its own end, or somewhere on the way to it.
 _NOT_ITS_OWN_WORD = frozenset(
     {
@@ -149,7 +153,7 @@ def settle_output(performance: Performance) -> None:
     if result.status == Status.SUCCESS and not result.settled:
         settle(performance.tool, result)
     outside = definition.raw["delivery"] in returning.OUTSIDE and not definition.composite
-    if outside and result.error_code in _NOT_ITS_OWN_WORD:
+    if outside and (result.error_code in _NOT_ITS_OWN_WORD or _ANSWER in result.error_details):
         _tell_effect(result)
 
 
@@ -198,8 +202,19 @@ def _validate(tool: CatalogTool, result: Result) -> None:
     validator = tool.output_validator
     flaws = validator.flaws(result.output) if validator else []
     if flaws:
+        answer = _answer_of(tool.definition, result.output)
         _reject(result, "The tool returned something its output schema does not allow.")
-        result.error_details = {"places": sorted({flaw.place for flaw in flaws})}
+        result.error_details = {"places": sorted({flaw.place for flaw in flaws}), **answer}
+
+
+def _answer_of(definition: ToolDefinition, output: object) -> dict[str, str]:
+    """What the upstream sent, as a text, which is not an output: the call was made, and may be one
+    that must not be made again. It is left out where the definition redacts or selects."""
+    transform = definition.transform
+    if definition.type not in _UPSTREAM or transform.path or transform.redacted:
+        return {}
+    text = json.dumps(output, ensure_ascii=False)
+    return {_ANSWER: text if len(text) <= _MOST_ANSWER else f"{text[:_MOST_ANSWER]}…"}
 
 
 def _reject(result: Result, message: str, code: str = _OUTPUT_INVALID) -> None:

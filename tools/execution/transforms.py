@@ -5,22 +5,43 @@ from typing import Any
 from uuid import UUID
 
 from tools.definitions import templates
+from tools.definitions.mcp import contents
 from tools.definitions.tool import ToolDefinition
 
 MAX_OBSERVATION = 20_000
-_REST = "\n… {} more characters; the whole output: GET /api/v1/executions/{}/output"
+CUT = "… "
+_REST = "\n" + CUT + "{} more characters; the whole output: {}"
 
 
-def observation_of(output: Any, definition: ToolDefinition, execution_id: UUID) -> str:
-    """The output as text for a model: as the definition's template has it, else a text as it is,
-    anything else as JSON. Cut with a marker that says where the rest is."""
-    text = _templated(output, definition.transform.observation)
+def observation_of(
+    output: Any, definition: ToolDefinition, execution_id: UUID, upstream_text: str = ""
+) -> str:
+    """The output as text for a model: as the definition's template has it, else the text of
+    the upstream itself, else a text as it is, anything else as JSON without the bytes of images.
+    Cut with a marker that says where the rest is. A definition that selects or redacts decides
+    what is read of an upstream: then its text is left out."""
+    transform = definition.transform
+    text = _templated(output, transform.observation)
     if text is None:
-        text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+        own = bool(transform.path or transform.redacted)
+        text = upstream_text if upstream_text and not own else _plain(output, execution_id)
     if len(text) <= MAX_OBSERVATION:
         return text
-    rest = _REST.format(len(text) - MAX_OBSERVATION, execution_id)
+    rest = _REST.format(len(text) - MAX_OBSERVATION, place_of(execution_id))
     return f"{text[:MAX_OBSERVATION]}{rest}"
+
+
+def place_of(execution_id: UUID | None) -> str:
+    return f"GET /api/v1/executions/{execution_id}/output"
+
+
+def _plain(output: Any, execution_id: UUID) -> str:
+    if isinstance(output, str):
+        return output
+    place = place_of(execution_id)
+    if contents.is_parts(output):
+        return contents.as_text(output, place)
+    return json.dumps(contents.without_bytes(output, place), ensure_ascii=False)
 
 
 def _templated(output: Any, template: str) -> str | None:

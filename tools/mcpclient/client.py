@@ -19,7 +19,7 @@ from tools.mcpclient.errors import (
     quoted,
 )
 from tools.mcpclient.headers import parameter_headers, well_marked
-from tools.mcpclient.listing import Listing, Pages, UpstreamTool
+from tools.mcpclient.listing import ListFinding, Listing, Pages, UpstreamTool
 from tools.mcpclient.messages import (
     CLIENT,
     HANDSHAKE,
@@ -37,6 +37,7 @@ from tools.mcpclient.results import ToolAnswer, read_answer
 
 Tell = Callable[[str], None]
 _GOODBYE_S = 1.0
+_FEW = 100  # parts of an answer that are read in no time
 
 
 class Client:
@@ -80,6 +81,8 @@ class Client:
         wanted.headers = parameter_headers(tool.input_schema, arguments) if tool else []
         wanted.progress = _told(tell) if tell else nobody
         answer = await self._again(lambda: self._ask(wanted))
+        if "structuredContent" in answer or len(answer) > _FEW or _many(answer.get("content")):
+            return await asyncio.to_thread(read_answer, answer), tool  # the loop is everybody's
         return read_answer(answer), tool
 
     async def close(self) -> None:
@@ -94,7 +97,10 @@ class Client:
             return None  # a tool written by hand needs no list
         tool = listing.tools.get(name)
         if pin and tool is None:
-            raise Changed(f"The MCP server has no tool {quoted(name, 128)} any more.")
+            refusal, shown = listing.refusal(quoted(name, 256)), quoted(name, 128)
+            if refusal:
+                raise Changed(f"The MCP server's tool {shown} cannot be used now: it {refusal}.")
+            raise Changed(f"The MCP server has no tool {shown} any more.")
         if pin and tool is not None and await _digest(tool) != pin:
             message = "The MCP server describes the tool otherwise than when it was approved."
             raise Changed(message, tool.raw)
@@ -222,7 +228,13 @@ class Client:
 
 def _sendable(listing: Listing) -> Listing:
     tools = {name: tool for name, tool in listing.tools.items() if well_marked(tool.input_schema)}
-    return replace(listing, tools=tools)
+    reason = "marks parameters as headers (x-mcp-header) in a way that cannot be sent"
+    refused = [ListFinding(name, True, reason) for name in listing.tools if name not in tools]
+    return replace(listing, tools=tools, findings=(*listing.findings, *refused))
+
+
+def _many(content: object) -> bool:
+    return isinstance(content, list | dict) and len(content) > _FEW
 
 
 async def _digest(tool: UpstreamTool) -> str:

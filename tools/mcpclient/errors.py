@@ -17,9 +17,10 @@ class UpstreamCode(StrEnum):
 
 
 class UpstreamFailure(Exception):
-    """A definite failure."""
+    """A definite failure. `data` is what the server sent about it beside a message."""
 
     code: str = UpstreamCode.ERROR
+    data: object = None
 
 
 class NeverBegan(UpstreamFailure):
@@ -41,9 +42,14 @@ class Lost(UpstreamFailure):
 
 
 class Unusable(UpstreamFailure):
-    """The server answered, against the protocol or beyond our bounds."""
+    """The server answered, against the protocol or beyond our bounds; `answer` is what came, where
+    it is the answer to a call."""
 
     code = UpstreamCode.INVALID
+
+    def __init__(self, message: str, answer: object = None) -> None:
+        super().__init__(message)
+        self.answer = answer
 
 
 class NotAllowed(UpstreamFailure):

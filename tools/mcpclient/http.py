@@ -7,16 +7,17 @@ import select
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urljoin
 
 import h11
 
 from sandbox.egress.denials import Denied
 from sandbox.egress.dial import Dialer, Line
-from sandbox.egress.grammar import Url
+from sandbox.egress.grammar import Malformed, Url
 from sandbox.egress.resolve import Turns
 from sandbox.egress.streams import Stream
 from tools.mcpclient.challenge import read_challenge
-from tools.mcpclient.errors import Lost, NeverBegan, Unauthorized, Unusable
+from tools.mcpclient.errors import Lost, NeverBegan, Unauthorized, Unusable, quoted
 from tools.mcpclient.messages import MOST_BYTES
 
 MOST_CONNECTIONS = 32
@@ -24,6 +25,7 @@ KEPT_S = 4.0  # many servers close after five; one that says so is kept longer
 _LONGEST_KEPT_S = 60.0
 _HEADER_BYTES = 64 * 1024
 _MOST_INTERIM = 16
+_LONGEST_ADDRESS = 300
 _DRAIN_S = 1.0
 _DRAIN_BYTES = 64 * 1024
 _TIMEOUT = re.compile(r"timeout\s*=\s*(\d{1,5})", re.IGNORECASE)
@@ -66,6 +68,22 @@ def refused(answer: Answer) -> Unauthorized:
     """Of a status 401 or 403."""
     message = f"The MCP server refused our credentials (status {answer.status})."
     return Unauthorized(message, read_challenge(answer.headers.get("www-authenticate", "")))
+
+
+def redirected(answer: Answer, url: Url) -> Unusable:
+    """Of a status from 300 to 399: where to, without a query, which may hold a secret."""
+    here = f"{url.scheme}://{url.authority}{url.target}"
+    try:
+        there = Url.parse(urljoin(here, answer.headers.get("location", "").strip()))
+    except (Malformed, ValueError):
+        there = url
+    if there == url:
+        message = f"The MCP server redirects (status {answer.status}); that is not followed."
+        return Unusable(message)
+    address = quoted(f"{there.scheme}://{there.authority}{there.path}", _LONGEST_ADDRESS)
+    same = (there.scheme, there.host, there.port) == (url.scheme, url.host, url.port)
+    advice = "enter that address" if same else "enter that address if you trust it"
+    return Unusable(f"The MCP server redirects to {address}; that is not followed: {advice}.")
 
 
 class Origin:

@@ -1,28 +1,31 @@
 """What a server lists, bounded, and what identifies a tool of it."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from audit.canonical import commitment
-from tools.mcpclient.errors import Unusable
+from tools.definitions.mcp.listed_tools import (
+    BadPage,
+    BadTool,
+    ReadTool,
+    digest_of,
+    well_formed_page,
+    well_formed_tool,
+)
+from tools.definitions.mcp.repairs import LONGEST_MESSAGE
+from tools.mcpclient.errors import Unusable, quoted
 from tools.mcpclient.messages import Message
 
 MOST_TOOLS = 1_000
 MOST_PAGES = 50
-LONGEST_NAME = 128
-LONGEST_TEXT = 100_000
-LONGEST_TOOL = 512 * 1024
 LONGEST_LIST = 8 * 1024 * 1024
-# What an approval is of: what an agent is told, what may be passed, and what is promised.
-APPROVED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+MOST_FINDINGS = 1_000
 
 
 @dataclass(frozen=True)
 class UpstreamTool:
-    """A tool as its server describes it; `raw` has the fields of APPROVED that were given, `size`
-    is how long they are as JSON."""
+    """A tool as its server describes it; `raw` is what was read of it, `size` is how long that is
+    as JSON."""
 
     raw: dict[str, Any]
     size: int = 0
@@ -44,77 +47,107 @@ class UpstreamTool:
         return digest_of(self.raw)
 
 
+@dataclass(frozen=True, slots=True)
+class ListFinding:
+    """What is wrong with one tool of a list: it is refused, or was read as something else."""
+
+    tool: str
+    refused: bool
+    message: str
+
+    def as_dict(self) -> dict[str, Any]:
+        result = "refused" if self.refused else "repaired"
+        return {"tool": self.tool, "result": result, "message": self.message}
+
+
 @dataclass(frozen=True)
 class Listing:
     """`good_for_s` is for how long the server says that it stands; None where it says nothing."""
 
     tools: dict[str, UpstreamTool]
     good_for_s: float | None = None
+    findings: tuple[ListFinding, ...] = ()
 
-
-def digest_of(raw: dict[str, Any]) -> str:
-    return "sha256:" + commitment(raw)
-
-
-def read_tool(raw: Any) -> UpstreamTool:
-    """Raises Unusable."""
-    if not isinstance(raw, dict):
-        raise Unusable("The MCP server lists a tool that is no object.")
-    kept = {key: raw[key] for key in APPROVED if raw.get(key) is not None}
-    name = kept.get("name")
-    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
-        raise Unusable(
-            f"The MCP server lists a tool without a name of 1 to {LONGEST_NAME} letters."
-        )
-    for key in ("title", "description"):
-        if not isinstance(kept.get(key, ""), str) or len(kept.get(key, "")) > LONGEST_TEXT:
-            raise Unusable(f"The MCP server lists a tool whose {key} is no text, or too long.")
-    kept.setdefault("inputSchema", {"type": "object"})
-    for key in ("inputSchema", "outputSchema", "annotations"):
-        if not isinstance(kept.get(key, {}), dict):
-            raise Unusable(f"The MCP server lists a tool whose {key} is no object.")
-    size = len(json.dumps(kept))
-    if size > LONGEST_TOOL:
-        raise Unusable(f"The MCP server lists a tool of more than {LONGEST_TOOL} bytes.")
-    return UpstreamTool(kept, size)
+    def refusal(self, name: str) -> str:
+        """Why a tool that is listed cannot be used; empty where it is not refused."""
+        return next((one.message for one in self.findings if one.refused and one.tool == name), "")
 
 
 class Pages:
-    """Of one listing."""
+    """Of one listing. What is wrong with a tool is a finding; the others are listed."""
 
     def __init__(self) -> None:
         self.tools: dict[str, UpstreamTool] = {}
+        self.findings: list[ListFinding] = []
         self.cursor: str | None = None
         self.good_for_s: float | None = None
-        self._count, self._seen, self._size = 0, set[str](), 0
+        self._count, self._seen, self._size, self._read = 0, set[str](), 0, 0
+        self._twice: set[str] = set()
 
     def take(self, page: Message) -> bool:
         """Whether there are more. Raises Unusable."""
-        tools, cursor, ttl = page.get("tools"), page.get("nextCursor"), page.get("ttlMs")
-        if not isinstance(tools, list):
-            raise Unusable("The MCP server's list of tools is no list.")
+        try:
+            read = well_formed_page(page)
+        except BadPage as flaw:
+            message = f"The MCP server's list of tools cannot be read: {flaw}."
+            raise Unusable(message) from None
         self._count += 1
-        for raw in tools:
-            tool = read_tool(raw)
-            if tool.name in self.tools:
-                raise Unusable("The MCP server lists two tools of one name.")
+        for repair in read.repairs:
+            self._find("", str(repair))
+        before = len(self.tools)
+        for raw in read.tools:
+            self._take(raw)
+        if read.good_for_s is not None:
+            self.good_for_s = min(self.good_for_s or 86_400.0, read.good_for_s)
+        return self._goes_on(read.cursor, brought=len(self.tools) > before)
+
+    def listing(self) -> Listing:
+        for name in self._twice:
+            self.tools.pop(name, None)
+        return Listing(self.tools, self.good_for_s, tuple(self.findings))
+
+    def _take(self, raw: Any) -> None:
+        self._read += 1
+        if self._read > 2 * MOST_TOOLS or len(self.tools) > MOST_TOOLS:
+            raise Unusable(f"The MCP server lists more than {MOST_TOOLS} tools.")
+        try:
+            read = well_formed_tool(raw)
+        except BadTool as flaw:
+            self._find(flaw.name or f"#{self._read}", str(flaw), refused=True)
+            return
+        self._size += read.size
+        if self._size > LONGEST_LIST:
+            raise Unusable(f"The MCP server lists tools of more than {LONGEST_LIST} bytes.")
+        self._keep(read)
+
+    def _keep(self, read: ReadTool) -> None:
+        """Two that differ are both refused; one that comes again alike is ignored."""
+        tool = UpstreamTool(read.raw, read.size)
+        known = self.tools.get(tool.name)
+        if known is None:
             self.tools[tool.name] = tool
-            self._size += tool.size
-            if self._size > LONGEST_LIST:
-                raise Unusable(f"The MCP server lists tools of more than {LONGEST_LIST} bytes.")
-            if len(self.tools) > MOST_TOOLS:
-                raise Unusable(f"The MCP server lists more than {MOST_TOOLS} tools.")
-        if isinstance(ttl, int | float) and not isinstance(ttl, bool) and ttl >= 0:
-            self.good_for_s = min(self.good_for_s or 86_400.0, ttl / 1000)
+            for repair in read.repairs:
+                self._find(tool.name, str(repair))
+        elif known.raw != tool.raw and tool.name not in self._twice:
+            self._twice.add(tool.name)
+            self._find(tool.name, "is listed twice, and differently each time", refused=True)
+        if len(self.tools) > MOST_TOOLS:
+            raise Unusable(f"The MCP server lists more than {MOST_TOOLS} tools.")
+
+    def _goes_on(self, cursor: str | None, *, brought: bool) -> bool:
+        """A cursor that comes again with nothing new is the end of the list."""
         if cursor is None:
             return False
-        if not isinstance(cursor, str) or len(cursor) > LONGEST_TEXT or cursor in self._seen:
-            raise Unusable("The MCP server's list of tools never ends.")
+        if not brought and (cursor in self._seen or self._count >= MOST_PAGES):
+            self._find("", "the list was ended: its last page names another, and brought no tool")
+            return False
         if self._count >= MOST_PAGES:
             raise Unusable(f"The MCP server's list of tools has more than {MOST_PAGES} pages.")
         self._seen.add(cursor)
         self.cursor = cursor
         return True
 
-    def listing(self) -> Listing:
-        return Listing(self.tools, self.good_for_s)
+    def _find(self, tool: str, message: str, *, refused: bool = False) -> None:
+        if len(self.findings) < MOST_FINDINGS:
+            shown = quoted(tool, 2 * 128)
+            self.findings.append(ListFinding(shown, refused, quoted(message, LONGEST_MESSAGE)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox import strictjson
+from tools.definitions.mcp.answers import well_formed_error
 from tools.mcpclient.errors import Answered, Unusable, quoted
 
 MODERN = "2026-07-28"
@@ -61,13 +62,14 @@ def notification_bytes(method: str, params: Message | None = None) -> bytes:
 
 
 def encoded(message: Message) -> bytes:
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace")  # an id of theirs may hold half a surrogate pair
 
 
 def parsed(raw: bytes) -> Message:
-    """Raises Unusable."""
+    """As it was sent, not repaired. Raises Unusable."""
     try:
-        message = strictjson.parse(raw)
+        message = strictjson.parse_repairable(raw)
     except strictjson.Hostile as flaw:
         raise Unusable(f"The MCP server sent a message that cannot be read: {flaw}.") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
@@ -97,17 +99,16 @@ def result_of(message: Message) -> Message:
     if "error" in message:
         raise _error(message["error"])
     result = message.get("result")
+    if result == [] and isinstance(result, list):  # an empty object of PHP
+        result = {}
     if not isinstance(result, dict):
         raise Unusable("The MCP server answered with a result that is no object.")
     return result
 
 
 def _error(error: object) -> Answered:
-    if not isinstance(error, dict):
-        error = {}
-    number = error.get("code")
-    number = number if isinstance(number, int) else 0
-    return Answered(number, quoted(error.get("message")) or "no reason given", error.get("data"))
+    number, message, data = well_formed_error(error)
+    return Answered(number, quoted(message) or "no reason given", data)
 
 
 def reply_to(message: Message) -> bytes | None:

@@ -1,29 +1,42 @@
 """What a tool's answer is to whoever called it."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
+from sandbox import strictjson
+from tools.definitions.mcp.answers import CallResult, NotAnAnswer, message_in, well_formed_result
+from tools.definitions.mcp.contents import has_bytes
+from tools.definitions.mcp.repairs import cleaned
 from tools.mcpclient.errors import InputRequired, Unusable, quoted
 from tools.mcpclient.messages import Message
 
-MOST_PARTS = 1_000
-_KINDS = {
-    "text": ("text",),
-    "image": ("data", "mimeType"),
-    "audio": ("data", "mimeType"),
-    "resource": ("resource",),
-    "resource_link": ("uri",),
-}
+BESIDE = "_content"  # in an output of structured content: the images and audio that came with it
+MOST_WARNINGS = 20
 
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """`failed` with the server's words for it, else the output."""
+    """`failed` with the server's words for it and its `data`, else the output.
+
+    `beside` are parts with more than the output contains, `warnings` what of the answer was
+    read as something else than it was.
+    """
 
     output: Any
     failed: bool = False
     message: str = ""
     structured: bool = False
+    data: Any = None
+    beside: tuple[Any, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def parsed(self) -> Any:
+        """The JSON that the text is. Raises ValueError."""
+        if not isinstance(self.output, str):
+            raise ValueError("it is no text")
+        return cleaned(strictjson.parse_repairable(self.output.encode()), [])
 
 
 def read_answer(result: Message) -> ToolAnswer:
@@ -40,31 +53,67 @@ def read_answer(result: Message) -> ToolAnswer:
             result.get("requestState"),
         )
     if kind != "complete":
-        raise Unusable("The MCP server answered with a kind of result that we did not ask for.")
-    parts = _parts(result)
-    text = _text(parts)
-    if result.get("isError") is True:
-        return ToolAnswer(None, failed=True, message=quoted(text) or "The tool failed.")
-    structured = result.get("structuredContent")
-    if structured is not None:
-        return ToolAnswer(structured, structured=True)
-    return ToolAnswer(text if all(part["type"] == "text" for part in parts) else parts)
+        message = "The MCP server answered with a kind of result that we did not ask for."
+        raise Unusable(message, result)
+    try:
+        read = well_formed_result(result)
+    except NotAnAnswer as flaw:
+        raise Unusable(f"The MCP server's answer {flaw}.", result) from None
+    return _failure(read) if read.failed else _success(read)
 
 
-def _text(parts: list[dict[str, Any]]) -> str:
-    return "\n".join(part["text"] for part in parts if part["type"] == "text")
+def _failure(read: CallResult) -> ToolAnswer:
+    """What came beside its text is kept as data: a field, how long to wait, where to look."""
+    text = quoted(_text(read)) or quoted(message_in(read.structured)) or _short(read.structured)
+    others = [_without_bytes(part) for part in read.content if part["type"] != "text"]
+    data = read.structured
+    if others or read.unknown:
+        data = {} if data is None else {"structuredContent": data}
+        data = data | {"content": [*others, *read.unknown]}
+    message = text or "The tool failed."
+    return ToolAnswer(None, failed=True, message=message, data=data, warnings=_warnings(read))
 
 
-def _parts(result: Message) -> list[dict[str, Any]]:
-    content = result.get("content", [])
-    if not isinstance(content, list) or len(content) > MOST_PARTS:
-        raise Unusable(f"The MCP server's answer has no list of at most {MOST_PARTS} parts.")
-    for part in content:
-        needed = _KINDS.get(str(part.get("type"))) if isinstance(part, dict) else None
-        if needed is None or not all(_fits(name, part.get(name)) for name in needed):
-            raise Unusable("The MCP server's answer has a part that no protocol knows.")
-    return content
+def _without_bytes(part: dict[str, Any]) -> dict[str, Any]:
+    """A failure has no output that they could be in."""
+    if not has_bytes(part):
+        return part
+    return {key: part[key] for key in ("type", "mimeType") if key in part}
 
 
-def _fits(name: str, value: Any) -> bool:
-    return isinstance(value, dict if name == "resource" else str)
+def _success(read: CallResult) -> ToolAnswer:
+    warnings = _warnings(read)
+    if read.structured is not None:
+        return ToolAnswer(read.structured, structured=True, beside=_beyond(read), warnings=warnings)
+    if not read.content and read.unknown:
+        return ToolAnswer(read.unknown, warnings=warnings)
+    texts = all(part["type"] == "text" for part in read.content)
+    output = _text(read) if texts else read.content
+    beside = (*read.content, *read.unknown) if read.unknown else ()
+    return ToolAnswer(output, beside=beside, warnings=warnings)
+
+
+def _beyond(read: CallResult) -> tuple[Any, ...]:
+    """The parts beside structured content, unless they are one text that is its JSON."""
+    parts = (*read.content, *read.unknown)
+    if len(parts) == 1 and read.content and read.content[0]["type"] == "text":
+        try:
+            same = strictjson.parse_repairable(read.content[0]["text"].encode()) == read.structured
+        except strictjson.Hostile:
+            same = False
+        return () if same else parts
+    return parts
+
+
+def _warnings(read: CallResult) -> tuple[str, ...]:
+    found = [f"The MCP server's answer: {repair}" for repair in read.repairs]
+    more = len(found) - MOST_WARNINGS
+    return (*found[:MOST_WARNINGS], *([f"… and {more} more like these"] if more > 0 else []))
+
+
+def _text(read: CallResult) -> str:
+    return "\n".join(part["text"] for part in read.content if part["type"] == "text")
+
+
+def _short(structured: Any) -> str:
+    return "" if structured is None else quoted(json.dumps(structured, ensure_ascii=False))

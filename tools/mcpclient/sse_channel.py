@@ -8,7 +8,7 @@ from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Malformed, Url
 from tools.mcpclient.duplex import Duplex, never_usable
 from tools.mcpclient.errors import Lost, NeverBegan, Unusable, UpstreamFailure
-from tools.mcpclient.http import Headers, Origin, refused
+from tools.mcpclient.http import Headers, Origin, redirected, refused
 from tools.mcpclient.messages import parsed_aside
 from tools.mcpclient.sse import Events
 
@@ -46,6 +46,8 @@ class Sse(Duplex):
             await answer.whole()
             if answer.status in {401, 403}:
                 raise refused(answer)
+            if 300 <= answer.status < 400:
+                raise redirected(answer, self._url)
             if not 200 <= answer.status < 300:
                 raise NeverBegan(f"The MCP server took no message (status {answer.status}).")
 
@@ -79,6 +81,8 @@ class Sse(Duplex):
         async with self._origin.exchange("GET", self._url.target, headers) as answer:
             if answer.status in {401, 403}:
                 raise refused(answer)
+            if 300 <= answer.status < 400:
+                raise redirected(answer, self._url)
             if answer.status != 200 or answer.kind != "text/event-stream":
                 raise Unusable("The MCP server has no stream of events at this address.")
             events = Events()

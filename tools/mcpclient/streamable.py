@@ -8,6 +8,7 @@ from sandbox.egress.dial import Dialer
 from sandbox.egress.grammar import Url
 from tools.mcpclient.channel import PROBE_S, Hear
 from tools.mcpclient.errors import (
+    LONGEST_QUOTE,
     Answered,
     Busy,
     Lost,
@@ -15,9 +16,10 @@ from tools.mcpclient.errors import (
     SessionGone,
     Unusable,
     UpstreamFailure,
+    quoted,
 )
 from tools.mcpclient.headers import header_value
-from tools.mcpclient.http import Answer, Headers, Origin, refused
+from tools.mcpclient.http import Answer, Headers, Origin, redirected, refused
 from tools.mcpclient.messages import (
     MODERN,
     Message,
@@ -128,17 +130,18 @@ class Streamable:
         if self._session and (status == 404 or (status == 400 and _of_session(error))):
             raise SessionGone("The MCP server has forgotten the session.")
         if status in {401, 403}:
-            raise refused(answer)
+            raise _with_words(refused(answer), error)
         if status in {429, 503}:
             refusal = Busy if status == 429 else NeverBegan
-            raise refusal(f"The MCP server takes no calls just now (status {status}).")
+            problem = refusal(f"The MCP server takes no calls just now (status {status}).")
+            raise _with_words(problem, error)
         if status in {502, 504}:
             raise Lost(f"What is before the MCP server lost its answer (status {status}).")
-        if error is not None:
+        if isinstance(error, Answered):
             raise error
         if 300 <= status < 400:
-            raise Unusable("The MCP server redirects elsewhere; that is not followed.")
-        raise Answered(0, f"status {status} of HTTP")
+            raise redirected(answer, self._url)
+        raise Answered(0, f"status {status} of HTTP", error)
 
     async def _read(self, answer: Answer, request: Request, version: str, hear: Hear) -> Message:
         if answer.kind == _JSON:
@@ -198,11 +201,11 @@ class Streamable:
         return None
 
 
-async def _error_in(answer: Answer, request: Request) -> Answered | None:
-    """What a refusal says of itself, where it is JSON-RPC."""
+async def _error_in(answer: Answer, request: Request) -> Answered | str | None:
+    """The details of a refusal: an error of JSON-RPC, or the text of its body."""
     raw = await answer.whole()
     if answer.kind != _JSON:
-        return None
+        return _words(raw) if answer.kind.startswith("text/") else None
     try:
         message = await parsed_aside(raw)
         if answers(message, request):
@@ -210,9 +213,23 @@ async def _error_in(answer: Answer, request: Request) -> Answered | None:
     except Answered as error:
         return error
     except Unusable:
-        return None
-    return None
+        return _words(raw)
+    return _words(raw)
 
 
-def _of_session(error: Answered | None) -> bool:
-    return error is not None and "session" in error.text.lower()
+def _with_words(problem: UpstreamFailure, error: Answered | str | None) -> UpstreamFailure:
+    """With what the server sent about it."""
+    if isinstance(error, Answered):
+        problem.data = {"message": error.text} | ({"data": error.data} if error.data else {})
+    else:
+        problem.data = error
+    return problem
+
+
+def _words(raw: bytes) -> str | None:
+    text = raw[: 4 * LONGEST_QUOTE].decode("utf-8", "replace")
+    return quoted(" ".join(text.split())) or None
+
+
+def _of_session(error: Answered | str | None) -> bool:
+    return isinstance(error, Answered) and "session" in error.text.lower()

@@ -52,6 +52,7 @@ class Ending:
     cached_from: UUID | None
     state_after: str
     memory: dict[str, Any]
+    warnings: list[str]
 
 
 MOST_PLACE = 200
@@ -130,7 +131,7 @@ _FINISH = """
         error_details = %(error_details)s, duration_ms = %(duration_ms)s,
         output_bytes = %(output_bytes)s, sandbox_id = %(sandbox_id)s, metrics = %(metrics)s,
         cost = %(cost)s, cached = %(cached_from)s::uuid IS NOT NULL, cached_from = %(cached_from)s,
-        state_after = %(state_after)s, memory = %(memory)s,
+        state_after = %(state_after)s, memory = %(memory)s, warnings = warnings || %(warnings)s,
         completed_at = clock_timestamp(), lease_until = NULL,
         idempotency_key = CASE WHEN %(kept)s THEN idempotency_key END
     WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s
@@ -237,7 +238,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         The one terminal event is written by the same statement.
         """
         values = {field: getattr(result, field) for field in result.__dataclass_fields__}
-        for column in ("output", "error_details", "metrics", "memory"):
+        for column in ("output", "error_details", "metrics", "memory", "warnings"):
             values[column] = None if values[column] is None else as_json(values[column])
         with connection.cursor() as cursor:
             values |= {"pk": pk, "fence": fence, "running": Status.RUNNING}

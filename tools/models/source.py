@@ -174,6 +174,10 @@ class McpServer(Source, SealedValues):
     protocol_at = models.DateTimeField(null=True, editable=False)
     snapshot = models.JSONField(null=True, editable=False, help_text="Its tools, as listed last.")
     snapshot_at = models.DateTimeField(null=True, editable=False)
+    findings = models.JSONField(
+        default=list, db_default=[], blank=True, editable=False,
+        help_text="Of that list: tools refused, or read otherwise.",
+    )  # fmt: skip
     last_seen_at = models.DateTimeField(null=True, editable=False)
     last_error = models.CharField(
         max_length=500, blank=True, default="", db_default="", editable=False

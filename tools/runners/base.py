@@ -63,10 +63,15 @@ class UpstreamResult(SandboxResult):
     What may have had its effect and was lost says `ErrorCode.LOST`, as a lost sandbox does: the
     tool's `delivery` decides what becomes of it (ruling 16). `cost` is what was spent, where that
     is not what was held for it. `counts` are numbers of the run's own, such as tokens.
+    `observation` is what a reader gets in place of the output, where it contains more; `details` is
+    what is known of a failure beside its message.
     """
 
     cost: Decimal | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    observation: str = ""
+    warnings: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

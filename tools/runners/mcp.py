@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,12 +16,35 @@ from tools.catalog.masking import Mask, of_values
 from tools.catalog.mcp_catalog import CatalogServer
 from tools.catalog.upstreams import endpoint_of, hub, owner_of
 from tools.definitions import schemas
-from tools.mcpclient.errors import Changed, Lost, Unauthorized, UpstreamCode, UpstreamFailure
+from tools.definitions.mcp import contents
+from tools.definitions.mcp.repairs import Repair, cleaned, with_objects
+from tools.definitions.told import UPSTREAM
+from tools.mcpclient.errors import (
+    Changed,
+    Lost,
+    Unauthorized,
+    Unusable,
+    UpstreamCode,
+    UpstreamFailure,
+)
 from tools.mcpclient.hub import Endpoint, Stopped
 from tools.mcpclient.listing import UpstreamTool
-from tools.mcpclient.results import ToolAnswer
+from tools.mcpclient.results import BESIDE, ToolAnswer
 from tools.models import CredentialScope, OnDrift
 from tools.runners.base import Run, UpstreamResult
+
+MOST_DETAILS = 4_000  # characters of JSON that a failure keeps of what its server sent
+_NOT_AS_DECLARED = (
+    "The MCP server answered with something that its own output schema does not allow."
+)
+_UNSTRUCTURED = (
+    "The MCP server gave no structured content, though its tool promises some (outputSchema)."
+)
+_LEFT_OUT = "{} images, audio or files beside the structured content are not in the output."
+_READ_FROM_TEXT = (
+    "The MCP server gave no structured content, though its tool promises some; the JSON of its "
+    "text is the output."
+)
 
 
 def run(run: Run) -> UpstreamResult:
@@ -28,7 +52,7 @@ def run(run: Run) -> UpstreamResult:
     server = run.snapshot.mcp_servers.get(implementation["server"])
     if server is None:
         message = f"There is no MCP server {implementation['server']} in this organization."
-        return _failed(UpstreamCode.UNAVAILABLE, message)
+        return _failed(UpstreamCode.UNAVAILABLE, message, Mask(()))
     return _with_token(run, server, owner_of(server, run.caller_kind, run.caller_id))
 
 
@@ -37,7 +61,7 @@ def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") 
     try:
         endpoint = endpoint_of(server, owner, refused=refused)
     except UpstreamFailure as problem:
-        return _failed(problem.code, str(problem))
+        return _failed(problem.code, str(problem), Mask(()))
     mask = of_values(endpoint.secrets)
     try:
         answer, tool = _watched(run, server, endpoint, mask)
@@ -50,9 +74,11 @@ def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") 
             _noted(partial(mcp_tokens.note_wanted, server, owner, problem.challenge))
         elif endpoint.token and not refused:
             return _with_token(run, server, owner, endpoint.token)
-        return _failed(problem.code, mask.quotation(str(problem)))
+        return _failed(problem.code, str(problem), mask, data=problem.data)
+    except Unusable as problem:
+        return _failed(problem.code, str(problem), mask, answer=problem.answer)
     except UpstreamFailure as problem:
-        return _failed(problem.code, mask.quotation(str(problem)))
+        return _failed(problem.code, str(problem), mask, data=problem.data)
     return _result(run, answer, tool, mask)
 
 
@@ -129,34 +155,116 @@ def _noted(note: Callable[[], None]) -> None:
 
 def _result(run: Run, answer: ToolAnswer, tool: UpstreamTool | None, mask: Mask) -> UpstreamResult:
     if answer.failed:
-        return _failed(ErrorCode.TOOL_ERROR, mask.quotation(answer.message))
-    declared = tool.output_schema if tool else None
-    if declared and not run.definition.raw["output_schema"]:
-        flaw = _flaw_in(answer, declared)
+        return _failed(
+            ErrorCode.TOOL_ERROR, answer.message, mask, answer.warnings, data=answer.data
+        )
+    declared = _promised(run, tool)
+    if declared:
+        answer, flaw = _held_to(declared, answer, run)
         if flaw:
-            return _failed(UpstreamCode.INVALID, flaw)
-    output = mask.value(answer.output)
+            return _failed(UpstreamCode.INVALID, flaw, mask, answer.warnings, answer=_whole(answer))
+    output, left_out = _with_bytes(run, answer, mask)
     if _size(output) > run.definition.max_output_bytes:
         message = "The MCP server answered more than the tool may return."
-        return _failed(ErrorCode.OUTPUT_LIMIT, message)
-    return UpstreamResult(Outcome.SUCCESS, output)
+        return _failed(ErrorCode.OUTPUT_LIMIT, message, mask)
+    return UpstreamResult(
+        Outcome.SUCCESS,
+        output,
+        observation=_observation(run, answer, mask),
+        warnings=(*(mask.quotation(one) for one in answer.warnings), *left_out),
+    )
+
+
+def _promised(run: Run, tool: UpstreamTool | None) -> dict[str, Any] | None:
+    """The schema that the server's answer is held to. An import with an empty output schema
+    promises none."""
+    declared = tool.output_schema if tool else None
+    approved = run.definition.raw["metadata"].get(UPSTREAM)
+    loosened = isinstance(approved, dict) and bool(approved.get("outputSchema"))
+    return None if loosened and not run.definition.raw["output_schema"] else declared
+
+
+def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: Run) -> tuple[ToolAnswer, str]:
+    """The answer, and what is wrong with it. A text that is JSON of the schema is what was
+    promised. A structure that does not fit a schema of the definition's is refused where every
+    tool's is."""
+    try:
+        validator = schemas.compiled(declared)
+    except schemas.BadSchema:
+        return answer, ""  # what cannot be read promises nothing
+    if answer.structured:
+        answer, fits = _fitted(answer, validator)
+        fits = fits or bool(run.definition.raw["output_schema"])
+        return answer, "" if fits else _NOT_AS_DECLARED
+    try:
+        parsed = answer.parsed
+    except ValueError:
+        return answer, _UNSTRUCTURED
+    if validator.flaws(parsed):
+        return answer, _UNSTRUCTURED
+    warnings = (*answer.warnings, _READ_FROM_TEXT)
+    return replace(answer, output=parsed, structured=True, beside=(), warnings=warnings), ""
+
+
+def _fitted(answer: ToolAnswer, validator: schemas.Validator) -> tuple[ToolAnswer, bool]:
+    """The answer, and whether it fits its schema, where need be with what it stands for: PHP's []
+    for an empty object, or a text that is JSON."""
+    flaws = validator.flaws(answer.output)
+    if not flaws:
+        return answer, True
+    repairs: list[Repair] = []
+    if isinstance(answer.output, str):
+        try:
+            read = answer.parsed
+        except ValueError:
+            return answer, False
+        repairs.append(Repair("", "is a text, which is read as the JSON that it is"))
+    else:
+        read = with_objects(answer.output, [flaw.place for flaw in flaws], repairs)
+    if not repairs or validator.flaws(read):
+        return answer, False
+    warnings = [f"The MCP server's structuredContent: {repair}" for repair in repairs]
+    return replace(answer, output=read, warnings=(*answer.warnings, *warnings)), True
+
+
+def _whole(answer: ToolAnswer) -> Any:
+    """All that came: the call was made, and may be one that must not be made again."""
+    if not answer.beside:
+        return answer.output
+    return {"structuredContent": answer.output, "content": [*answer.beside]}
+
+
+def _with_bytes(run: Run, answer: ToolAnswer, mask: Mask) -> tuple[Any, tuple[str, ...]]:
+    """The output, and a warning where something of the answer is not in it. Images and audio
+    beside structured content are in it under a name of their own, where the definition's schema
+    allows that and nothing is selected or redacted."""
+    output = mask.value(answer.output)
+    held = [part for part in answer.beside if contents.has_bytes(part)]
+    if not held or not answer.structured:
+        return output, ()
+    transform, schema = run.definition.transform, run.definition.raw["output_schema"]
+    if isinstance(output, dict) and not (transform.path or transform.redacted):
+        whole = {**output, BESIDE: mask.value(held)}
+        if not schema or not schemas.compiled(schema).flaws(whole):
+            return whole, ()
+    return output, (_LEFT_OUT.format(len(held)),)
+
+
+def _observation(run: Run, answer: ToolAnswer, mask: Mask) -> str:
+    """The text beside structured content, and then that content."""
+    if not answer.beside:
+        return ""
+    place = f"GET /api/v1/executions/{run.execution_id}/output"
+    words = contents.as_text(mask.value([*answer.beside]), place)
+    if not answer.structured:
+        return words
+    return f"{words}\n{json.dumps(mask.value(answer.output), ensure_ascii=False)}"
 
 
 def _size(output: Any) -> int:
     """Bytes of a text, or of anything else as JSON."""
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
     return len(text.encode())
-
-
-def _flaw_in(answer: ToolAnswer, declared: dict[str, Any]) -> str:
-    """By the server's own schema; a definition's is looked at where every tool's is."""
-    try:
-        validator = schemas.compiled(declared)
-    except schemas.BadSchema:
-        return ""  # what cannot be read promises nothing
-    if not answer.structured or validator.flaws(answer.output):
-        return "The MCP server answered with something that its own output schema does not allow."
-    return ""
 
 
 def _stopped(run: Run, stopped: Stopped) -> UpstreamResult:
@@ -167,5 +275,22 @@ def _stopped(run: Run, stopped: Stopped) -> UpstreamResult:
     return UpstreamResult(Outcome.CANCELLED, None, code, "the caller ended the call")
 
 
-def _failed(code: str, message: str) -> UpstreamResult:
-    return UpstreamResult(Outcome.FAILED, None, code, message)
+def _failed(
+    code: str, message: str, mask: Mask, warnings: tuple[str, ...] = (), **received: Any
+) -> UpstreamResult:
+    """`received` is what the server sent beside the message: masked, and then cut."""
+    kept = {key: value for key, value in received.items() if value is not None}
+    details = {key: _bounded(mask.value(cleaned(value, []))) for key, value in kept.items()}
+    return UpstreamResult(
+        Outcome.FAILED,
+        None,
+        code,
+        mask.quotation(message),
+        details=details,
+        warnings=tuple(mask.quotation(one) for one in warnings),
+    )
+
+
+def _bounded(value: Any) -> Any:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= MOST_DETAILS else f"{text[:MOST_DETAILS]}…"

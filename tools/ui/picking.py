@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.catalog.mcp_import import difference, local_name, suggested
+from tools.definitions.mcp.listed_tools import read_digest_of
 from tools.definitions.vocabulary import Delivery
-from tools.mcpclient.listing import digest_of
 from tools.models import McpServer, Tool
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, Input, Widget, choices, listed
 from tools.ui.shown import pretty
@@ -33,6 +33,7 @@ class Listed:
     title: list[Piece]
     about: list[Piece]
     hint: str
+    signs: list[list[Piece]]  # of a poisoned definition
     fields: list[tuple[str, list[Piece], list[Piece]]] = field(default_factory=list)
 
     @property
@@ -68,7 +69,7 @@ def pick(row: McpServer, one: Listed, tool: Tool | None) -> Pick:
     whole = pieces(text)
     hidden = sum(bool(piece.name) for piece in whole)
     asked = _questions(one, tool.version.definition if tool and tool.version else None)
-    return Pick(one, digest_of(raw), whole, hidden, mixed_words(text), asked)
+    return Pick(one, read_digest_of(raw), whole, hidden, mixed_words(text), asked)
 
 
 def fill(picked: Pick, given: Mapping[str, str]) -> None:
@@ -81,6 +82,7 @@ def item_of(picked: Pick) -> dict[str, Any]:
     told = {one.answers: one.value.strip() for one in picked.inputs}
     return {
         "tool": picked.listed.tool,
+        "digest": picked.digest,
         "name": told["name"],
         "group": listed(told["group_kind"], told["group"]),
         "available_in_states": listed(told["states_kind"], told["available_in_states"]),
@@ -103,6 +105,7 @@ def _listed(entry: dict[str, Any], raw: dict[str, Any] | None) -> Listed:
         title=pieces(entry["tool"]),
         about=pieces(about[:LONGEST_LINE] + ("…" if len(about) > LONGEST_LINE else "")),
         hint=_HINTS.get(str(hint.get("delivery") or next(iter(hint), "")), ""),
+        signs=[pieces(one) for one in entry["suspicions"]],
         fields=[(one["field"], _shown(one["before"]), _shown(one["after"]))
                 for one in entry["fields"] if entry["change"] == "changed"],
     )  # fmt: skip

@@ -14,9 +14,9 @@ from audit.proof import Proof, proof
 from tools.catalog import mcp_import, mcp_servers
 from tools.catalog.owners import owner_text
 from tools.catalog.upstreams import hub
+from tools.definitions.mcp.listed_tools import digest_of
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
-from tools.mcpclient.listing import digest_of
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
 from tools.policy.callers import actor_of
 from tools.policy.people import may, require
@@ -28,6 +28,7 @@ from tools.ui.visible import Piece, pieces
 
 LIST, ONE, REMOVE = "ui/servers.html", "ui/server.html", "ui/server_remove.html"
 PAGE_SIZE = 25
+LONGEST_SHOWN = 64  # characters of a name that is refused
 TRANSPORTS = {
     Transport.STREAMABLE_HTTP: "Streamable HTTP",
     Transport.SSE: "SSE",
@@ -85,6 +86,8 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
         "tools": tools,
         "differing": [one for one in tools if one.differs],
         "new": sum(one.change == "new" for one in tools),
+        "refused": _findings(row, "refused"),
+        "repaired": _findings(row, "repaired"),
         "may_change": may(caller, "change_mcpserver"),
         "may_delete": may(caller, "delete_mcpserver"),
         "may_import": may(caller, "add_tool"),
@@ -113,8 +116,11 @@ def refresh(request: PageRequest, name: str) -> HttpResponseBase:
         )
         messages.error(request, f"{row.name} gave no list. {said}".strip())
     else:
-        count = len(row.snapshot or ())
+        count, refused = len(row.snapshot or ()), len(_findings(row, "refused"))
         messages.success(request, f"{row.name} lists {count} tool{'' if count == 1 else 's'}.")
+        if refused:
+            tools = "1 tool cannot" if refused == 1 else f"{refused} tools cannot"
+            messages.warning(request, f"{tools} be imported; see Refused tools.")
     return redirect("server", name=row.name)
 
 
@@ -142,6 +148,16 @@ def standing(row: McpServer) -> Standing:
         return Standing("dead", "denied", since=row.dead_since)
     word, tone = _WORDS["unknown" if row.last_seen_at is None else "alive"]
     return Standing(word, tone)
+
+
+def _findings(row: McpServer, result: str) -> list[tuple[list[Piece], list[Piece]]]:
+    """Tool and what is wrong with it, as they may be read."""
+    found = [one for one in row.findings if one["result"] == result]
+    return [(pieces(_short(one["tool"])), pieces(one["message"])) for one in found]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
 
 
 def _row(request: PageRequest, name: str) -> McpServer:

@@ -324,7 +324,9 @@ def test_a_definition_may_not_be_enormous():
         read_definition(definition(metadata={"x": "y" * 1_100_000}))
 
 
-@pytest.mark.parametrize("value", [float("nan"), 2**60, "\x00", "\ud800", {1, 2}], ids=repr)
+@pytest.mark.parametrize(
+    "value", [float("nan"), 10**300, "\x00", "\ud800", {1, 2}], ids=lambda one: repr(one)[:20]
+)
 def test_what_json_cannot_hold_is_refused(value):
     with pytest.raises(InvalidDefinition):
         read_definition(definition(metadata={"x": value}))

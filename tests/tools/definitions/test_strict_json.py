@@ -56,7 +56,7 @@ FINE = [
     [
         *(pytest.param(parse, raw, id=name) for name, raw in HOSTILE.items()),
         # The same bounds for a value that came another way.
-        *((check, value) for value in (float("inf"), 2**54, ["\x00"], {"\ud800": 1})),
+        *((check, value) for value in (float("inf"), 10**300, ["\x00"], {"\ud800": 1})),
         # No whole object to begin with.
         *((leading, text) for text in (
             "", "1", '"{}"', "{", '{"a": "}', "{]", "x{}", "{" * 10_000,

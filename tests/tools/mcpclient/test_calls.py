@@ -76,6 +76,18 @@ def test_other_contents_are_the_list_of_them(server, talk):
 
 
 @pytest.mark.part("calls", but_each=3)
+def test_what_is_read_leniently_is_read_so_in_every_era(server, talk):
+    result = {"content": None, "structuredContent": {"Id": 2**64 - 1, "half": "a\ud83d"}}
+    server.tools["odd"] = Tool(lambda given: result, more={"annotations": []})
+    server.tools["n" * 140] = Tool()
+    one = talk(server)
+    answer = one.call("odd")
+    assert answer.output == {"Id": 2**64 - 1, "half": "a\ufffd"}
+    assert len(answer.warnings) == 2
+    assert sorted(one.tools()) == ["echo", "odd"]
+
+
+@pytest.mark.part("calls", but_each=3)
 def test_progress_is_passed_on_in_the_calling_thread(server, talk):
     def before(message):
         token = message["params"]["_meta"]["progressToken"]

@@ -2,10 +2,10 @@
 
 import pytest
 
+from tools.definitions.mcp.listed_tools import BadTool, digest_of, well_formed_tool
 from tools.mcpclient.breaker import AFTER, LONGEST_PAUSE_S, PAUSE_S, Breaker
-from tools.mcpclient.errors import Unusable, quoted
+from tools.mcpclient.errors import quoted
 from tools.mcpclient.headers import header_value, parameter_headers
-from tools.mcpclient.listing import read_tool
 from tools.mcpclient.messages import Request, answers, reply_to
 from tools.mcpclient.sse import Events
 
@@ -103,16 +103,17 @@ def test_only_marked_scalars_become_headers():
 
 def test_a_digest_is_of_what_is_approved_and_of_nothing_else():
     base = {"name": "a", "description": "b", "inputSchema": {"type": "object"}}
-    digest = read_tool(base).digest
-    assert read_tool(base | {"_meta": {"x": 1}, "icons": []}).digest == digest
+    digest = digest_of(well_formed_tool(base).raw)
+    shown = base | {"_meta": {"x": 1}, "icons": []}
+    assert digest_of(well_formed_tool(shown).raw) == digest
     for change in ({"description": "b\u200b"}, {"title": ""}, {"annotations": {}}):
-        assert read_tool(base | change).digest != digest
+        assert digest_of(well_formed_tool(base | change).raw) != digest
 
 
 def test_a_tool_is_one_object_with_a_name():
-    for raw in (None, [], {}, {"name": 1}, {"name": ""}, {"name": "a", "inputSchema": []}):
-        with pytest.raises(Unusable):
-            read_tool(raw)
+    for raw in (None, [], {}, {"name": 1}, {"name": ""}, {"name": "a", "inputSchema": [1]}):
+        with pytest.raises(BadTool):
+            well_formed_tool(raw)
 
 
 def test_an_answer_is_to_the_very_number():
@@ -134,7 +135,7 @@ def test_what_is_quoted_is_bounded_and_plain():
     assert quoted({"a": 1}) == ""
 
 
-@pytest.mark.parametrize("number", [2**53, -(2**53), -0.0, 1e308])
+@pytest.mark.parametrize("number", [2**53, -(2**53), -0.0, 1e308, 2**64 - 1])
 def test_a_digest_is_of_any_number_that_a_server_may_send(number):
     schema = {"type": "object", "properties": {"a": {"maximum": number}}}
-    assert read_tool({"name": "t", "inputSchema": schema}).digest
+    assert digest_of(well_formed_tool({"name": "t", "inputSchema": schema}).raw)

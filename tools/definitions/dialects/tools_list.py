@@ -10,9 +10,17 @@ from typing import Any
 from tools.definitions.dialects.documents import Document, unreadable
 from tools.definitions.dialects.gates import reserved
 from tools.definitions.dialects.lines import Lines
+from tools.definitions.mcp.listed_tools import (
+    APPROVED,
+    SHOWN,
+    BadTool,
+    read_digest_of,
+    well_formed_tool,
+)
+from tools.definitions.mcp.suspicions import suspicions_of
 from tools.definitions.vocabulary import ToolType
 
-_READ = frozenset({"name", "title", "description", "inputSchema", "outputSchema", "annotations"})
+_READ = frozenset({*APPROVED, *SHOWN})
 
 
 def is_list(value: dict[str, Any]) -> bool:
@@ -53,6 +61,8 @@ def _picked(pick: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
         if not isinstance(name, str) or not name:
             raise unreadable("has an entry under pick that names no tool")
         changes = {key: value for key, value in said.items() if key not in {"name", "as"}}
+        if not isinstance(changes.get("digest", ""), str):
+            raise unreadable(f"has under pick for {name[:100]!r} a digest that is no text")
         renamed = said.get("as", name)
         if not isinstance(renamed, str):
             raise unreadable(f"has under pick for {name[:100]!r} another name that is no text")
@@ -64,8 +74,17 @@ def _definition(tool: dict[str, Any], server: str, changes: dict[str, Any]) -> d
     odd = sorted(key for key in tool if key not in _READ and reserved(str(key)))
     if odd:
         return f"has {', '.join(odd)[:200]}, which a server may not say of its tools"
-    annotations = tool.get("annotations")
-    hints = annotations if isinstance(annotations, dict) else {}
+    try:
+        tool = well_formed_tool(tool).raw
+    except BadTool as flaw:
+        return f"cannot be used: {flaw}"
+    read, changes = changes.get("digest"), {k: v for k, v in changes.items() if k != "digest"}
+    suspicions, digest = suspicions_of(tool), read_digest_of(tool)
+    if read not in (None, digest) or (suspicions and read is None):
+        why = "; ".join(suspicions)[:400] or "is not what was read"
+        return f"{why}: read it, and pick it with its digest {digest}"
+    hints = tool.get("annotations", {})
+    kept = {key: tool[key] for key in ("annotations", *SHOWN) if tool.get(key)}
     title = tool.get("title") or hints.get("title")
     raw = {
         "name": tool["name"],
@@ -73,7 +92,7 @@ def _definition(tool: dict[str, Any], server: str, changes: dict[str, Any]) -> d
         "title": title,
         "description": tool.get("description") or title or tool["name"],
         "implementation": {"server": server, "tool": tool["name"]},
-        "metadata": {"mcp": {"annotations": hints}} if hints else {},
+        "metadata": {"mcp": kept} if kept else {},
     }
     schemas = {"input_schema": tool.get("inputSchema"), "output_schema": tool.get("outputSchema")}
     if "arguments" in changes or "parameters" in changes:

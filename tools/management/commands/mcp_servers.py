@@ -7,6 +7,8 @@ from django.core.management.base import CommandParser
 
 from tools.catalog import mcp_import
 from tools.catalog import mcp_servers as servers
+from tools.definitions.mcp.listed_tools import read_digest_of
+from tools.definitions.visible import visible
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, FAILED, ToolcribCommand, operator
 from tools.models import McpServer, Organization, Transport
@@ -55,6 +57,10 @@ class Command(ToolcribCommand):
         parser.add_argument("--group", action="extend", nargs="+", metavar="G")
         parser.add_argument("--tool", action="append", default=[], metavar="T", help="to import")
         parser.add_argument("--all", action="store_true", help="import every tool of the list")
+        parser.add_argument(
+            "--digest", action="append", default=[], metavar="D",
+            help="of a tool that you have read (difference); needed where it has suspicions",
+        )  # fmt: skip
         parser.add_argument("--dry-run", action="store_true", help="import nothing, say what would")
 
     def perform(self, options: dict[str, Any]) -> int:
@@ -97,13 +103,13 @@ class Command(ToolcribCommand):
     def _refresh(self, row: McpServer, options: dict[str, Any]) -> int:
         row = mcp_import.refresh(row=row, by=operator(row.organization.slug))
         count = len(row.snapshot or [])
-        said = f"{row.name} lists {count} tools and speaks {row.protocol}."
-        self.answer(options, mcp_server_shape(row), said)
+        summary = f"{row.name} lists {count} tools and speaks {row.protocol}."
+        self.answer(options, mcp_server_shape(row), f"{summary}\n{_findings(row)}".strip())
         return DONE
 
     def _difference(self, row: McpServer, options: dict[str, Any]) -> int:
         found = mcp_import.difference(row)
-        lines = [(one["tool"], f"{one['change']}  {_named(one)}") for one in found]
+        lines = [(visible(one["tool"]), f"{one['change']}  {_named(one)}") for one in found]
         shown = text.fields(lines) if lines else "Nothing was listed."
         self.answer(options, {"server": row.name, "tools": found}, shown)
         return DONE
@@ -111,14 +117,19 @@ class Command(ToolcribCommand):
     def _import(self, row: McpServer, options: dict[str, Any]) -> int:
         more = {} if options["group"] is None else {"group": options["group"]}
         names = [raw["name"] for raw in row.snapshot or []] if options["all"] else options["tool"]
+        read = {raw["name"]: read_digest_of(raw) for raw in row.snapshot or []}
+        digests = {
+            name: {"digest": digest} for name, digest in read.items() if digest in options["digest"]
+        }
         items = mcp_import.import_tools(
             row=row,
-            items=[{"tool": name, **more} for name in names],
+            items=[{"tool": name, **more, **digests.get(name, {})} for name in names],
             by=operator(row.organization.slug),
             dry_run=options["dry_run"],
         )
-        lines = [(item.name or item.tool, _told(item)) for item in items]
-        self.answer(options, {"items": [item.as_dict() for item in items]}, text.fields(lines))
+        lines = [(visible(item.name or item.tool), _told(item)) for item in items]
+        shape = {"items": [item.as_dict() for item in items], "findings": row.findings}
+        self.answer(options, shape, f"{text.fields(lines)}\n{_findings(row)}".strip())
         return FAILED if any(item.errors for item in items) else DONE
 
     def _delete(self, row: McpServer, options: dict[str, Any]) -> int:
@@ -133,7 +144,16 @@ def _transport(options: dict[str, Any]) -> Transport:
 
 def _named(entry: dict[str, Any]) -> str:
     changed = ", ".join(field["field"] for field in entry["fields"])
-    return changed if entry["change"] == "changed" else ""
+    named = changed if entry["change"] == "changed" else ""
+    signs = "; ".join(visible(one) for one in entry["suspicions"])
+    return f"{named}  {signs}  {entry['digest']}".strip() if signs else named
+
+
+def _findings(row: McpServer) -> str:
+    return "\n".join(
+        f"{one['result']}: {visible(one['tool'] or 'the list')} {visible(one['message'])}"
+        for one in row.findings
+    )
 
 
 def _told(item: mcp_import.Item) -> str:

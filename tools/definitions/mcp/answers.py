@@ -1,0 +1,152 @@
+"""The result of a call: its parts, its structured content, and the details of a failure."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.definitions.mcp.contents import is_part
+from tools.definitions.mcp.repairs import Repair, cleaned
+
+MOST_PARTS = 1_000
+_LONGEST_SHOWN = 300
+_UNTOLD_TYPE = "application/octet-stream"
+_OTHER_NAMES = (("mimeType", ("mime_type", "mimetype")), ("data", ("blob", "base64")))
+
+
+class NotAnAnswer(ValueError):
+    """The message is no result of a tool; the text is the reason."""
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """`content` are the parts of a known kind, `unknown` the others as they came. `structured` is
+    None where there is none."""
+
+    content: list[dict[str, Any]]
+    unknown: list[Any] = field(default_factory=list)
+    structured: Any = None
+    failed: bool = False
+    repairs: list[Repair] = field(default_factory=list)
+
+
+def well_formed_result(message: dict[str, Any]) -> CallResult:
+    """Raises `NotAnAnswer`."""
+    repairs: list[Repair] = []
+    result = _of_2024(cleaned(message, repairs), repairs)
+    if result.keys().isdisjoint({"content", "structuredContent"}):
+        raise NotAnAnswer("has neither content nor structuredContent")
+    parts = _parts(result.get("content"), repairs, given="content" in result)
+    content: list[dict[str, Any]] = []
+    unknown: list[Any] = []
+    for at, part in enumerate(parts):
+        place = f"/content/{at}"
+        read = _part(part, repairs, place)
+        if is_part(read):
+            content.append(read)
+        else:
+            unknown.append(read)
+            repairs.append(Repair(place, f"{_kind_of(read)}: {_shown(read)}"))
+    structured = result.get("structuredContent")
+    return CallResult(content, unknown, structured, _failed(result, repairs), repairs)
+
+
+def well_formed_error(error: Any) -> tuple[int, str, Any]:
+    """Number, message and data of an error of JSON-RPC, whatever they are written as."""
+    if isinstance(error, str):
+        error = {"message": error}
+    if not isinstance(error, dict):
+        return 0, "", None
+    error = cleaned(error, [])
+    number, message = error.get("code"), error.get("message")
+    plain = isinstance(number, int) and not isinstance(number, bool) and abs(number) < 2**53
+    return number if plain else 0, message if isinstance(message, str) else "", error.get("data")
+
+
+def message_in(structured: Any) -> str:
+    """The message of a failure in its structured content; empty where there is none."""
+    at = structured
+    for _ in range(3):
+        if isinstance(at, str):
+            return at
+        if not isinstance(at, dict):
+            return ""
+        names = ("message", "error", "detail", "reason", "error_description", "title")
+        at = next((at[name] for name in names if at.get(name)), None)
+    return at if isinstance(at, str) else ""
+
+
+def _of_2024(result: dict[str, Any], repairs: list[Repair]) -> dict[str, Any]:
+    """`toolResult` held anything: a result as later versions have it, a text, or a value."""
+    if "toolResult" not in result or "content" in result:
+        return result
+    old = result["toolResult"]
+    repairs.append(Repair("/toolResult", "is the form of 2024, which is read as a result"))
+    beside = {key: value for key, value in result.items() if key != "toolResult"}
+    if isinstance(old, dict) and not old.keys().isdisjoint({"content", "structuredContent"}):
+        return beside | old
+    if isinstance(old, str):
+        return beside | {"content": [{"type": "text", "text": old}]}
+    parts = isinstance(old, list) and bool(old) and all(is_part(part) for part in old)
+    return beside | ({"content": old} if parts else {"structuredContent": old})
+
+
+def _parts(content: Any, repairs: list[Repair], *, given: bool) -> list[Any]:
+    if content is None or content == {}:
+        if given:
+            repairs.append(Repair("/content", f"is {json.dumps(content)}, which is read as []"))
+        return []
+    if isinstance(content, dict):
+        repairs.append(Repair("/content", "is one part, which is read as a list of it"))
+        return [content]
+    if not isinstance(content, list) or len(content) > MOST_PARTS:
+        raise NotAnAnswer(f"has no list of at most {MOST_PARTS} parts")
+    return content
+
+
+def _part(part: Any, repairs: list[Repair], place: str) -> Any:
+    if isinstance(part, str):
+        repairs.append(Repair(place, "is a text, which is read as a part of that text"))
+        return {"type": "text", "text": part}
+    if not isinstance(part, dict):
+        return part
+    made = dict(part)
+    if "type" not in made and isinstance(made.get("text"), str):
+        repairs.append(Repair(place, "has no type, and is read as a text"))
+        made["type"] = "text"
+    if made.get("type") == "text" and "text" in made and not isinstance(made["text"], str):
+        repairs.append(Repair(f"{place}/text", "is no text; it is read as its JSON"))
+        made["text"] = json.dumps(made["text"], ensure_ascii=False)
+    if made.get("type") in {"image", "audio"}:
+        _read_bytes(made, repairs, place)
+    return made
+
+
+def _read_bytes(part: dict[str, Any], repairs: list[Repair], place: str) -> None:
+    for proper, others in _OTHER_NAMES:
+        found = next((other for other in others if isinstance(part.get(other), str)), None)
+        if proper not in part and found:
+            repairs.append(Repair(f"{place}/{found}", f"is read as {proper}"))
+            part[proper] = part.pop(found)
+    if isinstance(part.get("data"), str) and not isinstance(part.get("mimeType"), str):
+        repairs.append(Repair(f"{place}/mimeType", f"is missing; it is read as {_UNTOLD_TYPE}"))
+        part["mimeType"] = _UNTOLD_TYPE
+
+
+def _kind_of(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str):
+        return "is no part that has a type"
+    return f"is of the kind {json.dumps(kind[:60])}, which is not known here, or is not whole"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _failed(result: dict[str, Any], repairs: list[Repair]) -> bool:
+    flag = result.get("isError")
+    if flag in (1, "true", "True") and flag is not True:
+        repairs.append(Repair("/isError", f"is {json.dumps(flag)}, which is read as true"))
+        return True
+    return flag is True
