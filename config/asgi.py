@@ -265,7 +265,7 @@ class Exchange:
         asyncio.run_coroutine_threadsafe(sent(), self._loop).result()
 
     def _begin_watching(self) -> None:
-        """Not before a request waits: whoever receives also asks for a body that was refused."""
+        """Not before a request waits: to receive is also to ask for a body that was refused."""
         self._watching = asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
 
     async def _watch(self) -> None:

@@ -125,7 +125,7 @@ def _at_its_end(
     waited_for: tuple[Status, ...] = WAITED_FOR,
 ) -> Execution:
     """The execution once it is over, or as it is at the deadline, or when the client of the request
-    disconnects: nobody reads the answer, and another may wait in its place."""
+    disconnects: the answer has no reader, and another may wait in its place."""
     rate = execution.rate
     while (
         execution.status in waited_for and time.monotonic() < deadline and not turns.disconnected()

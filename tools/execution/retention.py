@@ -234,8 +234,8 @@ def _requests(before: datetime) -> Gone:
 
 
 def _delete_lists(before: datetime) -> None:
-    """Lists of names that no request's row names, and that no process knows any longer: whoever
-    stores a list makes it young, and knows it for less than the least of days."""
+    """Lists of names that no request's row names, and that no process knows any longer: a
+    process that stores a list makes it young, and knows it for less than the least of days."""
     for model, users in (
         (ToolFilter, RequestRecord.objects.filter(tool_filter=OuterRef("pk"))),
         (CatalogNames, ToolFilter.objects.filter(catalog=OuterRef("pk"))),

@@ -1,4 +1,4 @@
-"""Names that nobody answers for hold up the lookups of the organization that chose them alone."""
+"""Names without an answer hold up the lookups of the organization that chose them alone."""
 
 import socket
 import threading

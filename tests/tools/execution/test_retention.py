@@ -207,7 +207,7 @@ def test_records_of_requests_go(agent):
     assert [rows for rows, _ in expired(agent.organization, "requests")] == [{"requests": 1}]
 
 
-def test_lists_of_names_go_once_no_request_names_them_and_nobody_stored_them_lately(agent):
+def test_lists_of_names_go_once_no_request_names_them_and_none_was_stored_lately(agent):
     used, unused, young = (
         ToolFilter.objects.create(
             digest=letter * 64, available_tools=[], filtered_by_state=[], out_of_service=[],
