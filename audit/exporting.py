@@ -4,21 +4,23 @@ after a day. What such a file holds is what `audit.export` gives."""
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.db.models.functions import Coalesce, Now
+from django.utils import timezone
 
 from audit import export, files, search
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.flaws import Flaw
 from audit.models import AuditExport, ExportState
+from audit.retention import record_expiry
 from audit.search import Search
 
 KEPT = timedelta(days=1)
@@ -119,9 +121,18 @@ def sweep() -> int:
         _take_away(row)
     past = AuditExport.objects.filter(state__in=(ExportState.FAILED, ExportState.GONE))
     if days := settings.RETENTION_DAYS["exports"]:
-        past.filter(created_at__lt=Now() - timedelta(days=days)).delete()
+        _forget(past, timezone.now() - timedelta(days=days))
     _clear(AuditExport.objects.kept().values_list("pk", flat=True))
     return len(found)
+
+
+@transaction.atomic
+def _forget(past: QuerySet[AuditExport], before: datetime) -> None:
+    old = past.select_for_update(skip_locked=True).filter(created_at__lt=before)
+    due = dict(old.values_list("pk", "organization"))
+    AuditExport.objects.filter(pk__in=due).delete()
+    for organization, count in Counter(due.values()).items():
+        record_expiry(organization, "exports", {"exports": count}, before)
 
 
 @transaction.atomic

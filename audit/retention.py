@@ -8,7 +8,7 @@ over what has left.
 
 import gzip
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -94,6 +94,17 @@ def keep(*, records_days: int, payload_days: int) -> dict[str, int]:
     if problems:
         raise NotKept(" ".join(problems))
     return done
+
+
+def record_expiry(organization: str, kind: str, rows: Mapping[str, int], before: datetime) -> None:
+    """That so many rows went, by their kinds. Call it in the transaction that deletes them."""
+    record(
+        Event.ROWS_EXPIRE,
+        by=Actor("system", RETENTION, organization),
+        outcome=Outcome.CHANGED,
+        subject=kind,
+        details={"rows": dict(rows), "before": before.isoformat()},
+    )
 
 
 def _keep_records(found: AuditLog, days: int) -> int:

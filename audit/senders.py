@@ -24,8 +24,8 @@ from audit.models import AlertChannel, ChannelKind
 
 TIMEOUT_S = 5.0
 NO_EMAIL = "No e-mail can be sent: the operator has not set EMAIL_URL."
-# URL, headers, body, seconds; the status that was answered. Raises `NotTold`.
-type Post = Callable[[str, list[tuple[str, str]], bytes, float], int]
+# URL, headers, body, seconds, organization; the status that was answered. Raises `NotTold`.
+type Post = Callable[[str, list[tuple[str, str]], bytes, float, str], int]
 
 
 class NotTold(Exception):
@@ -106,7 +106,7 @@ def _call(channel: AlertChannel, message: Message) -> None:
         ("toolcrib-delivery", message.delivery),
         ("toolcrib-signature", signature(key, int(time.time()), body)),
     ]
-    status = _post()(channel.target, headers, body, TIMEOUT_S)
+    status = _post()(channel.target, headers, body, TIMEOUT_S, channel.organization)
     if not 200 <= status < 300:
         raise NotTold(f"The receiver answered with status {status}.")
 

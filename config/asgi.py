@@ -6,11 +6,11 @@ import hashlib
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import chain, islice
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 from urllib.parse import unquote_to_bytes
 from wsgiref.util import FileWrapper
@@ -192,10 +192,15 @@ class Exchange:
         self._receive, self._send = receive, send
         self._loop = asyncio.get_running_loop()
         self._head: ASGISendEvent | None = None
-        self._gone = Event()
+        self._watching: Future[None] | None = None
+        turn.watch = self._begin_watching
 
     async def run(self, threads: ThreadPoolExecutor) -> None:
-        content = await self._loop.run_in_executor(threads, self._in_thread)
+        try:
+            content = await self._loop.run_in_executor(threads, self._in_thread)
+        finally:
+            if self._watching is not None:
+                self._watching.cancel()
         if content is not None:
             await self._send(self._sized(len(content)))
             await self._send(_piece(content))
@@ -240,18 +245,15 @@ class Exchange:
 
     def _stream(self, pieces: Iterable[bytes]) -> None:
         """Until its end, or until the client has gone or takes nothing any more."""
-        watching = asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
-        try:
-            assert self._head is not None
-            self._wait(self._send(self._head))
-            for piece in pieces:
-                if self._gone.is_set():
-                    return
-                if piece:
-                    self._wait(self._send(_piece(piece, more=True)))
-            self._wait(self._send(_piece(b"")))
-        finally:
-            watching.cancel()
+        self._turn.watch_client()
+        assert self._head is not None
+        self._wait(self._send(self._head))
+        for piece in pieces:
+            if self._turn.disconnected.is_set():
+                return
+            if piece:
+                self._wait(self._send(_piece(piece, more=True)))
+        self._wait(self._send(_piece(b"")))
 
     def _wait(self, sending: Awaitable[None]) -> None:
         """Raises TimeoutError, which ends the connection."""
@@ -262,10 +264,14 @@ class Exchange:
 
         asyncio.run_coroutine_threadsafe(sent(), self._loop).result()
 
+    def _begin_watching(self) -> None:
+        """Not before a request waits: to receive is also to ask for a body that was refused."""
+        self._watching = asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
+
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._gone.set()
+        self._turn.disconnect()
 
 
 class _File(FileWrapper):

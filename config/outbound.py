@@ -44,17 +44,21 @@ class Receipt:
     words: bytes
 
 
-def post(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> int:
+def post(
+    url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float, organization: str
+) -> int:
     """The status of the answer, whatever it is. Raises `NotTold`."""
-    return _LOOP.submit(send(url, headers, body, timeout_s)).result().status
+    return _LOOP.submit(send(url, headers, body, timeout_s, organization)).result().status
 
 
-async def send(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> Receipt:
+async def send(
+    url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float, organization: str
+) -> Receipt:
     """The answer, whatever it is. Raises `NotTold`, which says whether anything had left."""
     try:
         target = Url.parse(url)
         dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
-        reach = Reach(_policy(target, timeout_s), dialer)
+        reach = Reach(_policy(target, timeout_s), dialer, organization)
     except (Malformed, SpecInvalid) as flaw:
         raise NotTold(f"The address cannot be called: {flaw}.") from None
     try:

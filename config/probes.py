@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from psycopg_pool import PoolTimeout
 
 from audit.standing import sealer_silent_s
+from config import metrics_files
 from sandbox.daemon.capability import Capability
 from sandbox.spec import IsolationLevel
 from sandbox.state import State, ask
@@ -94,18 +95,16 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return HttpResponse("Send METRICS_TOKEN as a bearer token.\n", status=401)
     _count_sandbox(watch().state())
     registry = CollectorRegistry()
-    registry.register(_WholeFiles())
+    registry.register(_AllProcesses())
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
-class _WholeFiles(Collector):
-    """What all processes counted, each in files of its own. One that was killed while it made a
-    file has left an empty one, and counted nothing there."""
+class _AllProcesses(Collector):
+    """What all processes counted, each in files of its own."""
 
     def collect(self) -> Iterable[Metric]:
-        files = Path(settings.METRICS_DIR).rglob("*.db")
-        whole = [str(file) for file in files if file.stat().st_size]
-        merged: Iterable[Metric] = MultiProcessCollector.merge(whole)  # type: ignore[no-untyped-call]
+        with metrics_files.counting(Path(settings.METRICS_DIR)) as files:
+            merged: Iterable[Metric] = MultiProcessCollector.merge([str(one) for one in files])  # type: ignore[no-untyped-call]
         return merged
 
 

@@ -1,13 +1,15 @@
 """Whose turn it is for a thread: owners in rotation, none of them with more than its share.
 
 A request that waits (for an execution, an upstream, the next event) gives its turn back meanwhile
-and keeps its thread, which costs memory alone.
+and keeps its thread, which costs memory alone. A wait for something in this product ends when its
+client disconnects: its loop asks `disconnected`, and `on_disconnect` wakes it.
 """
 
 import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextvars import ContextVar
+from threading import Event
 
 
 class Crowded(Exception):
@@ -80,12 +82,32 @@ class Turn:
     def __init__(self, give_back: Callable[[], object]) -> None:
         self._give_back: Callable[[], object] | None = give_back
         self.organization: str | None = None  # known once the request is authenticated
+        self.disconnected = Event()
+        self.watch: Callable[[], object] | None = None  # begins to look for it, when first wanted
+        self._callbacks: list[Callable[[], object]] = []
 
     def end(self) -> None:
         """From any thread; once or more often."""
         give_back, self._give_back = self._give_back, None
         if give_back is not None:
             give_back()
+
+    def on_disconnect(self, callback: Callable[[], object]) -> None:
+        """Calls it once the client has disconnected, from any thread and perhaps twice."""
+        self._callbacks.append(callback)
+        self.watch_client()
+        if self.disconnected.is_set():
+            callback()
+
+    def watch_client(self) -> None:
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            watch()
+
+    def disconnect(self) -> None:
+        self.disconnected.set()
+        for callback in tuple(self._callbacks):
+            callback()
 
 
 current: ContextVar[Turn | None] = ContextVar("turn", default=None)
@@ -101,3 +123,15 @@ def waits() -> None:
     """The request waits from now on: another may run in its place."""
     if (turn := current.get()) is not None:
         turn.end()
+
+
+def on_disconnect(callback: Callable[[], object]) -> None:
+    """Calls it once the client of this request has disconnected; never outside of a request."""
+    if (turn := current.get()) is not None:
+        turn.on_disconnect(callback)
+
+
+def disconnected() -> bool:
+    """Whether the answer has no reader any longer. Known of requests with a callback."""
+    turn = current.get()
+    return turn is not None and turn.disconnected.is_set()

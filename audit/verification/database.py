@@ -50,8 +50,10 @@ SELECT l.index, uuid_send(l.record_id), l.hash, l.mac, {_RECORD}
 FROM audit_auditleaf l LEFT JOIN audit_auditrecord r ON r.id = l.record_id
 WHERE l.log_id = %s AND l.index >= %s AND l.index <= %s ORDER BY l.index LIMIT %s
 """  # noqa: S608
-# A record that is seen is committed. It is due when no transaction is left that began before its
-# own, or when its number is from another server.
+# Of all records, also where the rest goes on from a checkpoint: an inserted one says any time and
+# id of itself, so that no range of them is safe to leave out. A record that is seen is committed.
+# It is due when no transaction is left that began before its own, or when its number is from
+# another server.
 _STRAYS = f"""
 SELECT uuid_send(r.id), timestamptz_send(r.occurred_at), r.mac,
     now() - r.occurred_at > make_interval(secs => {UNSEALED_AT_MOST_S})

@@ -28,8 +28,19 @@ class Line:
 
 
 class Dialer:
-    def __init__(self, resolver: Resolver, gate: Gate, trust: ssl.SSLContext) -> None:
+    def __init__(
+        self, resolver: Resolver, gate: Gate, trust: ssl.SSLContext, organization: str = ""
+    ) -> None:
         self._resolver, self._gate, self._trust = resolver, gate, trust
+        self._organization = organization
+
+    def of(self, organization: str) -> "Dialer":
+        """The same, whose lookups of names count as this organization's."""
+        return Dialer(self._resolver, self._gate, self._trust, organization)
+
+    def turns(self) -> Turns:
+        """For one run, or one conversation."""
+        return Turns(self._organization)
 
     async def connect(self, host: Host, port: int, turns: Turns) -> Line:
         """Asked for once, every address is looked at; the first good one that answers is used.

@@ -10,7 +10,6 @@ from sandbox.egress.grammar import BadHost, Host, Malformed, Url, parse_authorit
 from sandbox.egress.ledger import Entry, Ledger, host_in_authority, host_in_url
 from sandbox.egress.messages import Answer, Asked, Upstream, check, outgoing
 from sandbox.egress.policy import EgressPolicy
-from sandbox.egress.resolve import Turns
 from sandbox.egress.rules import Rules
 from sandbox.egress.streams import Stream
 
@@ -28,7 +27,7 @@ class Reach:
         self.ledger = Ledger(policy.limits)
         self._rules = Rules(policy)
         self._dialer = dialer
-        self._turns = Turns(organization)
+        self._turns = dialer.of(organization).turns()
         self._patience = asyncio.Lock()
         self._penalties = 0
 

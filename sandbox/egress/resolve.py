@@ -50,7 +50,10 @@ class Resolver:
     def __init__(self, lookup: Lookup = system_lookup, deadline_s: float = DEADLINE_S) -> None:
         self._lookup, self._deadline_s = lookup, deadline_s
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lookup")
-        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        # By event loop too: a process may have several, and a semaphore belongs to one.
+        self._places: WeakValueDictionary[tuple[int, str], asyncio.Semaphore] = (
+            WeakValueDictionary()
+        )
 
     async def addresses(self, host: Host, turns: Turns) -> list[Address]:
         """An address is its own answer. Raises Denied: with LOOKUP_LIMIT where the name was not
@@ -84,7 +87,8 @@ class Resolver:
         shares = {"the run's lookups": turns.places}
         if turns.organization:
             made = asyncio.Semaphore(_PER_ORGANIZATION)
-            shared = self._places.setdefault(turns.organization, made)
+            key = id(asyncio.get_running_loop()), turns.organization
+            shared = self._places.setdefault(key, made)
             shares["the organization's lookups"] = shared
         with ExitStack() as undo:
             for whose, places in shares.items():

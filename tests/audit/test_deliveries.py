@@ -352,7 +352,7 @@ def test_no_webhook_reaches_inside(place, by, target):
 def test_one_in_the_clear_goes_nowhere_public(place, by, settings):
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.0/8"]
     with pytest.raises(deliveries.NotTold, match="https alone"):
-        outbound.post("http://1.1.1.1/", [], b"{}", 1)
+        outbound.post("http://1.1.1.1/", [], b"{}", 1, "acme")
 
 
 def test_nor_where_the_operator_opened_nothing(hook, web, settings, by):

@@ -4,8 +4,9 @@
 
 Starts a Toolcrib of its own in a new directory and removes it again. While a flood is held, another
 organization probes, lists its tools, makes a call that takes 0.15 s, and logs in; the table has the
-longest of each in milliseconds. The names of a dead resolver are tested in the broker alone
-(tests/sandbox/egress), because this machine's resolver is not the benchmark's to change.
+longest of each in milliseconds. `names` needs a server of names that never answers: this process
+and what it starts see another /etc/resolv.conf than the machine, which takes root; others leave it
+out.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import json
 import os
 import re
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -35,8 +37,30 @@ django.setup()
 from django.db import connection  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
+from tools.catalog import profiles  # noqa: E402
 
 SLEEPS = "import time\ndef main(parameters):\n    time.sleep({})\n    return 1\n"
+ASKS = """
+import sandbox_http, threading
+def ask(name):
+    for turn in range(100):
+        try:
+            sandbox_http.get(f"http://n{turn}.{name}.dead.example/", timeout_s=30)
+        except sandbox_http.EgressError:
+            pass
+def main(parameters):
+    names = [f"t{number}.{parameters['text']}" for number in range(4)]
+    threads = [threading.Thread(target=ask, args=(name,)) for name in names]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+"""
+NAMES = {
+    "name": "names", "allow_network": True, "network_when_restricted": True,
+    "allowed_hosts": ["*.dead.example"],
+}  # fmt: skip
+DEAD = "127.0.0.153"
 SETTLE_S = 3.0
 LOUD = "127.0.0.9"  # where floods come from: bounds of an address are not what is measured
 PASSWORD = "correct horse"  # of tests/factories.py
@@ -78,9 +102,15 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(FLOODS))
     given = parser.parse_args()
     data = Path(os.environ["TOOLCRIB_DATA"])
+    chosen = given.only.split(",")
+    if "names" in chosen and os.geteuid():
+        chosen.remove("names")
+        print("names are left out: that takes root")
+    if "names" in chosen:
+        _see_dead_names()
     print(f"{'held':<12}{'healthz':>10}{'listing':>10}{'call':>10}{'login':>10}   refused")
     with crib.running(data, {"EXECUTION_TIMEOUT_S": "300"}) as running:
-        wanted = ("nothing", *given.only.split(","))
+        wanted = ("nothing", *chosen)
         loud, quiet = {name: _place(f"loud-{name}") for name in wanted}, _place("quiet")
         connection.close()
         _measure(running.url, quiet, 1)  # warm
@@ -93,10 +123,13 @@ def main() -> None:
 
 def _place(slug: str) -> Place:
     place = factories.organization(slug)
+    longest = {"max_execution_time": "PT120S"}
     for name, seconds in (("short", 0.15), ("long", 60)):
         source = {"source": SLEEPS.format(seconds)}
-        longest = {"max_execution_time": "PT120S"}
         factories.tool(place, name, implementation=source, constraints=longest)
+    profiles.create_profile(organization=place, profile=NAMES, by=factories.by(place))
+    constraints = longest | {"sandbox_profile": "names"}
+    factories.tool(place, "names", implementation={"source": ASKS}, constraints=constraints)
     token = factories.token(factories.agent(place).service_account)
     return Place(token, factories.superuser(place).username)
 
@@ -120,8 +153,8 @@ def _measure(url: str, place: Place, rounds: int) -> dict[str, list[tuple[float,
     return found
 
 
-def _call(client: Client, tool: str, wait_s: int) -> int:
-    body = {"parameters": {"text": "x"}, "options": {"wait_s": wait_s}}
+def _call(client: Client, tool: str, wait_s: int, text: str = "x") -> int:
+    body = {"parameters": {"text": text}, "options": {"wait_s": wait_s}}
     return client("POST", f"/api/v1/tools/{tool}/execute", body)
 
 
@@ -175,6 +208,30 @@ def _long(url: str, place: Place) -> Iterator[None]:
         _call(Client(url, place.token, LOUD), "long", 0)
     yield
     _cancel_all(url, place)
+
+
+def _see_dead_names() -> None:
+    """In a mount namespace of this process's own, which what it starts is in as well."""
+    os.unshare(os.CLONE_NEWNS)
+    with tempfile.NamedTemporaryFile("w", prefix="tc-bench-", suffix=".conf") as file:
+        file.write(f"nameserver {DEAD}\n")
+        file.flush()
+        os.chmod(file.name, 0o644)
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        subprocess.run(["mount", "--bind", file.name, "/etc/resolv.conf"], check=True)
+
+
+@contextmanager
+def _names(url: str, place: Place) -> Iterator[None]:
+    """Eight runs, of each of which as many lookups are under way as it may have."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as dead:
+        dead.bind((DEAD, 53))
+        dead.settimeout(30)
+        for run in range(8):
+            _call(Client(url, place.token, LOUD), "names", 0, f"r{run}")
+        assert b"dead" in dead.recv(512)
+        yield
+        _cancel_all(url, place)
 
 
 def _cancel_all(url: str, place: Place) -> None:
@@ -235,6 +292,7 @@ FLOODS = {
     "streams": _streams,
     "long": _long,
     "logins": _logins,
+    "names": _names,
 }
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from audit import files, payloads, signing
-from config import accounts, datadir
+from config import accounts, datadir, deployment, env, processes
 from config.accounts import PRODUCT, Account
+from config.address import Address, CannotListen
 from config.embedded import socket_directory
 from tests.config.test_up import CHECKOUT, PROCESSES, Crib, crib, stores_of_its_own
 from tests.waiting import until
@@ -121,6 +122,54 @@ def test_nothing_is_given_by_a_link_that_somebody_left(former: Path, tmp_path: P
     assert (mine.stat().st_uid, mine.stat().st_mode) == (before.st_uid, before.st_mode)
     with pytest.raises(OSError, match="symbolic"):
         files.open_to_write(newest / "soft", os.O_WRONLY | os.O_APPEND)
+
+
+@as_root
+def test_files_that_settings_name_are_copied_for_those_alone_who_need_the_value(
+    former: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be root's, and two of one name may lie in two directories."""
+    monkeypatch.setattr(env, "_files", {})
+    for directory, name, value in (
+        ("a", "METRICS_TOKEN", "swordfish"),
+        ("b", "LOG_LEVEL", "DEBUG"),
+    ):
+        file = former / directory / "value"
+        file.parent.mkdir()
+        file.write_text(f"{value}\n", "utf-8")
+        file.chmod(0o600)
+        monkeypatch.setenv(f"{name}_FILE", str(file))
+        assert env.env_text(name) == value
+    datadir.take_over(former, former / "anchors", former / "metrics")
+    web, beat = processes.web(former, Address("127.0.0.1", 8000)), processes.beat(former)
+    secret, level = (Path(web.environment[f"{one}_FILE"]) for one in ("METRICS_TOKEN", "LOG_LEVEL"))
+    assert secret.read_text("utf-8") == "swordfish\n" and level.read_text("utf-8") == "DEBUG\n"
+    assert beat.environment["LOG_LEVEL_FILE"] == str(level)
+    assert "METRICS_TOKEN_FILE" not in beat.environment
+    copies = [str(copy.relative_to(former)) for copy in (secret, level)]
+    assert readers(former, copies) == {
+        copies[0]: {"web", "live", "worker", "sealer"},
+        copies[1]: {*PRODUCT},
+    }
+
+
+@as_root
+def test_a_port_that_root_alone_may_listen_at_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_: "1024\n")  # of the kernel's setting
+    deployment.check_port(Address("127.0.0.1", 1024))
+    with pytest.raises(CannotListen, match=r"Port 1023 is root's alone.+from 1024 on"):
+        deployment.check_port(Address("127.0.0.1", 1023))
+
+
+def test_a_port_that_a_user_may_not_listen_at_is_refused_by_the_kernel_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Started by a user, the web process may listen where `up` may."""
+    monkeypatch.setattr(Path, "read_text", lambda *_: "1024\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    deployment.check_port(Address("127.0.0.1", 1023))
 
 
 def test_what_a_user_makes_is_that_users_alone(tmp_path: Path) -> None:

@@ -4,22 +4,28 @@ Each flood is held until the other organization has been served, so that no test
 """
 
 import re
+import select
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 
 from tests import factories
 from tests.journeys.client import Answer, Http
 from tests.stubs.web import Held, Reply, Web
 from tests.waiting import until
+from tools.definitions.results import Status
 from tools.models import Agent, Execution, Organization
 
+SLEEPS = "import time\ndef main(parameters):\n    time.sleep(200)\n"
 TEXT = [{"name": "text", "type": "String", "description": "Anything.", "required": True}]
 
 
@@ -97,6 +103,55 @@ def test_seventy_waits_of_one_agent(
     assert {one.status_code for one in answers} <= {200, 202, 429}
 
 
+def test_waits_of_clients_that_disconnect_give_their_places_back(
+    crib: Any, committed: None, organization: Organization, agent: Agent
+) -> None:
+    """The first wait of all stays open and would be the first to end: until it does, no place has
+    become free in another way."""
+    factories.tool(organization)
+    factories.tool(
+        organization, "sleep", implementation={"source": SLEEPS},
+        constraints={"max_execution_time": "PT240S"},
+    )  # fmt: skip
+    agents = agent, factories.agent(organization)
+    tokens = [factories.token(one.service_account) for one in agents]
+    begun = [
+        Http(crib.url, token).execute("sleep", {"text": "x"}, options={"wait_s": 0}).json()
+        for token in tokens
+    ]
+    until(lambda: organization.executions.filter(status=Status.RUNNING).count() == len(begun))
+    share = (settings.WAITING_PLACES + 3) // 4  # of an agent; two of them fill the organization's
+    waits = [
+        [
+            opened(crib.url, token, f"/api/v1/executions/{one['execution_id']}?wait_s=60")
+            for _ in range(share + 1)
+        ]
+        for token, one in zip(tokens, begun, strict=True)
+    ]
+    for of_agent in waits:
+        until(partial(answered, of_agent))  # one for which there was no place
+
+    http = Http(crib.url, tokens[0])
+    wait = partial(http.execute, "echo", {"text": "x"}, options={"wait_s": 60})
+    assert wait().status_code == 202
+    first, *others = chain(*waits)
+    for one in others:
+        one.close()
+    until(lambda: wait().status_code == 200)
+    assert not answered([first])
+    assert {one.status for one in organization.executions.filter(tool_name="sleep")} == {
+        Status.RUNNING
+    }
+    first.close()
+    for token, one in zip(tokens, begun, strict=True):
+        Http(crib.url, token)("POST", f"/api/v1/executions/{one['execution_id']}/cancel")
+
+
+def answered(connections: list[socket.socket]) -> list[socket.socket]:
+    """Those on which an answer has come."""
+    return select.select(connections, [], [], 0)[0]
+
+
 def test_calls_that_take_every_worker(
     organization: Organization, web: Web, http: Http, others_are_served: Callable[[], None]
 ) -> None:
@@ -114,9 +169,9 @@ def test_one_agent_opens_every_stream(
 ) -> None:
     with held_calls(organization, web, http, 1, 0) as answers:
         execution = Execution.objects.get(organization=organization).pk
+        token = factories.token(agent.service_account)
         streams = [
-            opened_stream(crib.url, factories.token(agent.service_account), execution)
-            for _ in range(70)
+            opened(crib.url, token, f"/api/v1/executions/{execution}/events") for _ in range(70)
         ]
         statuses = [int(one.makefile("rb").readline().split()[1]) for one in streams]
         assert set(statuses) == {200, 503}
@@ -126,11 +181,12 @@ def test_one_agent_opens_every_stream(
     assert answers[0].status_code == 202
 
 
-def opened_stream(url: str, token: str, execution: object) -> Any:
+def opened(url: str, token: str, path: str) -> socket.socket:
+    """A connection with a request that is not answered yet."""
     place = urlsplit(url)
     connection = socket.create_connection((place.hostname, place.port), timeout=60)
     connection.sendall(
-        f"GET /api/v1/executions/{execution}/events HTTP/1.1\r\nHost: {place.netloc}\r\n"
+        f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\n"
         f"Authorization: Bearer {token}\r\n\r\n".encode()
     )
     return connection

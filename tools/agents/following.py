@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from config import turns
 from tools.agents.actions import Report, one_of, report_of
 from tools.agents.call_rows import Spent
 from tools.agents.steps import Step
@@ -39,14 +40,15 @@ class StepEvent:
 
 
 def follow(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent | None]:
-    """Events past number `after`, then live ones, until the run is over.
+    """Events past number `after`, then live ones, until the run is over or its reader has
+    disconnected.
 
     Yields None every `HEARTBEAT_S` while nothing happens. No database connection is held while
     waiting. Raises `NotFound` for a run that the caller may not read, also when it may no more.
     """
     with bell.listening(run_id) as listener:
         silent_s = 0.0
-        while True:
+        while not turns.disconnected():
             report = report_of(caller, one_of(caller, run_id))
             connection.close()
             fresh = [one for one in events_of(report) if one.number > after]

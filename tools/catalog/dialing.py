@@ -16,13 +16,13 @@ from sandbox.egress.trust import client_context
 from tools.mcpclient.fetching import Fetcher
 
 
-def dialer(scheme: str) -> Dialer:
+def dialer(scheme: str, organization: str) -> Dialer:
     """By the rules of config/outbound.py: in the clear only into networks the operator opened."""
-    return _dialer(scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
+    return _dialer(scheme, tuple(settings.EGRESS_ALLOW_PRIVATE)).of(organization)
 
 
-def fetcher() -> Fetcher:
-    return Fetcher(dialer)
+def fetcher(organization: str) -> Fetcher:
+    return Fetcher(lambda scheme: dialer(scheme, organization))
 
 
 def waited[Got](work: Coroutine[Any, Any, Got], timeout_s: float) -> Got:

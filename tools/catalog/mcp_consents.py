@@ -54,7 +54,13 @@ def begin_consent(
     identity = Identity(redirect_uri, registered=_entered(row))
     known = row.authorizations.filter(owner=key).first()
     url, pending = _talked(
-        begin(fetcher(), row.url, identity, _challenge(known), _previous(row, known))
+        begin(
+            fetcher(row.organization.slug),
+            row.url,
+            identity,
+            _challenge(known),
+            _previous(row, known),
+        )
     )
     expires_at = timezone.now() + GOOD_FOR
     consent = McpConsent(server=row, user=user, owner=key, url=row.url, expires_at=expires_at)
@@ -84,7 +90,9 @@ def finish_consent(*, user: User, parameters: Mapping[str, str], by: Actor) -> M
         raise Conflict(
             "What was begun cannot be read; begin again.", code="consent_expired"
         ) from None
-    return _connect(row, consent.owner, _talked(finish(fetcher(), pending, parameters)), by)
+    return _connect(
+        row, consent.owner, _talked(finish(fetcher(row.organization.slug), pending, parameters)), by
+    )
 
 
 def connect_client(*, row: McpServer, owner: str, by: Actor) -> McpAuthorization:
@@ -95,7 +103,9 @@ def connect_client(*, row: McpServer, owner: str, by: Actor) -> McpAuthorization
         raise Conflict("Enter the client first.", code="no_oauth_client")
     known = row.authorizations.filter(owner=key).first()
     previous, challenge = _previous(row, known), _challenge(known)
-    tokens = _talked(client_credentials(fetcher(), row.url, client, challenge, previous))
+    tokens = _talked(
+        client_credentials(fetcher(row.organization.slug), row.url, client, challenge, previous)
+    )
     return _connect(row, key, tokens, by)
 
 

@@ -142,10 +142,11 @@ def _asked(server: CatalogServer, owner: str, row: McpAuthorization, tokens: Tok
 
 
 def _renewal(row: McpServer, tokens: Tokens) -> Callable[[], Any]:
+    fetch = fetcher(row.organization.slug)
     client = getattr(row, "oauth_client", None)
     if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
-        return lambda: client_credentials(fetcher(), row.url, tokens.client, previous=tokens)
-    return lambda: refreshed(fetcher(), tokens)
+        return lambda: client_credentials(fetch, row.url, tokens.client, previous=tokens)
+    return lambda: refreshed(fetch, tokens)
 
 
 @transaction.atomic

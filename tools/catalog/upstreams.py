@@ -96,7 +96,7 @@ def _channel(server: CatalogServer, headers: dict[str, str], env: dict[str, str]
         url = Url.parse(server.url)
     except Malformed as flaw:
         raise NeverBegan(f"The address of the MCP server cannot be called: {flaw}.") from None
-    way = dialer(url.scheme)
+    way = dialer(url.scheme, server.organization)
     if server.transport == Transport.SSE:
         return Sse(url, list(headers.items()), way)
     return Streamable(url, list(headers.items()), way)

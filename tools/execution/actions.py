@@ -8,6 +8,7 @@ from django.db.models.functions import Now
 
 from audit.actions import record
 from audit.events import Event, Outcome
+from config import turns
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, REFUSED, Status
 from tools.errors import AuditHalted, Conflict, Mismatch, NotFound, Refused
@@ -123,9 +124,12 @@ def _at_its_end(
     deadline: float,
     waited_for: tuple[Status, ...] = WAITED_FOR,
 ) -> Execution:
-    """The execution once it is over, or as it is at the deadline."""
+    """The execution once it is over, or as it is at the deadline, or when the client of the request
+    disconnects: the answer has no reader, and another may wait in its place."""
     rate = execution.rate
-    while execution.status in waited_for and time.monotonic() < deadline:
+    while (
+        execution.status in waited_for and time.monotonic() < deadline and not turns.disconnected()
+    ):
         connection.close()  # a thread that waits holds no connection
         listener.wait(deadline - time.monotonic())
         execution = Execution.objects.answer(execution.pk)

@@ -18,6 +18,8 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from config import turns
+
 log = logging.getLogger(__name__)
 CHANNEL = "toolcrib:executions"
 NEWS = "toolcrib:news"  # what pages show anew, and nobody waits for
@@ -89,12 +91,17 @@ class Listener:
 
     def __init__(self) -> None:
         self._rung = threading.Event()
+        self._watches_client = False
 
     def notify(self) -> None:
         self._rung.set()
 
     def wait(self, timeout_s: float) -> None:
-        """Return when it rang, after `GLANCE_S`, or after `timeout_s`: the row is to be read."""
+        """Return when it rang, after `GLANCE_S`, or after `timeout_s`: the row is to be read. Also
+        when the client of the request disconnects, of which `turns.disconnected` knows."""
+        if not self._watches_client:
+            self._watches_client = True
+            turns.on_disconnect(self.notify)
         self._rung.wait(max(0.0, min(timeout_s, GLANCE_S)))
         self._rung.clear()
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from config import turns
 from tools.definitions.results import EventType
 from tools.execution import bell
 from tools.models import Execution, ExecutionEvent
@@ -18,14 +19,15 @@ def append(execution_id: UUID, kind: EventType, message: str = "") -> None:
 
 
 def follow(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:
-    """Events past number `after`, then live ones, until the execution is over.
+    """Events past number `after`, then live ones, until the execution is over or its reader has
+    disconnected.
 
     Yields None every `HEARTBEAT_S` while nothing happens, so that a reader who left is noticed. No
     database connection is held while waiting.
     """
     with bell.listening(execution_id) as listener:
         silent_s = 0.0
-        while True:
+        while not turns.disconnected():
             over = Execution.objects.only("status").get(pk=execution_id).over
             fresh = list(
                 ExecutionEvent.objects.filter(execution_id=execution_id, sequence__gt=after)

@@ -11,23 +11,26 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertDelivery
+from audit.retention import record_expiry
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import FINAL, OPEN, Status
 from tools.models import (
     CacheEntry,
+    CatalogNames,
     Confirmation,
     ConfirmationDecision,
     ConfirmationStatus,
@@ -39,6 +42,7 @@ from tools.models import (
     Session,
     StateTransition,
     StoredOutput,
+    ToolFilter,
 )
 from tools.models.execution import KEEPS_OUTPUT
 
@@ -46,6 +50,8 @@ log = logging.getLogger(__name__)
 BATCH = 500
 _MOST_BATCHES = 50  # of one organization in one round
 _MOST_SWEPT = 500  # of stored outputs in one round: each may be large
+_NO_ORGANIZATION = ""
+type Gone = dict[str, Counter[str]]  # how many rows of each kind, by organization
 
 
 def keep() -> None:
@@ -64,7 +70,8 @@ def keep() -> None:
 
 
 def forget_all() -> Counter[str]:
-    """One round over all other kinds; how many rows of each went."""
+    """One round over all other kinds; how many rows of each went. What went of an organization in
+    a batch is on record by that batch: long transactions would keep the sealer waiting."""
     gone: Counter[str] = Counter()
     for kind, forget in _FORGET.items():
         days = settings.RETENTION_DAYS.get(kind)
@@ -72,14 +79,22 @@ def forget_all() -> Counter[str]:
             continue
         before = timezone.now() - timedelta(days=days or 0)
         for _ in range(_MOST_BATCHES):
-            with transaction.atomic():
-                done = forget(before)
+            done = _forget(kind, forget, before)
             gone[kind] += done
             if done == 0:
                 break
     if gone.total():
         log.info("retention took away %s", dict(gone))
     return gone
+
+
+@transaction.atomic
+def _forget(kind: str, forget: Callable[[datetime], Gone], before: datetime) -> int:
+    gone = forget(before)
+    for organization in sorted({*chain(*gone.values())} - {_NO_ORGANIZATION}):
+        rows = {what: found[organization] for what, found in gone.items() if found[organization]}
+        record_expiry(organization, kind, rows, before)
+    return gone[kind].total()
 
 
 @transaction.atomic
@@ -153,84 +168,122 @@ def _output_days(organization: Organization) -> int:
     return organization.output_days or kept
 
 
-def _executions(before: datetime) -> int:
+def _executions(before: datetime) -> Gone:
     """Calls before their callers: a composite goes once all it made went. With one go its events,
     its transition and its confirmation."""
     calls = Execution.objects.filter(parent=OuterRef("pk"))
-    rows = Execution.objects.select_for_update(skip_locked=True, of=("self",))
-    old = rows.filter(
-        ~Exists(calls),
-        Q(parent=None) | Q(parent__status__in=FINAL, parent__completed_at__lt=before),
-        Q(session=None) | Q(session__closed_at__isnull=False),
-        status__in=FINAL,
-        completed_at__lt=before,
-    ).exclude(pk__in=Execution.objects.unresolved().filter(completed_at__lt=before).values("pk"))
-    due = [*old.order_by("completed_at").values_list("pk", flat=True)[:BATCH]]
+    old = (
+        _locked(Execution.objects.all())
+        .filter(
+            ~Exists(calls),
+            Q(parent=None) | Q(parent__status__in=FINAL, parent__completed_at__lt=before),
+            Q(session=None) | Q(session__closed_at__isnull=False),
+            status__in=FINAL,
+            completed_at__lt=before,
+        )
+        .exclude(pk__in=Execution.objects.unresolved().filter(completed_at__lt=before).values("pk"))
+    )
+    oldest = old.order_by("completed_at").values_list("pk", "organization__slug")
+    due = dict(oldest[:BATCH])
+    gone = {"executions": Counter(due.values())}
+    for kind, model in (
+        ("events", ExecutionEvent),
+        ("transitions", StateTransition),
+        ("confirmations", Confirmation),
+    ):
+        theirs = model._default_manager.filter(execution__in=due)
+        gone[kind] = Counter(due[pk] for pk in theirs.values_list("execution", flat=True))
     StateTransition.objects.filter(execution__in=due).delete()
     _delete_confirmations(Confirmation.objects.filter(execution__in=due))
     Execution.objects.filter(pk__in=due).delete()
-    return len(due)
+    return gone
 
 
-def _confirmations(before: datetime) -> int:
+def _confirmations(before: datetime) -> Gone:
     over = Confirmation.objects.filter(created_at__lt=before, execution__status__in=FINAL)
     over = over.exclude(status=ConfirmationStatus.PENDING)
-    due = [*over.order_by("created_at").values_list("pk", flat=True)[:BATCH]]
-    return _delete_confirmations(Confirmation.objects.filter(pk__in=due))
+    oldest = _locked(over).order_by("created_at").values_list("pk", "organization__slug")
+    due = dict(oldest[:BATCH])
+    _delete_confirmations(Confirmation.objects.filter(pk__in=due))
+    return {"confirmations": Counter(due.values())}
 
 
-def _delete_confirmations(rows: QuerySet[Confirmation]) -> int:
+def _delete_confirmations(rows: QuerySet[Confirmation]) -> None:
     ConfirmationDecision.objects.filter(confirmation__in=rows).delete()
-    return rows.delete()[0]
+    rows.delete()
 
 
-def _transitions(before: datetime) -> int:
+def _transitions(before: datetime) -> Gone:
     closed = Q(session=None) | Q(session__closed_at__isnull=False)
-    return _oldest(StateTransition.objects.filter(closed, at__lt=before))
+    return {"transitions": _oldest(StateTransition.objects.filter(closed, at__lt=before))}
 
 
-def _events(before: datetime) -> int:
-    return _oldest(
-        ExecutionEvent.objects.filter(created_at__lt=before, execution__completed_at__lt=before)
-    )
+def _events(before: datetime) -> Gone:
+    old = ExecutionEvent.objects.filter(created_at__lt=before, execution__completed_at__lt=before)
+    return {"events": _oldest(old, "execution__organization__slug")}
 
 
-def _requests(before: datetime) -> int:
+def _requests(before: datetime) -> Gone:
     """Their ids are in the order of their times; the table has no index of those."""
-    rows = RequestRecord.objects.order_by("id").values_list("pk", "at")[:BATCH]
-    return RequestRecord.objects.filter(pk__in=[pk for pk, at in rows if at < before]).delete()[0]
+    rows = _locked(RequestRecord.objects.order_by("id"))
+    rows = rows.values_list("pk", "at", "organization__slug")
+    due = {pk: organization for pk, at, organization in rows[:BATCH] if at < before}
+    RequestRecord.objects.filter(pk__in=due).delete()
+    _delete_lists(before)
+    return {"requests": Counter(due.values())}
 
 
-def _sessions(before: datetime) -> int:
+def _delete_lists(before: datetime) -> None:
+    """Lists of names that no request's row names, and that no process knows any longer: a
+    process that stores a list makes it young, and knows it for less than the least of days."""
+    for model, users in (
+        (ToolFilter, RequestRecord.objects.filter(tool_filter=OuterRef("pk"))),
+        (CatalogNames, ToolFilter.objects.filter(catalog=OuterRef("pk"))),
+    ):
+        _oldest(model._default_manager.filter(~Exists(users), created_at__lt=before), None)
+
+
+def _sessions(before: datetime) -> Gone:
     """Those that are closed, once no call and no transition speaks of them."""
     calls = Execution.objects.filter(session=OuterRef("pk"))
     moves = StateTransition.objects.filter(session=OuterRef("pk"))
-    return _oldest(Session.objects.filter(~Exists(calls), ~Exists(moves), closed_at__lt=before))
+    old = Session.objects.filter(~Exists(calls), ~Exists(moves), closed_at__lt=before)
+    return {"sessions": _oldest(old)}
 
 
-def _browser_sessions(before: datetime) -> int:
-    """`before` is now: a session of a browser says itself until when it is good."""
-    return _oldest(BrowserSession.objects.filter(expire_date__lt=before))
+def _browser_sessions(before: datetime) -> Gone:
+    """`before` is now: a session of a browser says itself until when it is good, and is no
+    organization's."""
+    old = BrowserSession.objects.filter(expire_date__lt=before)
+    return {"browser sessions": _oldest(old, None)}
 
 
-def _alerts(before: datetime) -> int:
-    return _oldest(Alert.objects.filter(acknowledged_at__lt=before, last_at__lt=before))
+def _alerts(before: datetime) -> Gone:
+    old = Alert.objects.filter(acknowledged_at__lt=before, last_at__lt=before)
+    return {"alerts": _oldest(old, "organization")}
 
 
-def _deliveries(before: datetime) -> int:
+def _deliveries(before: datetime) -> Gone:
     over = Q(delivered_at__lt=before) | Q(given_up_at__lt=before)
-    return _oldest(AlertDelivery.objects.filter(over))
+    return {"deliveries": _oldest(AlertDelivery.objects.filter(over), "alert__organization")}
 
 
-def _oldest(rows: QuerySet[Any]) -> int:
-    due = [*rows.order_by("pk").values_list("pk", flat=True)[:BATCH]]
+def _locked(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Those that no other round takes at this moment: what is on record as gone went once."""
+    return rows.select_for_update(skip_locked=True, of=("self",))
+
+
+def _oldest(rows: QuerySet[Any], organization: str | None = "organization__slug") -> Counter[str]:
+    """How many of them went, of each organization; `organization` says where a row has its name."""
+    name = F(organization) if organization else Value(_NO_ORGANIZATION)
+    due = dict(_locked(rows).order_by("pk").values_list("pk", name)[:BATCH])
     if due:
         rows.model._default_manager.filter(pk__in=due).delete()
-    return len(due)
+    return Counter(due.values())
 
 
 # Without days of its own: what is over by itself.
-_FORGET: dict[str, Callable[[datetime], int]] = {
+_FORGET: dict[str, Callable[[datetime], Gone]] = {
     "executions": _executions,
     "confirmations": _confirmations,
     "transitions": _transitions,

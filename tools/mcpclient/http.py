@@ -14,7 +14,6 @@ import h11
 from sandbox.egress.denials import Denied
 from sandbox.egress.dial import Dialer, Line
 from sandbox.egress.grammar import Malformed, Url
-from sandbox.egress.resolve import Turns
 from sandbox.egress.streams import Stream
 from tools.mcpclient.challenge import read_challenge
 from tools.mcpclient.errors import Lost, NeverBegan, Unauthorized, Unusable, quoted
@@ -91,7 +90,7 @@ class Origin:
 
     def __init__(self, url: Url, dialer: Dialer) -> None:
         self._url, self._dialer = url, dialer
-        self._turns = Turns()
+        self._turns = dialer.turns()
         self._room = asyncio.Semaphore(MOST_CONNECTIONS)
         self._kept: list[_Connection] = []
         self._draining: set[asyncio.Task[None]] = set()

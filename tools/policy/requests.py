@@ -35,7 +35,14 @@ from tools.policy.people import may
 log = logging.getLogger("tools.requests")
 _NAMES_IN_A_LINE = 100  # the row has them all
 _STORED = 10_000
-_stored: set[str] = set()  # digests of what is known to have a row
+KNOWN_FOR_S = 3600  # less than a day: then retention may delete what is not stored any longer
+_stored: dict[str, float] = {}  # digests of what is known to have a row, and since when
+# One that was there counts as stored now, and is not deleted meanwhile.
+_AS_NEW: dict[str, Any] = {
+    "update_conflicts": True,
+    "unique_fields": ["digest"],
+    "update_fields": ["created_at"],
+}
 
 
 @dataclass(frozen=True)
@@ -233,13 +240,13 @@ def _reached(groups: frozenset[str], snapshot: Snapshot) -> Sequence[CatalogTool
 
 
 def _store(found: Filtered, snapshot: Snapshot) -> None:
-    """The lists' own rows, once a process; another process may have been faster."""
-    if found.catalog not in _stored:
+    """The lists' own rows, once an hour and process; another process may have been faster."""
+    if not _is_known(found.catalog):
         names = [tool.name for tool in snapshot.sorted_tools]
         row = CatalogNames(digest=found.catalog, names=names)
-        CatalogNames.objects.bulk_create([row], ignore_conflicts=True)
+        CatalogNames.objects.bulk_create([row], **_AS_NEW)
         transaction.on_commit(lambda: _remember(found.catalog))
-    if found.digest not in _stored:
+    if not _is_known(found.digest):
         lists = ToolFilter(
             digest=found.digest,
             catalog_id=found.catalog,
@@ -247,11 +254,15 @@ def _store(found: Filtered, snapshot: Snapshot) -> None:
             filtered_by_state=list(found.by_state),
             out_of_service=list(found.out_of_service),
         )
-        ToolFilter.objects.bulk_create([lists], ignore_conflicts=True)
+        ToolFilter.objects.bulk_create([lists], **_AS_NEW)
         transaction.on_commit(lambda: _remember(found.digest))
 
 
 def _remember(digest: str) -> None:
     if len(_stored) >= _STORED:
         _stored.clear()
-    _stored.add(digest)
+    _stored[digest] = time.monotonic()
+
+
+def _is_known(digest: str) -> bool:
+    return time.monotonic() - _stored.get(digest, -KNOWN_FOR_S) < KNOWN_FOR_S

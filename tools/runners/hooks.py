@@ -65,7 +65,9 @@ def _posted(
         ("idempotency-key", delivery),
         ("toolcrib-delivery", delivery),
     ]
-    work = outbound.send(secrets["url"], [*common, *headers], body, timeout_s)
+    work = outbound.send(
+        secrets["url"], [*common, *headers], body, timeout_s, message.organization.slug
+    )
     try:
         receipt = dialing.waited(work, timeout_s + _SPARE_S)
     except TimeoutError:

@@ -21,7 +21,6 @@ from django.conf import settings
 from audit.senders import NotTold
 from sandbox.egress.denials import Denied
 from sandbox.egress.grammar import parse_host
-from sandbox.egress.resolve import Turns
 from sandbox.egress.trust import client_context
 from tools.catalog import dialing
 
@@ -47,9 +46,11 @@ class Letter:
     body: str
 
 
-def mail(options: dict[str, Any], password: str, letter: Letter, timeout_s: float) -> str:
+def mail(
+    options: dict[str, Any], password: str, letter: Letter, timeout_s: float, organization: str
+) -> str:
     """What the server said when it took the letter. Raises `NotTold`."""
-    channel = _connected(options)
+    channel = _connected(options, organization)
     with _given_up_after(timeout_s, channel):
         return _handed_in(_Conversation(channel, options, timeout_s), options, password, letter)
 
@@ -65,13 +66,13 @@ def content(sender: str, letter: Letter) -> bytes:
     return made.as_bytes()
 
 
-def _connected(options: dict[str, Any]) -> socket.socket:
+def _connected(options: dict[str, Any], organization: str) -> socket.socket:
     """To an address that was looked at."""
     host, clear = parse_host(options["host"]), options["security"] == "none"
-    dialer = dialing.dialer("http" if clear else "https")
+    dialer = dialing.dialer("http" if clear else "https", organization)
 
     async def dial() -> socket.socket:
-        line = await dialer.connect(host, options["port"], Turns())
+        line = await dialer.connect(host, options["port"], dialer.turns())
         return line.stream.channel
 
     try:

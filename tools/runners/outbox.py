@@ -112,7 +112,8 @@ def _sent(
             letter = mailing.Letter(
                 str(message.pk), message.recipients, message.subject, message.body
             )
-            return mailing.mail(channel.options, secrets["password"], letter, timeout_s)
+            place = message.organization.slug
+            return mailing.mail(channel.options, secrets["password"], letter, timeout_s, place)
         case MessageKind.WEBHOOK:
             return hooks.webhook(secrets, message, data, timeout_s)
         case MessageKind.SLACK:

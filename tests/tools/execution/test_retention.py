@@ -1,12 +1,13 @@
 """Of every kind what is old goes; what is young, open or needed stays, and so does everybody's."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.contrib.sessions.models import Session as BrowserSession
 from django.utils import timezone
 
-from audit.models import Alert, AlertChannel, AlertDelivery, AuditRecord
+from audit import exporting
+from audit.models import Alert, AlertChannel, AlertDelivery, AuditExport, AuditRecord
 from config.env import BadSetting, env_days
 from tests import factories
 from tools.definitions.results import EventType
@@ -84,6 +85,38 @@ def test_calls_that_ended_long_ago_go_with_what_belongs_to_them(agent, echo):
     assert left(StateTransition, moved) == []
     assert not old.events.exists()
     assert AuditRecord.objects.filter(execution_id=old.pk).exists()
+
+
+def expired(organization, kind):
+    """What the records of it say went, in their order, and until which time."""
+    found = AuditRecord.objects.filter(
+        organization=organization.slug, code="ROWS.EXPIRE", subject=kind
+    )
+    return [(one.details["rows"], one.details["before"]) for one in found.order_by("id")]
+
+
+def test_each_organization_has_a_record_of_what_went_and_until_which_time(agent, echo, stranger):
+    for _ in range(2):
+        execution = over(agent, OLD)
+    StateTransition.objects.create(
+        organization=agent.organization, execution=execution, tool_name="echo", from_state="a",
+        to_state="b",
+    )  # fmt: skip
+    events.append(execution.pk, EventType.IN_PROGRESS, "It goes on.")
+    over(stranger, OLD), over(agent, YOUNG)
+    count = execution.events.count()
+    retention.forget_all()
+    ((rows, before),) = expired(agent.organization, "executions")
+    assert rows == {"executions": 2, "events": count, "transitions": 1}
+    assert abs(datetime.fromisoformat(before) - ago(timedelta(days=30))) < timedelta(minutes=5)
+    assert [rows for rows, _ in expired(stranger.organization, "executions")] == [{"executions": 1}]
+
+
+def test_there_is_no_record_where_nothing_went(agent, echo):
+    over(agent, YOUNG)
+    retention.forget_all()
+    records = AuditRecord.objects.filter(organization=agent.organization.slug)
+    assert not records.filter(code="ROWS.EXPIRE").exists()
 
 
 def test_calls_of_a_call_stay_as_long_as_it_does(agent, echo):
@@ -171,6 +204,27 @@ def test_records_of_requests_go(agent):
     ]  # fmt: skip
     retention.forget_all()
     assert left(RequestRecord, *rows) == [1]
+    assert [rows for rows, _ in expired(agent.organization, "requests")] == [{"requests": 1}]
+
+
+def test_lists_of_names_go_once_no_request_names_them_and_none_was_stored_lately(agent):
+    used, unused, young = (
+        ToolFilter.objects.create(
+            digest=letter * 64, available_tools=[], filtered_by_state=[], out_of_service=[],
+            catalog=CatalogNames.objects.create(digest=letter * 64, names=[]),
+        )
+        for letter in "abc"
+    )  # fmt: skip
+    for model in (ToolFilter, CatalogNames):
+        model.objects.filter(digest__in=["a" * 64, "b" * 64]).update(created_at=ago(OLD))
+    RequestRecord.objects.create(
+        organization=agent.organization, request_id="r", kind="list", actor_kind="agent",
+        actor="a", user_id=agent.service_account.pk, requested_groups=[],
+        initial_state="Default", tool_filter=used, at=ago(YOUNG),
+    )  # fmt: skip
+    retention.forget_all()
+    assert left(ToolFilter, used, unused, young) == [0, 2]
+    assert left(CatalogNames, used.catalog, unused.catalog, young.catalog) == [0, 2]
 
 
 def test_alerts_that_were_acknowledged_go_and_deliveries_that_are_over(organization):
@@ -191,8 +245,24 @@ def test_alerts_that_were_acknowledged_go_and_deliveries_that_are_over(organizat
         AlertDelivery.objects.create(alert=alerts[2], channel=channel),
     ]
     retention.forget_all()
+    assert [rows for rows, _ in expired(organization, "alerts")] == [{"alerts": 1}]
+    assert [rows for rows, _ in expired(organization, "deliveries")] == [{"deliveries": 1}]
     assert left(Alert, *alerts) == [1, 2]
     assert left(AlertDelivery, *deliveries) == [1]
+
+
+def test_exports_that_are_over_go(organization):
+    rows = [
+        AuditExport.objects.create(
+            organization=organization.slug, format="jsonl", opened=False, asked_by="ada",
+            asked_by_id="1", state=state, created_at=ago(age),
+            expires_at=timezone.now() + timedelta(days=1),
+        )
+        for state, age in [("gone", OLD), ("gone", YOUNG), ("ready", OLD)]
+    ]  # fmt: skip
+    exporting.sweep()
+    assert left(AuditExport, *rows) == [1, 2]
+    assert [rows for rows, _ in expired(organization, "exports")] == [{"exports": 1}]
 
 
 def test_sessions_of_browsers_go_when_they_expire():

@@ -1,12 +1,16 @@
-"""Waiting for an execution to end does not poll the database."""
+"""Waiting for an execution does not poll the database, and ends with its client's connection."""
+
+from collections.abc import Iterator
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from config import turns
+from config.turns import Turn
 from tests import factories
-from tools.execution import actions
-from tools.models import Agent, Organization
+from tools.execution import actions, events
+from tools.models import Agent, Execution, Organization
 
 
 @pytest.mark.usefixtures("alone")
@@ -19,3 +23,43 @@ def test_a_wait_reads_the_execution_at_its_start_and_at_its_timeout(
         found = actions.wait_for(execution, 0.2)
     assert found.status == "Pending"
     assert sum("tools_execution" in one["sql"] for one in asked) == 2
+
+
+@pytest.fixture
+def request_turn() -> Iterator[Turn]:
+    """That of a request which this thread serves."""
+    turn = Turn(lambda: None)
+    mark = turns.current.set(turn)
+    yield turn
+    turns.current.reset(mark)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_wait_ends_when_its_client_disconnects_and_the_execution_goes_on(
+    organization: Organization, agent: Agent, request_turn: Turn
+) -> None:
+    factories.tool(organization)
+    execution = factories.execution(agent, text="x")
+    request_turn.watch = request_turn.disconnect
+    assert actions.wait_for(execution, 1e6).status == "Pending"
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_call_of_a_client_that_disconnects_is_made_and_not_waited_for(
+    organization: Organization, agent: Agent, request_turn: Turn
+) -> None:
+    factories.tool(organization)
+    request_turn.disconnect()
+    call = factories.call("echo", {"text": "x"})
+    found = actions.execute(caller=factories.caller(agent), call=call, wait_s=1e6)
+    assert Execution.objects.get(pk=found.pk).status == "Pending"
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_follows_an_execution_ends_when_its_reader_disconnects(
+    organization: Organization, agent: Agent, request_turn: Turn
+) -> None:
+    factories.tool(organization)
+    execution = factories.execution(agent, text="x")
+    request_turn.watch = request_turn.disconnect
+    assert [*events.follow(execution.pk, 0)] == []

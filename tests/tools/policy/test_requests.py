@@ -2,13 +2,16 @@
 
 import json
 import logging
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from tests import factories
 from tools import metrics
 from tools.execution.pipeline import perform
-from tools.models import RequestRecord, ToolFilter
+from tools.models import CatalogNames, RequestRecord, ToolFilter
+from tools.policy import requests
 
 
 @pytest.fixture
@@ -127,3 +130,33 @@ def test_a_name_that_nothing_has_is_counted_without_being_named(organization, qu
     before = counter._value.get()
     api.get(f"/tools?{query}")
     assert counter._value.get() == before + 1
+
+
+def test_lists_that_were_removed_are_stored_again_by_a_process_that_knew_them(
+    tools, caller, monkeypatch, django_capture_on_commit_callbacks
+):
+    monkeypatch.setattr(requests, "_stored", {})
+    api = factories.api(caller)
+    with django_capture_on_commit_callbacks(execute=True):
+        api.get("/tools?group=a")
+    row = only(RequestRecord.objects.filter(user_id=caller.service_account_id))
+    lists, digest = row.tool_filter, row.tool_filter_id
+    row.delete(), lists.delete(), lists.catalog.delete()
+    monkeypatch.setattr(requests, "KNOWN_FOR_S", 0)  # so long ago
+    api.get("/tools?group=a")
+    again = only(RequestRecord.objects.filter(user_id=caller.service_account_id))
+    assert again.tool_filter_id == digest
+
+
+def test_lists_that_are_stored_again_are_as_young_as_new_ones(tools, caller, monkeypatch):
+    monkeypatch.setattr(requests, "KNOWN_FOR_S", 0)
+    api = factories.api(caller)
+    api.get("/tools?group=a")
+    lists = only(RequestRecord.objects.filter(user_id=caller.service_account_id)).tool_filter
+    old = timezone.now() - timedelta(days=1000)
+    for model in (ToolFilter, CatalogNames):
+        model.objects.filter(digest__in=[lists.digest, lists.catalog_id]).update(created_at=old)
+    api.get("/tools?group=a")
+    lists.refresh_from_db()
+    lists.catalog.refresh_from_db()
+    assert old < lists.created_at and old < lists.catalog.created_at
