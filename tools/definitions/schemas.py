@@ -5,6 +5,7 @@ engine, and its size, depth and expansion are bounded when it is written, so tha
 make it slow.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,11 @@ MAX_PROPERTIES = 200
 MAX_PATTERN = 512
 MAX_ENUM = 1_000
 MAX_ERRORS = 50
-__all__ = ["BadSchema", "Flaw", "Validator", "check_bounds", "compiled"]
+__all__ = ["BadSchema", "Flaw", "Validator", "check", "check_bounds", "compiled"]
 
 Schema = dict[str, Any]
+_KEPT = 20_000
+_passed = set[bytes]()  # digests of schemas that were found to be good
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=1 << 20)
 
 
@@ -63,6 +66,18 @@ def compiled(schema: Any) -> Validator:
     """A validator for a schema from outside. Raises `BadSchema`."""
     check_bounds(schema)
     return Validator(schema)
+
+
+def check(schema: Any) -> None:
+    """Raises `BadSchema` as `compiled` does. A schema that passed once is not counted again: an
+    import reads each definition several times, and hundreds that share their parts."""
+    digest = hashlib.sha256(json.dumps(schema).encode()).digest()
+    if digest in _passed:
+        return
+    compiled(schema)
+    if len(_passed) >= _KEPT:
+        _passed.clear()
+    _passed.add(digest)
 
 
 def check_bounds(schema: Any) -> None:
