@@ -27,7 +27,8 @@ def insert_together(*rows: Row) -> None:
 
 
 def as_json(value: Any) -> Jsonb:
-    return Jsonb(value)
+    found: Jsonb = connection.ops.adapt_json_value(value, None)  # as Django's fields are written
+    return found
 
 
 def as_json_text(text: bytes) -> Json:
