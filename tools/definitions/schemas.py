@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from tools.definitions.patterns import unsupported
 from tools.definitions.schema_work import BadSchema, Work, parts
 
 MAX_BYTES = 256 * 1024
@@ -115,7 +116,9 @@ def _compile(schema: Any, mask: str | None = None) -> jsonschema_rs.Validator:
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         where = _pointer(getattr(error, "instance_path", []))
-        raise BadSchema(f"{where}: {str(error).splitlines()[0][:300]}") from None
+        pattern = getattr(error, "instance", None)
+        reason = unsupported(pattern) if isinstance(pattern, str) else None
+        raise BadSchema(f"{where}: {reason or str(error).splitlines()[0][:300]}") from None
 
 
 def _pointer(path: list[str | int]) -> str:

@@ -452,3 +452,22 @@ def test_every_format_has_its_libraries_in_the_sandbox(run):
         for form, (parameters, _) in IN_THE_SANDBOX.items()
     }
     assert found == {form: valid for form, (_, valid) in IN_THE_SANDBOX.items()}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"format": "json", "schema": {"pattern": "(?=x)"}}, "uses a lookahead"),
+        ({"format": "yaml", "schema": {"patternProperties": {"(?<!x)": {}}}}, "a lookbehind"),
+        (
+            {
+                "format": "csv",
+                "schema": {"fields": [{"name": "a", "constraints": {"pattern": r"(.)\1"}}]},
+            },
+            "back-references",
+        ),
+    ],
+)
+def test_a_schema_says_which_part_of_a_pattern_is_not_supported(call, parameters, words):
+    done = call("validate_content", content="a", **parameters)
+    assert done.error_code == "SCHEMA_INVALID" and words in done.error_message

@@ -106,7 +106,7 @@ def _validator(schema: Any) -> Any:
             pattern_options=jsonschema_rs.RegexOptions(),
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise ToolError("SCHEMA_INVALID", str(error).splitlines()[0][:400]) from None
+        raise ToolError("SCHEMA_INVALID", tables.said(error)) from None
 
 
 def _document(content: str, form: str) -> Any:
