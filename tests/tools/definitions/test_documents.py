@@ -1,7 +1,5 @@
 """Documents from outside: what they say, and in which line."""
 
-import time
-
 import pytest
 
 from tools.definitions.dialects import documents
@@ -160,9 +158,7 @@ def test_what_is_wrong_with_it_all_the_same_is_said(text, line):
     assert complaint(text) == line
 
 
-def test_comments_do_not_make_reading_slow():
-    text = '{"servers": {' + "/*" * 200_000
-    started = time.process_time()
-    assert complaint(text) == 1
-    assert complaint('{"servers": {' + ", " * 200_000) == 1
-    assert time.process_time() - started < 5
+def test_no_document_is_searched_again_behind_each_of_its_marks():
+    """With the square of their number none of them would end before pytest's timeout."""
+    for piece in ("/*", "//\n/", ", ", '"', '\\"'):
+        assert complaint('{"servers": {' + piece * 300_000) is not None
