@@ -23,7 +23,7 @@ from tools.definitions.openapi import BadDocument, Draft, drafts, identity
 from tools.definitions.openapi.drafts import LONGEST_NAME, SOURCE
 from tools.definitions.tool import Definition, read_definition
 from tools.errors import Malformed, ToolcribError
-from tools.models import Decision, EgressCredential, Organization, Tool, UpstreamChange
+from tools.models import Decision, Organization, Tool, UpstreamChange
 
 MOST_CHANGES = 100
 Row = dict[str, Any]
@@ -83,8 +83,10 @@ class _Import:
 
     def __post_init__(self) -> None:
         """What an import of hundreds of operations would ask hundreds of times."""
+        rows = Organization.objects.prefetch_related("egress_credentials")
+        self.organization = rows.get(pk=self.organization.pk)
         here = {"organization": self.organization}
-        self.headers = dict(EgressCredential.objects.filter(**here).values_list("name", "header"))
+        self.headers = {one.name: one.header for one in self.organization.egress_credentials.all()}
         self.names, self.operations = {}, defaultdict(list)
         tools = Tool.objects.present().filter(**here).order_by("created_at", "id")
         for pk, name, known in tools.values_list("pk", "name", "version__definition__metadata"):
