@@ -74,7 +74,8 @@ def row_of(
 ) -> dict[str, Any]:
     """What is written of it with its record, in the same transaction."""
     key = _key_to_keep(organization)
-    plain = canonical.dumps({"salt": salt.hex(), "payload": redacted})
+    # Not in its canonical form, which knows no 1e16 but 10000000000000000.
+    plain = json.dumps({"salt": salt.hex(), "payload": redacted}, allow_nan=False).encode()
     return {
         "record_id": record_id,
         "organization": organization,

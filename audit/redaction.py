@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import re
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -42,7 +43,21 @@ _ISSUED = re.compile(r"[3-6]|2[2-7]")  # as cards begin; times of this century d
 _LEAST_CARD, _MOST_CARD = 10**12, 10**19 - 1
 MAX_TEXT = 2_000
 MAX_ITEMS = 100
+_SHORT = 100
 _LONGEST_SECRET = 512  # of those that are known by how they end
+
+
+@lru_cache(maxsize=4_096)
+def _meaning(key: str) -> tuple[bool, bool]:
+    """Whether a member of this name holds a secret, and whether a number in it is none. The same
+    few names come back in every definition."""
+    snake = _HUMP.sub("_", key).replace("-", "_")
+    return bool(_SECRET_KEY.search(snake)), bool(_COUNTED.search(snake))
+
+
+@lru_cache(maxsize=4_096)
+def _harmless(key: str) -> bool:
+    return _SECRET.search(key) is None
 
 
 def _is_card(digits: str) -> bool:
@@ -96,7 +111,7 @@ class Redactor:
             shown = [self._clean(item, sensitive, hashed=within) for item in first]
             return shown + ([f"… {marker}"] if marker else [])
         cleaned = {
-            self._text(str(key), hashed=within): self._member(
+            self._name(str(key), hashed=within): self._member(
                 str(key), item, sensitive, hashed=within
             )
             for key, item in islice(value.items(), self._most_items)
@@ -104,12 +119,15 @@ class Redactor:
         return cleaned | ({"…": marker} if marker else {})
 
     def _member(self, key: str, value: Any, sensitive: frozenset[str], *, hashed: bool) -> Any:
-        snake = _HUMP.sub("_", key).replace("-", "_")
-        counted = isinstance(value, int | float) and _COUNTED.search(snake)
-        secret = key in sensitive or (_SECRET_KEY.search(snake) and not counted)
+        named, counts = _meaning(key)
+        counted = counts and isinstance(value, int | float)
+        secret = key in sensitive or (named and not counted)
         if secret and value not in (None, "", [], {}):
             return self.mark(value if isinstance(value, str) else _json(value))
         return self._clean(value, sensitive, hashed=hashed)
+
+    def _name(self, key: str, *, hashed: bool) -> str:
+        return key if len(key) <= _SHORT and _harmless(key) else self._text(key, hashed=hashed)
 
     def _text(self, text: str, *, hashed: bool) -> str:
         """Only its beginning is searched: a detector must not spend its time on megabytes."""

@@ -6,7 +6,7 @@ call makes five of them.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from django.db import connection, models
 from psycopg.types.json import Json, Jsonb
@@ -27,7 +27,8 @@ def insert_together(*rows: Row) -> None:
 
 
 def as_json(value: Any) -> Jsonb:
-    return Jsonb(value)
+    """As Django's own fields are written."""
+    return cast(Jsonb, connection.ops.adapt_json_value(value, None))
 
 
 def as_json_text(text: bytes) -> Json:

@@ -158,7 +158,7 @@ def database_options(url: str) -> dict[str, object]:
         raise BadSetting("DATABASE_URL names a port that is no number.") from None
     query = dict(parse_qsl(parts.query))
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "config.postgresql",
         "NAME": unquote(parts.path.lstrip("/")) or "toolcrib",
         "USER": unquote(parts.username or query.pop("user", "")),
         "PASSWORD": unquote(parts.password or query.pop("password", "")),

@@ -3,7 +3,9 @@
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
 
 from config import faults
 from config.logs import client_request_id, request_id
@@ -49,7 +51,15 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    return refused(request, 403, "The form was open too long. Go back, reload it and try again.")
+    """The form of a login that is old leads to a login: who is logged in meanwhile goes on."""
+    if request.path in {reverse("login"), reverse("second-factor")}:
+        onwards = request.POST.get("next", request.GET.get("next", ""))
+        return redirect(f"{reverse('login')}?{urlencode({'next': onwards, 'again': 'yes'})}")
+    return refused(
+        request,
+        403,
+        "The form is of an earlier login, or was open too long. Go back, reload it and try again.",
+    )
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

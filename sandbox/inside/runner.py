@@ -55,8 +55,10 @@ def answer(job: dict[str, Any], modules: dict[str, ModuleType]) -> tuple[bytes, 
     try:
         return RESULT, encode(call(job, modules))
     except SystemExit as ended:
+        if ended.code is not None and not isinstance(ended.code, int):  # it says why
+            return ERROR, _encode(describe(ended)).encode()
         flush_streams()
-        os._exit(ended.code if isinstance(ended.code, int) else 1)
+        os._exit(ended.code or 0)
     except BaseException as error:  # noqa: BLE001 - whatever a tool throws is its answer
         rlimits.open_reserve()
         return ERROR, _encode(describe(error)).encode()

@@ -9,6 +9,29 @@ def test_a_process_that_ends_without_a_result_has_exited(run):
         assert (result.outcome, result.error_code) == (Outcome.FAILED, "EXITED")
 
 
+def test_what_a_tool_says_as_it_ends_itself_is_its_error(run):
+    source = "import sys\ndef main(p):\n    sys.exit('no such city')"
+    result = run(source)
+    assert (result.outcome, result.error_code) == (Outcome.FAILED, "TOOL_ERROR")
+    assert result.error_message == "SystemExit: no such city (line 3)"
+    long = run("def main(p):\n    raise SystemExit('x' * 100_000)").error_message
+    assert 500 <= len(long) < 600
+    said = run("import sys\ndef main(p):\n    sys.exit(['a', {'b': 1}])").error_message
+    assert said == "SystemExit: ['a', {'b': 1}] (line 3)"
+
+
+def test_an_exit_without_words_has_none(run):
+    for code in ("", "None", "0", "3", "True"):
+        result = run(f"import sys\ndef main(p):\n    sys.exit({code})")
+        assert (result.error_code, "SystemExit" in result.error_message) == ("EXITED", False)
+
+
+def test_words_that_cannot_be_said_end_the_run_all_the_same(run):
+    source = "class Odd:\n    def __str__(self): raise SystemExit('inner')\n"
+    result = run(source + "def main(p):\n    raise SystemExit(Odd())")
+    assert (result.error_code, result.error_message) == ("TOOL_ERROR", "SystemExit (line 4)")
+
+
 def test_preloaded_modules_are_called_by_name_and_may_raise_tool_errors(daemon):
     source = "from toolcrib import ToolError\ndef greet(p):\n"
     source += "    if not p: raise ToolError('NO_NAME', 'who?')\n    return 'hello ' + p['name']"

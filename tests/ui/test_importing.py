@@ -15,7 +15,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.definitions.openapi.documents import petstore
+from tests.tools.definitions.openapi.documents import one, petstore
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tools.catalog.actions import update_tool
@@ -80,6 +80,8 @@ def answers(page: Any) -> dict[str, Any]:
     for name in ("group", "server", "address"):
         if found := re.search(rf'name="{name}" value="([^"]*)"', said):
             form[name] = html.unescape(found[1])
+    for name, value in re.findall(r'<input[^>]*name="(variable [^"]*)" value="([^"]*)"', said):
+        form[html.unescape(name)] = html.unescape(value)
     for select in re.finditer(r'<select[^>]*name="([^"]*)">(.*?)</select>', said, re.DOTALL):
         chosen = re.search(r'value="([^"]*)" selected', select[2])
         form[html.unescape(select[1])] = html.unescape(chosen[1]) if chosen else ""
@@ -517,6 +519,39 @@ def test_an_openapi_document_changes_no_tool_for_who_may_only_add(
     assert versions() == before
     write(admin_client, page)
     assert versions() != before
+
+
+def test_variables_of_a_server_are_asked_for(
+    admin_client: Client, organization: Organization
+) -> None:
+    fields = {"take": ["0"], "mode": "each"}
+    page = look(admin_client, petstore())
+    asked = text(page)
+    assert "https, the document" in asked and 'placeholder="pets.example.com"' in asked
+    again = admin_client.post(
+        "/import/", answers(page) | {"variable host": "own.example", "do": "look"} | fields
+    )
+    assert 'value="own.example"' in text(again)
+    write(admin_client, again)
+    made = Tool.objects.custom().select_related("version").get(organization=organization)
+    assert made.version is not None
+    address = made.version.definition["implementation"]["url"]
+    assert address == "https://own.example/v2/pets"
+
+
+def test_another_place_under_a_name_is_shown_and_waits_for_a_review(
+    admin_client: Client, organization: Organization
+) -> None:
+    write(admin_client, look(admin_client, one()))
+    page = look(admin_client, one(path="/y"))
+    assert results(page) == ["to be reviewed"]
+    assert "https://one.example.com/y" in text(page)
+    write(admin_client, page)
+    made = Tool.objects.custom().select_related("version").get(organization=organization)
+    assert made.version is not None
+    assert made.version.definition["implementation"]["url"].endswith("/x")
+    assert made.upstream_changes.filter(decision="open").exists()
+    assert made.name in text(admin_client.get("/changes/"))
 
 
 def test_another_organization_is_untouched(

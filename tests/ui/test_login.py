@@ -1,3 +1,4 @@
+import re
 from uuid import uuid4
 
 import pytest
@@ -95,7 +96,51 @@ def test_logging_out_needs_a_post_and_is_recorded(client: Client, person: User) 
 
 def test_a_form_without_its_token_is_refused(person: User) -> None:
     strict = Client(enforce_csrf_checks=True)
-    assert enter(strict, person.username).status_code == 403
+    answer = enter(strict, person.username)
+    assert answer.status_code == 302 and answer["Location"].startswith("/login/?")
+    assert "_auth_user_id" not in strict.session
+
+
+def tab(client: Client, place: str = "/login/") -> str:
+    """The token of a form as an open tab has it."""
+    page = client.get(place).content.decode()
+    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+    assert found
+    return found[1]
+
+
+def test_an_old_tab_of_the_login_leads_on_for_who_is_logged_in_meanwhile(person: User) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    said = {"username": person.username, "password": GOOD, "next": "/executions/"}
+    first, second = tab(strict), tab(strict)
+    assert strict.post("/login/", {**said, "csrfmiddlewaretoken": second}).status_code == 302
+    answer = strict.post("/login/", {**said, "csrfmiddlewaretoken": first}, follow=True)
+    assert (answer.status_code, answer.redirect_chain[-1][0]) == (200, "/executions/")
+
+
+@pytest.mark.parametrize("place", ["/login/", "/login/second/"])
+def test_an_old_tab_of_the_login_leads_back_to_a_login(person: User, place: str) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    answer = strict.post(place, {"next": "/tools/", "csrfmiddlewaretoken": "x" * 64}, follow=True)
+    assert answer.status_code == 200 and answer.redirect_chain[0][0].startswith("/login/?")
+    shown = answer.content.decode()
+    assert "open for too long" in shown and 'value="/tools/"' in shown
+
+
+@pytest.mark.parametrize("onwards", ["https://evil.example/", "//evil.example", "/login/"])
+def test_an_old_tab_leads_nowhere_else(person: User, onwards: str) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(person)
+    answer = strict.post("/login/", {"next": onwards}, follow=True)
+    assert not any("evil" in place.partition("?")[0] for place, _ in answer.redirect_chain)
+    assert answer.redirect_chain[-1][0] == "/home/"
+
+
+def test_another_form_of_an_earlier_login_says_so(person: User) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(person)
+    answer = strict.post("/logout/", {"csrfmiddlewaretoken": "x" * 64})
+    assert answer.status_code == 403 and "earlier login" in answer.content.decode()
 
 
 def test_a_part_of_a_page_sends_the_whole_page_to_the_login(client: Client, db: None) -> None:

@@ -52,8 +52,9 @@ class AgentRequestBody(Strict):
     )
     max_tokens = Whole(required=False, default=TOKENS, min_value=1, max_value=MOST_TOKENS)
     max_cost = serializers.RegexField(
-        r"^\d{1,9}(\.\d{1,6})?$", required=False, allow_null=True, default=None, max_length=20
-    )
+        r"\A[0-9]{1,9}(\.[0-9]{1,6})?\Z", required=False, allow_null=True, default=None,
+        max_length=20, trim_whitespace=False,
+    )  # fmt: skip
     confidence = Seconds(
         required=False,
         default=THRESHOLD,

@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from tools.api.bodies import ErrorAnswer, Page
 from tools.api.fields import Flag, Strict, Text, Whole
+from tools.definitions.fields import DECIMAL
 from tools.execution.decisions import LONGEST_REASON, MOST_AT_ONCE
 from tools.models import ConfirmationStatus
 
@@ -39,7 +40,8 @@ class Amount(serializers.DecimalField):
         super().__init__(max_digits=18, decimal_places=6, **options)
 
     def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, str | int) or isinstance(data, bool):
+        text = str(data) if isinstance(data, int) and not isinstance(data, bool) else data
+        if not isinstance(text, str) or not DECIMAL.fullmatch(text):
             self.fail("invalid")
         return super().to_internal_value(data)
 

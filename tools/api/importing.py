@@ -100,9 +100,10 @@ class ToolImport(CallerView):
             pick=_operations(body["pick"]),
             group=body["group"],
             server=body["server"] or None,
+            variables=body["variables"],
             dry_run=body["dry_run"],
         )
-        if any(row["result"] == "updated" for row in rows):
+        if any(row["result"] in {"updated", "review"} for row in rows):
             self.require("change_tool")
         if body["atomic"] and any(row["result"] == "refused" for row in rows):
             transaction.set_rollback(True)

@@ -24,8 +24,15 @@ class ImportBody(Strict):
     )
     server = Text(
         required=False, default="", max_length=128, allow_blank=True,
-        help_text="The MCP server of tools that name none.",
+        help_text="The MCP server of tools that name none; of an OpenAPI document the address that "
+        "takes the place of its own.",
     )  # fmt: skip
+    variables = serializers.DictField(
+        child=Text(max_length=500),
+        required=False,
+        default=dict,
+        help_text="Of an OpenAPI document's server: values of the variables in its address.",
+    )
     pick = Items(
         child=serializers.JSONField(),
         required=False,
@@ -51,7 +58,11 @@ class ImportFlaw(serializers.Serializer[Any]):
 class ImportedItem(serializers.Serializer[Any]):
     key = serializers.CharField()
     name = serializers.CharField()
-    result = serializers.ChoiceField(choices=["created", "updated", "unchanged", "refused"])
+    result = serializers.ChoiceField(
+        choices=["created", "updated", "unchanged", "review", "refused"],
+        help_text="review: its tool would ask for something else under its name; it stays as it "
+        "is until a person approves the change, which is listed under tools/changes.",
+    )
     errors = ImportFlaw(many=True)  # type: ignore[assignment]
     changes = serializers.ListField(
         child=serializers.DictField(),

@@ -67,13 +67,11 @@ def _validating(organization: str) -> Profile:
     return Profile(
         IsolationLevel.STANDARD,
         libraries=(_library("yaml"), _library("jsonschema_rs"), _library("lxml")),
-        preload=_preloaded(
-            "positions",
-            "toml_places",
-            "table_schema",
-            "tables",
-            "xml_documents",
-            "validate_content",
+        preload=(
+            ("plain_yaml", _text_of("tools.definitions.dialects", "yaml.py")),
+            ("patterns", _text_of("tools.definitions", "patterns.py")),
+            *_preloaded("positions", "toml_places", "table_schema", "tables", "xml_documents"),
+            *_preloaded("validate_content"),
         ),
     )
 
@@ -91,16 +89,20 @@ def _programming(_organization: str) -> Profile:
     return Profile(IsolationLevel.RESTRICTED, preload=_preloaded("program"))
 
 
-@lru_cache(maxsize=1)
-def _strict_json() -> str:
-    """The reader that sandboxd itself uses: the standard library is all it needs."""
-    return resources.files("sandbox").joinpath("strictjson.py").read_text("utf-8")
+@lru_cache(maxsize=8)
+def _text_of(package: str, file: str) -> str:
+    """A reader that is used outside as well: what it imports, there is inside too."""
+    return resources.files(package).joinpath(file).read_text("utf-8")
 
 
 def _calling(_organization: str) -> Profile:
     """The same for every organization."""
-    preload = (("strictjson", _strict_json()), *_preloaded("http_call"))
-    return Profile(IsolationLevel.STANDARD, preload=preload)
+    preload = (
+        ("strictjson", _text_of("sandbox", "strictjson.py")),
+        *_preloaded("charsets", "http_call"),
+    )
+    libraries = (_library("charset_normalizer"),)
+    return Profile(IsolationLevel.STANDARD, libraries=libraries, preload=preload)
 
 
 @dataclass(frozen=True, slots=True)

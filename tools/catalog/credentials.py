@@ -106,7 +106,7 @@ def check_of_tool(organization: Organization, tool: ToolDefinition) -> None:
     Whether the tool's host may have it, the lists of hosts say, when it is called.
     """
     name = tool.credential
-    if name is None or organization.egress_credentials.filter(name=name).exists():
+    if name is None or any(one.name == name for one in organization.egress_credentials.all()):
         return
     flaw = {"field": "implementation.credential", "message": "names no credential of yours"}
     raise InvalidDefinition("The definition was not accepted: see details.errors.", errors=[flaw])

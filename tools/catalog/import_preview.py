@@ -22,6 +22,7 @@ from tools.definitions.dialects.given import Entry, Read
 from tools.definitions.dialects.items import Item, Kind
 from tools.definitions.differences import Difference, differences
 from tools.definitions.differences import Kind as Change
+from tools.definitions.openapi.overview import overview
 from tools.models import McpServer, Organization, Tool, ToolService
 
 LEFT_OUT = "left out"
@@ -39,6 +40,7 @@ class Choices:
     group: list[str] | None = None
     server: str = ""  # of the tools of an MCP server that name none
     address: str = ""  # in place of an OpenAPI document's own server
+    variables: Mapping[str, str] = field(default_factory=dict)  # in the address of that server
     credentials: Mapping[str, str] = field(default_factory=dict)
     taken: frozenset[int] | None = None
 
@@ -192,10 +194,17 @@ def _of_document(
         pick=[entry.key for entry in entries],
         group=choices.group,
         server=choices.address or None,
+        variables={} if choices.address else _given(document.value, choices.variables),
         credentials={ours: name for ours, name in choices.credentials.items() if name},
     )
     by_key = {row["key"]: row for row in rows}
     return {entry.number: _operation(entry, by_key[entry.key]) for entry in entries}
+
+
+def _given(document: Any, variables: Mapping[str, str]) -> dict[str, str]:
+    """Those that this document has: several may be imported together."""
+    known = overview(document).variables
+    return {name: value for name, value in variables.items() if value and name in known}
 
 
 def _operation(entry: Entry, row: dict[str, Any]) -> Row:

@@ -7,6 +7,7 @@ from tools.definitions.dialects.items import Item, Kind
 from tools.errors import InvalidDefinition, ToolcribError
 
 CREATED, UPDATED, UNCHANGED, REFUSED = "created", "updated", "unchanged", "refused"
+REVIEW = "review"  # what its tool would become waits for a person, as any change of an upstream
 
 
 @dataclass(frozen=True)

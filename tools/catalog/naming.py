@@ -9,7 +9,7 @@ def check_name(organization: Organization, name: str) -> None:
     """Raises `Conflict`. A model, or a person in a hurry, would call the one for the other."""
     alike = skeleton(name)
     names = Tool.objects.present().filter(organization=organization).values_list("name", flat=True)
-    for other in names.iterator():
+    for other in names:
         if other.casefold() == name.casefold():
             raise Conflict(f"There is a tool {other} already.", code="tool_exists")
         if skeleton(other) == alike:

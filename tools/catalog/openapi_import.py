@@ -1,22 +1,29 @@
 """Tools from an OpenAPI document: registered, or brought up to date where they are there already.
 
 What the document says of a tool is taken from it each time; what people decided about the tool,
-who may call it, when, how often and at what price, stays as they decided it.
+who may call it, when, how often and at what price, stays as they decided it. Another method or
+another place is a change of the upstream, which a person has to approve.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 
 from audit.actions import Actor
+from tools.catalog import drift
 from tools.catalog.actions import changing, register_tool, update_tool
+from tools.catalog.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.catalog.verified import check_current
-from tools.definitions.openapi import BadDocument, Draft, drafts
-from tools.definitions.openapi.drafts import SOURCE
+from tools.definitions.names import with_digest
+from tools.definitions.openapi import BadDocument, Draft, drafts, identity
+from tools.definitions.openapi.drafts import LONGEST_NAME, SOURCE
 from tools.definitions.tool import Definition, read_definition
 from tools.errors import Malformed, ToolcribError
-from tools.models import EgressCredential, Organization, Tool
+from tools.models import Decision, Organization, Tool, UpstreamChange
 
 MOST_CHANGES = 100
 Row = dict[str, Any]
@@ -35,60 +42,160 @@ def import_openapi(
     pick: Sequence[str] = (),
     group: list[str] | None = None,
     server: str | None = None,
+    variables: Mapping[str, str] | None = None,
     credentials: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> list[Row]:
     """A row for every operation that was picked: `key`, `name`, `result` (created, updated,
-    unchanged or refused), `errors`, `changes` of a tool that is there, and `notes`.
+    unchanged, review or refused), `errors`, `changes` of a tool that is there, and `notes`.
 
     Each for itself: a bad one keeps no good one out. With `dry_run` everything is tried and
     nothing kept. Raises `Malformed` for what is no such document.
     """
     try:
-        found = drafts(document, pick=pick, server=server, group=group, credentials=credentials)
+        found = drafts(
+            document, pick=pick, server=server, variables=variables, group=group,
+            credentials=credentials,
+        )  # fmt: skip
     except BadDocument as error:
         raise Malformed(str(error), code="invalid_document") from None
+    work = _Import(organization, group, by, moved=bool(server or variables))
     if not dry_run:
-        return [_imported(organization, draft, group, by) for draft in found]
+        return [work.imported(draft) for draft in found]
     with transaction.atomic():
-        rows = [_imported(organization, draft, group, by) for draft in found]
+        rows = [work.imported(draft) for draft in found]
         transaction.set_rollback(True)
     return rows
 
 
-def _imported(organization: Organization, draft: Draft, group: list[str] | None, by: Actor) -> Row:
-    row: Row = {"key": draft.key, "name": draft.name, "changes": [], "notes": [*draft.notes]}
-    if draft.flaws:
-        return row | {"result": "refused", "errors": [*draft.flaws]}
-    try:
+@dataclass
+class _Import:
+    """`moved`: whether the administrator says in this import where the server is."""
+
+    organization: Organization
+    group: list[str] | None
+    by: Actor
+    moved: bool
+    headers: dict[str, str] = field(init=False)  # of credentials, by their names
+    names: dict[str, UUID] = field(init=False)  # of tools, without a difference of case
+    operations: dict[tuple[str, str], list[tuple[str, UUID]]] = field(init=False)
+    waiting: set[UUID] = field(init=False)  # tools of which a change is not approved
+
+    def __post_init__(self) -> None:
+        """What an import of hundreds of operations would ask hundreds of times."""
+        rows = Organization.objects.prefetch_related("egress_credentials")
+        self.organization = rows.get(pk=self.organization.pk)
+        here = {"organization": self.organization}
+        self.headers = {one.name: one.header for one in self.organization.egress_credentials.all()}
+        self.names, self.operations = {}, defaultdict(list)
+        tools = Tool.objects.present().filter(**here).order_by("created_at", "id")
+        for pk, name, known in tools.values_list("pk", "name", "version__definition__metadata"):
+            self.names[name.casefold()] = pk
+            if isinstance(known, dict) and known.get("source") == SOURCE:
+                place = str(known.get("document")), identity(str(known.get("operation")))
+                self.operations[place].append((name, pk))
+        decisions = (Decision.OPEN, Decision.REJECTED)
+        changes = UpstreamChange.objects.filter(
+            tool__organization=self.organization, decision__in=decisions
+        )
+        self.waiting = set(changes.values_list("tool_id", flat=True))
+
+    def imported(self, draft: Draft) -> Row:
+        row: Row = {"key": draft.key, "name": draft.name, "changes": [], "notes": [*draft.notes]}
+        if draft.flaws:
+            return row | {"result": REFUSED, "errors": [*draft.flaws]}
+        try:
+            self._check_credential(draft)
+            return row | {"errors": []} | self._saved(draft)
+        except ToolcribError as error:
+            errors = error.details.get("errors") or [{"field": "", "message": error.message}]
+            return row | {"result": REFUSED, "errors": errors}
+
+    def _saved(self, draft: Draft) -> Row:
+        pk = self._tool_of(draft)
+        if pk is None and draft.name.casefold() in self.names:
+            draft = self._apart(draft)
+        pk = pk or self.names.get(draft.name.casefold())
+        if pk is None:
+            made = register_tool(
+                organization=self.organization, definition=draft.definition, by=self.by
+            )
+            self.names[made.name.casefold()] = made.pk
+            return {"name": made.name, "result": CREATED}
+        tool = Tool.objects.present().select_related("version", "organization").get(pk=pk)
         with transaction.atomic():
-            _check_credential(organization, draft)
-            result, changes = _saved(organization, draft, group, by)
-    except ToolcribError as error:
-        errors = error.details.get("errors") or [{"field": "", "message": error.message}]
-        return row | {"result": "refused", "errors": errors}
-    return row | {"result": result, "errors": [], "changes": changes}
+            return {"name": tool.name} | self._changed(tool, draft)
+
+    def _tool_of(self, draft: Draft) -> UUID | None:
+        """The tool that this operation became, whatever its name is."""
+        title = draft.definition["metadata"]["document"]
+        found = self.operations.get((title, identity(draft.key)), [])
+        own = [pk for name, pk in found if name.casefold() == draft.name.casefold()]
+        return next(iter(own), found[0][1] if found else None)
+
+    def _apart(self, draft: Draft) -> Draft:
+        """With a name of its own where its name is that of another operation's tool."""
+        title, pk = draft.definition["metadata"]["document"], self.names[draft.name.casefold()]
+        other = any(
+            pk in {one for _, one in self.operations.get((title, known), [])}
+            for known in draft.operations
+        )
+        if not other:
+            return draft
+        name = with_digest(draft.name, draft.key, longest=LONGEST_NAME)
+        return replace(draft, name=name, definition={**draft.definition, "name": name})
+
+    def _changed(self, tool: Tool, draft: Draft) -> Row:
+        after, changes = _difference(tool, draft, self.group)
+        if not changes and tool.pk not in self.waiting:
+            return {"result": UNCHANGED}
+        assert tool.version is not None
+        if changes and _leads_elsewhere(tool.version.definition, after, moved=self.moved):
+            return {"changes": changes} | self._reviewed(tool, after)
+        tool = changing(tool)  # what people decide meanwhile stands
+        after, changes = _difference(tool, draft, self.group)
+        tool = update_tool(tool=tool, definition=after, by=self.by)
+        if tool.pk in self.waiting:  # the document says again what a person approved
+            drift.note_upstream(tool=tool, seen=after, by=self.by)
+        return {"result": UPDATED if changes else UNCHANGED, "changes": changes}
+
+    def _reviewed(self, tool: Tool, after: Definition) -> Row:
+        change = drift.note_upstream(tool=tool, seen=after, by=self.by)
+        if change is not None and change.decision == Decision.REJECTED:
+            raise _refused("operation", "is a change of its tool that a person has rejected")
+        note = (
+            "The tool would ask for something else under its name. It stays as it was approved "
+            "until a person has approved the change."
+        )
+        return {"result": REVIEW, "notes": [note]}
+
+    def _check_credential(self, draft: Draft) -> None:
+        """Made beforehand, by somebody who has the secret. Raises `Malformed`."""
+        name = draft.definition["implementation"].get("credential")
+        if name is None:
+            return
+        header = self.headers.get(name)
+        if header is None:
+            message = (
+                f"needs the credential {name} with the header {draft.header}: make it, and name "
+                "it where the list of allowed hosts has the server"
+            )
+            raise _refused("implementation.credential", message)
+        if header.lower() != draft.header.lower():
+            message = f"{name} goes into the header {header}; the document wants {draft.header}"
+            raise _refused("implementation.credential", message)
 
 
-def _saved(
-    organization: Organization, draft: Draft, group: list[str] | None, by: Actor
-) -> tuple[str, list[dict[str, Any]]]:
-    name = draft.definition["name"]
-    tool = (
-        Tool.objects.present()
-        .select_related("version", "organization")
-        .filter(organization=organization, name__iexact=name)
-        .first()
-    )
-    if tool is None:
-        register_tool(organization=organization, definition=draft.definition, by=by)
-        return "created", []
-    if not _difference(tool, draft, group)[1]:
-        return "unchanged", []
-    tool = changing(tool)  # what people decide meanwhile stands
-    after, changes = _difference(tool, draft, group)
-    update_tool(tool=tool, definition=after, by=by)
-    return "updated", changes
+def _leads_elsewhere(before: Definition, after: Definition, *, moved: bool) -> bool:
+    """Whether calls would have another method or go to another place than a person agreed to.
+    What parameters of a path are called is no difference."""
+    old, new = before["implementation"], after["implementation"]
+    if old.get("method") != new["method"]:
+        return True
+    known = before["metadata"].get("operation")
+    if known and identity(str(known)) != identity(after["metadata"]["operation"]):
+        return True
+    return not moved and identity(str(old.get("url"))) != identity(new["url"])
 
 
 def _difference(
@@ -116,23 +223,6 @@ def _merged(before: Definition, draft: Draft, group: list[str] | None) -> Defini
     if before["implementation"].get("method") != wanted["implementation"]["method"]:
         merged["delivery"], merged["constraints"] = wanted["delivery"], wanted["constraints"]
     return merged
-
-
-def _check_credential(organization: Organization, draft: Draft) -> None:
-    """Made beforehand, by somebody who has the secret. Raises `Malformed`."""
-    name = draft.definition["implementation"].get("credential")
-    if name is None:
-        return
-    row = EgressCredential.objects.filter(organization=organization, name=name).first()
-    if row is None:
-        message = (
-            f"needs the credential {name} with the header {draft.header}: make it, and name it "
-            "where the list of allowed hosts has the server"
-        )
-        raise _refused("implementation.credential", message)
-    if row.header.lower() != draft.header.lower():
-        message = f"{name} goes into the header {row.header}; the document wants {draft.header}"
-        raise _refused("implementation.credential", message)
 
 
 def _refused(field: str, message: str) -> Malformed:

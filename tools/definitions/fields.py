@@ -1,11 +1,14 @@
 """Reading a definition field by field: every wrong field is named, none stops the reading."""
 
+import re
 from collections.abc import Callable, Iterable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
 from tools.definitions import durations, names
+
+DECIMAL = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?")
 
 
 class Fields:
@@ -101,12 +104,12 @@ class Fields:
         return durations.duration(length)
 
     def money(self, name: str) -> str:
+        """A text of digits and a point, or a number: `Decimal` itself takes much else."""
         value = self.raw.get(name, "0")
-        try:
-            amount = Decimal(str(value)) if isinstance(value, str | int | float) else Decimal("NaN")
-        except InvalidOperation:
-            amount = Decimal("NaN")
-        if isinstance(value, bool) or not amount.is_finite() or not 0 <= amount <= 1_000_000:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        decimal = number or (isinstance(value, str) and DECIMAL.fullmatch(value))
+        amount = Decimal(str(value)) if decimal else Decimal("NaN")
+        if not amount.is_finite() or not 0 <= amount <= 1_000_000:
             self.wrong(name, 'must be a decimal number from 0 to 1000000, such as "0.002"')
             return "0"
         if -int(amount.normalize().as_tuple().exponent) > 6:

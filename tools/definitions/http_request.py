@@ -23,12 +23,14 @@ from tools.definitions.http_templates import (
     given,
     text_of,
 )
-from tools.definitions.implementations.http import split_url
+from tools.definitions.implementations.http import Style, split_url
 
 LONGEST_URL = 16_000
 MOST_BODY = 8 * 1024 * 1024
 _ACCEPT = "application/json, text/*;q=0.9, */*;q=0.5"
 _JSON = "application/json"
+_TEXT = "text/plain; charset=utf-8"
+_MOST_BRACKETS = 8
 _FORM = "application/x-www-form-urlencoded"
 _HEADER = re.compile(r"[!-~](?:[\t -~]{0,7998}[!-~])?")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -84,7 +86,9 @@ def _url(implementation: dict[str, Any], arguments: Arguments) -> str:
     place, target = split_url(implementation["url"])
     path, _, literal = target.partition("?")
     segments = [_segment(one, arguments) for one in path.split("/")]
-    query = "&".join([*filter(None, [literal]), *_pairs(implementation, arguments)])
+    query = "&".join(
+        [*filter(None, [literal]), *_pairs(implementation.get("query", {}), arguments, literal)]
+    )
     url = place + "/".join(segments) + (f"?{query}" if query else "")
     if len(url) > LONGEST_URL:
         raise Unusable(f"The arguments make a URL of more than {LONGEST_URL} characters.")
@@ -135,20 +139,82 @@ def _encoded(name: str, arguments: Arguments) -> str:
     return ",".join(quote(text_of(name, item), safe="") for item in items)
 
 
-def _pairs(implementation: dict[str, Any], arguments: Arguments) -> Iterator[str]:
-    for name, entry in implementation.get("query", {}).items():
-        template, separator = (
-            (entry["value"], entry["separator"]) if isinstance(entry, dict) else (entry, None)
-        )
+def _pairs(entries: dict[str, Any], arguments: Arguments, literal: str = "") -> Iterator[str]:
+    """The entries of a query or a form, beside what is written out. Raises `Unusable`."""
+    taken = {unquote(one.partition("=")[0]) for one in literal.split("&")}
+    taken |= {name for name, entry in entries.items() if not _spreads(entry)}
+    for name, entry in entries.items():
         try:
-            values = _values(template, arguments)
+            pairs = [*_entries(name, entry, arguments)]
         except Absent:
             continue
-        encoded = [quote(value, safe="") for value in values]
-        if separator is not None and encoded:
-            joint = separator if separator == "," else quote(separator)
-            encoded = [joint.join(encoded)]
-        yield from (f"{quote(name, safe='')}={value}" for value in encoded)
+        if _spreads(entry):
+            own = {one for one, _ in pairs}
+            if twice := sorted(own & taken):
+                raise Unusable(
+                    f"The argument {alone(entry['value'])} has the member {twice[0][:60]!r}, which "
+                    "is another entry of the request."
+                )
+            taken |= own
+        yield from (f"{quote(one, safe='')}={value}" for one, value in pairs)
+
+
+def _spreads(entry: Any) -> bool:
+    """Whether the names of its entries are the argument's."""
+    return isinstance(entry, dict) and entry.get("style") == Style.FORM
+
+
+def _entries(name: str, entry: Any, arguments: Arguments) -> Iterator[tuple[str, str]]:
+    """Names, and values as they are sent. Raises `Absent`, `Unusable`."""
+    if isinstance(entry, str):
+        yield from ((name, quote(text, safe="")) for text in _values(entry, arguments))
+        return
+    argument = alone(entry["value"]) or ""
+    if entry.get("style") == Style.JSON:
+        text = json.dumps(given(argument, arguments), ensure_ascii=False, separators=(",", ":"))
+        yield name, quote(text, safe="")
+    elif entry.get("style") == Style.DEEP_OBJECT:
+        yield from _deep(name, argument, given(argument, arguments), 0)
+    elif _spreads(entry):
+        yield from _members(name, argument, given(argument, arguments))
+    else:
+        value, separator = given(argument, arguments) if argument else None, entry["separator"]
+        texts = (
+            [text for member, part in value.items() for text in (member, text_of(argument, part))]
+            if isinstance(value, dict)
+            else _values(entry["value"], arguments)
+        )
+        if encoded := [quote(text, safe="") for text in texts]:
+            yield name, (separator if separator == "," else quote(separator)).join(encoded)
+
+
+def _members(name: str, argument: str, value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, dict):
+        yield from _deep(name, argument, value, 0)
+        return
+    for member, part in value.items():
+        if isinstance(part, dict):
+            raise Unusable(
+                f"The argument {argument} has the member {member[:60]!r}, an object: only texts, "
+                "numbers, booleans and lists of them can be sent here."
+            )
+        yield from _deep(member, argument, part, 0)
+
+
+def _deep(name: str, argument: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
+    """Null is nothing; a list repeats its entry, one of objects counts them; a member stands in
+    brackets."""
+    if depth > _MOST_BRACKETS:
+        raise Unusable(f"The argument {argument} is deeper than {_MOST_BRACKETS} objects.")
+    if isinstance(value, dict):
+        for member, part in value.items():
+            yield from _deep(f"{name}[{member}]", argument, part, depth + 1)
+    elif isinstance(value, list):
+        nested = any(isinstance(part, dict | list) for part in value)
+        for at, part in enumerate(value):
+            yield from _deep(f"{name}[{at}]" if nested else name, argument, part, depth + 1)
+    elif value is not None:
+        yield name, quote(text_of(argument, value), safe="")
 
 
 def _values(template: str, arguments: Arguments) -> list[str]:
@@ -164,7 +230,12 @@ def _body(implementation: dict[str, Any], arguments: Arguments) -> tuple[str, by
     """What kind of body, and its bytes; no kind where there is none."""
     kind, body = "", b""
     if "form" in implementation:
-        kind, body = _FORM, "&".join(_form(implementation["form"], arguments)).encode("ascii")
+        kind, body = _FORM, "&".join(_pairs(implementation["form"], arguments)).encode("ascii")
+    elif "text" in implementation:
+        try:
+            kind, body = _TEXT, filled_text(implementation["text"], arguments).encode()
+        except Absent:
+            kind = ""  # the text is an argument that may be left out
     elif "body" in implementation:
         try:
             value = filled_json(implementation["body"], arguments)
@@ -174,12 +245,3 @@ def _body(implementation: dict[str, Any], arguments: Arguments) -> tuple[str, by
     if len(body) > MOST_BODY:
         raise Unusable(f"The arguments make a body of more than {MOST_BODY} bytes.")
     return kind, body
-
-
-def _form(entries: dict[str, str], arguments: Arguments) -> Iterator[str]:
-    for name, template in entries.items():
-        try:
-            values = _values(template, arguments)
-        except Absent:
-            continue
-        yield from (f"{quote(name, safe='')}={quote(value, safe='')}" for value in values)

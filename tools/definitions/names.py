@@ -1,15 +1,21 @@
 """Names that people and models read: what they may be made of."""
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+from anyascii import anyascii
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,31}")
 WILDCARD = "*"
+_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
+_MOST_READ = 1_000  # characters of a text that is to be a name
+_DIGITS = 8  # of a digest in a name
 _NEW = frozenset({"new"})
 _TOOL = frozenset({
     ".", "..", "changes", "explain", "export", "graph", "import", "lint", "what-if",
@@ -27,6 +33,19 @@ _INVISIBLE = re.compile(
     "[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def plain_name(text: str, *, longest: int, joint: str = "_") -> str:
+    """A name of ASCII letters, digits, '_', '.' and '-' out of a text in any script; "" where
+    nothing of it can be in one. Two texts that differ only behind `longest` stay two names."""
+    plain = _ODD.sub(joint, anyascii(text[:_MOST_READ])).strip("_.-")
+    return with_digest(plain, text, longest=longest) if len(plain) > longest else plain
+
+
+def with_digest(name: str, text: str, *, longest: int) -> str:
+    """The name, cut where it has to be, with digits that stand for the text."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    return f"{name[: longest - _DIGITS - 1].rstrip('_.-')}_{digest}"
 
 
 def is_address(kind: str, name: str) -> bool:

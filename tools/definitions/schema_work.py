@@ -47,6 +47,34 @@ class _Load:
             self.keys[key] = self.keys.get(key, 0) + cost
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A schema, by what it applies to the parts of a value and to the value itself."""
+
+    below: list[tuple[str, str, int]]
+    in_place: list[int]
+
+    def stands_on(self, dearer: set[int], fresh: set[int]) -> bool:
+        return any(key in fresh for key in self.in_place) or any(
+            key in dearer for _, _, key in self.below
+        )
+
+    def load(self, costs: dict[int, int], loads: dict[int, _Load]) -> _Load:
+        """`costs` are those of values one level less deep."""
+        load = _Load()
+        for kind, name, child in self.below:
+            cost = costs.get(child, 1)
+            if kind == "key":
+                load.keys[name] = load.keys.get(name, 0) + cost
+            elif kind == "member":
+                load.members += cost
+            else:
+                load.items += cost
+        for key in self.in_place:
+            load.add(loads[key])
+        return load
+
+
 class Work:
     """The work of one schema. `check` raises `BadSchema` for one that is too much."""
 
@@ -62,47 +90,47 @@ class Work:
         self._check_depths()
 
     def _check_depths(self) -> None:
-        """The cost of values that are 0, 1, 2 … levels deep, until it no longer grows."""
-        reached = self._reached()
-        costs = dict.fromkeys(reached, 0)
-        for _ in range(MAX_INSTANCE_DEPTH):
-            loads: dict[int, _Load] = {}
-            deeper = {key: self._load(part, costs, loads).total for key, part in reached.items()}
-            if max(deeper.values(), default=0) > MAX_WORK:
-                raise BadSchema("the schema refers to itself, or to others, in too many ways")
-            if deeper == costs:
-                return
-            costs = deeper
+        """The cost of values that are 0, 1, 2 … levels deep, until it no longer grows.
 
-    def _reached(self) -> dict[int, dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
-        pending = [self._root]
+        Most schemas refer to themselves nowhere: of each level only what stands on parts that the
+        level before made dearer is added up again.
+        """
+        reached = self._reached()
+        costs, loads, dearer = dict.fromkeys(reached, 0), dict[int, _Load](), set(reached)
+        for _ in range(MAX_INSTANCE_DEPTH):
+            fresh = set[int]()
+            for key, part in reached.items():
+                if key not in loads or part.stands_on(dearer, fresh):
+                    loads[key] = part.load(costs, loads)
+                    fresh.add(key)
+            totals = {key: loads[key].total for key in fresh}
+            if max(totals.values(), default=0) > MAX_WORK:
+                raise BadSchema("the schema refers to itself, or to others, in too many ways")
+            dearer = {key for key, total in totals.items() if total != costs[key]}
+            if not dearer:
+                return
+            costs |= totals
+
+    def _reached(self) -> dict[int, "_Part"]:
+        """Each after those that are held against the same value as it is."""
+        found: dict[int, _Part] = {}
+        pending = [self._root] if isinstance(self._root, dict) else []
         while pending:
-            part = pending.pop()
-            if isinstance(part, dict) and id(part) not in found:
-                found[id(part)] = part
-                pending += self._in_place(part, "the schema")
-                pending += [child for _, _, child in _below(part)]
+            pending += self._note(pending.pop(), found)
         return found
 
-    def _load(self, part: dict[str, Any], costs: dict[int, int], known: dict[int, _Load]) -> _Load:
-        """`costs` are those of values one level less deep."""
-        if id(part) in known:
-            return known[id(part)]
-        load = _Load()
-        for kind, key, child in _below(part):
-            cost = costs.get(id(child), 1)
-            if kind == "key":
-                load.keys[key] = load.keys.get(key, 0) + cost
-            elif kind == "member":
-                load.members += cost
-            else:
-                load.items += cost
-        for child in self._in_place(part, "the schema"):
-            if isinstance(child, dict):
-                load.add(self._load(child, costs, known))
-        known[id(part)] = load
-        return load
+    def _note(self, part: dict[str, Any], found: dict[int, "_Part"]) -> Iterator[dict[str, Any]]:
+        """The parts below that are still to be noted. As deep as `_size` has let pass."""
+        if id(part) in found:
+            return
+        below = [*_below(part)]
+        in_place = [one for one in self._in_place(part, "the schema") if isinstance(one, dict)]
+        for one in in_place:
+            yield from self._note(one, found)
+        found[id(part)] = _Part(
+            [(kind, key, id(child)) for kind, key, child in below], [id(one) for one in in_place]
+        )
+        yield from (child for _, _, child in below if isinstance(child, dict))
 
     def _size(self, part: Any, place: str) -> int:
         """How many subschemas one value is held against. A cycle among them would never end."""

@@ -5,12 +5,14 @@ engine, and its size, depth and expansion are bounded when it is written, so tha
 make it slow.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 import jsonschema_rs
 
+from tools.definitions.patterns import unsupported
 from tools.definitions.schema_work import BadSchema, Work, parts
 
 MAX_BYTES = 256 * 1024
@@ -20,9 +22,11 @@ MAX_PROPERTIES = 200
 MAX_PATTERN = 512
 MAX_ENUM = 1_000
 MAX_ERRORS = 50
-__all__ = ["BadSchema", "Flaw", "Validator", "check_bounds", "compiled"]
+__all__ = ["BadSchema", "Flaw", "Validator", "check", "check_bounds", "compiled"]
 
 Schema = dict[str, Any]
+_KEPT = 20_000
+_passed = set[bytes]()  # digests of schemas that were found to be good
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=1 << 20)
 
 
@@ -65,6 +69,18 @@ def compiled(schema: Any) -> Validator:
     return Validator(schema)
 
 
+def check(schema: Any) -> None:
+    """Raises `BadSchema` as `compiled` does. A schema that passed once is not counted again: an
+    import reads each definition several times, and hundreds that share their parts."""
+    digest = hashlib.sha256(json.dumps(schema).encode()).digest()
+    if digest in _passed:
+        return
+    compiled(schema)
+    if len(_passed) >= _KEPT:
+        _passed.clear()
+    _passed.add(digest)
+
+
 def check_bounds(schema: Any) -> None:
     """Refuse a schema that could fetch, hang or exhaust (reliability notes, 4.8)."""
     if not isinstance(schema, dict | bool):
@@ -100,7 +116,9 @@ def _compile(schema: Any, mask: str | None = None) -> jsonschema_rs.Validator:
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         where = _pointer(getattr(error, "instance_path", []))
-        raise BadSchema(f"{where}: {str(error).splitlines()[0][:300]}") from None
+        pattern = getattr(error, "instance", None)
+        reason = unsupported(pattern) if isinstance(pattern, str) else None
+        raise BadSchema(f"{where}: {reason or str(error).splitlines()[0][:300]}") from None
 
 
 def _pointer(path: list[str | int]) -> str:

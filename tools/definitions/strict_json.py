@@ -67,19 +67,25 @@ def check(value: Any, *, depth: int = 0, most_values: int = MAX_VALUES) -> None:
         if seen + len(pending) > most_values:
             raise BadJson(f"more than {most_values} values")
         if isinstance(item, dict):
-            pending += [(part, depth + 1) for pair in item.items() for part in pair]
+            depth += 1
+            for key, part in item.items():
+                _check_scalar(key)
+                pending.append((part, depth))
+            seen += len(item)
         elif isinstance(item, list | tuple):
-            pending += [(part, depth + 1) for part in item]
+            depth += 1
+            pending += [(part, depth) for part in item]
         else:
             _check_scalar(item)
             continue
-        if depth >= MAX_DEPTH:
+        if depth > MAX_DEPTH:
             raise BadJson(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _check_scalar(item: Any) -> None:
     if isinstance(item, str):
-        _check_text(item)
+        if not item.isascii() or "\x00" in item:
+            _check_text(item)
     elif isinstance(item, float) and not math.isfinite(item):
         _constant(str(item))
     elif isinstance(item, int) and abs(item) >= _TOO_LARGE:

@@ -424,7 +424,7 @@ def _check_input_schema(fields: Fields, schema: Any) -> None:
 
 def _check_schema(fields: Fields, name: str, schema: Any) -> None:
     try:
-        schemas.compiled(schema)
+        schemas.check(schema)
     except schemas.BadSchema as error:
         fields.wrong(name, str(error))
 

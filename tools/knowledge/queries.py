@@ -87,11 +87,12 @@ def read(text: str, *, statements: bool = False) -> Query:
         raise BadQuery("The query may not hold \\u escapes; write the character itself.")
     if re.search("[\ud800-\udfff]", text):
         raise BadQuery("The query holds half a character.")
-    words = _words(text)
+    forms = _READS | STATEMENTS if statements else _READS
+    words = _words(text, forms)
     _check_brackets(words)
     if too_much := effort.flaw(words):
         raise BadQuery(f"The query {too_much}.")
-    kind = _kind(words, _READS | STATEMENTS if statements else _READS)
+    kind = _kind(words, forms)
     written = "".join(_rendered(*word) for word in words).strip()
     return Query(written, asks=kind == "ASK", states=kind in STATEMENTS, limited=_limited(words))
 
@@ -114,7 +115,7 @@ def _ends_with_values(words: list[tuple[str, str]]) -> bool:
     return at_top == "VALUES"
 
 
-def _words(text: str) -> list[tuple[str, str]]:
+def _words(text: str, forms: frozenset[str]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     at = 0
     while at < len(text):
@@ -122,7 +123,7 @@ def _words(text: str) -> list[tuple[str, str]]:
         if match is None or match.lastgroup is None:
             raise BadQuery(f"The query cannot be read at character {at + 1}.")
         found.append((match.lastgroup, match.group()))
-        _check_word(*found[-1])
+        _check_word(*found[-1], forms)
         at = match.end()
         if len(found) > _MOST_WORDS:
             raise BadQuery(f"The query has more than {_MOST_WORDS} words.")
@@ -131,25 +132,25 @@ def _words(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def _check_word(kind: str, text: str) -> None:
+def _check_word(kind: str, text: str, forms: frozenset[str]) -> None:
     if kind == "iri" and re.search(r"['()]", text):
         raise BadQuery("An IRI in angle brackets may not hold quotes or parentheses.")
     if kind == "word":
-        _check_keyword(text.upper())
+        _check_keyword(text.upper(), forms)
     if kind in {"prefixed", "blank"}:
         prefix, _, local = text.partition(":")
-        _check_keyword(prefix.upper())
+        _check_keyword(prefix.upper(), forms)
         if re.search(r"\.[^:]*service", local, re.IGNORECASE):
             raise BadQuery("A name may not hold the word service after a full stop.")
 
 
-def _check_keyword(word: str) -> None:
+def _check_keyword(word: str, forms: frozenset[str]) -> None:
     """SERVICE also as a part: some endpoints read keywords without a gap between them."""
     for refused, why in _REFUSED.items():
         if word == refused or (refused == "SERVICE" and refused in word):
             raise BadQuery(f"The query {why}.")
     if word in _CHANGES:
-        raise BadQuery(f"The query may only SELECT or ASK; it says {word}.")
+        raise BadQuery(f"The query may only {_listed(forms)}; it says {word}.")
 
 
 def _check_brackets(words: list[tuple[str, str]]) -> None:
@@ -176,8 +177,12 @@ def _kind(words: list[tuple[str, str]], forms: frozenset[str]) -> str:
             break
         if kind not in {"word", "space", "iri", "prefixed"}:
             break
+    raise BadQuery(f"The query must be one of {_listed(forms)}.")
+
+
+def _listed(forms: frozenset[str]) -> str:
     *most, last = sorted(forms)
-    raise BadQuery(f"The query must be one of {', '.join(most)} or {last}.")
+    return f"{', '.join(most)} or {last}"
 
 
 def _rendered(kind: str, text: str) -> str:

@@ -20,6 +20,7 @@ from tools.ui.access import PageRequest
 
 MOST_FILES = 100
 CREDENTIAL = "credential "  # begins the name of the question that asks for one
+VARIABLE = "variable "  # and of the one that asks for a value in the address of a server
 _GAP = re.compile(r"[\s,]+")
 _NUL = "\x00"
 _FORM = "import"
@@ -116,18 +117,24 @@ def _choices(request: PageRequest, form: Asked) -> Choices:
     said = {key: str(value).replace(_NUL, "\ufffd") for key, value in request.POST.items()}
     server = said.get("server", "").strip()[:128]
     groups = [one for one in _GAP.split(said.get("group", "")) if one]
-    credentials = {
-        key.removeprefix(CREDENTIAL): value
-        for key, value in said.items()
-        if key.startswith(CREDENTIAL)
-    }
+    credentials, variables = _beginning(CREDENTIAL, said), _beginning(VARIABLE, said)
+    before = form.kept.choices if form.kept else Choices()
     return Choices(
         group=groups or None,
         server=server,
         address=said.get("address", "").strip()[:2_000],
-        credentials=credentials or (form.kept.choices.credentials if form.kept else {}),
+        credentials=credentials or before.credentials,
+        variables=variables or before.variables,
         taken=_taken(request, form),
     )
+
+
+def _beginning(mark: str, said: dict[str, str]) -> dict[str, str]:
+    return {
+        key.removeprefix(mark): value.strip()[:500]
+        for key, value in said.items()
+        if key.startswith(mark)
+    }
 
 
 def _taken(request: PageRequest, form: Asked) -> frozenset[int] | None:

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from tools.catalog.import_preview import LEFT_OUT, Choices, Row, open_part
-from tools.catalog.importing_items import CREATED, REFUSED, UNCHANGED, UPDATED
+from tools.catalog.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.given import Entry, Given, Read
 from tools.definitions.dialects.items import Item, Kind, Source
 from tools.definitions.differences import Difference
@@ -22,7 +22,8 @@ DIALECTS = {
 }
 _CHIPS = {  # words and colours
     CREATED: ("new", "success"), UPDATED: ("changed", "changed"), UNCHANGED: ("unchanged", ""),
-    REFUSED: ("wrong", "failure"), LEFT_OUT: ("left out", "disabled"),
+    REVIEW: ("to be reviewed", "pending"), REFUSED: ("wrong", "failure"),
+    LEFT_OUT: ("left out", "disabled"),
 }  # fmt: skip
 _KINDS = {
     Kind.TOOL: "tool", Kind.SERVICE: "tool service", Kind.SERVER: "MCP server",
@@ -51,7 +52,7 @@ def echo(given: tuple[Given, ...], read: Read) -> str | None:
 def shown_row(row: Row, choices: Choices, written: bool) -> dict[str, Any]:
     entry = row.entry
     word, tone = _CHIPS[row.result]
-    there = written and row.result in {CREATED, UPDATED, UNCHANGED}
+    there = written and row.result in {CREATED, UPDATED, UNCHANGED, REVIEW}
     is_tool = entry.operation is not None or (entry.item and entry.item.kind == Kind.TOOL)
     return {
         "number": entry.number,

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 from audit.proof import Proof, proof
 from tools.catalog.import_preview import LEFT_OUT, Choices, Row, digest, perform
 from tools.catalog.importing import permissions
-from tools.catalog.importing_items import CREATED, REFUSED, UNCHANGED, UPDATED
+from tools.catalog.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.documents import MAX_BYTES
 from tools.definitions.dialects.given import Entry, Read, read
 from tools.definitions.dialects.items import Kind, Source
@@ -21,14 +21,14 @@ from tools.models import EgressCredential, McpServer
 from tools.policy.callers import actor_of
 from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page
-from tools.ui.import_form import CREDENTIAL, Asked, Kept, asked
+from tools.ui.import_form import CREDENTIAL, VARIABLE, Asked, Kept, asked
 from tools.ui.import_shown import DIALECTS, echo, shown_row
 
 TEMPLATE = "ui/import.html"
 ALL, EACH = "all", "each"
 _RESULTS = (
-    (CREATED, "new"), (UPDATED, "changed"), (UNCHANGED, "unchanged"), (REFUSED, "wrong"),
-    (LEFT_OUT, "left out"),
+    (CREATED, "new"), (UPDATED, "changed"), (REVIEW, "to be reviewed"), (UNCHANGED, "unchanged"),
+    (REFUSED, "wrong"), (LEFT_OUT, "left out"),
 )  # fmt: skip
 _NOTHING = "Give something to import: paste it, or choose files."
 _WHOSE = "These are tools of an MCP server: say of which."
@@ -117,7 +117,7 @@ def _performed(request: PageRequest, form: Asked, found: Read, keep: Any) -> lis
         require(request.caller, permission)
 
     def permitted(rows: list[Row]) -> bool:
-        if any(row.result == UPDATED and _is_tool(row.entry) for row in rows):
+        if any(row.result in {UPDATED, REVIEW} and _is_tool(row.entry) for row in rows):
             require(request.caller, "change_tool")
         return bool(keep(rows))
 
@@ -150,7 +150,7 @@ def _page(request: PageRequest, shown: Shown) -> HttpResponse:
         "rows": [shown_row(row, form.choices, shown.written) for row in shown.rows],
         "totals": _totals(shown.rows),
         "wrong": sum(row.result == REFUSED for row in shown.rows),
-        "good": sum(row.result in {CREATED, UPDATED} for row in shown.rows),
+        "good": sum(row.result in {CREATED, UPDATED, REVIEW} for row in shown.rows),
         "dialects": list(DIALECTS.items()),
         "most_mib": MAX_BYTES // 1024 // 1024,
         "may_export": may(request.caller, "view_tool"),
@@ -166,7 +166,8 @@ def _settled(choices: Choices, shown: Shown) -> Choices:
     """With what nobody chose as it was taken, so that the form comes back the same."""
     taken = frozenset(one.number for one in shown.read.entries if choices.takes(one))
     credentials = {name: choices.credentials.get(name, "") for name in shown.read.schemes}
-    return replace(choices, taken=taken, credentials=credentials)
+    variables = {name: choices.variables.get(name, "") for name in shown.read.variables}
+    return replace(choices, taken=taken, credentials=credentials, variables=variables)
 
 
 def _totals(rows: list[Row]) -> list[tuple[str, str, int]]:
@@ -194,6 +195,14 @@ def _offered(request: PageRequest, shown: Shown) -> dict[str, Any]:
         "has_openapi": Source.OPENAPI in sources,
         "has_mcp": Source.MCP in sources,
         "placeholder": next((one for one in shown.read.addresses if one), ""),
+        "variables": [
+            {
+                "key": f"{VARIABLE}{one.name}", "name": one.name, "default": one.default,
+                "options": one.allowed, "help": one.description,
+                "value": shown.form.choices.variables.get(one.name, ""),
+            }
+            for one in shown.read.variables.values()
+        ],
         "credentials": [
             {
                 "key": f"{CREDENTIAL}{name}", "name": name, "header": header,

@@ -26,6 +26,7 @@ from tools.ui.entering import Entering, admit, safe_next
 PAGE, SECOND = "ui/login.html", "ui/second_factor.html"
 WRONG = "That name and password do not belong together. Check both and try again."
 WRONG_CODE = "That code is not right, or was used before. Wait for the next one and try again."
+AGAIN = "That page was open for too long, or your browser keeps no cookies. Log in again."
 WRONG_KEY = "That key was not accepted. Try again."
 
 
@@ -39,7 +40,8 @@ def log_in(request: HttpRequest) -> HttpResponse:
         return _try_to_enter(request, onwards)
     if request.user.is_authenticated:
         return redirect(onwards)
-    return render(request, PAGE, _context(onwards))
+    again = {"message": AGAIN} if "again" in request.GET else {}
+    return render(request, PAGE, _context(onwards) | again)
 
 
 @proof(Proof.NOT_NEEDED)

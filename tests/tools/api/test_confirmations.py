@@ -265,6 +265,7 @@ def test_a_rule_is_written_read_changed_and_deleted(admin_api, api, organization
 WRONG_RULES = [
     {"name": "r"}, {"name": "", "every_call": True}, {"name": "r", "tool": 1},
     {"name": "r", "min_cost": 0.5}, {"name": "r", "min_cost": "x"},
+    *({"name": "r", "min_cost": cost} for cost in ("1_000", "\uff11", " 1", "1e3", "NaN")),
     {"name": "r", "min_cost": "1e99"}, {"name": "r", "tool": "echo", "approvals_needed": 3},
     {"name": "r", "tools": ["echo"]}, {"name": "r", "every_call": "yes"},
     {"name": "r", "min_cost": "NaN"},

@@ -240,6 +240,47 @@ def test_an_openapi_document_is_imported_and_its_update_says_what_changed(admin_
     assert admin_api.get(f"/tools/{made['name']}").json()["type"] == "http"
 
 
+def test_another_method_under_a_name_is_reviewed_as_any_change_of_an_upstream(admin_api, adding):
+    def operation(method, operation_id="thing", path="/v1/things"):
+        said = {"operationId": operation_id, "responses": {}}
+        return PETS | {"paths": {path: {method: said}}}
+
+    def sent(api, document):
+        return api.post("/tools/import", {"document": document})
+
+    [made] = sent(admin_api, operation("get")).json()["items"]
+    assert made["result"] == "created"
+    assert lacks_change(sent(adding, operation("delete")))
+    [row] = sent(admin_api, operation("delete")).json()["items"]
+    assert (row["name"], row["result"], row["errors"]) == ("thing", "review", [])
+    assert {"implementation.method", "metadata.operation"} <= {
+        one["field"] for one in row["changes"]
+    }
+    assert admin_api.get("/tools/thing").json()["implementation"]["method"] == "GET"
+    [change] = admin_api.get("/tools/changes?decision=open").json()["results"]
+    approved = admin_api.post(
+        f"/tools/changes/{change['id']}/approve", {"digest": change["digest"]}
+    )
+    assert approved.status_code == 200, approved.content
+    assert admin_api.get("/tools/thing").json()["implementation"]["method"] == "DELETE"
+
+
+def test_variables_of_a_server_are_given(admin_api):
+    server = {"url": "https://{host}/v1", "variables": {"host": {"enum": ["a.example"]}}}
+    document = PETS | {"servers": [server]}
+
+    def sent(**more):
+        body = {"document": document, "pick": ["getPet"], **more}
+        return admin_api.post("/tools/import", body)
+
+    [refused] = sent().json()["items"]
+    assert "no default" in refused["errors"][0]["message"]
+    assert "one of a.example" in sent(variables={"host": "b.example"}).json()["message"]
+    [made] = sent(variables={"host": "a.example"}).json()["items"]
+    url = admin_api.get(f"/tools/{made['name']}").json()["implementation"]["url"]
+    assert url.startswith("https://a.example/v1/")
+
+
 @pytest.fixture
 def adding(organization):
     """Somebody who may add tools and change none."""

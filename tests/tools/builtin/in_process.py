@@ -14,7 +14,7 @@ from django.test import override_settings
 from sandbox import strictjson
 from sandbox.inside import runner, sandbox_http, template, toolcrib
 from sandbox.spec import Preloaded
-from tools.builtin.manifest import DEFINITIONS, ISOLATED
+from tools.builtin.manifest import DEFINITIONS, HTTP_CALL, ISOLATED
 from tools.definitions.schemas import Validator
 from tools.definitions.tool import ToolDefinition, read_definition
 
@@ -36,7 +36,7 @@ def loaded(tool: str) -> dict[str, ModuleType]:
     """The modules of its profile, by the names they have for each other."""
     ours = {"toolcrib": toolcrib, "sandbox_http": sandbox_http}
     with tempfile.TemporaryDirectory() as directory, override_settings(WORKSPACES_DIR=directory):
-        preload = ISOLATED[tool].profile("in-process").preload
+        preload = ISOLATED.get(tool, HTTP_CALL).profile("in-process").preload
     sys.modules.update(ours)
     try:
         return {name: template.preload(name, source) for name, source in preload}

@@ -62,8 +62,9 @@ def test_content_that_cannot_be_read_names_its_line(call, content, form, line):
         ("[1e5, 1e999]", "json", (1, 7)),
         (f"[1.5, {'9' * 400}, {'9' * 400}.0]", "json", (1, 409)),
         ("a: 1\nb: {c: 1, d: 2, c: 3}\n", "yaml", (2, 17)),
-        ("a: .nan", "yaml", (None, None)),
-        ("1: a\n'1': b", "yaml", (None, None)),
+        ("a: .nan", "yaml", (1, 4)),
+        ("a: [-.Inf]", "yaml", (1, 5)),
+        ("1: a\n'1': b", "yaml", (2, 1)),
         ("a = [-inf]", "toml", (None, None)),
     ],
 )
@@ -81,13 +82,62 @@ def test_keys_that_yaml_merges_are_not_there_twice(call):
 
 
 @pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        *[(word, word) for word in ("NO", "no", "on", "Off", "yes", "y", "2026-01-01", "12:30")],
+        ("true", True), ("False", False), ("~", None), ("1.5", 1.5), ("010", "010"), ("1_0", "1_0"),
+        ("'.nan'", ".nan"),
+    ],
+)  # fmt: skip
+def test_words_of_yaml_are_those_of_its_core_schema(call, written, meant):
+    """As in what is imported: one reader of YAML."""
+    content = f"on: {written}\n2020-01-01: [{written}]\n"
+    found = validated(call, content, {"type": "object"}, format="yaml", give_document=True)
+    assert found["document"] == {"on": meant, "2020-01-01": [meant]}
+
+
+def test_a_country_is_a_text(call):
+    schema = {"type": "object", "properties": {"country": {"type": "string"}}}
+    assert validated(call, "country: NO\n", schema, format="yaml")["valid"]
+
+
+@pytest.mark.parametrize("content", ["<<: [*a]", "a: &a 1\nb: {<<: *a}"])
+def test_what_cannot_be_merged_is_said(call, content):
+    found = validated(call, content, {}, format="yaml")
+    assert found["valid"] is False and found["errors"][0]["line"]
+
+
+NAMES = {"fields": [{"name": "Name", "type": "string"}, {"name": "Age", "type": "integer"}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "schema"),
+    [
+        ("Name,Age\r\nAlice,30\r\n", "csv", NAMES),
+        ('"Name","Age"\nBob,1\n', "csv", NAMES),
+        ('{"name": "a"}', "json", SCHEMA),
+        ("name: a", "yaml", SCHEMA),
+        ('name = "a"', "toml", SCHEMA),
+    ],
+)
+def test_a_byte_order_mark_is_no_part_of_the_content(call, content, form, schema):
+    assert validated(call, f"\ufeff{content}", schema, format=form)["valid"]
+
+
+def test_a_second_mark_is_part_of_the_content(call):
+    assert not validated(call, "\ufeff\ufeffName,Age\nA,1\n", NAMES, format="csv")["valid"]
+
+
+@pytest.mark.parametrize(
     "content", ["!!python/object/apply:os.system [id]", "!!python/name:os.system"]
 )
 def test_yaml_builds_no_objects(call, content):
     assert validated(call, content, {}, format="yaml")["valid"] is False
 
 
-@pytest.mark.parametrize("content", ["2020-01-01: x", "? [1, 2]\n: x", "{}: x", "&a [*a]"])
+@pytest.mark.parametrize(
+    "content", ["? [1, 2]\n: x", "{}: x", "&a [*a]", "a: 1\n---\na: 2", "a: !thing 1"]
+)
 def test_odd_yaml_is_answered(call, content):
     assert validated(call, content, True and {"type": "object"}, format="yaml")["valid"] is False
 
@@ -402,3 +452,22 @@ def test_every_format_has_its_libraries_in_the_sandbox(run):
         for form, (parameters, _) in IN_THE_SANDBOX.items()
     }
     assert found == {form: valid for form, (_, valid) in IN_THE_SANDBOX.items()}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"format": "json", "schema": {"pattern": "(?=x)"}}, "uses a lookahead"),
+        ({"format": "yaml", "schema": {"patternProperties": {"(?<!x)": {}}}}, "a lookbehind"),
+        (
+            {
+                "format": "csv",
+                "schema": {"fields": [{"name": "a", "constraints": {"pattern": r"(.)\1"}}]},
+            },
+            "back-references",
+        ),
+    ],
+)
+def test_a_schema_says_which_part_of_a_pattern_is_not_supported(call, parameters, words):
+    done = call("validate_content", content="a", **parameters)
+    assert done.error_code == "SCHEMA_INVALID" and words in done.error_message

@@ -106,3 +106,59 @@ def test_bytes_that_are_no_text_are_refused():
 def test_what_a_document_is_shows_in_its_looks(value, source):
     (document,) = documents.read(value)
     assert recognized(document) == source
+
+
+VS_CODE = """\ufeff// See the README
+{
+  /* of "our" servers, */
+  "servers": {
+    "docs": {"type": "http", "url": "http://127.0.0.1:8232/mcp//plain",}, // the , and } stay
+    "odd": {"command": "x", "args": ["/* none */", "a,]", "\\"//\\\\", ",}"],},
+  },
+}
+"""
+
+
+def test_what_desktop_clients_write_may_have_comments_and_commas_at_the_end():
+    (document,) = documents.read(VS_CODE)
+    assert document.value["servers"] == {
+        "docs": {"type": "http", "url": "http://127.0.0.1:8232/mcp//plain"},
+        "odd": {"command": "x", "args": ["/* none */", "a,]", '"//\\', ",}"]},
+    }
+    assert recognized(document) == Source.CLIENT
+    assert document.lines.at(("servers", "odd", "args")) == 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"mcpServers": {"a": {"command": "x"}}, }',
+        '// one\n// two\n{"mcpServers": {"a": {"command": "x"}}}',
+        '{"mcpServers": {"a": {"command": "x" /* why */ , }, }, } // the end',
+        '{"mcpServers"://\n{"a":/**/{"command":/***/"x"}}}',
+    ],
+)
+def test_comments_stand_anywhere_between(text):
+    assert values(text) == [{"mcpServers": {"a": {"command": "x"}}}]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"servers": {"a": {}},\n "servers": {}}', 2),
+        ('{"servers": {"a": {},, }}', 1),
+        ('{"servers": {"a": {}} /* no end', 1),
+        ('{"servers": {, }}', 1),
+        ('{\n// a definition is plain JSON\n"name": "x"}', 2),
+        ('[{"name": "x"},]', 1),
+        ("// nothing", 1),
+    ],
+)
+def test_what_is_wrong_with_it_all_the_same_is_said(text, line):
+    assert complaint(text) == line
+
+
+def test_no_document_is_searched_again_behind_each_of_its_marks():
+    """With the square of their number none of them would end before pytest's timeout."""
+    for piece in ("/*", "//\n/", ", ", '"', '\\"'):
+        assert complaint('{"servers": {' + piece * 300_000) is not None

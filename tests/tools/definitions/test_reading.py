@@ -179,6 +179,14 @@ WRONG = [
     ({"available_in_states": "analysis"}, "available_in_states"),
     ({"rate_limit_per_minute": 0}, "rate_limit_per_minute"),
     ({"cost_per_invocation": "free"}, "cost_per_invocation"),
+    *[
+        ({"cost_per_invocation": text}, "cost_per_invocation")
+        for text in (
+            *("1_000", "\uff11", " 1", "1 ", "1\n", "1e3", "NaN", "Infinity", "-0", "+1", "0,5"),
+            *(".5", "5.", "0x1", ""),
+        )
+    ],
+    ({"cost_per_cache_hit": "1_0"}, "cost_per_cache_hit"),
     ({"cost_per_invocation": -1}, "cost_per_invocation"),
     ({"cost_per_invocation": "NaN"}, "cost_per_invocation"),
     ({"cost_per_invocation": "sNaN"}, "cost_per_invocation"),

@@ -1,5 +1,6 @@
 """Schemas are code that others wrote: nothing is fetched, nothing hangs."""
 
+import re
 import socket
 
 import pytest
@@ -94,6 +95,36 @@ def test_a_schema_that_could_hang_or_fetch_is_refused(schema):
 @pytest.mark.parametrize("schema", HARMLESS.values(), ids=HARMLESS)
 def test_an_ordinary_schema_is_accepted(schema):
     assert compiled(schema).flaws({}) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (r"^(?=.*\d)[a-z\d]{4,}$", "/properties/t/pattern: uses a lookahead, (?=…)"),
+        ("a(?!b)", "a lookahead, (?!…)"),
+        ("(?<=a)b", "a lookbehind, (?<=…)"),
+        (r"[(?=]\((?<!a)b", "a lookbehind, (?<!…)"),
+        (r"(a)\1", "back-references are not supported"),
+        (r"(?<n>a)\k<n>", "back-references are not supported"),
+    ],
+)
+def test_what_patterns_cannot_hold_is_said(pattern, words):
+    with pytest.raises(BadSchema, match=re.escape(words)):
+        compiled({"properties": {"t": {"pattern": pattern}}})
+    with pytest.raises(BadSchema, match=re.escape(words.rpartition(": ")[2])):
+        compiled({"patternProperties": {pattern: True}})
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", r"[(?=]\(", r"(?:\\1"])
+def test_a_pattern_that_is_wrong_otherwise_is_no_look_around(pattern):
+    try:
+        compiled({"pattern": pattern})
+    except BadSchema as error:
+        assert "not supported" not in str(error)  # noqa: PT017 - one of them is a good one
+
+
+def test_what_looks_like_a_look_around_in_a_class_is_none():
+    assert compiled({"pattern": r"^[(?=]+\(\?=$"}).flaws("(?=(?=") == []
 
 
 def test_a_pattern_that_explodes_elsewhere_is_linear_here():

@@ -8,6 +8,7 @@ from django.db import IntegrityError
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from audit import payloads
 from audit.models import AuditRecord
 from tests import factories
 from tests.factories import definition
@@ -293,3 +294,47 @@ def test_what_is_over_cannot_be_given_another_output(agent, organization):
     for fields in ({"output": "x"}, {"output": None}, {"observation": ""}, {"parameters": {}}):
         with pytest.raises(IntegrityError):
             row.update(**fields)
+
+
+FLOATS = [1e22, -1.5e300, 1e16, 0.1, 2.0]
+KINDS = (
+    "def main(parameters):\n"
+    "    given = parameters['given']\n"
+    "    return {'given': given, 'kinds': [type(one).__name__ for one in given]}\n"
+)
+
+
+def kinds_of(agent, given):
+    """Of what reached the code, and what came back."""
+    execution = factories.execution(agent, "kinds", given=given)
+    if execution.status == "Pending":
+        perform(execution.pk)
+    found = Execution.objects.get(pk=execution.pk)
+    assert found.status == "Success", (found.error_code, found.error_message)
+    return found, found.output["kinds"], [type(one).__name__ for one in found.output["given"]]
+
+
+def test_a_float_stays_a_float(agent, organization):
+    """As a parameter, in the output, in what is observed, from the cache and in evidence."""
+    array = {"name": "given", "type": "Array", "description": "What.", "required": True}
+    factories.tool(
+        organization, "kinds", parameters=[array], implementation={"source": KINDS},
+        delivery="pure", cache_ttl="PT5M",
+    )  # fmt: skip
+    first, inside, outside = kinds_of(agent, FLOATS)
+    assert (inside, outside) == (["float"] * 5, ["float"] * 5)
+    assert first.output["given"] == first.parameters["given"] == FLOATS
+    assert json.dumps(first.parameters["given"]) == json.dumps(FLOATS)
+    assert "[1e+22, -1.5e+300, 1e+16, 0.1, 2.0]" in first.observation
+    again, _, outside = kinds_of(agent, first.output["given"])
+    assert again.cached and outside == ["float"] * 5
+    record = AuditRecord.objects.get(execution_id=first.pk, outcome="success")
+    kept = payloads.opened(record.pk)["payload"]["output"]["given"]
+    assert (kept, [type(one).__name__ for one in kept]) == (FLOATS, ["float"] * 5)
+
+
+def test_whole_numbers_stay_whole(agent, organization):
+    array = {"name": "given", "type": "Array", "description": "What.", "required": True}
+    factories.tool(organization, "kinds", parameters=[array], implementation={"source": KINDS})
+    _, inside, outside = kinds_of(agent, [0, -7, 2**53])
+    assert (inside, outside) == (["int"] * 3, ["int"] * 3)

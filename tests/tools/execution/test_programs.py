@@ -46,6 +46,14 @@ def test_what_it_prints_and_its_result_come_back(agent):
     assert found.output == {"printed": "hello you\n", "result": {"n": 2}, "calls": 0}
 
 
+def test_what_a_program_says_as_it_ends_itself_is_its_error(agent):
+    found = ran(agent, "import sys\nprint('so far')\nsys.exit('no such city')")
+    assert found.status == "Failed"
+    assert "SystemExit: no such city" in found.error_message
+    ended = ran(agent, "import sys\nresult = 1\nsys.exit()")
+    assert (ended.status, ended.output["result"]) == ("Success", 1)
+
+
 def test_tools_are_functions(agent):
     found = ran(
         agent,

@@ -51,6 +51,25 @@ def test_what_changes_calls_out_or_reaches_other_graphs_is_refused(query):
         queries.read(query)
 
 
+CHANGES = [
+    "DELETE WHERE { ?s ?p ?o }", "insert data { <a:b> <a:c> 1 }", "CLEAR ALL",
+    "SELECT * {} ; DROP ALL",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", CHANGES)
+def test_the_refusal_of_a_change_names_what_is_allowed(query):
+    with pytest.raises(BadQuery, match="may only ASK, CONSTRUCT, DESCRIBE or SELECT; it says"):
+        queries.read(query, statements=True)
+    with pytest.raises(BadQuery, match="may only ASK or SELECT; it says"):
+        queries.read(query)
+
+
+def test_a_query_that_is_none_of_them_is_told_the_same():
+    with pytest.raises(BadQuery, match="must be one of ASK, CONSTRUCT, DESCRIBE or SELECT"):
+        queries.read("SHOW TABLES", statements=True)
+
+
 @pytest.mark.parametrize(
     ("query", "written"),
     [

@@ -50,9 +50,9 @@ def test_standard_input_is_read(typed, here, monkeypatch):
 
 
 def test_an_operation_that_is_refused_is_a_failure(typed, document, here):
-    ran = typed("import_openapi", document(petstore()), *here, "--pick", "search", "addPet")
+    ran = typed("import_openapi", document(petstore()), *here, "--pick", "upload", "addPet")
     assert ran.code == 1
-    assert "deepObject" in ran.out and "2 refused." in ran.out
+    assert "multipart" in ran.out and "2 refused." in ran.out
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,45 @@ def test_an_operation_that_is_refused_is_a_failure(typed, document, here):
     [
         ("{", "not JSON"),
         ('{"a": 1, "a": 2}', "stands twice"),
-        ("a: [", "cannot be read"),
-        ("a: &a [*a]", "cannot be used"),
-        ("!!python/object/apply:os.system [ls]", "cannot be read"),
+        ("a: [", "is not YAML"),
+        ("a: &a [*a]", "not there yet"),
+        ("!!python/object/apply:os.system [ls]", "holds a tag"),
         ("hello", "no OpenAPI document"),
+        ("a: 1\n---\na: 2", "holds 2 documents"),
+        ("a: 1\na: 2", "twice"),
     ],
 )
 def test_what_is_no_document_is_refused(typed, here, tmp_path, text, words):
     (tmp_path / "x").write_text(text)
     ran = typed("import_openapi", str(tmp_path / "x"), *here)
     assert ran.code == 1 and words in ran.err
+
+
+def test_words_of_yaml_are_read_as_everywhere(typed, here, tmp_path, organization):
+    """The core schema of YAML 1.2: a country is no boolean."""
+    text = """\ufeff
+openapi: 3.0.3
+info: {title: T, version: 1.0}
+servers: [{url: "https://one.example.com"}]
+paths:
+  /x:
+    get:
+      operationId: NO
+      responses: {200: {description: Good.}}
+"""
+    (tmp_path / "x.yaml").write_text(text)
+    typed("import_openapi", str(tmp_path / "x.yaml"), *here)
+    assert Tool.objects.filter(organization=organization, name="NO").exists()
+
+
+def test_a_variable_of_the_server_is_given(typed, here, document, organization):
+    server = {"url": "https://{host}/v1", "variables": {"host": {}}}
+    file = document(one(servers=[server]))
+    ran = typed("import_openapi", file, *here)
+    assert ran.code == 1 and "host" in ran.out
+    typed("import_openapi", file, *here, "--server-variable", "host=a.example")
+    made = Tool.objects.select_related("version").get(organization=organization, name="one")
+    assert made.version.definition["implementation"]["url"] == "https://a.example/v1/x"
 
 
 def test_a_file_that_is_not_there_is_refused(typed, here):

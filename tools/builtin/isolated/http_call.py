@@ -5,10 +5,12 @@ read here, behind the wall: whoever answers may be hostile.
 """
 
 import base64
+import codecs
 import json
 import re
 from typing import Any
 
+import charsets
 import sandbox_http
 import strictjson
 from toolcrib import ToolError
@@ -16,15 +18,10 @@ from toolcrib import ToolError
 EXCERPT = 20_000  # characters of an error's body; who reads it outside shows less
 _JSON = re.compile(r"(?:application|text)/(?:[\w.!#$&^-]+\+)?json")
 _TEXT = re.compile(r"text/.*|.*[/+](?:xml|yaml|javascript|x-www-form-urlencoded)")
+_MARKUP = re.compile(r"text/html|.*[/+]xml")
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _KIND = re.compile(r"\s*([\w.!#$&^+-]{1,60}/[\w.!#$&^+-]{1,60})")
 _CHARSET = re.compile(r"charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
-# A stranger names the encoding, and Python's codecs include compressors.
-_CODECS = {
-    **dict.fromkeys(("utf-8", "utf8"), "utf-8"),
-    **dict.fromkeys(("iso-8859-1", "latin1", "latin-1", "us-ascii", "windows-1252"), "cp1252"),
-    **dict.fromkeys(("utf-16", "utf-16le", "utf-16be"), "utf-16"),
-}
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _LONGEST_HEADER = 100
 
 
@@ -49,7 +46,7 @@ def main(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(answer: sandbox_http.Response) -> dict[str, Any]:
-    retry_after = printable(answer.headers.get("retry-after", ""))[:_LONGEST_HEADER]
+    retry_after = charsets.printable(answer.headers.get("retry-after", ""))[:_LONGEST_HEADER]
     return {"status": answer.status, "retry_after": retry_after, "excerpt": _excerpt(answer)}
 
 
@@ -57,11 +54,11 @@ def _excerpt(answer: sandbox_http.Response) -> str:
     """Of JSON without its escapes, so that what stands in it can be found."""
     if is_json(answer):
         try:
-            value = strictjson.parse(answer.body)
-            return printable(json.dumps(value, ensure_ascii=False))[:EXCERPT]
+            value = strictjson.parse(_utf8(answer))
+            return charsets.printable(json.dumps(value, ensure_ascii=False))[:EXCERPT]
         except strictjson.Hostile:
             pass  # what calls itself JSON and is none is shown as it came
-    return printable(_decoded(answer))[:EXCERPT]
+    return _decoded(answer)[:EXCERPT]
 
 
 def _output(answer: sandbox_http.Response, select: Any) -> Any:
@@ -79,19 +76,28 @@ def _value(answer: sandbox_http.Response) -> tuple[Any, dict[str, str]]:
     if not answer.body:
         return None, {}
     if is_json(answer):
-        return _parsed(answer.body), {}
+        return _parsed(answer), {}
     if _is_text(answer):
-        return printable(_decoded(answer)), {}
+        return _decoded(answer), {}
     text = base64.b64encode(answer.body).decode("ascii")
     return text, {"encoding": "base64", "content_type": kind_of(answer)}
 
 
-def _parsed(body: bytes) -> Any:
+def _parsed(answer: sandbox_http.Response) -> Any:
     try:
-        return strictjson.parse(body.removeprefix(b"\xef\xbb\xbf"))
+        return strictjson.parse(_utf8(answer))
     except strictjson.Hostile as reason:
         message = f"The answer says it is JSON, and cannot be read as such: {reason}."
         raise ToolError("RESPONSE_NOT_JSON", message) from None
+
+
+def _utf8(answer: sandbox_http.Response) -> bytes:
+    """JSON is UTF-8, whatever a header says (RFC 8259); what is none is what the server names."""
+    body, named = answer.body, charsets.known(_charset(answer) or "")
+    wide = body.startswith(_WIDE) or (named or "").startswith("utf-16")
+    if not wide and (named is None or _is_utf8(body)):
+        return body.removeprefix(codecs.BOM_UTF8)
+    return charsets.decode(body, named, markup=False)[0].encode()
 
 
 def selected(value: Any, select: Any) -> Any:
@@ -135,24 +141,29 @@ def is_json(answer: sandbox_http.Response) -> bool:
 
 
 def _is_text(answer: sandbox_http.Response) -> bool:
-    if _TEXT.fullmatch(kind_of(answer)):
+    """By its type or a charset; where the server names one that nobody knows, by its bytes."""
+    named = _charset(answer)
+    if named and charsets.known(named) is None and not answer.body.startswith(_WIDE):
+        return _is_utf8(answer.body)
+    if named or _TEXT.fullmatch(kind_of(answer)):
         return True
+    return _is_utf8(answer.body) and b"\0" not in answer.body
+
+
+def _is_utf8(body: bytes) -> bool:
     try:
-        return "\0" not in answer.body.decode("utf-8", "strict")
+        body.decode("utf-8")
     except UnicodeDecodeError:
         return False
+    return True
+
+
+def _charset(answer: sandbox_http.Response) -> str | None:
+    found = _CHARSET.search(answer.headers.get("content-type", ""))
+    return found[1] if found else None
 
 
 def _decoded(answer: sandbox_http.Response) -> str:
-    """In the encoding the server names, where that is one we know and it fits; else UTF-8."""
-    found = _CHARSET.search(answer.headers.get("content-type", ""))
-    codec = _CODECS.get(found[1].lower() if found else "utf-8", "utf-8")
-    try:
-        return answer.body.decode(codec, "strict")
-    except UnicodeDecodeError:
-        return answer.body.decode("utf-8", "replace")
-
-
-def printable(text: str) -> str:
-    """Without what neither a database nor a reader takes."""
-    return _UNPRINTABLE.sub("\ufffd", text)
+    """As `web_fetch` reads it."""
+    markup = _MARKUP.fullmatch(kind_of(answer)) is not None
+    return charsets.decode(answer.body, _charset(answer), markup=markup)[0]

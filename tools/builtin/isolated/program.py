@@ -122,8 +122,11 @@ def main(parameters: dict[str, Any]) -> dict[str, Any]:
         result = _plain(scope.get("result"))
     except (_Wanted, _Astray):
         pass
-    except SystemExit:  # a program may end itself
-        result = _plain(scope.get("result"))
+    except SystemExit as ended:  # a program may end itself, and say why
+        if ended.code is None or isinstance(ended.code, int):
+            result = _plain(scope.get("result"))
+        else:
+            failure = _failure(ended)
     except BaseException as error:  # noqa: BLE001 - whatever it throws is its answer
         failure = _failure(error)
     finally:

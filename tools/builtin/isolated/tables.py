@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jsonschema_rs
+import patterns
 import table_schema
 from toolcrib import ToolError
 
@@ -105,7 +106,7 @@ class Table:
         try:
             self._columns = {name: Field(given) for name, given in self._given.items()}
         except ValueError as error:
-            raise ToolError("SCHEMA_INVALID", str(error).splitlines()[0][:300]) from None
+            raise ToolError("SCHEMA_INVALID", said(error)) from None
 
     def flaws(self, text: str) -> Iterator[Flaw]:
         """Of every row, in their order; `line` is where the row begins."""
@@ -166,6 +167,13 @@ class Table:
             return f"the key {', '.join(key)[:200]!r} was there before"
         self._keys.add(key)
         return None
+
+
+def said(error: ValueError) -> str:
+    """What is wrong with a schema; of a pattern what is not supported in it."""
+    pattern = getattr(error, "instance", None)
+    reason = patterns.unsupported(pattern) if isinstance(pattern, str) else None
+    return f"{pattern[:100]!r} {reason}" if reason else str(error).splitlines()[0][:400]
 
 
 def _flaw(path: str, line: int, column: int | None, message: str) -> Flaw:

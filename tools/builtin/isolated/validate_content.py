@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import jsonschema_rs
+import plain_yaml
 import positions
 import tables
 import toml_places
 import xml_documents
-import yaml
 from toolcrib import ToolError
 
 MOST_ERRORS = 100
 MOST_COUNTED = 100_000
-MOST_ALIASES = 100
+MOST_VALUES = 1_000_000  # of a YAML text, what its aliases stand for included
 MOST_SEARCHED = 100_000_000  # characters gone through to find the places of errors
-
-_MERGE = "tag:yaml.org,2002:merge"
 
 type Flaw = dict[str, object]
 
@@ -42,31 +40,16 @@ class Ambiguous(Exception):
     """It could be read as two things; the message says what."""
 
 
-class _Loader(yaml.SafeLoader):
-    """Of plain data, in which no key is there twice; merged ones may be."""
-
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
-        node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        names: set[tuple[str, str]] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
-                continue
-            if (key.tag, key.value) in names:
-                words = f"the key {key.value[:60]!r} is there twice in one mapping"
-                raise yaml.composer.ComposerError(None, None, words, key.start_mark)
-            names.add((key.tag, key.value))
-        return node
-
-
 def main(parameters: dict[str, Any]) -> dict[str, object]:
     """Whether the content fits the schema, and every place where it does not."""
     form = parameters["format"]
-    found = _CHECKS[form](parameters["content"], parameters)
+    content = parameters["content"].removeprefix("\ufeff")  # a mark of the encoding, no part of it
+    found = _CHECKS[form](content, parameters)
     shown = list(itertools.islice(found, MOST_ERRORS))
     more = sum(1 for _ in itertools.islice(found, MOST_COUNTED - len(shown)))
     said = {"valid": not shown, "errors": shown, "error_count": len(shown) + more}
     if parameters.get("give_document") and not shown and form in _READERS:
-        said["document"] = _document(parameters["content"], form)
+        said["document"] = _document(content, form)
     return said
 
 
@@ -123,7 +106,7 @@ def _validator(schema: Any) -> Any:
             pattern_options=jsonschema_rs.RegexOptions(),
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise ToolError("SCHEMA_INVALID", str(error).splitlines()[0][:400]) from None
+        raise ToolError("SCHEMA_INVALID", tables.said(error)) from None
 
 
 def _document(content: str, form: str) -> Any:
@@ -133,11 +116,9 @@ def _document(content: str, form: str) -> Any:
         raise Unreadable(f"not JSON: {error.msg}", error.lineno, error.colno) from None
     except tomllib.TOMLDecodeError as error:
         raise Unreadable(f"not TOML: {error}", *_said_place(str(error), content)) from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        raise Unreadable(f"not YAML: {error.problem or error.context}", *place) from None
-    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
+    except plain_yaml.BadYaml as error:
+        raise Unreadable(f"it {error}", error.line, error.column) from None
+    except (RecursionError, TypeError, ValueError) as error:
         raise Unreadable(f"not {form}: {type(error).__name__}", None) from None
 
 
@@ -158,13 +139,13 @@ def _json(content: str) -> Any:
 
 
 def _yaml(content: str) -> Any:
-    """Plain data only. Aliases are counted: a few lines of them can stand for gigabytes."""
-    aliases = sum(
-        isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, yaml.SafeLoader)
+    """As the catalog reads it. Aliases are counted: a few lines of them can stand for gigabytes."""
+    found = plain_yaml.parse(
+        content, lambda: lambda *_: None, foreign=True, most_values=MOST_VALUES
     )
-    if aliases > MOST_ALIASES:
-        raise Unreadable(f"more than {MOST_ALIASES} aliases", None)
-    return _plain(yaml.load(content, _Loader))  # noqa: S506 - a safe one
+    if len(found) > 1:
+        raise Unreadable("it holds more than one document", None)
+    return _plain(found[0]) if found else None
 
 
 def _toml(content: str) -> Any:

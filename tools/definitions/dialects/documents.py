@@ -12,7 +12,13 @@ from tools.errors import Malformed, TooLarge
 
 MAX_BYTES = 4 * 1024 * 1024
 _LINE = re.compile(r"at line (\d+)")
-_JSON = ("{", "[")
+_JSON = ("{", "[", "//", "/*")
+# A text of JSON is passed over whole; what has no end reaches to the document's.
+_TEXT = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
+_COMMENT = re.compile(rf"{_TEXT}|//[^\n\r]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)", re.DOTALL)
+# One before which there is no value stays, and is an error.
+_COMMA = re.compile(rf"{_TEXT}|[\[{{:,]\s*+,|,(?=\s*+[}}\]])", re.DOTALL)
+_VISIBLE = re.compile(r"[^\s]")
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ def _json(text: str) -> Document:
     try:
         return Document(strict_json.parse(text), json_lines(text))
     except strict_json.BadJson as error:
+        if (found := _with_comments(text)) is not None:
+            return found
         said = _LINE.search(str(error))
         line = int(said.group(1)) if said else None
         if line is None and "stands twice" in str(error):
@@ -76,11 +84,40 @@ def _json(text: str) -> Document:
         raise unreadable(f"cannot be used: {error}", line) from None
 
 
-def _yaml(text: str) -> list[Document]:
+def _with_comments(text: str) -> Document | None:
+    """The configuration of a desktop client: those are written with comments and commas at the end.
+    Nothing else is read so."""
+    plain = _COMMA.sub(_spaces, _COMMENT.sub(_spaces, text))  # every part stays where it is
     try:
-        found = [Document(value, lines) for value, lines in yaml.parse(text)]
+        value = strict_json.parse(plain)
+    except strict_json.BadJson:
+        return None
+    return Document(value, json_lines(plain)) if is_client(value) else None
+
+
+def is_client(value: Any) -> bool:
+    """Whether it is what desktop clients say of MCP servers."""
+    names = ("mcpServers", "servers")
+    return isinstance(value, dict) and any(isinstance(value.get(name), dict) for name in names)
+
+
+def _spaces(found: re.Match[str]) -> str:
+    said = found.group()
+    return _VISIBLE.sub(" ", said) if said == "," or said.startswith("/") else said
+
+
+def _yaml(text: str) -> list[Document]:
+    lines: list[Lines] = []
+
+    def noting() -> yaml.Note:
+        lines.append(Lines())
+        return lines[-1].note
+
+    try:
+        values = yaml.parse(text, noting)
     except yaml.BadYaml as error:
         raise unreadable(str(error), error.line) from None
+    found = [Document(value, where) for value, where in zip(values, lines, strict=False)]
     for one in found:
         _checked(one.value)
     return [one for one in found if one.value is not None]

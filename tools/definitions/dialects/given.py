@@ -10,6 +10,7 @@ from tools.definitions.dialects.items import MAX_ITEMS, Choice, Item, Source
 from tools.definitions.dialects.lines import Lines
 from tools.definitions.openapi import BadDocument
 from tools.definitions.openapi.overview import Offered, overview
+from tools.definitions.openapi.servers import Variable
 from tools.errors import Malformed, TooLarge
 
 _ARCHIVES = (
@@ -63,6 +64,7 @@ class Read:
     unreadable: list[Malformed | TooLarge] = field(default_factory=list)
     sources: dict[str, list[Source]] = field(default_factory=dict)  # by the file
     schemes: dict[str, str] = field(default_factory=dict)  # of OpenAPI: name, and its header
+    variables: dict[str, Variable] = field(default_factory=dict)  # of the servers of OpenAPI
     addresses: list[str] = field(default_factory=list)
 
     @property
@@ -120,6 +122,7 @@ def _operations(found: Read, document: Document, place: str) -> list[dict[str, A
     except BadDocument as error:
         raise documents.unreadable(f"cannot be used: {error}", document.lines.at(())) from None
     found.schemes |= seen.schemes
+    found.variables |= seen.variables
     found.addresses.append(seen.address)
     return [{"key": one.key, "document": document, "operation": one} for one in seen.operations]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tools.definitions import strict_json
 from tools.definitions.dialects import tools_list
-from tools.definitions.dialects.documents import Document, unreadable
+from tools.definitions.dialects.documents import Document, is_client, unreadable
 from tools.definitions.dialects.lines import Lines, json_lines
 from tools.errors import TooLarge
 
@@ -72,7 +72,7 @@ def recognized(document: Document) -> Source:
     if isinstance(value, dict):
         if "openapi" in value or "swagger" in value:
             return Source.OPENAPI
-        if isinstance(value.get("mcpServers"), dict) or isinstance(value.get("servers"), dict):
+        if is_client(value):
             return Source.CLIENT
         if tools_list.is_list(value):
             return Source.MCP

@@ -38,7 +38,7 @@ class Lines:
     def below(self, *place: str | int) -> "Lines":
         return Lines(self.known, (*self.base, *(_plain(step) for step in place)))
 
-    def note(self, path: Path, line: int, *, is_key: bool = False) -> None:
+    def note(self, path: Path, line: int, is_key: bool = False) -> None:
         """A value stands where its key does; of two spellings of a key the later one counts."""
         if len(path) > DEEPEST:
             return
@@ -55,7 +55,7 @@ def json_lines(text: str) -> Lines:
     """Of a document that has been read already: nothing is checked here."""
     lines = Lines()
     for path, line, is_key in _parts(text):
-        lines.note(path, line, is_key=is_key)
+        lines.note(path, line, is_key)
     return lines
 
 

@@ -1,10 +1,13 @@
 """YAML from outside: the part of YAML 1.2 that says the same as JSON, and nothing else.
 
-`no`, `on` and `off` are texts, as are dates and clock times; tags other than the plain ones, merge
-keys and duplicate keys are refused. Anchors may be used as long as what they stand for is bounded.
+`no`, `on` and `off` are texts, as are dates and clock times; tags other than the plain ones and
+duplicate keys are refused, and merge keys where they are not asked for. Anchors may be used as long
+as what they stand for is bounded. Documents of the catalog are read with it, and inside the sandbox
+the content that `validate_content` is given: it needs PyYAML and the standard library alone.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +24,8 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from tools.definitions.dialects.lines import Lines, Path
+type Path = tuple[str | int, ...]
+type Note = Callable[[Path, int, bool], None]  # where a part stands, and whether its key does
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -29,6 +33,8 @@ MAX_WEIGHT = 4 * 1024 * 1024
 MAX_DOCUMENTS = 1_000
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_UNKNOWN = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_MERGE = "<<"
 _WORDS: dict[str, Any] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None, "true": True, "True": True,
     "TRUE": True, "false": False, "False": False, "FALSE": False,
@@ -38,11 +44,12 @@ _PLAIN_TAGS = {None, "!", *(f"{_TAG}{kind}" for kind in ("str", "map", "seq"))}
 
 
 class BadYaml(ValueError):
-    """Not YAML that may pass; `line` is where."""
+    """Not YAML that may pass; `line` and `column` are where, from 1."""
 
-    def __init__(self, message: str, line: int | None) -> None:
+    def __init__(self, message: str, mark: Any = None) -> None:
         super().__init__(message)
-        self.line = line
+        self.line: int | None = mark.line + 1 if mark else None
+        self.column: int | None = mark.column + 1 if mark else None
 
 
 @dataclass
@@ -50,7 +57,9 @@ class _Reading:
     """The documents as they are put together from the parser's events."""
 
     events: Any
-    lines: Lines = field(default_factory=Lines)
+    note: Note
+    foreign: bool
+    most_values: int
     anchors: dict[str, tuple[Any, tuple[int, int]]] = field(default_factory=dict)
     count: int = 0
     weight: int = 0  # characters
@@ -63,48 +72,61 @@ class _Reading:
     def grow(self, event: Event, count: int, weight: int) -> None:
         self.count += count
         self.weight += weight
-        if self.count > MAX_VALUES:
-            raise BadYaml(f"holds more than {MAX_VALUES} values", _line(event))
+        if self.count > self.most_values:
+            raise BadYaml(f"holds more than {self.most_values} values", event.start_mark)
         if self.weight > MAX_WEIGHT:
-            raise BadYaml(f"stands for more than {MAX_WEIGHT} characters", _line(event))
+            raise BadYaml(f"stands for more than {MAX_WEIGHT} characters", event.start_mark)
 
 
-def parse(text: str) -> list[tuple[Any, Lines]]:
-    """Each document of the text, and where its parts stand. Raises `BadYaml`."""
-    found: list[tuple[Any, Lines]] = []
-    reading = _Reading(yaml.parse(text, Loader=yaml.CSafeLoader))
+def parse(
+    text: str,
+    note_of: Callable[[], Note],
+    *,
+    foreign: bool = False,
+    most_values: int = MAX_VALUES,
+) -> list[Any]:
+    """Each document of the text; `note_of` gives for each what is told where its parts stand.
+
+    Of a `foreign` text, which is not ours to write otherwise, merge keys are read, and numbers that
+    JSON does not know are refused. Raises `BadYaml`.
+    """
+    found: list[Any] = []
+    events = yaml.parse(text, Loader=yaml.CSafeLoader)
+    reading = _Reading(events, note_of(), foreign, most_values)
     try:
         while True:
             event = reading.next()
             if isinstance(event, DocumentStartEvent):
-                reading.lines, reading.anchors = Lines(), {}
-                found.append((_value(reading, reading.next(), ()), reading.lines))
+                reading.note, reading.anchors = note_of() if found else reading.note, {}
+                found.append(_value(reading, reading.next(), ()))
             if isinstance(event, DocumentEndEvent) and len(found) > MAX_DOCUMENTS:
-                raise BadYaml(f"holds more than {MAX_DOCUMENTS} documents", _line(event))
+                raise BadYaml(f"holds more than {MAX_DOCUMENTS} documents", event.start_mark)
     except StopIteration:
         return found
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise BadYaml(
-            f"is not YAML: {error.problem or error.context}", mark.line + 1 if mark else None
-        ) from None
+        raise BadYaml(f"is not YAML: {error.problem or error.context}", mark) from None
     except yaml.YAMLError:
-        raise BadYaml("is not YAML: it holds characters YAML does not know", None) from None
+        raise BadYaml("is not YAML: it holds characters YAML does not know") from None
 
 
 def _value(reading: _Reading, event: Event, path: Path) -> Any:
-    reading.lines.note(path, _line(event))
+    reading.note(path, _line(event), False)
     if len(path) > MAX_DEPTH:
-        raise BadYaml(f"is nested deeper than {MAX_DEPTH} levels", _line(event))
+        raise BadYaml(f"is nested deeper than {MAX_DEPTH} levels", event.start_mark)
     if isinstance(event, AliasEvent):
         return _repeated(reading, event)
     before = reading.count - 1, reading.weight - _weight(event)
     if isinstance(event, ScalarEvent):
         value = _scalar(event)
+        if reading.foreign and event.implicit[0] and _UNKNOWN.fullmatch(event.value):
+            raise BadYaml(
+                f"holds {event.value}, a number that JSON does not know", event.start_mark
+            )
     elif not isinstance(event, SequenceStartEvent | MappingStartEvent):
-        raise BadYaml("ends too early", _line(event))
+        raise BadYaml("ends too early", event.start_mark)
     elif event.tag not in _PLAIN_TAGS:
-        raise BadYaml("holds a tag; only plain values are read", _line(event))
+        raise BadYaml("holds a tag; only plain values are read", event.start_mark)
     elif isinstance(event, SequenceStartEvent):
         value = _sequence(reading, path)
     else:
@@ -119,7 +141,7 @@ def _repeated(reading: _Reading, event: AliasEvent) -> Any:
     """What an anchor stands for; counted as if it were written out."""
     name = event.anchor or ""
     if name not in reading.anchors:
-        raise BadYaml(f"refers to {name[:60]!r}, which is not there yet", _line(event))
+        raise BadYaml(f"refers to {name[:60]!r}, which is not there yet", event.start_mark)
     value, size = reading.anchors[name]
     reading.grow(event, *size)
     return value
@@ -134,13 +156,29 @@ def _sequence(reading: _Reading, path: Path) -> list[Any]:
 
 def _mapping(reading: _Reading, path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    merged: list[dict[str, Any]] = []
     while not isinstance(event := reading.next(), MappingEndEvent):
         key = _key(event)
+        if key == _MERGE and isinstance(event, ScalarEvent) and event.implicit[0]:
+            merged += _merged(reading, event, (*path, key))
+            continue
         if key in found:
-            raise BadYaml(f"has the key {key[:60]!r} twice in one object", _line(event))
-        reading.lines.note((*path, key), _line(event), is_key=True)
+            raise BadYaml(f"has the key {key[:60]!r} twice in one object", event.start_mark)
+        reading.note((*path, key), _line(event), True)
         found[key] = _value(reading, reading.next(), (*path, key))
+    for others in merged:  # what stands in the object itself wins, and of several the first
+        found |= {key: value for key, value in others.items() if key not in found}
     return found
+
+
+def _merged(reading: _Reading, event: Event, path: Path) -> list[dict[str, Any]]:
+    if not reading.foreign:
+        raise BadYaml("has a merge key; write the fields out", event.start_mark)
+    value = _value(reading, reading.next(), path)
+    others = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, dict) for one in others):
+        raise BadYaml("merges what is no object", event.start_mark)
+    return others
 
 
 def _key(event: Event) -> str:
@@ -148,15 +186,13 @@ def _key(event: Event) -> str:
     if isinstance(event, ScalarEvent) and type(key) is int and str(key) == event.value:
         return event.value  # such as the 200 of an OpenAPI document, which JSON has in quotes
     if not isinstance(key, str):
-        raise BadYaml("has a key that is not a text", _line(event))
-    if key == "<<":
-        raise BadYaml("has a merge key; write the fields out", _line(event))
+        raise BadYaml("has a key that is not a text", event.start_mark)
     return key
 
 
 def _scalar(event: ScalarEvent) -> Any:
     if event.tag not in _PLAIN_TAGS:
-        raise BadYaml("holds a tag; only plain values are read", _line(event))
+        raise BadYaml("holds a tag; only plain values are read", event.start_mark)
     text = event.value
     if not event.implicit[0] or event.tag is not None:
         return text  # quoted, or marked as a text

@@ -13,7 +13,7 @@ from sandbox.egress.grammar import Malformed, Url
 from sandbox.egress.paths import is_plain
 from sandbox.egress.rules import HEADER_NAME, OF_THE_CONNECTION
 from tools.definitions.fields import Fields
-from tools.definitions.http_templates import PLACEHOLDER, names_in
+from tools.definitions.http_templates import PLACEHOLDER, alone, names_in
 from tools.definitions.names import flaw_in_text
 
 LONGEST_URL = 4_096
@@ -25,7 +25,8 @@ COOKIE_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 _HEADER_TEXT = re.compile(r"[\t -~]*")
 _FIELDS = (
-    *("method", "url", "headers", "query", "cookies", "body", "form", "select", "credential"),
+    *("method", "url", "headers", "query", "cookies", "body", "form", "text", "select"),
+    "credential",
 )
 # Secrets are credentials' to add, framing and unpacking are the broker's and the program's.
 _RESERVED = OF_THE_CONNECTION | {"authorization", "cookie", "cookie2", "accept-encoding"}
@@ -48,7 +49,16 @@ class Separator(StrEnum):
     PIPE = "|"
 
 
+class Style(StrEnum):
+    """How an argument with parts is one entry or several, in a query or a form."""
+
+    FORM = "form"  # each member is an entry of its own name
+    DEEP_OBJECT = "deepObject"  # each member is an entry: name[member]
+    JSON = "json"  # one entry, of which the value is JSON
+
+
 BODILESS = frozenset({Method.GET, Method.HEAD})
+BODIES = ("body", "form", "text")
 
 
 def read(fields: Fields, definition: Fields) -> dict[str, Any]:
@@ -58,10 +68,11 @@ def read(fields: Fields, definition: Fields) -> dict[str, Any]:
     for name, reader in _OPTIONAL.items():
         if fields.given(name):
             written[name] = reader(fields)
-    if "body" in written and "form" in written:
-        fields.wrong("form", "excludes body")
-    for name in ("body", "form"):
-        if name in written and written["method"] in BODILESS:
+    bodies = [name for name in BODIES if name in written]
+    for name in bodies[1:]:
+        fields.wrong(name, f"excludes {bodies[0]}")
+    for name in bodies:
+        if written["method"] in BODILESS:
             fields.wrong(name, f"is not sent with {written['method']}")
     _check_placeholders(fields, definition, written)
     return written
@@ -119,21 +130,25 @@ def _headers(fields: Fields) -> dict[str, str]:
     return headers
 
 
-def _query(fields: Fields) -> dict[str, Any]:
-    """A text, or `{"value": text, "separator": ","}` for a list that is one value."""
-    raw = _entries(fields, "query")
-    return {name: _query_value(fields, name, value) for name, value in raw.items()}
+def _parts(fields: Fields, member: str) -> dict[str, Any]:
+    """Of a query or a form: texts, or objects of a text and how its argument's parts are sent."""
+    raw = _entries(fields, member)
+    return {name: _part(fields, f"{member}.{name}", value) for name, value in raw.items()}
 
 
-def _query_value(fields: Fields, name: str, value: Any) -> Any:
+def _part(fields: Fields, place: str, value: Any) -> Any:
     if not isinstance(value, dict):
-        return _text(fields, f"query.{name}", value)
-    inner = Fields(value, fields.flaws, f"{fields.prefix}query.{name}.")
-    inner.known(("value", "separator"))
-    return {
-        "value": _text(inner, "value", value.get("value")),
-        "separator": inner.choice("separator", Separator),
-    }
+        return _text(fields, place, value)
+    inner = Fields(value, fields.flaws, f"{fields.prefix}{place}.")
+    inner.known(("value", "separator", "style"))
+    text = _text(inner, "value", value.get("value"))
+    if not inner.given("style"):
+        return {"value": text, "separator": inner.choice("separator", Separator)}
+    if inner.given("separator"):
+        inner.wrong("separator", "excludes style")
+    if alone(text) is None:
+        inner.wrong("value", "must be one placeholder and nothing else where a style is given")
+    return {"value": text, "style": inner.choice("style", Style)}
 
 
 def _cookies(fields: Fields) -> dict[str, str]:
@@ -194,10 +209,11 @@ def _credential(fields: Fields) -> str:
 
 _OPTIONAL = {
     "headers": _headers,
-    "query": _query,
+    "query": lambda fields: _parts(fields, "query"),
     "cookies": _cookies,
     "body": lambda fields: fields.raw["body"],
-    "form": lambda fields: _texts(fields, "form"),
+    "form": lambda fields: _parts(fields, "form"),
+    "text": lambda fields: _text(fields, "text", fields.raw["text"]),
     "select": _select,
     "credential": _credential,
 }
@@ -218,7 +234,7 @@ def _check_placeholders(fields: Fields, definition: Fields, written: dict[str, A
 
 
 def _placeholders(written: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for part in ("url", "headers", "query", "cookies", "body", "form"):
+    for part in ("url", "headers", "query", "cookies", *BODIES):
         for name in names_in(written.get(part)):
             yield part, name
 

@@ -4,7 +4,7 @@ Pure: nothing is fetched. What the document says of other documents, and what a 
 cannot be, is a flaw of the operation that needs it and of no other.
 """
 
-from tools.definitions.openapi.document import BadDocument
+from tools.definitions.openapi.document import BadDocument, identity
 from tools.definitions.openapi.drafts import Draft, drafts
 
-__all__ = ["BadDocument", "Draft", "drafts"]
+__all__ = ["BadDocument", "Draft", "drafts", "identity"]

@@ -1,6 +1,7 @@
 """The document as a whole: its bounds, its references, its operations."""
 
 import datetime
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ MOST_OPERATIONS = 1_000
 MOST_HOPS = 20
 MOST_PARTS = 300_000  # of schemas and parameters, each counted wherever it is referred to
 VERSIONS = ("3.0", "3.1")
+_TEMPLATE = re.compile(r"\{[^{}]*\}")
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 
 
@@ -35,6 +37,11 @@ class Operation:
     @property
     def key(self) -> str:
         return f"{self.method} {self.path}"
+
+    @property
+    def identity(self) -> str:
+        """The same for `/pets/{id}` and `/pets/{pet}`, which are one path (OpenAPI, 4.8.8)."""
+        return identity(self.key)
 
     @property
     def id(self) -> str:
@@ -112,6 +119,11 @@ class Document:
         if found is None:
             raise Flaw(f"the $ref {reference[:100]} leads nowhere")
         return found
+
+
+def identity(key: str) -> str:
+    """Of an operation that is written as `GET /pets/{id}`: without the names in its path."""
+    return _TEMPLATE.sub("{}", key)
 
 
 def object_in(part: Any, name: str) -> dict[str, Any]:

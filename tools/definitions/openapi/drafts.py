@@ -1,24 +1,26 @@
 """From operations to definitions, each with what is wrong with it."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
-from tools.definitions import schemas as compiling
+from tools.definitions import schemas as checking
+from tools.definitions.names import plain_name, with_digest
 from tools.definitions.openapi.document import (
     Document,
     Flaw,
     Operation,
-    list_in,
     object_in,
     text_in,
 )
 from tools.definitions.openapi.parameters import Told, told
 from tools.definitions.openapi.schemas import Schemas, plain_text
 from tools.definitions.openapi.security import needed
+from tools.definitions.openapi.servers import Servers
 from tools.definitions.tool import read_definition
+from tools.definitions.visible import skeleton
 from tools.definitions.vocabulary import Category, Delivery, ToolType
 from tools.errors import InvalidDefinition
 
@@ -32,7 +34,6 @@ DELIVERIES = {
     "PUT": Delivery.IDEMPOTENT,
     "DELETE": Delivery.IDEMPOTENT,
 }
-_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 _TEMPLATE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -40,7 +41,8 @@ _TEMPLATE = re.compile(r"\{([^{}]*)\}")
 class Draft:
     """An operation as a definition. `definition` is empty where the flaws leave none.
 
-    `header` is the one the credential has to be in; `notes` say what was left out.
+    `header` is the one the credential has to be in; `notes` say what was left out; `operations`
+    are the identities of all that the document has, whichever were picked.
     """
 
     key: str
@@ -49,6 +51,7 @@ class Draft:
     flaws: tuple[dict[str, str], ...] = ()
     header: str = ""
     notes: tuple[str, ...] = ()
+    operations: frozenset[str] = frozenset()
 
 
 def drafts(
@@ -56,19 +59,57 @@ def drafts(
     *,
     pick: Sequence[str] = (),
     server: str | None = None,
+    variables: Mapping[str, str] | None = None,
     group: list[str] | None = None,
     credentials: Mapping[str, str] | None = None,
 ) -> list[Draft]:
     """The operations that are picked, by their id or as `GET /path`; without a pick all that are
-    not deprecated. `server` takes the place of the document's own; `credentials` says what ours
-    are called by the names of its security schemes. Raises `BadDocument`.
+    not deprecated. `server` takes the place of the document's own, `variables` fill those in;
+    `credentials` says what ours are called by the names of its security schemes. Raises
+    `BadDocument`.
     """
     document = Document(raw)
     operations = document.operations()
-    chosen = frozenset(pick)
+    servers = Servers(document, server, variables or {})
+    chosen, names = frozenset(pick), _names(operations)
     wanted = [one for one in operations if _picked(one, chosen)]
-    made = [_draft(document, one, server, group, credentials or {}) for one in wanted]
-    return [*_told_apart(made), *_missing(operations, pick)]
+    known = frozenset(one.identity for one in operations)
+    made = [
+        _draft(
+            document,
+            one,
+            names[one.key],
+            servers=servers,
+            group=group,
+            credentials=credentials or {},
+        )
+        for one in wanted
+    ]
+    return [*(replace(one, operations=known) for one in made), *_missing(operations, pick)]
+
+
+def _names(operations: Iterable[Operation]) -> dict[str, str]:
+    """Of every operation, by its key. Those of which the names read alike have a digest of the
+    operation in theirs, each of them: which are picked, and which comes first, changes no name."""
+    plain = {one.key: _name(one) for one in operations}
+    alike = Counter(form for name in plain.values() for form in _forms(name))
+    return {
+        key: with_digest(name, key, longest=LONGEST_NAME)
+        if any(alike[form] > 1 for form in _forms(name))
+        else name
+        for key, name in plain.items()
+    }
+
+
+def _forms(name: str) -> set[tuple[str, str]]:
+    """Of which the catalog has each once."""
+    return {("case", name.casefold()), ("look", skeleton(name))}
+
+
+def _name(operation: Operation) -> str:
+    place = f"{operation.method.lower()}{operation.path}"
+    named = (plain_name(text, longest=LONGEST_NAME) for text in (operation.id, place))
+    return next(filter(None, named), operation.method.lower())
 
 
 def _picked(operation: Operation, pick: frozenset[str]) -> bool:
@@ -83,29 +124,17 @@ def _missing(operations: list[Operation], pick: Sequence[str]) -> list[Draft]:
     return [Draft(one, "", flaws=(flaw,)) for one in dict.fromkeys(pick) if one not in known]
 
 
-def _told_apart(made: Iterable[Draft]) -> list[Draft]:
-    """Of two operations with one name, the second is refused."""
-    first: dict[str, str] = {}
-    return [_apart(draft, first.setdefault(draft.name.lower(), draft.key)) for draft in made]
-
-
-def _apart(draft: Draft, owner: str) -> Draft:
-    if owner == draft.key:
-        return draft
-    flaw = {"field": "name", "message": f"is the name of {owner} too; pick one of them"}
-    return Draft(draft.key, draft.name, flaws=(*draft.flaws, flaw))
-
-
 def _draft(
     document: Document,
     operation: Operation,
-    server: str | None,
+    name: str,
+    *,
+    servers: Servers,
     group: list[str] | None,
     credentials: Mapping[str, str],
 ) -> Draft:
-    name = _name(operation)
     try:
-        raw, header, notes = _definition(document, operation, name, server, credentials)
+        raw, header, notes = _definition(document, operation, name, servers, credentials)
     except Flaw as flaw:
         message = f"cannot be made a tool: {flaw}"
         return Draft(operation.key, name, flaws=({"field": "operation", "message": message},))
@@ -119,16 +148,11 @@ def _draft(
     return Draft(operation.key, name, raw, (), header, notes)
 
 
-def _name(operation: Operation) -> str:
-    wished = operation.id or f"{operation.method.lower()}{operation.path}"
-    return _ODD.sub("_", wished).strip("_.-")[:LONGEST_NAME] or operation.method.lower()
-
-
 def _definition(
     document: Document,
     operation: Operation,
     name: str,
-    server: str | None,
+    servers: Servers,
     credentials: Mapping[str, str],
 ) -> tuple[dict[str, Any], str, tuple[str, ...]]:
     """The definition, the header of its credential, and notes. Raises `Flaw`."""
@@ -136,7 +160,7 @@ def _definition(
     found = told(document, operation, requests)
     output, notes = _output(document, operation)
     scheme, header = needed(document, operation) or ("", "")
-    implementation = _implementation(document, operation, found, server)
+    implementation = _implementation(operation, found, servers)
     if output is not None:
         implementation["select"] = ""
     if scheme:
@@ -169,19 +193,17 @@ def _deprecated(operation: Operation) -> str:
     return "Deprecated. " if operation.own.get("deprecated") is True else ""
 
 
-def _implementation(
-    document: Document, operation: Operation, found: Told, server: str | None
-) -> dict[str, Any]:
-    place = server or _server(document, operation)
+def _implementation(operation: Operation, found: Told, servers: Servers) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "query": found.query,
         "headers": found.headers,
         "cookies": found.cookies,
         "form": found.form,
+        "text": found.text,
     }
     made: dict[str, Any] = {
         "method": operation.method,
-        "url": place.rstrip("/") + _path(operation, found),
+        "url": servers.of(operation).rstrip("/") + _path(operation, found),
     }
     made |= {name: part for name, part in parts.items() if part}
     return made if found.body is None else {**made, "body": found.body}
@@ -194,28 +216,6 @@ def _path(operation: Operation, found: Told) -> str:
     if unused := [name for name in found.path if name not in wanted]:
         raise Flaw(f"the parameter {unused[0][:60]!r} stands nowhere in its path")
     return _TEMPLATE.sub(lambda one: f"{{{found.path[one[1]]}}}", operation.path)
-
-
-def _server(document: Document, operation: Operation) -> str:
-    """The first of the nearest list; its variables are their defaults. Raises `Flaw`."""
-    for owner in (operation.own, operation.shared, document.raw):
-        for server in list_in(owner, "servers")[:1]:
-            url = _filled(text_in(server, "url"), object_in(server, "variables"))
-            if not urlsplit(url).netloc:
-                raise Flaw(f"its server is {url[:100]!r}, which names no host; say which server")
-            return url
-    raise Flaw("the document names no server; say which")
-
-
-def _filled(url: str, variables: dict[str, Any]) -> str:
-    return _TEMPLATE.sub(lambda one: _default(variables, one[1]), url)
-
-
-def _default(variables: dict[str, Any], name: str) -> str:
-    default = object_in(variables, name).get("default")
-    if not isinstance(default, str):
-        raise Flaw(f"the variable {name[:60]!r} of its server has no default")
-    return default
 
 
 def _output(
@@ -237,7 +237,7 @@ def _output(
         reader = Schemas(document, "response")
         raw = object_in(content, "application/json").get("schema", {})
         schema = reader.standalone(reader.read(raw))
-        compiling.compiled(schema)
-    except (Flaw, compiling.BadSchema) as reason:
+        checking.check(schema)
+    except (Flaw, checking.BadSchema) as reason:
         return None, (f"The schema of the answer was left out: {reason}",)
     return (schema, ()) if isinstance(schema, dict) and schema else (None, ())

@@ -6,6 +6,7 @@ from typing import Any
 from tools.definitions.openapi.document import Document, Flaw, Operation, list_in, text_in
 from tools.definitions.openapi.schemas import plain_text
 from tools.definitions.openapi.security import needed
+from tools.definitions.openapi.servers import Variable, variables_of
 
 MOST_SCHEMES = 20
 
@@ -21,12 +22,14 @@ class Offered:
 
 @dataclass(frozen=True)
 class Overview:
-    """`schemes`: what its credentials are called, and the header that each goes into."""
+    """`schemes`: what its credentials are called, and the header that each goes into; `variables`:
+    what is left open in the addresses of its servers."""
 
     title: str
     address: str
     operations: list[Offered]
     schemes: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
 
 
 def overview(raw: Any) -> Overview:
@@ -39,6 +42,7 @@ def overview(raw: Any) -> Overview:
         servers[0][:200] if servers else "",
         [_offered(one) for one in operations],
         _schemes(document, operations),
+        variables_of(document),
     )
 
 

@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions.names import PARAMETER_NAME
+from tools.definitions.implementations.http import Style
+from tools.definitions.names import PARAMETER_NAME, plain_name
 from tools.definitions.openapi.document import (
     Document,
     Flaw,
@@ -22,10 +23,15 @@ from tools.definitions.openapi.schemas import LONGEST_DESCRIPTION, Schemas, plai
 
 STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
 SEPARATORS = {"form": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
+STYLES_OF_QUERY = {*SEPARATORS, "deepObject"}
 MOST_ARGUMENTS = 200
 FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(r"application/(?:[\w.-]+\+)?json")
-_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
+_TEXT = re.compile(r"text/[\w.+-]+|application/(?:[\w.-]+\+)?(?:xml|yaml|x-ndjson|jsonl?|graphql)")
+# With these beside its members, the members of an object are not all that it can have.
+_COMPOSED = frozenset(
+    {"allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties", "unevaluatedProperties"}
+)
 # OpenAPI itself says that parameters of these names are to be ignored.
 _IGNORED_HEADERS = frozenset({"accept", "content-type", "authorization"})
 # What an object may say beside its members and still be nothing but its members.
@@ -50,6 +56,10 @@ class Parameter:
         return text_in(self.raw, "style") or STYLES[self.place]
 
     @property
+    def content(self) -> dict[str, Any]:
+        return object_in(self.raw, "content")
+
+    @property
     def explode(self) -> bool:
         return self.raw.get("explode", self.style == "form") is True
 
@@ -66,12 +76,13 @@ class Told:
     cookies: dict[str, str] = field(default_factory=dict)
     body: Any = None
     form: dict[str, Any] | None = None
+    text: str = ""
 
     def add(self, wished: str, schema: Any, *, required: bool) -> str:
         """The name the argument has. Raises `Flaw`."""
         if len(self.properties) >= MOST_ARGUMENTS:
             raise Flaw(f"it takes more than {MOST_ARGUMENTS} arguments")
-        name = self._free(plain_name(wished))
+        name = self._free(argument_name(wished))
         self.properties[name] = schema
         if required:
             self.required.append(name)
@@ -85,10 +96,15 @@ class Told:
         return taken
 
 
-def plain_name(wished: str) -> str:
+def argument_name(wished: str) -> str:
     """A name a placeholder can have."""
-    plain = _ODD.sub("_", wished).strip("_")[:64] or "value"
+    plain = plain_name(wished, longest=64) or "value"
     return plain if PARAMETER_NAME.fullmatch(plain) else f"p_{plain}"[:64]
+
+
+def is_json(kind: str) -> bool:
+    """Of a media type, whatever its parameters are."""
+    return _JSON.fullmatch(kind.partition(";")[0].strip().lower()) is not None
 
 
 def told(document: Document, operation: Operation, schemas: Schemas) -> Told:
@@ -120,46 +136,90 @@ def _parameters(document: Document, operation: Operation) -> list[Parameter]:
 
 
 def _add(found: Told, document: Document, schemas: Schemas, one: Parameter) -> None:
-    _check(document, one)
-    schema = _described(schemas.read(one.raw["schema"]), one.raw)
+    """Raises `Flaw` for what a template of ours cannot say."""
+    schema, entry = _content(schemas, one) if one.content else _styled(document, schemas, one)
     required = one.place == "path" or one.raw.get("required") is True
-    argument = found.add(one.name, schema, required=required)
-    value: Any = f"{{{argument}}}"
-    if one.place == "query" and not one.explode and _kind(document, one.raw["schema"]) == "array":
-        value = {"value": value, "separator": SEPARATORS[one.style]}
+    argument = found.add(one.name, _described(schema, one.raw), required=required)
     if one.place == "path":
         found.path[one.name] = argument
     else:
         members = {"query": found.query, "header": found.headers, "cookie": found.cookies}
-        members[one.place][one.name] = value
+        members[one.place][one.name] = _entry(argument, entry)
 
 
-def _check(document: Document, one: Parameter) -> None:
-    """Raises `Flaw` for what a template of ours cannot say."""
-    known = SEPARATORS if one.place == "query" else {STYLES[one.place]}
+def _entry(argument: str, written: dict[str, str]) -> Any:
+    value = f"{{{argument}}}"
+    return {"value": value, **written} if written else value
+
+
+def _styled(document: Document, schemas: Schemas, one: Parameter) -> tuple[Any, dict[str, str]]:
+    raw = one.raw.get("schema")
+    if not isinstance(raw, dict | bool):
+        raise Flaw(f"{one.words} has neither a schema nor a content")
+    known = STYLES_OF_QUERY if one.place == "query" else {STYLES[one.place]}
     if one.style not in known:
         raise Flaw(f"{one.words} has the style {one.style[:40]}, which is not made")
-    if not isinstance(one.raw.get("schema"), dict | bool):
-        raise Flaw(f"{one.words} has no schema; a content is not made")
-    if _kind(document, one.raw["schema"]) == "object":
-        raise Flaw(f"{one.words} is an object, which is not made in a {one.place}")
+    kind = _kind(document, raw)
+    if one.place != "query":
+        if kind == "object":
+            raise Flaw(f"{one.words} is an object, which is not made in a {one.place}")
+        return schemas.read(raw), {}
+    entry = _serialized(one.style, kind, explode=one.explode)
+    own_entries = entry.get("style") == Style.FORM
+    return (_closed(document, schemas, raw) if own_entries else schemas.read(raw)), entry
+
+
+def _serialized(style: str, kind: str, *, explode: bool) -> dict[str, str]:
+    """What an entry of a query, or of a form, says beside its value."""
+    if style == "deepObject":
+        return {"style": Style.DEEP_OBJECT.value}
+    if kind == "object" and explode:
+        return {"style": Style.FORM.value}
+    if kind in {"object", "array"} and not explode:
+        return {"separator": SEPARATORS[style]}
+    return {}
+
+
+def _closed(document: Document, schemas: Schemas, raw: Any) -> Any:
+    """An object of which the members become entries of their own: no others than it names."""
+    whole = document.resolved(raw) if isinstance(raw, dict) else raw
+    made = schemas.read(whole)
+    if isinstance(made, bool) or not made.get("properties") or _COMPOSED & made.keys():
+        return made
+    return {"additionalProperties": False, **made}
+
+
+def _content(schemas: Schemas, one: Parameter) -> tuple[Any, dict[str, str]]:
+    """A parameter that is a document of its own: JSON in a query; elsewhere its text."""
+    kind, media = next(iter(one.content.items()))
+    schema = object_in(one.content, kind).get("schema", True) if isinstance(media, dict) else True
+    if not is_json(kind):
+        return schemas.read(schema), {}
+    if one.place == "query":
+        return schemas.read(schema), {"style": Style.JSON.value}
+    return {"type": "string", "contentMediaType": kind}, {}
 
 
 def _add_body(found: Told, document: Document, schemas: Schemas, raw: dict[str, Any]) -> None:
     content, required = object_in(raw, "content"), raw.get("required") is True
     kinds = {kind.partition(";")[0].strip().lower(): kind for kind in content}
     chosen = next((kind for kind in kinds if _JSON.fullmatch(kind)), None)
+    text = next((kind for kind in kinds if _TEXT.fullmatch(kind)), None)
     if chosen is not None:
         schema = object_in(content, kinds[chosen]).get("schema", True)
         _add_json(found, document, schemas, schema, raw, required=required)
         if chosen != "application/json":
             found.headers["Content-Type"] = chosen
     elif FORM in kinds:
-        schema = object_in(content, kinds[FORM]).get("schema", True)
-        _add_form(found, document, schemas, schema, required=required)
+        _add_form(found, document, schemas, object_in(content, kinds[FORM]), required=required)
+    elif text is not None:
+        schema = {"type": "string", "contentMediaType": text}
+        found.text = f"{{{found.add('body', _described(schema, raw), required=required)}}}"
+        if text != "text/plain":
+            found.headers["Content-Type"] = text
     elif content:
         names = ", ".join(sorted(kinds))[:200]
-        raise Flaw(f"its body is {names}; only JSON and {FORM} are made")
+        raise Flaw(f"its body is {names}; only JSON, text and {FORM} are made")
 
 
 def _add_json(
@@ -180,23 +240,37 @@ def _add_json(
 
 
 def _keep_their_names(properties: dict[str, Any], found: Told) -> bool:
-    return all(plain_name(name) == name and name not in found.properties for name in properties)
+    return all(argument_name(name) == name and name not in found.properties for name in properties)
 
 
 def _add_form(
-    found: Told, document: Document, schemas: Schemas, schema: Any, *, required: bool
+    found: Told, document: Document, schemas: Schemas, media: dict[str, Any], *, required: bool
 ) -> None:
+    schema = media.get("schema", True)
     members = _members(document, schemas, schema)
     if members is None:
+        if _kind(document, schema) == "object":  # of members that only the caller knows
+            argument = found.add("body", schemas.read(schema), required=required)
+            found.form = {argument: _entry(argument, {"style": Style.FORM.value})}
+            return
         raise Flaw("its form is no plain object with members")
     properties, needed = members
-    kinds = document.resolved(schema)["properties"]
-    if objects := [name for name in properties if _kind(document, kinds[name]) == "object"]:
-        raise Flaw(f"the member {objects[0][:60]!r} of its form is an object, which is not made")
-    found.form = {
-        name: f"{{{found.add(name, part, required=required and name in needed)}}}"
-        for name, part in properties.items()
-    }
+    raw = document.resolved(schema)["properties"]
+    found.form = {}
+    for name, part in properties.items():
+        entry = _of_form(document, object_in(object_in(media, "encoding"), name), raw[name])
+        argument = found.add(name, part, required=required and name in needed)
+        found.form[name] = _entry(argument, entry)
+
+
+def _of_form(document: Document, encoding: dict[str, Any], raw: Any) -> dict[str, str]:
+    """Without a style of its own an object is sent as JSON (OpenAPI, 4.8.15)."""
+    style, kind = text_in(encoding, "style"), _kind(document, raw)
+    if not style and "explode" not in encoding:
+        return {"style": Style.JSON.value} if kind == "object" else {}
+    style = style if style in STYLES_OF_QUERY else "form"
+    explode = encoding.get("explode", style in {"form", "deepObject"}) is True
+    return _serialized(style, kind, explode=explode)
 
 
 def _members(

@@ -4,7 +4,7 @@ from typing import Any
 
 from tools.definitions.implementations.http import CREDENTIAL_NAME
 from tools.definitions.openapi.document import Document, Flaw, Operation, object_in, text_in
-from tools.definitions.openapi.parameters import plain_name
+from tools.definitions.openapi.parameters import argument_name
 
 Needed = tuple[str, str]  # the scheme's name, and the header it goes into
 
@@ -48,4 +48,4 @@ def _header(name: str, scheme: dict[str, Any]) -> str:
 
 
 def _credential_name(name: str) -> str:
-    return name if CREDENTIAL_NAME.fullmatch(name) else plain_name(name)[:63]
+    return name if CREDENTIAL_NAME.fullmatch(name) else argument_name(name)[:63]

@@ -5,16 +5,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import yaml
 from django.core.management.base import CommandParser
 
 from tools.catalog.openapi_import import Row, import_openapi
-from tools.definitions import strict_json
-from tools.errors import Malformed
+from tools.definitions.dialects import documents
+from tools.errors import Malformed, TooLarge
 from tools.management import agents, arguments
 from tools.management.command import DONE, FAILED, ToolcribCommand, operator
-
-MOST_BYTES = 16 * 1024 * 1024
 
 
 class Command(ToolcribCommand):
@@ -38,6 +35,10 @@ class Command(ToolcribCommand):
         )
         parser.add_argument("--server", metavar="URL", help="in place of the document's own")
         parser.add_argument(
+            "--server-variable", action="append", default=[], metavar="NAME=VALUE", type=pair,
+            help="a variable in the address of the document's server",
+        )  # fmt: skip
+        parser.add_argument(
             "--credential", action="append", default=[], metavar="SCHEME=NAME", type=pair,
             help="our credential for one of the document's security schemes",
         )  # fmt: skip
@@ -51,6 +52,7 @@ class Command(ToolcribCommand):
             pick=options["pick"],
             group=options["group"],
             server=options["server"],
+            variables=dict(options["server_variable"]),
             credentials=dict(options["credential"]),
             by=operator(organization.slug),
             dry_run=options["dry_run"],
@@ -69,23 +71,21 @@ def pair(text: str) -> tuple[str, str]:
 def read_document(name: str) -> Any:
     """Raises `Malformed`."""
     try:
-        raw = sys.stdin.buffer.read(MOST_BYTES + 1) if name == "-" else _start(Path(name))
+        raw = sys.stdin.buffer.read(documents.MAX_BYTES + 1) if name == "-" else _start(Path(name))
     except OSError as error:
         raise Malformed(f"{name} cannot be read: {error.strerror}.") from None
-    if len(raw) > MOST_BYTES:
-        raise Malformed(f"{name} is larger than {MOST_BYTES} bytes.")
     try:
-        if raw.lstrip().startswith(b"{"):
-            return strict_json.parse(raw)
-        return yaml.safe_load(raw)
-    except (strict_json.BadJson, yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = str(error).strip().replace("\n", " ")[:300]
-        raise Malformed(f"{name} cannot be read: {reason}") from None
+        found = documents.read(documents.decoded(raw))
+    except (Malformed, TooLarge) as error:
+        raise Malformed(f"{name}: {error.message}") from None
+    if len(found) != 1:
+        raise Malformed(f"{name} holds {len(found)} documents; give one.")
+    return found[0].value
 
 
 def _start(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(MOST_BYTES + 1)
+        return file.read(documents.MAX_BYTES + 1)
 
 
 def _shown(rows: list[Row]) -> str:

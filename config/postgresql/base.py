@@ -1,0 +1,32 @@
+"""The type `jsonb` keeps digits and no exponent: what is written as `1e+22` is read back as a whole
+number, which no request may hold. Written with a point it is read back as it was."""
+
+import json
+import re
+from typing import Any
+
+from django.db.backends.postgresql import base, operations
+from psycopg.types.json import Jsonb
+
+# A text of JSON is passed over whole. Only from 1e16 on does a number have such an exponent.
+_LARGE = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9]++(?:\.[0-9]++)?e\+[0-9]++')
+
+
+class DatabaseOperations(operations.DatabaseOperations):
+    def adapt_json_value(self, value: Any, encoder: type[json.JSONEncoder] | None) -> Any:
+        return Jsonb(value, dumps=lambda given: written(given, encoder))
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    ops_class = DatabaseOperations
+
+
+def written(value: Any, encoder: type[json.JSONEncoder] | None = None) -> str:
+    """As JSON, with no exponent in a number that is large."""
+    text = json.dumps(value, cls=encoder)
+    return _LARGE.sub(_with_point, text) if "e+" in text else text
+
+
+def _with_point(found: re.Match[str]) -> str:
+    said = found.group()
+    return said if said.startswith('"') else f"{float(said):.1f}"

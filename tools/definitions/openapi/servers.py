@@ -1,0 +1,107 @@
+"""Where an operation is asked for: the address that the administrator or the document names."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from tools.definitions.openapi.document import (
+    BadDocument,
+    Document,
+    Flaw,
+    Operation,
+    list_in,
+    names_in,
+    object_in,
+    text_in,
+)
+
+MOST_VARIABLES = 20
+_TEMPLATE = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A part of an address that the document leaves open. `allowed` is empty where all is."""
+
+    name: str
+    default: str
+    allowed: tuple[str, ...]
+    description: str
+
+
+@dataclass(frozen=True)
+class Servers:
+    """`server` is an address in place of the document's own, `given` the values of its variables.
+
+    Raises `BadDocument` for a value of what is no variable.
+    """
+
+    document: Document
+    server: str | None
+    given: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not self.given:
+            return
+        known = variables_of(self.document)
+        for name, value in self.given.items():
+            if name not in known:
+                said = ", ".join(known) or "it has none"
+                raise BadDocument(
+                    f"No server of the document has the variable {name[:60]!r}; known: {said}."
+                )
+            allowed = known[name].allowed
+            if allowed and value not in allowed:
+                raise BadDocument(
+                    f"The variable {name[:60]!r} of the server must be one of "
+                    f"{', '.join(allowed)[:200]}."
+                )
+
+    def of(self, operation: Operation) -> str:
+        """The first of the nearest list. Raises `Flaw`."""
+        if self.server:
+            return self.server
+        for owner in (operation.own, operation.shared, self.document.raw):
+            for server in list_in(owner, "servers")[:1]:
+                url = self._filled(text_in(server, "url"), object_in(server, "variables"))
+                if not urlsplit(url).netloc:
+                    raise Flaw(
+                        f"its server is {url[:100]!r}, which names no host; say which server"
+                    )
+                return url
+        raise Flaw("the document names no server; say which")
+
+    def _filled(self, url: str, variables: dict[str, Any]) -> str:
+        return _TEMPLATE.sub(lambda one: self._value(variables, one[1]), url)
+
+    def _value(self, variables: dict[str, Any], name: str) -> str:
+        value = self.given.get(name, object_in(variables, name).get("default"))
+        if not isinstance(value, str):
+            raise Flaw(
+                f"the variable {name[:60]!r} of its server has no default; give it a value, or "
+                "say which server"
+            )
+        return value
+
+
+def variables_of(document: Document) -> dict[str, Variable]:
+    """Those that stand in the address of a server that is asked, by their names."""
+    found: dict[str, Variable] = {}
+    for server in _first_servers(document):
+        described = object_in(server, "variables")
+        for name in _TEMPLATE.findall(text_in(server, "url")):
+            raw = object_in(described, name)
+            if len(found) < MOST_VARIABLES:
+                allowed = tuple(names_in(raw, "enum"))
+                said = text_in(raw, "description")[:200]
+                found.setdefault(name, Variable(name, text_in(raw, "default"), allowed, said))
+    return found
+
+
+def _first_servers(document: Document) -> Iterator[Any]:
+    yield from list_in(document.raw, "servers")[:1]
+    for operation in document.operations():
+        for owner in (operation.own, operation.shared):
+            yield from list_in(owner, "servers")[:1]

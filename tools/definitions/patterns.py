@@ -1,0 +1,22 @@
+"""What regular expressions cannot hold here: they run on an engine that needs linear time, and
+knows no look-around and no back-references. Also read inside the sandbox: it needs the standard
+library alone.
+"""
+
+import re
+
+# An escape and a class are passed over whole.
+_ODD = re.compile(
+    r"\\(?P<back>[1-9]|k<)|\\.|\[\^?\]?(?:[^\]\\]++|\\.)*+\]|(?P<look>\(\?<?[=!])", re.DOTALL
+)
+
+
+def unsupported(pattern: str) -> str | None:
+    """What a pattern holds that is not supported, in words; None where nothing is known."""
+    for found in _ODD.finditer(pattern):
+        if found["look"]:
+            kind = "lookbehind" if "<" in found["look"] else "lookahead"
+            return f"uses a {kind}, {found['look']}…): look-around is not supported"
+        if found["back"]:
+            return "refers back to a group: back-references are not supported"
+    return None
