@@ -128,7 +128,7 @@ class Helper:
                     _check(received[0], request["uid"])
                     signal.pidfd_send_signal(received[0], signal.SIGKILL)
             case "kill_session":
-                self._kill_session(**request)
+                self._kill_session(held=received[0], **request)
 
     def _answer(self, work: Callable[[], tuple[dict[str, int], list[int]]]) -> None:
         answer: dict[str, Any]
@@ -182,15 +182,16 @@ class Helper:
             os.close(pidfd)
         return {}, []
 
-    def _kill_session(self, uid: int, leader: int) -> None:
+    def _kill_session(self, held: int, uid: int, leader: int) -> None:
         """With what that user may do, and as root to those who would kill it. It may take as long
-        as the run resists."""
+        as the run resists; `held` is closed when it is done."""
         if uid not in UIDS:
             return
         pid = os.fork()
         if pid == 0:
             try:
-                os.closerange(3, 1 << 20)
+                os.dup2(held, 3)
+                os.closerange(4, 1 << 20)
                 os.seteuid(uid)
                 sessions.kill(frozenset({leader}))
             finally:

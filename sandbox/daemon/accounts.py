@@ -50,7 +50,9 @@ class Account(Protocol):
         """May raise ProcessLookupError for one that is gone."""
         ...
 
-    def kill_session(self, leader: int) -> None: ...
+    def kill_session(self, leader: int) -> None:
+        """Returns when nothing of it is left."""
+        ...
 
 
 class OurAccount:
@@ -220,7 +222,14 @@ class LentAccount:
         self.helper.tell({"kind": "kill", "uid": self.uid}, [pidfd])
 
     def kill_session(self, leader: int) -> None:
-        self.helper.tell({"kind": "kill_session", "uid": self.uid, "leader": leader}, [])
+        over, held = os.pipe2(os.O_CLOEXEC)
+        request = {"kind": "kill_session", "uid": self.uid, "leader": leader}
+        try:
+            self.helper.tell(request, [held])
+        finally:
+            os.close(held)
+        with os.fdopen(over, "rb") as end:
+            end.read()  # until the process that kills lets go of it
 
     def _enter(self, pid: int, group: str | None) -> None:
         request = {"kind": "enter", "uid": self.uid, "pid": pid, "group": group}

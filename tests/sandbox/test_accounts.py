@@ -189,6 +189,18 @@ def test_the_helper_moves_into_groups_of_runs_alone(helper, group):
             process.kill()
 
 
+def test_a_session_has_ended_when_the_helper_has_killed_it(helper):
+    script = "sleep 86400 & sleep 86400 & echo started >&2; wait"
+    program = OwnAccounts(helper).lend(["/usr/bin/setsid", "/bin/sh", "-c", script], {}, [], [])
+    with program.stdin, program.stderr:
+        assert program.stderr.readline() == b"started\n"
+        fdinfo = Path(f"/proc/self/fdinfo/{program.pidfd}").read_text()
+        leader = int(fdinfo.split("Pid:")[1].split()[0])
+        program.account.kill_session(leader)
+        assert program.stderr.read() == b""  # all of them held it
+    program.end()
+
+
 def test_what_the_helper_starts_is_not_root_and_holds_nothing_else(helper):
     """Neither capabilities, nor groups, nor a descriptor beside those it is given."""
     script = "cat /proc/self/status >&2; ls /proc/self/fd >&2"
