@@ -84,9 +84,7 @@ class Capability:
     @property
     def accounts(self) -> str:
         """Which users runs run as."""
-        if self.accounts_flaw is None:
-            return "one for each organization's runs"
-        return f"shared by organizations: {self.accounts_flaw}"
+        return "one per template" if self.accounts_flaw is None else "shared"
 
     @property
     def counted(self) -> bool:
