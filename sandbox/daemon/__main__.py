@@ -42,11 +42,11 @@ def main() -> int:
     prepare_process()
     # Before root is given away: the directory of the socket may be root's.
     listener = None if options.probe else listen(options.socket)
-    helper = become_ordinary(options) if os.geteuid() == 0 else None
+    helper, removed = become_ordinary(options) if os.geteuid() == 0 else (None, 0)
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     children.become_subreaper()
     threading.Thread(target=children.bury_orphans, daemon=True, name="undertaker").start()
-    with opened(options, helper and Helper(*helper)) as daemon:
+    with opened(options, helper and Helper(*helper), removed) as daemon:
         capability = daemon.examine()
         if listener is not None:
             log("ready", pid=os.getpid(), uid=os.geteuid(), **capability.summary())
@@ -55,14 +55,15 @@ def main() -> int:
         return 0 if capability.serves(IsolationLevel.STANDARD) else 1
 
 
-def become_ordinary(options: argparse.Namespace) -> tuple[socket.socket, int]:
-    """What is left of root is a process that gives users to templates."""
-    privileges.prepare_for_user(options.cgroup_root, options.uid)
+def become_ordinary(options: argparse.Namespace) -> tuple[tuple[socket.socket, int], int]:
+    """What is left of root is a process that gives users to templates. How many groups of earlier
+    runs were removed."""
+    removed = privileges.prepare_for_user(options.cgroup_root, options.uid)
     trees = cgroups.hierarchies(options.cgroup_root)
     groups = [tree for kind, tree in trees.items() if kind != "v2"]
     helper = account_helper.fork(options.uid, groups)
     privileges.drop_root(options.uid)
-    return helper
+    return helper, removed
 
 
 def prepare_process() -> None:
@@ -148,9 +149,9 @@ class Sandboxd:
 
 
 @contextmanager
-def opened(options: argparse.Namespace, helper: Helper | None) -> Iterator[Sandboxd]:
+def opened(options: argparse.Namespace, helper: Helper | None, removed: int) -> Iterator[Sandboxd]:
     driver = cgroups.choose(options.cgroup_root)
-    log("cgroups", mode=driver.mode, leftovers_removed=driver.clean())
+    log("cgroups", mode=driver.mode, leftovers_removed=removed + driver.clean())
     place = Path(options.scratch or tempfile.mkdtemp(prefix="toolcrib-"))
     runs = make_root(str(place / "runs"))
     accounts = choose(helper, runs)

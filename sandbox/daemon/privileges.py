@@ -16,12 +16,14 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 SANDBOX_UID = 61917  # owns nothing; outside the ranges distributions hand out
 
 
-def prepare_for_user(cgroup_name: str, uid: int) -> None:
-    """As root: cgroup trees that this user may use, and mounts in which it reaches Python."""
-    _take_cgroups(cgroup_name, uid)
+def prepare_for_user(cgroup_name: str, uid: int) -> int:
+    """As root: cgroup trees that this user may use, and mounts in which it reaches Python.
+    How many groups of earlier runs were removed: only root can end runs of other users."""
+    removed = _take_cgroups(cgroup_name, uid)
     os.unshare(os.CLONE_NEWNS)
     libc.mount("none", "/", flags=libc.MS_REC | libc.MS_SLAVE)
     stay_reachable()
+    return removed
 
 
 def drop_root(uid: int) -> None:
@@ -33,14 +35,14 @@ def drop_root(uid: int) -> None:
     libc.prctl(libc.PR_SET_PDEATHSIG, signal)
 
 
-def _take_cgroups(name: str, uid: int) -> None:
+def _take_cgroups(name: str, uid: int) -> int:
     try:
         cgroups.delegate(name, uid, uid)
         cgroups.enter(name, os.getpid())
-        for root in cgroups.hierarchies(name).values():
-            cgroups.clear_leftovers(root)  # runs of other users, which only root can end
+        return sum(map(cgroups.clear_leftovers, cgroups.hierarchies(name).values()))
     except OSError as error:
         log("cgroups_not_delegated", reason=str(error))
+        return 0
 
 
 def stay_reachable() -> None:
