@@ -67,7 +67,9 @@ PRODUCT = {
 SHARED_USER = (
     "Started as user {}, web, worker, sealer, the stores and the sandbox share one user: an"
     " attacker who breaks out of one of them can read secret_key and keys/, change the database"
-    " and sign evidence. Started by root, each has an account of its own."
+    " and sign evidence, and runs of one organization can use up the pipes, descriptors and timers"
+    " that the kernel gives that user. Started by root, each has an account of its own, the runs of"
+    " each organization too."
 )
 
 

@@ -20,7 +20,7 @@ def always() -> bool:
     return True
 
 
-def nothing(*_: int) -> None:
+def nothing() -> None:
     pass
 
 
@@ -32,12 +32,12 @@ class ProcessSpec:
     command: tuple[str, ...]
     directory: Path
     account: Account = field(default_factory=ourselves)
+    keeps_root: bool = False  # and becomes the account by itself
     umask: int = 0o077
     environment: Mapping[str, str] = field(default_factory=dict)
     reach: tuple[Path, ...] = ()  # directories the account needs, wherever they lie
     ready: Callable[[], bool] = always
     before_start: Callable[[], None] = nothing
-    after_start: Callable[[int], None] = nothing  # gets the process id
     stop_signal: signal.Signals = signal.SIGTERM
     grace_s: float = 10
     alarming: str = r"^\[?(ERROR|CRITICAL)"  # a line of plain text worth the terminal
@@ -52,6 +52,7 @@ def launcher(spec: ProcessSpec) -> list[str]:
         words += ["--uid", str(spec.account.uid), "--gid", str(spec.account.gid)]
         for group in sorted(spec.account.groups):
             words += ["--group", str(group)]
+        words += ["--keep-root"] if spec.keeps_root else []
         for path in spec.reach:
             words += ["--reach", str(path)]
     return [*words, "--", *spec.command]
@@ -78,7 +79,6 @@ class Child:
                 env=dict(self.spec.environment),
                 start_new_session=True,
             )
-        self.spec.after_start(self.pid)
 
     @property
     def pid(self) -> int:

@@ -1,7 +1,8 @@
 """Runs a command so that it dies with its parent and, started by root, as an ordinary user.
 
     python -I -S ordinary.py --parent PID --death-signal N --directory DIR
-           [--uid N --gid N] [--group N ...] [--umask OCTAL] [--reach DIR ...] -- COMMAND ...
+           [--uid N --gid N] [--group N ...] [--keep-root] [--umask OCTAL] [--reach DIR ...]
+           -- COMMAND ...
 
 Started by path with the standard library only: it costs 20 ms and needs nothing installed. It
 ends by exec, so the process the parent started is the command itself.
@@ -9,6 +10,8 @@ ends by exec, so the process the parent started is the command itself.
 A clone under /root, or in a directory of `mktemp -d`, cannot be reached by another user. For such
 a command the private ancestor is covered, in a mount namespace of its own, by an empty directory
 that shows only the directories named by --reach, at their own paths.
+
+With --keep-root the command becomes that user by itself, once it has done what only root may do.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 1 << 12, 1 << 14, 1 << 18
@@ -37,6 +41,7 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--uid", type=int)
     parser.add_argument("--gid", type=int)
     parser.add_argument("--group", type=int, action="append", default=[])
+    parser.add_argument("--keep-root", action="store_true")
     parser.add_argument("--umask", type=lambda text: int(text, 8), default=0o077)
     parser.add_argument("--reach", action="append", default=[])
     parser.add_argument("command", nargs="+")
@@ -73,14 +78,20 @@ def barrier(path: str) -> str | None:
 def hidden_directories(reach: list[str], uid: int, gid: int) -> dict[str, str]:
     """Directory to reach → its barrier, for those that `uid` cannot reach by itself."""
     spellings = {f(path) for path in reach for f in (os.path.abspath, os.path.realpath)}
+    with acting_as(uid, gid):
+        found = {path: barrier(path) for path in sorted(spellings)}
+    return {path: blocked for path, blocked in found.items() if blocked}
+
+
+@contextmanager
+def acting_as(uid: int, gid: int) -> Iterator[None]:
     os.setegid(gid)
     os.seteuid(uid)
     try:
-        found = {path: barrier(path) for path in sorted(spellings)}
+        yield
     finally:
         os.seteuid(0)
         os.setegid(0)
-    return {path: blocked for path, blocked in found.items() if blocked}
 
 
 def uncover(hidden: dict[str, str]) -> None:
@@ -96,7 +107,7 @@ def uncover(hidden: dict[str, str]) -> None:
         os.close(handle)
 
 
-def become(uid: int, gid: int, groups: list[int], reach: list[str]) -> None:
+def become(uid: int, gid: int, groups: list[int], reach: list[str], *, keep_root: bool) -> None:
     try:
         os.setgroups(groups)
     except PermissionError as error:
@@ -113,18 +124,20 @@ def become(uid: int, gid: int, groups: list[int], reach: list[str]) -> None:
                 f" privately here ({error.strerror}): move the checkout or set TOOLCRIB_DATA to a"
                 " directory that others can pass."
             ) from error
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
-    for path in reach:
-        if not os.access(path, os.R_OK | os.X_OK):
-            raise Refused(f"User {uid} may not read {path}: run chmod -R go+rX on it.")
+    with acting_as(uid, gid):
+        for path in reach:
+            if not os.access(path, os.R_OK | os.X_OK, effective_ids=True):
+                raise Refused(f"User {uid} may not read {path}: run chmod -R go+rX on it.")
+    if not keep_root:
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
 
 
 def main(argv: list[str]) -> None:
     wanted = read_arguments(argv)
     os.umask(0o022)
     if wanted.uid is not None:
-        become(wanted.uid, wanted.gid, wanted.group, wanted.reach)
+        become(wanted.uid, wanted.gid, wanted.group, wanted.reach, keep_root=wanted.keep_root)
     os.umask(wanted.umask)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(PR_SET_PDEATHSIG, wanted.death_signal)  # after the change of user, which clears it

@@ -60,28 +60,28 @@ def sandboxd(data: Path) -> ProcessSpec:
     account.own(address.parent, 0o755)  # web and workers come by; the peer is checked
     scratch = data / "scratch"
     account.own(scratch, 0o700)
-    name = cgroup_name(data)
     return ProcessSpec(
         name="sandboxd",
         command=(
             *(sys.executable, "-m", "sandbox.daemon"),
             *("--socket", str(address)),
             *_allowed("--allow-uid"),
-            *("--cgroup-root", name),
+            *(() if account.is_ours else ("--uid", str(account.uid))),
+            *("--cgroup-root", cgroup_name(data)),
             *("--scratch", str(scratch)),
             *("--egress", settings.EGRESS_SOCKET),
             *(["--allow-degraded"] if settings.SANDBOX_ALLOW_DEGRADED else []),
         ),
         directory=CHECKOUT,
         account=account,
+        keeps_root=not account.is_ours,
         reach=(
             *(*interpreter(), CHECKOUT / "sandbox", data / "workspaces"),
             *(address.parent, scratch, Path(settings.EGRESS_SOCKET).parent),
             *_shown_to_servers(),
         ),
         ready=partial(_accepts, address),
-        before_start=partial(_prepare_sandboxd, address, name),
-        after_start=partial(_enter_cgroup, name),
+        before_start=partial(_remove, address),
     )
 
 
@@ -223,20 +223,6 @@ def _authorities(directory: Path) -> tuple[str, ...]:
 
 def _remove(address: Path) -> None:
     address.unlink(missing_ok=True)
-
-
-def _prepare_sandboxd(address: Path, cgroup: str) -> None:
-    address.unlink(missing_ok=True)
-    account = sandbox_account()
-    if not account.is_ours:
-        with suppress(OSError):  # read-only in most containers; sandboxd finds out and says so
-            cgroups.delegate(cgroup, account.uid, account.gid)
-
-
-def _enter_cgroup(cgroup: str, pid: int) -> None:
-    if not sandbox_account().is_ours:
-        with suppress(OSError):
-            cgroups.enter(cgroup, pid)
 
 
 def remove_cgroups(data: Path) -> None:

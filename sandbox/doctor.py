@@ -56,6 +56,7 @@ def conclude(trials: Sequence[Trial], facts: Facts) -> Capability:
         ceiling=available[-1] if available else None,
         cgroup_mode=facts.cgroup_mode,
         weighted=facts.weighted,
+        accounts_flaw=facts.accounts_flaw,
         reasons=tuple(remedy.reason for remedy in found),
         fix=tuple(dict.fromkeys(remedy.fix for remedy in found if remedy.fix)),
         levels=levels,

@@ -58,6 +58,7 @@ class Facts:
 
     cgroup_mode: str
     weighted: bool = True
+    accounts_flaw: str | None = None
     bwrap_flaw: str | None = None
     egress_flaw: str | None = None
     operations_flaw: str | None = None

@@ -79,6 +79,12 @@ def _of_cgroups(facts: Facts) -> Iterator[Remedy]:
 def _of_the_rest(facts: Facts) -> Iterator[Remedy]:
     if facts.landlock_abi == 0:
         yield Remedy("This kernel has no Landlock, the second lock on files.", _SWITCH_ON_LANDLOCK)
+    if facts.accounts_flaw is not None:
+        yield Remedy(
+            "Runs of all organizations run as one user, so that one organization can use up the"
+            f" pipes, descriptors and timers of another's runs: {facts.accounts_flaw}.",
+            "Start manage.py up as root, on Linux 5.12 or newer.",
+        )
     if facts.operations_flaw is not None:
         yield Remedy(f"File system operations are not counted: {facts.operations_flaw}.")
     if facts.egress_flaw is not None:

@@ -7,6 +7,7 @@ network. Host name and process numbers are seen; there is no network at all.
 from functools import partial
 
 from sandbox.daemon import launch
+from sandbox.daemon.accounts import Accounts
 from sandbox.daemon.cgroups import Driver
 from sandbox.daemon.operations import Counter
 from sandbox.daemon.template import Template
@@ -19,8 +20,10 @@ class DegradedBackend:
     network = False
 
     def __init__(
-        self, scratch: str, driver: Driver, counter: Counter, stock: int, *, allowed: bool
-    ) -> None:
+        self, scratch: str, accounts: Accounts, driver: Driver, counter: Counter, stock: int,
+        *, allowed: bool,
+    ) -> None:  # fmt: skip
+        self._accounts = accounts
         self._scratch, self._driver, self._counter, self._stock = scratch, driver, counter, stock
         self._allowed = allowed
 
@@ -29,4 +32,4 @@ class DegradedBackend:
 
     def template(self, profile: Profile) -> Template:
         prepare = partial(launch.bare, profile, self._scratch)
-        return Template(prepare, self._driver, self._counter, self._stock)
+        return Template(prepare, self._accounts, self._driver, self._counter, self._stock)

@@ -3,6 +3,7 @@
 from functools import partial
 
 from sandbox.daemon import launch
+from sandbox.daemon.accounts import Accounts
 from sandbox.daemon.cgroups import Driver
 from sandbox.daemon.operations import Counter
 from sandbox.daemon.template import Template
@@ -17,9 +18,11 @@ class ProcessBackend:
     network = True
 
     def __init__(
-        self, bwrap: str, scratch: str, driver: Driver, counter: Counter, stock: int
-    ) -> None:
+        self, bwrap: str, scratch: str, accounts: Accounts, driver: Driver, counter: Counter,
+        *, stock: int,
+    ) -> None:  # fmt: skip
         self._bwrap, self._scratch, self._stock = bwrap, scratch, stock
+        self._accounts = accounts
         self._driver, self._counter = driver, counter
 
     def flaw(self) -> str | None:
@@ -31,4 +34,4 @@ class ProcessBackend:
             prepare = partial(launch.bare, profile, self._scratch)
         else:
             prepare = partial(launch.namespaced, self._bwrap, profile)
-        return Template(prepare, self._driver, self._counter, self._stock)
+        return Template(prepare, self._accounts, self._driver, self._counter, self._stock)

@@ -19,7 +19,8 @@ from sandbox.backends.degraded import DegradedBackend
 from sandbox.backends.monty import MontyBackend
 from sandbox.backends.process import ProcessBackend
 from sandbox.backends.registry import Registry
-from sandbox.daemon import cgroups, children, launch, privileges, reap
+from sandbox.daemon import account_helper, cgroups, children, launch, privileges, reap
+from sandbox.daemon.accounts import Accounts, Helper, choose
 from sandbox.daemon.capability import Capability
 from sandbox.daemon.doors import Doors
 from sandbox.daemon.listening import listen
@@ -41,18 +42,28 @@ def main() -> int:
     prepare_process()
     # Before root is given away: the directory of the socket may be root's.
     listener = None if options.probe else listen(options.socket)
-    if os.geteuid() == 0:
-        privileges.drop_root(options.cgroup_root)
+    helper, removed = become_ordinary(options) if os.geteuid() == 0 else (None, 0)
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     children.become_subreaper()
     threading.Thread(target=children.bury_orphans, daemon=True, name="undertaker").start()
-    with opened(options) as daemon:
+    with opened(options, helper and Helper(*helper), removed) as daemon:
         capability = daemon.examine()
         if listener is not None:
             log("ready", pid=os.getpid(), uid=os.geteuid(), **capability.summary())
             daemon.serve(listener, frozenset(options.allow_uid))
         print(json.dumps(capability.to_wire()))
         return 0 if capability.serves(IsolationLevel.STANDARD) else 1
+
+
+def become_ordinary(options: argparse.Namespace) -> tuple[tuple[socket.socket, int], int]:
+    """What is left of root is a process that gives users to templates. How many groups of earlier
+    runs were removed."""
+    removed = privileges.prepare_for_user(options.cgroup_root, options.uid)
+    trees = cgroups.hierarchies(options.cgroup_root)
+    groups = [tree for kind, tree in trees.items() if kind != "v2"]
+    helper = account_helper.fork(options.uid, groups)
+    privileges.drop_root(options.uid)
+    return helper, removed
 
 
 def prepare_process() -> None:
@@ -70,16 +81,18 @@ class Sandboxd:
     """What this daemon is made of, put together."""
 
     def __init__(
-        self, options: argparse.Namespace, driver: cgroups.Driver, scratch: str, bundles: str
-    ) -> None:
+        self, options: argparse.Namespace, accounts: Accounts, driver: cgroups.Driver,
+        scratch: str, bundles: str,
+    ) -> None:  # fmt: skip
+        self._accounts = accounts
         self._options, self._driver = options, driver
         self._bwrap, self._bwrap_flaw = bwrap_of(options)
         self._counter = Counter()
         self._counter.start()
         stock = options.slots
-        process = ProcessBackend(self._bwrap, scratch, driver, self._counter, stock)
+        process = ProcessBackend(self._bwrap, scratch, accounts, driver, self._counter, stock=stock)
         degraded = DegradedBackend(
-            scratch, driver, self._counter, stock, allowed=options.allow_degraded
+            scratch, accounts, driver, self._counter, stock, allowed=options.allow_degraded
         )
         backends = Registry(
             (
@@ -93,10 +106,16 @@ class Sandboxd:
         doors = Doors(options.egress)
         self._servers = Servers(
             self._bwrap, driver, self._counter, self._janitor, doors,
-            most=options.servers, most_each=options.servers_each,
+            accounts=accounts, most=options.servers, most_each=options.servers_each,
         )  # fmt: skip
         self._service = Service(
-            self._slots, backends, self._janitor, doors, self._servers, cgroup_mode=driver.mode
+            self._slots,
+            backends,
+            self._janitor,
+            doors,
+            self._servers,
+            accounts=accounts,
+            cgroup_mode=driver.mode,
         )
 
     def examine(self) -> Capability:
@@ -104,6 +123,7 @@ class Sandboxd:
             Facts(
                 cgroup_mode=self._driver.mode,
                 weighted=self._driver.weighted,
+                accounts_flaw=self._accounts.flaw,
                 bwrap_flaw=self._bwrap_flaw,
                 egress_flaw=None if self._options.egress else "no egress broker was named",
                 degraded_allowed=self._options.allow_degraded,
@@ -125,14 +145,17 @@ class Sandboxd:
         self._slots.close()
         self._janitor.close()
         self._counter.close()
+        self._accounts.close()
 
 
 @contextmanager
-def opened(options: argparse.Namespace) -> Iterator[Sandboxd]:
+def opened(options: argparse.Namespace, helper: Helper | None, removed: int) -> Iterator[Sandboxd]:
     driver = cgroups.choose(options.cgroup_root)
-    log("cgroups", mode=driver.mode, leftovers_removed=driver.clean())
+    log("cgroups", mode=driver.mode, leftovers_removed=removed + driver.clean())
     place = Path(options.scratch or tempfile.mkdtemp(prefix="toolcrib-"))
-    daemon = Sandboxd(options, driver, make_root(str(place / "runs")), str(place / "containers"))
+    runs = make_root(str(place / "runs"))
+    accounts = choose(helper, runs)
+    daemon = Sandboxd(options, accounts, driver, runs, str(place / "containers"))
     try:
         yield daemon
     finally:
@@ -153,6 +176,7 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sandbox.daemon", description=__doc__)
     parser.add_argument("--socket", required="--probe" not in sys.argv, default="")
     parser.add_argument("--allow-uid", type=int, action="append", default=[])
+    parser.add_argument("--uid", type=int, default=privileges.SANDBOX_UID, help="after root")
     parser.add_argument("--cgroup-root", default="toolcrib")
     parser.add_argument("--slots", type=int, default=4, help="ready slots per template")
     parser.add_argument("--servers", type=int, default=64, help="lasting ones, at most")

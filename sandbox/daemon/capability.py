@@ -62,6 +62,7 @@ class Capability:
     `reasons` and `fix` are sentences for people: what is missing here, and what to do about it.
     `backends` says of each why it cannot be had, or None. `checked_at` is Unix time. Runs give way
     to other processes by the weight of their control group where that is `weighted`, else by nice.
+    `accounts_flaw` says why runs of several organizations run as one user, or is None.
     """
 
     ceiling: IsolationLevel | None
@@ -74,10 +75,16 @@ class Capability:
     checked_at: float = 0
     checked_ms: float = 0
     weighted: bool = False
+    accounts_flaw: str | None = None
 
     @property
     def gives_way(self) -> str:
         return "cgroup weight" if self.weighted else "nice"
+
+    @property
+    def accounts(self) -> str:
+        """Which users runs run as."""
+        return "one per template" if self.accounts_flaw is None else "shared"
 
     @property
     def counted(self) -> bool:
@@ -131,6 +138,7 @@ class Capability:
             "level_ceiling": self.ceiling,
             "cgroup_mode": self.cgroup_mode,
             "weighted": self.weighted,
+            "accounts_flaw": self.accounts_flaw,
             "reasons": list(self.reasons),
             "fix": list(self.fix),
             "levels": {str(level): asdict(verdict) for level, verdict in self.levels.items()},
@@ -155,6 +163,7 @@ class Capability:
                 ceiling=None if ceiling is None else IsolationLevel(ceiling),
                 cgroup_mode=fields.text("cgroup_mode"),
                 weighted=fields.flag("weighted"),
+                accounts_flaw=fields.optional_text("accounts_flaw"),
                 reasons=tuple(fields.texts("reasons")),
                 fix=tuple(fields.texts("fix")),
                 levels={IsolationLevel(k): Verdict.from_wire(v) for k, v in levels.items()},

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from sandbox.daemon.accounts import OURS, Account
 from sandbox.daemon.leaves import (
     RUN_PREFIX,
     V1_CONTROLLERS,
@@ -33,22 +34,21 @@ MOUNT = Path("/sys/fs/cgroup")
 _OWN = "daemon"
 _CPU = "cpu"
 _WEIGHTS = {"cpu.weight": 50, "cpu.shares": 512}  # half of what anything else has
-_NICER = 9  # than sandboxd: an eighth of what it weighs
 
 
 class Driver(Protocol):
     mode: str
     weighted: bool  # its tree weighs less than others
 
-    def place(self, pid: int) -> Leaf: ...
+    def place(self, pid: int, account: Account = OURS) -> Leaf: ...
     def clean(self) -> int: ...
 
 
 class NoDriver:
     mode, weighted = "none", False
 
-    def place(self, pid: int) -> Leaf:
-        give_way(pid)
+    def place(self, pid: int, account: Account = OURS) -> Leaf:
+        account.give_way(pid)
         return NoLeaf(pid)
 
     def clean(self) -> int:
@@ -63,9 +63,9 @@ class V2Driver:
         self._swap = (root / "memory.swap.max").exists()
         self.weighted = weighs_less(root)
 
-    def place(self, pid: int) -> Leaf:
+    def place(self, pid: int, account: Account = OURS) -> Leaf:
         if not self.weighted:
-            give_way(pid)
+            account.give_way(pid)
         path = f"{self._root}/{RUN_PREFIX}{new_name()}"
         os.mkdir(path)
         if self._swap:
@@ -86,12 +86,12 @@ class HybridDriver:
         self.mode = "hybrid" if unified else "v1"
         self.weighted = any(map(weighs_less, roots.values()))
 
-    def place(self, pid: int) -> Leaf:
+    def place(self, pid: int, account: Account = OURS) -> Leaf:
         if not self.weighted:
-            give_way(pid)
+            account.give_way(pid)
         leaf = HybridLeaf(new_name(), self._roots, self._unified)
         try:
-            leaf.enter(pid)
+            leaf.enter(pid, account.enter)
         except OSError:
             leaf.remove()
             raise
@@ -155,14 +155,6 @@ def weighs_less(root: Path) -> bool:
         (root / name).exists() and int(read(root / name)) <= weight
         for name, weight in _WEIGHTS.items()
     )
-
-
-def give_way(pid: int) -> None:
-    """To every other process. What this one starts later does so too; none can take it back."""
-    nice = min(os.getpriority(os.PRIO_PROCESS, 0) + _NICER, 19)
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, int(thread), nice)
 
 
 def clear_leftovers(root: Path) -> int:
@@ -229,10 +221,9 @@ def _remove_when_empty(leaf: Path) -> None:
 
 
 def _kill(pid: int) -> None:
-    try:
+    """Another user's ends with the process that started it."""
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, 9)
-    except ProcessLookupError:
-        return
 
 
 def _give_away(directory: Path, uid: int, gid: int) -> None:

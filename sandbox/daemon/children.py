@@ -32,6 +32,16 @@ def start_child(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     return process
 
 
+def keep(pid: int) -> None:
+    """A child that was not started here, and that its starter waits for."""
+    _own.add(pid)
+
+
+def forget(pid: int) -> None:
+    """It was waited for."""
+    _own.discard(pid)
+
+
 def wait_child(process: subprocess.Popen[bytes]) -> int:
     try:
         return process.wait()
@@ -79,12 +89,12 @@ def _children() -> set[int]:
     return found
 
 
-def threads_of_user() -> int:
+def threads_of(uid: int) -> int:
     """As RLIMIT_NPROC counts them."""
     found = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if sessions.is_ours(name):
+            if sessions.uid_of(name) == uid:
                 found += len(os.listdir(f"/proc/{name}/task"))
         except OSError:
             continue

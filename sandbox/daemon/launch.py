@@ -5,14 +5,13 @@ import json
 import marshal
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from sandbox.daemon.children import start_child
+from sandbox.daemon.accounts import Accounts, Program, Shared
 from sandbox.daemon.engines import Engine, engine_of
 from sandbox.daemon.paths import Sources, open_mounts, sources_of
 from sandbox.inside.network import PROXY_PORT
@@ -51,7 +50,8 @@ def find_bwrap() -> str:
 class Launch:
     """How one template is started: its command, what it inherits, and what it is told first.
 
-    `sources` are the paths of the profile, and what they led to.
+    `sources` are the paths of the profile, and what they led to; `scratch` is where it makes a
+    directory for each run, without a mount namespace.
     """
 
     command: list[str]
@@ -59,6 +59,14 @@ class Launch:
     setup: dict[str, Any]
     sources: Sources
     environment: dict[str, str] = field(default_factory=dict)
+    scratch: str = ""
+
+    @property
+    def shared(self) -> Shared:
+        """What is sandboxd's on the disk."""
+        paths = (path for path, _ in self.sources)
+        given: Shared = list(zip(paths, self.inherited[1:], strict=True))
+        return [*given, (self.scratch, None)] if self.scratch else given
 
 
 def namespaced(
@@ -93,6 +101,8 @@ def namespaced(
 def bare(profile: Profile, scratch: str, report_fd: int) -> Launch:
     """Without namespaces: what the profile names is used where it lies on this machine."""
     layers = layers_of(profile.level, profile.backend)
+    scratch = f"{scratch}/{os.urandom(8).hex()}"
+    os.mkdir(scratch, 0o700)
     command = [f"{sys.base_prefix}/bin/{_program()}", "-I", "-S", "-c"]
     command += [_first_lines(), str(report_fd)]
     places = {mount.target: mount.source for mount in profile.mounts}
@@ -106,7 +116,8 @@ def bare(profile: Profile, scratch: str, report_fd: int) -> Launch:
         "landlock": _landlock_of_host(profile, opened, engine),
     }
     sources = sources_of(profile, opened)
-    return Launch(command, [report_fd, *opened], setup, sources, _bare_environment())
+    inherited = [report_fd, *opened]
+    return Launch(command, inherited, setup, sources, _bare_environment(), scratch)
 
 
 def _landlock_of_host(profile: Profile, opened: list[int], engine: Engine) -> dict[str, Any]:
@@ -123,32 +134,25 @@ def _landlock_of_host(profile: Profile, opened: list[int], engine: Engine) -> di
     }
 
 
-def start(launch: Launch) -> subprocess.Popen[bytes]:
+def start(launch: Launch, accounts: Accounts) -> Program:
     """The template's stderr is a pipe for the reason of its end; it is told its set-up."""
     try:
-        process = start_child(
-            launch.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=launch.inherited,
-            env=launch.environment,
-            cwd="/",
+        program = accounts.start(
+            launch.command, launch.environment, launch.inherited, launch.shared
         )
     finally:
         for descriptor in launch.inherited[1:]:
             os.close(descriptor)
-    _tell(process, launch.setup)
-    return process
+    _tell(program.stdin, launch.setup)
+    return program
 
 
-def _tell(process: subprocess.Popen[bytes], setup: dict[str, Any]) -> None:
-    assert process.stdin is not None
+def _tell(stdin: IO[bytes], setup: dict[str, Any]) -> None:
     modules = _modules()
     try:
-        process.stdin.write(len(modules).to_bytes(4) + modules)
-        process.stdin.write(json.dumps(setup).encode())
-        process.stdin.close()
+        with stdin:
+            stdin.write(len(modules).to_bytes(4) + modules)
+            stdin.write(json.dumps(setup).encode())
     except BrokenPipeError:
         return  # it ended already; who waits for it finds the reason
 

@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -146,20 +147,23 @@ class HybridLeaf:
     counted = True
 
     def __init__(self, name: str, roots: dict[str, Path], unified: Path | None) -> None:
-        leaf = f"{RUN_PREFIX}{name}"
-        paths = {kind: f"{root}/{leaf}" for kind, root in roots.items()}
+        self._name, self._roots = f"{RUN_PREFIX}{name}", roots
+        paths = {kind: f"{root}/{self._name}" for kind, root in roots.items()}
         self._memory, self._pids, self._cpu = (paths[kind] for kind in V1_CONTROLLERS)
-        self._unified = f"{unified}/{leaf}" if unified else None
+        self._unified = f"{unified}/{self._name}" if unified else None
         self.alarm: int | None = None
         self._paths = [*paths.values()]
         if self._unified:
             self._paths.append(self._unified)
         self._limits = (0, 0)
 
-    def enter(self, pid: int) -> None:
+    def enter(self, pid: int, enter: Callable[[int, str, Iterable[Path]], None]) -> None:
+        """`enter` does it for version 1, where who moves a process must be its user."""
         for path in self._paths:
             os.mkdir(path)
-            write(f"{path}/cgroup.procs", str(pid))
+        enter(pid, self._name, self._roots.values())
+        if self._unified:
+            write(f"{self._unified}/cgroup.procs", str(pid))
         self.alarm = memory_alarm(self._memory)
 
     def limit(self, memory_bytes: int, processes: int) -> None:

@@ -1,6 +1,10 @@
-"""Started as root: give root away before anything is served, and keep what is needed reachable."""
+"""Started as root: give root away before anything is served, and keep what is needed reachable.
+
+One small process keeps it: `account_helper.py` starts templates as users of their own.
+"""
 
 import os
+import stat
 import sys
 from pathlib import Path
 
@@ -12,23 +16,33 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 SANDBOX_UID = 61917  # owns nothing; outside the ranges distributions hand out
 
 
-def drop_root(cgroup_name: str) -> None:
-    """Become SANDBOX_UID for good, with cgroup trees it may use."""
-    take_cgroups(cgroup_name)
+def prepare_for_user(cgroup_name: str, uid: int) -> int:
+    """As root: cgroup trees that this user may use, and mounts in which it reaches Python.
+    How many groups of earlier runs were removed: only root can end runs of other users."""
+    removed = _take_cgroups(cgroup_name, uid)
     os.unshare(os.CLONE_NEWNS)
     libc.mount("none", "/", flags=libc.MS_REC | libc.MS_SLAVE)
     stay_reachable()
+    return removed
+
+
+def drop_root(uid: int) -> None:
+    """Become this user for good; the signal that the parent's end sends stays what it was."""
+    signal = libc.death_signal()
     os.setgroups([])
-    os.setresgid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID)
-    os.setresuid(SANDBOX_UID, SANDBOX_UID, SANDBOX_UID)
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    libc.prctl(libc.PR_SET_PDEATHSIG, signal)
 
 
-def take_cgroups(name: str) -> None:
+def _take_cgroups(name: str, uid: int) -> int:
     try:
-        cgroups.delegate(name, SANDBOX_UID, SANDBOX_UID)
+        cgroups.delegate(name, uid, uid)
         cgroups.enter(name, os.getpid())
+        return sum(map(cgroups.clear_leftovers, cgroups.hierarchies(name).values()))
     except OSError as error:
         log("cgroups_not_delegated", reason=str(error))
+        return 0
 
 
 def stay_reachable() -> None:
@@ -40,18 +54,30 @@ def make_reachable(*paths: Path) -> None:
     """In this process's own mounts: an ancestor closed to others shows nothing but `paths`."""
     hidden: dict[Path, dict[Path, int]] = {}
     for path in paths:
-        closed = next((one for one in reversed(path.parents) if not one.stat().st_mode & 1), None)
+        closed = closed_ancestor(path)
         if closed is not None:
             hidden.setdefault(closed, {})[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
     for closed, held in hidden.items():
-        _show_only(closed, held)
+        cover(closed)
+        for path, descriptor in held.items():
+            make_mount_point(path, os.fstat(descriptor))
+            source = f"/proc/self/fd/{descriptor}"
+            libc.mount(source, str(path), flags=libc.MS_BIND | libc.MS_REC)
+            os.close(descriptor)
 
 
-def _show_only(closed: Path, held: dict[Path, int]) -> None:
-    plain = libc.MS_NOSUID | libc.MS_NODEV
-    libc.mount("tmpfs", str(closed), "tmpfs", plain, "mode=755,size=1m")
-    for path, descriptor in held.items():
+def closed_ancestor(path: Path) -> Path | None:
+    """The first directory on the way that others may not pass."""
+    return next((one for one in reversed(path.parents) if not one.stat().st_mode & 1), None)
+
+
+def cover(closed: Path) -> None:
+    libc.mount("tmpfs", str(closed), "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, "mode=755,size=1m")
+
+
+def make_mount_point(path: Path, kind: os.stat_result) -> None:
+    if stat.S_ISDIR(kind.st_mode):
         path.mkdir(parents=True, exist_ok=True)
-        source = f"/proc/self/fd/{descriptor}"
-        libc.mount(source, str(path), flags=libc.MS_BIND | libc.MS_REC)
-        os.close(descriptor)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()

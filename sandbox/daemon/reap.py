@@ -5,6 +5,7 @@ import queue
 import select
 import threading
 import time
+from collections.abc import Callable
 
 from sandbox.daemon import scratch
 from sandbox.daemon.leaves import Leaf
@@ -22,6 +23,7 @@ class Janitor:
     def __init__(self) -> None:
         self._finished: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
         self._littered: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=work, daemon=True, name=name)
             for name, work in (("janitor", self._clear), ("sweeper", self._sweep))
@@ -33,10 +35,13 @@ class Janitor:
         self._finished.put(slot)
 
     def close(self) -> None:
-        """Clear away what is left, and no more."""
+        """Clear away what is left, and no more. Directories that take longer are left to the one
+        who clears them all: two at the same files are slower than one."""
         self._finished.put(None)
         for thread in self._threads:
             thread.join(_PATIENCE_S)
+        self._stopped.set()
+        self._threads[-1].join(_PATIENCE_S)
 
     def _clear(self) -> None:
         while (slot := self._finished.get()) is not None:
@@ -47,7 +52,7 @@ class Janitor:
 
     def _sweep(self) -> None:
         while (directory := self._littered.get()) is not None:
-            _empty_out(directory)
+            _empty_out(directory, self._stopped.is_set)
 
 
 def clear_away(slot: Slot) -> None:
@@ -65,8 +70,8 @@ def _release(slot: Slot) -> None:
         log("cgroup_left_behind", pid=slot.pid)
 
 
-def _empty_out(directory: int) -> None:
-    scratch.remove(directory)
+def _empty_out(directory: int, stopped: Callable[[], bool] = scratch.never) -> None:
+    scratch.remove(directory, stopped)
     os.close(directory)
 
 

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 
 from sandbox.daemon.answers import End, read_answer
-from sandbox.daemon.children import threads_of_user
+from sandbox.daemon.children import threads_of
 from sandbox.daemon.ending import was_killed
 from sandbox.daemon.meter import KeptText, Meter
 from sandbox.daemon.quotas import Share, file_bytes
@@ -138,7 +138,11 @@ class Run:
         """Without a user namespace of its own, all processes of this user count together."""
         wanted = self._limits.processes
         if self._slot.scratch is not None:
-            return _UNLIMITED if self._slot.leaf.counted else wanted + threads_of_user()
+            return (
+                _UNLIMITED
+                if self._slot.leaf.counted
+                else wanted + threads_of(self._slot.account.uid)
+            )
         return wanted + (_SPARE_PROCESSES if self._slot.leaf.counted else 0)
 
     def _watch(

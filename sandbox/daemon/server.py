@@ -14,6 +14,7 @@ from typing import Any
 
 from sandbox import doctor, wire
 from sandbox.backends.registry import Registry
+from sandbox.daemon.accounts import Accounts
 from sandbox.daemon.capability import Capability
 from sandbox.daemon.doors import Doors
 from sandbox.daemon.listening import peer_uid
@@ -60,12 +61,12 @@ class Service:
 
     def __init__(
         self, slots: Slots, backends: Registry, janitor: Janitor, doors: Doors, servers: Servers,
-        *, cgroup_mode: str,
+        *, accounts: Accounts, cgroup_mode: str,
     ) -> None:  # fmt: skip
         self.capability = Capability(None, cgroup_mode, ("sandboxd is starting",))
         self._slots, self._backends = slots, backends
         self._janitor, self._doors, self._servers = janitor, doors, servers
-        self._quotas = servers.quotas
+        self._quotas, self._accounts = servers.quotas, accounts
         self._numbers = itertools.count(1)
 
     def examine(self, facts: Facts) -> Capability:
@@ -156,7 +157,8 @@ class Service:
 
     def describe(self) -> dict[str, Any]:
         counts = {**self._slots.counts(), "servers": self._servers.count()}
-        return {**self.capability.to_wire(), **counts, "pid": os.getpid()}
+        flaw = {"accounts_flaw": self._accounts.flaw}
+        return {**self.capability.to_wire(), **flaw, **counts, "pid": os.getpid()}
 
 
 def refused(code: ErrorCode, reason: str) -> SandboxResult:

@@ -13,6 +13,7 @@ from functools import partial
 
 from sandbox import wire
 from sandbox.daemon import launch
+from sandbox.daemon.accounts import Accounts
 from sandbox.daemon.cgroups import Driver
 from sandbox.daemon.doors import Doors
 from sandbox.daemon.engines import engine_of_server
@@ -40,9 +41,10 @@ class Servers:
 
     def __init__(
         self, bwrap: str, driver: Driver, counter: Counter, janitor: Janitor, doors: Doors,
-        *, most: int, most_each: int,
+        *, accounts: Accounts, most: int, most_each: int,
     ) -> None:  # fmt: skip
-        self._bwrap, self._driver, self._counter = bwrap, driver, counter
+        self._bwrap, self._accounts = bwrap, accounts
+        self._driver, self._counter = driver, counter
         self._janitor, self._doors = janitor, doors
         self._most, self._most_each = most, most_each
         self.quotas = Quotas()
@@ -100,7 +102,7 @@ class Servers:
         profile = _profile(spec)
         engine = engine_of_server(spec.programs)
         prepare = partial(launch.namespaced, self._bwrap, profile, engine=engine)
-        template = Template(prepare, self._driver, self._counter, target=0)
+        template = Template(prepare, self._accounts, self._driver, self._counter, target=0)
         with self._lock:
             self._templates.add(template)
         try:

@@ -2,16 +2,15 @@
 
 import os
 import select
-import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from sandbox.daemon.accounts import OURS, Account
 from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
 from sandbox.daemon.operations import Tally
-from sandbox.inside import sessions
 from sandbox.spec import Limits
 
 
@@ -45,6 +44,7 @@ class Slot:
     proxy: socket.socket | None = None
     operations: Tally | None = None
     scratch: int | None = None
+    account: Account = OURS
     ordered: bool = False
     killed: bool = False
 
@@ -67,12 +67,12 @@ class Slot:
             return
         self.killed = True
         try:
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self.account.kill(self.pidfd)
         except ProcessLookupError:
             if self.scratch is None:
                 return  # with process 1 all others are gone
         if self.scratch is not None:
-            sessions.kill(frozenset({self.pid}))
+            self.account.kill_session(self.pid)
         try:
             self.leaf.kill()
         except OSError as error:

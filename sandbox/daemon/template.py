@@ -7,16 +7,16 @@ import array
 import os
 import socket
 import struct
-import subprocess
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
-from sandbox.daemon import launch
+from sandbox.daemon import launch, scratch
+from sandbox.daemon.accounts import Account, Accounts, Program
 from sandbox.daemon.cgroups import Driver
-from sandbox.daemon.children import wait_child
 from sandbox.daemon.launch import Launch
 from sandbox.daemon.leaves import Leaf
 from sandbox.daemon.logs import log
@@ -41,12 +41,14 @@ class Template:
     """`take` hands out a ready slot; the keeper thread has the next ones made."""
 
     def __init__(
-        self, prepare: Callable[[int], Launch], driver: Driver, counter: Counter, target: int
-    ) -> None:
+        self, prepare: Callable[[int], Launch], accounts: Accounts, driver: Driver,
+        counter: Counter, target: int,
+    ) -> None:  # fmt: skip
         self.used_at = time.monotonic()
         self.forks = 0
         self._active = 0
-        self._prepare, self._driver, self._target = prepare, driver, target
+        self._prepare, self._accounts = prepare, accounts
+        self._driver, self._target = driver, target
         self._counter = counter
         self._ready: dict[Disk, deque[Slot]] = defaultdict(deque)
         self._coming: dict[Disk, int] = defaultdict(int)
@@ -139,7 +141,8 @@ class Template:
         try:
             prepared = self._prepare(self._far.fileno())
             self._sources = prepared.sources
-            process = launch.start(prepared)
+            program = launch.start(prepared, self._accounts)
+            self._account = program.account
         except OSError as error:
             self._fail(f"the template cannot be started: {error}")
             return
@@ -152,7 +155,10 @@ class Template:
             while self._receive():
                 pass
         finally:
-            self._end(process)
+            self._end(program)
+            if prepared.scratch:
+                with suppress(OSError):  # a run's directory may still be there; it goes at the end
+                    os.rmdir(prepared.scratch)
 
     def _receive(self) -> bool:
         """One message of the template or of a slot; False when all of them are gone."""
@@ -171,13 +177,15 @@ class Template:
 
     def _add(self, disk: Disk, pid: int, far: dict[str, int]) -> None:
         try:
-            leaf = self._driver.place(pid)
+            if "scratch" in far:
+                far["scratch"] = scratch.in_our_mounts(far["scratch"])
+            leaf = self._driver.place(pid, self._account)
         except OSError as error:
             close_all(far.values())  # its channel closed, the slot ends by itself
-            self._lose(disk, f"no cgroup: {error}")
+            self._lose(disk, f"no cgroup or directory: {error}")
             return
         leaf.limit(_USUAL_LIMITS.memory_bytes, _USUAL_LIMITS.processes)  # most runs have these
-        slot = _slot(pid, far, leaf, partial(self.refill, disk))
+        slot = _slot(pid, far, leaf, self._account, partial(self.refill, disk))
         try:
             slot.operations = self._counted(far)
         except OSError as error:
@@ -209,12 +217,10 @@ class Template:
             self._failure = self._failure or reason
             self._changed.notify_all()
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        process.kill()
-        assert process.stderr is not None
-        said = process.stderr.read(4096).decode("utf-8", "replace").strip()
-        process.stderr.close()
-        wait_child(process)
+    def _end(self, program: Program) -> None:
+        program.end()
+        with program.stderr as stderr:
+            said = stderr.read(4096).decode("utf-8", "replace").strip()
         self._fail(said.splitlines()[-1] if said else "the template ended")
         self._report.close()
         with self._changed:
@@ -234,7 +240,9 @@ def _disk(words: list[bytes]) -> Disk:
     return Disk(int(words[0]), int(words[1]))
 
 
-def _slot(pid: int, far: dict[str, int], leaf: Leaf, order_next: Callable[[], None]) -> Slot:
+def _slot(
+    pid: int, far: dict[str, int], leaf: Leaf, account: Account, order_next: Callable[[], None]
+) -> Slot:
     return Slot(
         pid=pid,
         pidfd=far["pidfd"],
@@ -246,6 +254,7 @@ def _slot(pid: int, far: dict[str, int], leaf: Leaf, order_next: Callable[[], No
         door=_socket(far.get("door")),
         proxy=_socket(far.get("proxy")),
         scratch=far.get("scratch"),
+        account=account,
     )
 
 

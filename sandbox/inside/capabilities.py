@@ -16,4 +16,4 @@ def drop_all(last: int) -> None:
     for capability in range(last + 1):
         libc.prctl(libc.PR_CAPBSET_DROP, capability)
     libc.prctl(libc.PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
-    libc.capset_nothing()
+    libc.capset(())

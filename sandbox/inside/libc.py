@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Iterable
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int,) + (ctypes.c_ulong,) * 4
@@ -20,6 +21,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 4096, 16384, 1 << 18, 1 << 19
 
 PR_SET_PDEATHSIG = 1
+_PR_GET_PDEATHSIG = 2
 PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
 PR_CAPBSET_DROP = 24
@@ -44,6 +46,13 @@ def prctl(option: int, second: int = 0, third: int = 0) -> int:
     return _checked(_libc.prctl(option, second, third, 0, 0), f"prctl {option}")
 
 
+def death_signal() -> int:
+    """What this process gets when its parent ends; 0 for nothing."""
+    number = ctypes.c_int()
+    _checked(_libc.prctl(_PR_GET_PDEATHSIG, ctypes.addressof(number), 0, 0, 0), "prctl")
+    return number.value
+
+
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     result = _libc.mount(
         source.encode(), target.encode(), kind.encode(), flags, options.encode() or None
@@ -66,7 +75,9 @@ def syscall(number: int, *arguments: object) -> int:
     return _checked(_libc.syscall(ctypes.c_long(number), *arguments), f"system call {number}")
 
 
-def capset_nothing() -> None:
-    """Give up all permitted, effective and inheritable capabilities."""
+def capset(kept: Iterable[int]) -> None:
+    """Give up all permitted and effective capabilities but these, and all that are inheritable."""
+    bits = sum(1 << one for one in kept)
+    low, high = bits & 0xFFFF_FFFF, bits >> 32
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)), "capset")

@@ -29,13 +29,15 @@ def _is_member(name: str, sessions: frozenset[int]) -> bool:
     try:
         with open(f"/proc/{name}/stat", "rb") as file:
             state, _, _, session = file.read().rpartition(b")")[2].split()[:4]
-        return int(session) in sessions and state not in (b"Z", b"X") and is_ours(name)
+        return (
+            int(session) in sessions and state not in (b"Z", b"X") and uid_of(name) == os.geteuid()
+        )
     except OSError:
         return False
 
 
-def is_ours(name: str) -> bool:
+def uid_of(name: str) -> int:
     """By its own word: the directory of one that cannot be dumped belongs to root."""
     with open(f"/proc/{name}/status") as file:
         uids = next(line for line in file if line.startswith("Uid:")).split()
-    return int(uids[1]) == os.getuid()
+    return int(uids[1])

@@ -15,9 +15,8 @@ import signal
 import socket
 import struct
 import time
-from dataclasses import replace
 
-from tests.attacks.attack import ALL, NONE, STANDARD, STRICT, WALLED, Hole, duel
+from tests.attacks.attack import ALL, STANDARD, STRICT, WALLED, Hole, duel
 from tests.attacks.kit import (
     NUMBERS,
     Parameters,
@@ -33,16 +32,6 @@ from tests.attacks.kit import (
     what_works,
 )
 
-
-def _one_user(told: str) -> Hole:
-    why = "all runs of a machine share one outer user, and the kernel counts by user"
-    return Hole(why, rf"one of them got \['{told}'\]")
-
-
-# The kernel lets go of them as it pleases, so that the other run sometimes finds some.
-_DESCRIPTORS = replace(_one_user("another has used them up"), certain=False)
-_PIPES = _one_user(r"pipes have room for \d+ bytes now")
-_TIMERS = _one_user("another has used up all timers")
 _SHARED_PAGES = Hole(
     "processes of one run wait for each other in the same way",
     r"one of them got \['somebody waited'\]",
@@ -290,7 +279,7 @@ def sends_a_descriptor(p: Parameters) -> object:
     return []
 
 
-@duel(sends_a_descriptor, levels=ALL, newcomer=True, unsolved=_DESCRIPTORS, unsolved_at=(NONE,))
+@duel(sends_a_descriptor, levels=ALL, newcomer=True)
 def has_all_descriptors_in_flight(p: Parameters) -> object:
     """Their number is counted for the user, and sandboxd needs some to begin a run."""
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(6)]
@@ -309,7 +298,7 @@ def makes_a_pipe(p: Parameters) -> object:
     return [f"pipes have room for {room} bytes now"] if room < 65536 else []
 
 
-@duel(makes_a_pipe, levels=(STANDARD, STRICT), unsolved=_PIPES, unsolved_at=(STANDARD, STRICT))
+@duel(makes_a_pipe, levels=(STANDARD, STRICT))
 def uses_up_the_pages_of_pipes(p: Parameters) -> object:
     """So many for each user; who has more gets small ones, also for output of a next run."""
     hears, says = os.pipe()
@@ -339,13 +328,7 @@ def makes_a_timer(p: Parameters) -> object:
     return []
 
 
-@duel(
-    makes_a_timer,
-    levels=ALL,
-    memory_bytes=256 << 20,
-    unsolved=_TIMERS,
-    unsolved_at=(NONE,),
-)
+@duel(makes_a_timer, levels=ALL, memory_bytes=256 << 20)
 def uses_up_all_timers(p: Parameters) -> object:
     """As many as signals may be queued for one user."""
     hears, says = os.pipe()

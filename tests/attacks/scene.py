@@ -28,7 +28,7 @@ _LOOKED_AT = 200  # entries of the arena
 
 
 class Scene:
-    """`uid` is the user on this machine that attacks run as."""
+    """`uid` is the user on this machine that attacks run as, or that of sandboxd."""
 
     def __init__(self, uid: int, secret: str, *, without_wall: bool = False) -> None:
         self.uid, self.secret, self._without_wall = uid, secret, without_wall
@@ -84,6 +84,13 @@ class Scene:
         options: dict[str, Any] = somebody if os.geteuid() == 0 else {}
         command = [SLEEPER, "86400"]
         self.canary = subprocess.Popen(command, env={"SECRET": self.secret}, cwd="/", **options)
+
+    def move_canary(self, uid: int) -> None:
+        """To the user that attacks run as."""
+        self.canary.kill()
+        self.canary.wait()
+        self.uid = uid
+        self.start_canary()
 
     def _start_services(self) -> None:
         """Where runs may go that are allowed to; and if told so, a proxy for everything."""

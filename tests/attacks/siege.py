@@ -29,6 +29,7 @@ from tests.sandbox.conftest import Daemon
 from tests.sandbox.watching import wait_readable
 from tests.waiting import LIMIT_S, until
 
+_OWN_USER = "import os\ndef main(p):\n    return os.getuid()"
 _US, _THEM = "acme", "umbrella"
 # So late sandboxd may look at a limit on a machine that is busy. Who has no limit has more.
 _LATE_MS, _LATE_CPU_MS = 20_000, 2_000
@@ -256,6 +257,11 @@ def _faults_of_side(result: SandboxResult, secret: str) -> Iterator[str]:
 
 @contextmanager
 def besieged(daemon: Daemon, groups: str, secret: str, egress: str) -> Iterator[Wall]:
-    """A wall around a scene that has what sandboxd's user could get hold of."""
+    """A wall around a scene that has what sandboxd's user could get hold of, and a process of the
+    very user that attacks without namespaces run as."""
     with Scene(daemon.facts["ready"]["uid"], secret) as scene:
-        yield Wall(daemon, scene, groups, egress)
+        wall = Wall(daemon, scene, groups, egress)
+        asked = daemon.run(_OWN_USER, profile=wall.profile(NONE))
+        if asked.output is not None:
+            scene.move_canary(asked.output)
+        yield wall

@@ -24,12 +24,15 @@ print(json.dumps({
 """
 
 
-def run(script: str, directory: Path, *reach: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    script: str, directory: Path, *reach: Path, keeps_root: bool = False
+) -> subprocess.CompletedProcess[str]:
     spec = ProcessSpec(
         name="probe",
         command=(sys.executable, "-c", script),
         directory=directory,
         account=STRANGER,
+        keeps_root=keeps_root,
         reach=(*interpreter(), *reach),
     )
     return subprocess.run(launcher(spec), env={}, capture_output=True, text=True, check=False)
@@ -51,6 +54,25 @@ def test_below_a_private_directory_only_what_is_named_can_be_seen(tmp_path: Path
     assert seen["no_new_privileges"] == "1"
     assert seen["environment"] == []
     assert (private / "keys").is_dir()
+
+
+@as_root
+def test_a_command_that_becomes_the_user_by_itself_keeps_root_and_sees_the_same(
+    tmp_path: Path,
+) -> None:
+    private = tmp_path / "private clone"
+    (private / "code").mkdir(parents=True)
+    (private / "keys").mkdir()
+    private.chmod(0o700)
+    done = run(
+        f"HIDDEN = {str(private)!r}\n{REPORT}", private / "code", private / "code", keeps_root=True
+    )
+    seen = json.loads(done.stdout)
+    assert (seen["uid"], seen["groups"], seen["listing"]) == ([0] * 3, [], ["code"])
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    done = run("print('ran')", tmp_path, closed, keeps_root=True)
+    assert (done.returncode, done.stdout) == (126, "")
 
 
 @as_root

@@ -118,6 +118,15 @@ def test_a_missing_bubblewrap_is_named_before_anything_else():
     assert "apt install bubblewrap" in found.fix[0]
 
 
+def test_runs_of_several_organizations_that_share_a_user_lower_no_level_and_are_reported():
+    found = concluded(facts=replace(FACTS, accounts_flaw="no root"))
+    assert (found.ceiling, found.accounts) == (RESTRICTED, "shared")
+    assert "no root" in found.reasons[0] and "as root" in found.fix[0]
+    read = Capability.from_wire(json.loads(json.dumps(found.to_wire())))
+    assert read.accounts_flaw == "no root"
+    assert concluded().accounts == "one per template"
+
+
 def test_runs_that_give_way_by_nice_alone_are_told_of():
     found = concluded(facts=replace(FACTS, weighted=False))
     assert (found.ceiling, found.gives_way) == (RESTRICTED, "nice")

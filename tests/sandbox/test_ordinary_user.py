@@ -41,6 +41,7 @@ def ordinary(own_daemon, request):
 def test_it_serves_the_same_level_with_its_limits(ordinary):
     assert ordinary.facts["ready"]["level_ceiling"] == "Restricted"
     assert ordinary.facts["ready"]["uid"] == UID
+    assert ordinary.facts["ready"]["accounts_flaw"] == "sandboxd was not started by root"
     greedy = "import mmap\ndef main(p):\n    m = mmap.mmap(-1, 99 << 20)\n"
     greedy += "    for at in range(0, len(m), 4096): m[at] = 1"
     assert ordinary.run(greedy, memory_bytes=32 * MIB).error_code == "MEMORY_LIMIT"

@@ -43,7 +43,7 @@ def test_a_directory_that_takes_long_keeps_no_other_group(
 ) -> None:
     emptied, begun, remove = threading.Event(), threading.Event(), scratch.remove
 
-    def slowly(directory: int) -> None:
+    def slowly(directory: int, _stopped: object) -> None:
         begun.set()
         assert emptied.wait(20)
         remove(directory)

@@ -94,6 +94,18 @@ def test_what_a_run_removes_meanwhile_is_not_missed(root, monkeypatch, step):
     assert done and os.listdir(root) == []
 
 
+def test_who_is_stopped_leaves_the_rest_to_the_end(root, capfd):
+    for number in range(3):
+        (root / "run" / str(number)).mkdir(parents=True)
+    answers = iter([False, True, True])
+    directory = os.open(root / "run", os.O_RDONLY)
+    scratch.remove(directory, lambda: next(answers))
+    os.close(directory)
+    assert len(list((root / "run").iterdir())) == 2
+    scratch.clear(str(root), whole=True)
+    assert not root.exists() and not capfd.readouterr().err
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_at_the_end_it_is_cleared_and_removed_where_it_is_ours(root, whole):
     (root / "run").mkdir()

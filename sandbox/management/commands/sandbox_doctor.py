@@ -85,6 +85,7 @@ def lines(capability: Capability) -> list[str]:
     return [
         f"{'ceiling':<12}{capability.ceiling or 'nothing'}",
         f"{'cgroups':<12}{capability.cgroup_mode}, runs give way by {capability.gives_way}",
+        f"{'accounts':<12}{capability.accounts}{_because(capability.accounts_flaw)}",
         f"{'attacks':<12}{len(capability.attacks) - len(through)} of {len(capability.attacks)}"
         f" contained in {capability.checked_ms:.0f} ms",
         "",
@@ -93,6 +94,10 @@ def lines(capability: Capability) -> list[str]:
         *_listed("why", capability.reasons),
         *_listed("what to do", capability.fix),
     ]
+
+
+def _because(flaw: str | None) -> str:
+    return f": {flaw}" if flaw else ""
 
 
 def _level(capability: Capability, level: IsolationLevel) -> str:
