@@ -162,6 +162,8 @@ def agent_step_shape(step: Step) -> dict[str, Any]:
     return {
         "step": step.number,
         "thought": step.move.thought,
+        "not_called": [one["name"] for one in step.move.further],
+        "warnings": list(step.move.warnings),
         "action": action.name if action else None,
         "arguments": action.arguments if action else None,
         "observation": step.observation,

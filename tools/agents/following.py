@@ -82,7 +82,8 @@ def spent_shape(spent: Spent) -> dict[str, Any]:
 
 def _of_step(step: Step) -> Iterator[tuple[Kind, dict[str, Any]]]:
     at, move = {"step": step.number}, step.move
-    yield Kind.THOUGHT, at | {"text": move.thought} | spent_shape(step.thinking)
+    said = {"text": move.thought, "warnings": list(move.warnings)}
+    yield Kind.THOUGHT, at | said | spent_shape(step.thinking)
     if move.action is None and step.observation is None:
         return
     if move.action is not None:

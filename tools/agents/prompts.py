@@ -8,7 +8,7 @@ honest model honest. A model that obeys it all the same meets the gates.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.agents.asked import PastStep
@@ -50,6 +50,11 @@ This is your last turn: you can call no tool any more. Give the best answer that
 allows, and say what is missing."""
 _NONE = "You have no tools in this request. Answer by yourself."
 _MORE = "There are {count} more tools than are listed here; find_tools finds them, if it is listed."
+
+_NOT_CALLED = (
+    "This call was not made: of the calls of one turn only the first is. Read what came of it, and "
+    "make this call again if it is still needed."
+)
 
 
 class TooLong(Exception):
@@ -100,6 +105,7 @@ class _Told:
     observation: str
     said: str = ""
     most: int = MOST_OBSERVATION
+    further: tuple[dict[str, str], ...] = ()  # calls of the same turn, which were not made
 
 
 def _of_past(step: PastStep, fence: Fence) -> _Told:
@@ -114,12 +120,13 @@ def _of_step(step: Step, fence: Fence) -> _Told:
     if move.action is None:
         return _Told("", "", {}, seen, said=move.text)
     arguments = fence.unmarked(move.action.arguments)
-    return _Told(fence.clean(move.thought), move.action.name, arguments, seen)
+    thought = fence.clean(move.thought)
+    return _Told(thought, move.action.name, arguments, seen, further=move.further)
 
 
 def _shortened(told: list[_Told], count: int) -> list[_Told]:
     """The oldest so many of them with little of what was observed."""
-    short = [_Told(o.thought, o.action, o.arguments, o.observation, o.said, _SHORT) for o in told]
+    short = [replace(one, most=_SHORT) for one in told]
     return short[:count] + told[count:]
 
 
@@ -181,13 +188,20 @@ def _native(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
         "name": function_name(told.action),
         "arguments": fence.unmarked(told.arguments),
     }
-    return [
-        {"role": "assistant", "content": told.thought, "action": action},
+    further = [
         {
-            "role": "tool",
-            "content": fence.around(told.observation, told.most),
-            "action_id": name,
-        },
+            "id": f"{name}-{place}",
+            "name": function_name(one["name"] or "none"),
+            "arguments": fence.clean(one["arguments"])[:_MOST_THOUGHT],
+        }
+        for place, one in enumerate(told.further, 2)
+    ]
+    asked = {"role": "assistant", "content": told.thought, "action": action}
+    observed = fence.around(told.observation, told.most)
+    return [
+        asked | ({"further_actions": further} if further else {}),
+        {"role": "tool", "content": observed, "action_id": name},
+        *({"role": "tool", "content": _NOT_CALLED, "action_id": one["id"]} for one in further),
     ]
 
 

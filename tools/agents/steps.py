@@ -21,6 +21,9 @@ from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
 
+_MOST_PLACES = 10
+_MOST_REASON = 300  # characters
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -37,6 +40,8 @@ class Move:
     action: Action | None = None
     answer: str | None = None
     flaw: str | None = None
+    further: tuple[dict[str, str], ...] = ()  # calls of the same reply, which were not made
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, output: Any) -> Self:
@@ -50,6 +55,8 @@ class Move:
             Action(action["name"], action["arguments"]) if action else None,
             output.get("answer"),
             output.get("flaw"),
+            tuple(output.get("further_actions") or ()),
+            tuple(output.get("warnings") or ()),
         )
 
 
@@ -72,7 +79,23 @@ def observation_of(row: CallRow) -> str:
     """What became of a call, in words: its observation, or why there is none."""
     if row.status == Status.SUCCESS:
         return str(row.seen)
-    return f"{row.error_code or row.status}: {row.error_message}"
+    return f"{row.error_code or row.status}: {row.error_message}{_places(row.error_details)}"
+
+
+def _places(details: Any) -> str:
+    """What is wrong with each argument: a model cannot open the details of an error."""
+    errors = details.get("errors") if isinstance(details, dict) else None
+    if not isinstance(errors, list):
+        return ""
+    lines = [_place(one) for one in errors[:_MOST_PLACES] if isinstance(one, dict)]
+    if len(errors) > _MOST_PLACES:
+        lines.append(f"and {len(errors) - _MOST_PLACES} more")
+    return "".join(f"\n- {line}" for line in lines)
+
+
+def _place(error: dict[str, Any]) -> str:
+    place = error.get("place") or error.get("path") or error.get("field") or "/"
+    return f"{place}: {error.get('message', '')}"[:_MOST_REASON]
 
 
 def absence_of(made: Made) -> str:

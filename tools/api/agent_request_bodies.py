@@ -96,6 +96,13 @@ class AgentStepAnswer(serializers.Serializer[Any]):
     observation = serializers.CharField(allow_null=True)
     status = serializers.CharField(help_text="Of the action; empty before it begins.")
     execution_id = serializers.UUIDField(allow_null=True)
+    not_called = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Tools that the model called in the same turn; only the first call is made.",
+    )
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="Such as that the reply was cut at its length."
+    )
     tokens = TokensAnswer()
     cost = serializers.CharField()
     duration_ms = serializers.FloatField()

@@ -16,18 +16,22 @@ from tools.llm.calls import Call, Calls
 _CHUNKS_BESIDE = 1_000  # that say nothing: roles, pings, usage
 _CHUNKS_PER_TOKEN = 4
 _MOST_TOKENS = 10**9
+_CUT = frozenset({"length", "max_tokens", "model_length"})
+_WORDS = frozenset({"text", "output_text", "refusal"})  # types of parts that hold the answer
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
 class Said:
-    """Tokens are None where the endpoint did not count them. `call` is the first of the tool calls;
-    nothing else is known of those behind it."""
+    """Tokens are None where the endpoint did not count them. `call` is the first of the tool calls
+    and `more` are those behind it; `cut` says that the answer ended at its bound of tokens."""
 
     text: str
     call: Call | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    more: tuple[Call, ...] = ()
+    cut: bool = False
 
 
 class Failure(Exception):
@@ -78,7 +82,7 @@ class _Telling:
         self._calls = Calls(self._weigh)
         self._bytes = 0
         self._usage: dict[str, Any] = {}
-        self.finished = False
+        self.finished = self._cut = False
 
     def take(self, chunk: Any) -> None:
         if not isinstance(chunk, dict):
@@ -97,10 +101,21 @@ class _Telling:
             raise sse.BadStream("a choice is no object")
         part = choice.get("delta") or choice.get("message")
         if isinstance(part, dict):
-            self._take_words(part.get("content"))
+            self._take_content(part.get("content"))
+            self._take_words(part.get("refusal"))
             self._take_calls(part.get("tool_calls"))
-        if choice.get("finish_reason"):
+        if reason := choice.get("finish_reason"):
             self.finished = True
+            self._cut = self._cut or reason in _CUT
+
+    def _take_content(self, content: Any) -> None:
+        """A text, or a list of parts, of which those with reasoning are left out. Reasoning in a
+        field of its own, such as `reasoning_content`, is never read."""
+        for part in content if isinstance(content, list) else [content]:
+            if not isinstance(part, dict):
+                self._take_words(part)
+            elif part.get("type", "text") in _WORDS:
+                self._take_words(part.get("text", part.get("refusal")))
 
     def _take_words(self, words: Any) -> None:
         if isinstance(words, str) and words:
@@ -122,11 +137,13 @@ class _Telling:
 
     def said(self) -> Said:
         """A question is some tokens, and so is an answer that is not empty: nobody counted none."""
-        call = self._calls.first()
+        calls = self._calls.in_order()
+        call = calls[0] if calls else None
         came = _count(self._usage, "prompt_tokens", least=1)
         went = _count(self._usage, "completion_tokens", least=1 if self._parts or call else 0)
-        counts = (None, None) if came is None or went is None else (came, went)
-        return Said("".join(self._parts), call, *counts)
+        if came is None or went is None:
+            came = went = None
+        return Said("".join(self._parts), call, came, went, calls[1:], self._cut)
 
 
 def _count(usage: dict[str, Any], name: str, *, least: int) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tools.definitions import strict_json
 from tools.llm.sse import BadStream
 
 MOST_CALLS = 128
@@ -48,10 +49,12 @@ class Calls:
             self._add(self._call_of(piece, place), piece.get("function"))
 
     def first(self) -> Call | None:
-        if not self._every:
-            return None
-        one = min(self._every, key=lambda call: call.index)
-        return Call("".join(one.name), "".join(one.arguments))
+        return next(iter(self.in_order()), None)
+
+    def in_order(self) -> tuple[Call, ...]:
+        """All of them, by their indexes; those of one index as they came."""
+        ordered = sorted(self._every, key=lambda call: call.index)
+        return tuple(Call("".join(one.name), "".join(one.arguments)) for one in ordered)
 
     def _call_of(self, piece: dict[str, Any], place: int) -> _Coming:
         index, given = piece.get("index"), piece.get("id")
@@ -60,7 +63,7 @@ class Calls:
             raise BadStream("a tool call has no index")
         own = given if isinstance(given, str) else ""
         call = self._at.get(index)
-        if call is None or (own and call.id and own != call.id):
+        if call is None or (own and call.id and own != call.id) or _is_another(piece, call):
             call = self._begin(index)
         if own and not call.id:
             self._weigh(own)
@@ -77,10 +80,30 @@ class Calls:
     def _add(self, call: _Coming, function: Any) -> None:
         if not isinstance(function, dict):
             return
-        name, arguments = function.get("name"), function.get("arguments")
-        if isinstance(arguments, dict):  # of endpoints that forget to write them as a text
-            arguments = json.dumps(arguments)
+        name, arguments = function.get("name"), _text_of(function.get("arguments"))
+        if name and call.name == [name] and call.arguments == [arguments]:
+            return  # the whole call once more, as some endpoints end a stream
         for said, kept in ((name, call.name), (arguments, call.arguments)):
             if isinstance(said, str) and said:
                 self._weigh(said)
                 kept.append(said)
+
+
+def _text_of(arguments: Any) -> Any:
+    """Some endpoints send the object itself."""
+    return json.dumps(arguments) if isinstance(arguments, dict) else arguments
+
+
+def _is_another(piece: dict[str, Any], call: _Coming) -> bool:
+    """Of endpoints that give several calls one index and no id: a name begins another call where
+    the arguments of the one before came whole, in one piece."""
+    function = piece.get("function")
+    if not isinstance(function, dict) or not function.get("name") or len(call.arguments) != 1:
+        return False
+    if call.name == [function["name"]] and call.arguments == [_text_of(function.get("arguments"))]:
+        return False
+    try:
+        strict_json.parse(call.arguments[0])
+    except strict_json.BadJson:
+        return False
+    return True

@@ -11,12 +11,14 @@ from typing import Any
 from django.conf import settings
 
 from tools.catalog import model_prices
-from tools.llm import chat, moves
+from tools.llm import chat, moves, reasoning
 from tools.runners import asking
 from tools.runners.base import Run, UpstreamResult
 
 Tell = Callable[[str], None]
 _STOP = (f"\n{moves.OBSERVATION}",)
+_CUT = "The reply was cut at its bound of tokens (finish_reason length); its end is missing."
+_CUT_SHORT = "Your reply was cut because it was too long."
 # What is said stands twice in the output, and every character of it may be escaped there.
 _OF_OUTPUT = 8
 
@@ -42,8 +44,10 @@ def _reading(form: str, tell: Tell) -> tuple[Tell, Callable[[chat.Said], moves.M
         reader = moves.Reader(tell)
         return reader.feed, lambda _: reader.close()
     if form == "native":
-        return tell, lambda said: moves.native(said.text, said.call)
-    return tell, lambda said: moves.plain(said.text)
+        return reasoning.Filter(tell).feed, lambda said: moves.native(
+            said.text, said.call, said.more
+        )
+    return reasoning.Filter(tell).feed, lambda said: moves.plain(said.text)
 
 
 def _objection(given: dict[str, Any]) -> UpstreamResult | None:
@@ -67,14 +71,26 @@ def _message(given: dict[str, Any]) -> dict[str, Any]:
     message = {"role": given["role"], "content": given["content"]}
     if "action_id" in given:
         message["tool_call_id"] = given["action_id"]
-    if action := given.get("action"):
+    actions = [*filter(None, [given.get("action")]), *given.get("further_actions", [])]
+    if actions:
         message["content"] = given["content"] or None
-        arguments = json.dumps(action["arguments"], ensure_ascii=False)
-        function = {"name": action["name"], "arguments": arguments}
-        message["tool_calls"] = [{"id": action["id"], "type": "function", "function": function}]
+        message["tool_calls"] = [_tool_call(one) for one in actions]
     return message
+
+
+def _tool_call(action: dict[str, Any]) -> dict[str, Any]:
+    arguments = action["arguments"]
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    function = {"name": action["name"], "arguments": arguments}
+    return {"id": action["id"], "type": "function", "function": function}
 
 
 def _output(move: moves.Move, model: str, said: chat.Said) -> dict[str, Any]:
     counted = {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
-    return asdict(move) | {"model": model} | counted
+    found = asdict(move)
+    found["further_actions"] = list(found.pop("further"))
+    if said.cut and move.flaw:
+        found["flaw"] = f"{_CUT_SHORT} {move.flaw}"
+    warnings = [_CUT] if said.cut else []
+    return found | {"model": model, "warnings": warnings} | counted

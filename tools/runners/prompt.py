@@ -1,8 +1,12 @@
 """Tools that ask a model: the question is made here, the answer is the output."""
 
+from dataclasses import replace
+from typing import Any
+
+from sandbox.spec import Outcome
 from tools.catalog import model_prices
 from tools.definitions import templates
-from tools.llm import chat
+from tools.llm import chat, reasoning
 from tools.runners import asking
 from tools.runners.base import Run, UpstreamResult
 
@@ -36,7 +40,28 @@ def _ask(job: Run, prompt: str) -> UpstreamResult:
     messages.append({"role": "user", "content": prompt})
     limits = chat.Limits(model_prices.max_tokens(implementation), job.definition.max_output_bytes)
     question = chat.Question(messages, limits)
-    return asking.ask(job, name, question, job.tell, lambda said: said.text)
+    told = reasoning.Filter(job.tell)
+    done = asking.ask(job, name, question, told.feed, lambda said: said)
+    if not isinstance(done.output, chat.Said):
+        return done
+    return replace(done, **_outcome(done.output))
+
+
+def _outcome(said: chat.Said) -> dict[str, Any]:
+    """Half an answer is none, and neither is reasoning without one."""
+    answer = reasoning.visible(said.text)
+    answer = answer if answer == said.text else answer.strip()
+    if said.cut:
+        message = "The model's answer was cut at max_tokens. Raise them, or ask for less."
+        return _failure("MODEL_CUT", message)
+    if not answer and said.text.strip():
+        return _failure("MODEL_NO_ANSWER", "The model reasoned and gave no answer.")
+    return {"output": answer}
+
+
+def _failure(code: str, message: str) -> dict[str, Any]:
+    failed = {"outcome": Outcome.FAILED, "output": None}
+    return failed | {"error_code": code, "error_message": message}
 
 
 def _weight(prompt: str, system: str | None) -> int:

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.stubs.llm import calls
+from tests.stubs.llm import STREAM, called, calls, end, event, piece
 from tests.stubs.web import Reply
 from tests.tools.agents.conftest import SAYS, begun, reported
 from tests.tools.execution.working import calls_of, work_off
@@ -22,6 +22,7 @@ from tools.execution.pipeline import perform
 from tools.execution.session_actions import open_session
 from tools.models import Confirmation, Execution, Session
 from tools.policy import grant_actions
+from tools.shapes import agent_request_shape
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAY = ("say", '{"text": "hello"}')
@@ -270,3 +271,64 @@ def test_what_runs_use_is_counted(asked, model):
     model.plays(calls(*SAY), "Done.", tokens=(70, 3))
     asked()
     assert (tokens._value.get() - before[0], over._value.get() - before[1]) == (140, 1)
+
+
+def _cut(*pieces):
+    end = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+    return Reply(200, STREAM, [*pieces, end, b"data: [DONE]\n\n"])
+
+
+def test_an_answer_that_was_cut_is_a_warning_on_its_step(asked, model):
+    model.plays(_cut(piece("It is no")))
+    report = asked()
+    (step,) = report.steps
+    assert report.answer == "It is no" and "finish_reason length" in step.move.warnings[0]
+    assert agent_request_shape(report)["steps"][0]["warnings"] == [*step.move.warnings]
+
+
+def test_silence_that_was_cut_is_told_and_the_loop_goes_on(asked, model):
+    model.plays(_cut(piece("<think>on and on")), "Short.")
+    report = asked()
+    assert report.answer == "Short." and "too long" in report.steps[0].observation
+
+
+def test_a_model_reads_what_is_wrong_with_each_argument(asked, model):
+    model.plays(calls("say", '{"text": 5, "extra": 1}'), "I could not.")
+    report = asked()
+    seen = report.steps[0].observation
+    assert "extra" in seen and "/text: " in seen
+    assert "/text: " in json.dumps(model.questions[1]["messages"])
+
+
+def test_a_tool_without_parameters_is_called_with_empty_arguments(asked, model):
+    model.plays(calls("say", ""), "I could not.")
+    report = asked()
+    assert report.steps[0].move.action.arguments == {}
+    assert "text" in report.steps[0].observation
+
+
+def test_each_call_of_one_turn_has_an_answer_in_the_transcript(asked, model):
+    pieces = [
+        called({"index": at, "id": f"c{at}", "function": {"name": "say", "arguments": given}})
+        for at, given in enumerate(('{"text": "a"}', '{"text": "b"}', '{"text": '))
+    ]
+    model.plays(Reply(200, STREAM, [*pieces, end((1, 1))]), "Done.")
+    report = asked()
+    assert report.answer == "Done." and calls_of(report.run).filter(tool_name="say").count() == 1
+    asked_for, *answers = model.questions[1]["messages"][-4:]
+    made = asked_for["tool_calls"]
+    assert [one["function"]["arguments"] for one in made] == [
+        '{"text": "a"}', '{"text": "b"}', '{"text": ',
+    ]  # fmt: skip
+    assert [one["tool_call_id"] for one in answers] == [one["id"] for one in made]
+    assert "said" in answers[0]["content"] and "not made" in answers[1]["content"]
+    assert agent_request_shape(report)["steps"][0]["not_called"] == ["say", "say"]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_what_a_model_weighs_is_not_done(asked, model, settings, native):
+    settings.LLM_TOOL_CALLS = native
+    weighed = '<think>\nI could.\nAction: say\nArguments: {"text": "x"}\n</think>\n'
+    model.plays(weighed + ("noon" if native else "Answer: noon"))
+    report = asked()
+    assert report.answer == "noon" and not calls_of(report.run).filter(tool_name="say").exists()

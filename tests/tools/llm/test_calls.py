@@ -69,3 +69,27 @@ def test_what_is_no_piece_of_a_call_is_refused(bad):
 
 def test_without_pieces_there_is_no_call():
     assert first([]) is None
+
+
+def every(*chunks):
+    calls = Calls(lambda _: None)
+    for chunk in chunks:
+        calls.take(chunk)
+    return [(one.name, one.arguments) for one in calls.in_order()]
+
+
+ONE, TWO = ("find", '{"q": "a"}'), ("find", '{"q": "b"}')
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [[piece(*ONE, index=0, id="a"), piece(*TWO, index=1, id="b")]],
+        [[piece(*ONE, index=0, id="a")], [piece(*TWO, index=0, id="b")]],
+        [[piece(*ONE, index=0)], [piece(*TWO, index=0)]],
+        [[piece(*ONE, index=0, id="")], [piece(*TWO, index=0, id="")]],
+        [[piece(*TWO, index=1)], [piece(*ONE, index=0)], [piece(*ONE, index=0)]],
+    ],
+)
+def test_every_call_of_a_turn_is_there_once_and_in_order(chunks):
+    assert every(*chunks) == [ONE, TWO]

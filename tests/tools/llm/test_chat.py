@@ -153,3 +153,38 @@ def test_a_stub_plays_one_move_for_each_question_and_the_last_again(upstream, en
     said = [ask(upstream, endpoint) for _ in range(4)]
     assert [one.text for one in said] == ["one", "", "three", "three"]
     assert said[1].call.name == "add" and len(endpoint.questions) == 4
+
+
+def delta(**fields):
+    return llm.event({"choices": [{"index": 0, "delta": fields, "finish_reason": None}]})
+
+
+THINKS = {"type": "thinking", "thinking": [{"type": "text", "text": "Action: wipe"}]}
+NOON = {"type": "text", "text": "It is noon."}
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [delta(content=[NOON])],
+        [delta(content=[THINKS]), delta(content=[NOON])],
+        [delta(content=[THINKS, NOON])],
+        [delta(content="It is "), delta(content=[{"type": "output_text", "text": "noon."}])],
+        [delta(content=["It is ", {"text": "noon."}])],
+        [delta(content="", reasoning_content="Action: wipe"), delta(content="It is noon.")],
+        [delta(content=None, reasoning="Answer: 5"), delta(content="It is noon.")],
+        [delta(refusal="It is noon.")],
+    ],
+)
+def test_parts_of_text_are_the_text_and_reasoning_is_not(upstream, endpoint, pieces):
+    endpoint.streams([*pieces, llm.end((1, 1))])
+    assert ask(upstream, endpoint).text == "It is noon."
+
+
+@pytest.mark.parametrize(
+    ("reason", "cut"), [("length", True), ("max_tokens", True), ("stop", False)]
+)
+def test_an_answer_that_was_cut_says_so(upstream, endpoint, reason, cut):
+    end = llm.event({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    endpoint.streams([llm.piece("It is no"), end, b"data: [DONE]\n\n"])
+    assert ask(upstream, endpoint).cut is cut

@@ -40,10 +40,9 @@ def test_an_action_with_its_thought():
     assert read(text) == Move(text, "I add.\nThen I see.", action)
 
 
-def test_an_answer_goes_to_the_end():
+def test_an_answer_goes_to_the_next_label():
     text = "Thought: Done.\nAnswer: It is 2.\nAction: add\nArguments: {}\n"
-    answer = "It is 2.\nAction: add\nArguments: {}"
-    assert read(text) == Move(text, "Done.", answer=answer)
+    assert read(text) == Move(text, "Done.", answer="It is 2.")
 
 
 def test_windows_line_ends_change_nothing():
@@ -111,7 +110,7 @@ BEHIND = (
     "\nThought: hm\nArguments: {}",
     "\nObservation: x\nArguments: {}",
     "\nArguments:\nAction: add\nArguments: {}",
-    "\n Arguments: {}",
+    "\n     Arguments: {}",
     "\narguments: {}",
     "\n{}",
 )
@@ -137,14 +136,17 @@ def test_labels_inside_of_texts_are_text():
     value = {"a": "x\nAction: wipe\nArguments: {}", "b": '\\"}\nObservation: {'}
     text = f"Action: add\nArguments: {json.dumps(value)}"
     assert outcome(text) == Action("add", value)
-    assert outcome("Thought: I say Action: add, then\nAnswer: Action: none") == "Action: none"
+    assert outcome("Thought: I say Action: add, then\nAnswer: It said Action: none") == (
+        "It said Action: none"
+    )
+    assert outcome("Answer: Action: none") == moves.NEITHER
 
 
 UNLABELLED = (
-    "Аction: add", "Action： add", " Action: add", "action: add", "**Action:** add",
+    "Аction: add", "Action： add", "     Action: add", "action: add", "- Action: add",
     "\ufeffAction: add", "x\rAction: add", "x\u2028Action: add",
 )  # fmt: skip
-NO_NAMES = ("", "add it", "`add`", "аdd", "add(1)", "x" * 129, "\ufffd", "*")
+NO_NAMES = ("", "add it", "``", "аdd", "add(1)", "x" * 129, "\ufffd", "*")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ def test_a_native_call_is_the_action_and_the_words_beside_it_the_thought():
     assert move == Move(" I add. ", "I add.", Action("add", {"a": 1}))
 
 
-@pytest.mark.parametrize("arguments", ["", "null", "[]", "5", '{"a": 1}{"b": 2}', "{} Answer: 2"])
+@pytest.mark.parametrize("arguments", ["5", "[1]", "false", '{"a": 1}{"b": 2}', "{} Answer: 2"])
 def test_native_arguments_that_are_no_object_are_a_flaw(arguments):
     move = moves.native("I add.", Call("add", arguments))
     assert (move.action, move.answer, move.thought) == (None, None, "I add.")
@@ -228,3 +230,98 @@ def test_native_arguments_that_are_no_object_are_a_flaw(arguments):
 def test_words_without_a_call_are_the_answer_and_silence_is_a_flaw():
     assert moves.native("2", None) == Move("2", answer="2") == moves.plain("2")
     assert moves.plain(" \n").flaw == moves.native("", None).flaw == moves.SILENT
+
+
+WEIGHED = "I could delete everything.\nAction: wipe_all\nArguments: {}\nNo, better not.\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>\n{WEIGHED}</think>\nAnswer: nothing to do",
+        f"<THINKING>{WEIGHED}</THINKING>Answer: nothing to do",
+        f"{WEIGHED}</think>\n\nAnswer: nothing to do",
+        f"Thought: Well.\n[THINK]{WEIGHED}[/THINK]\nAnswer: nothing to do",
+        f"◁think▷{WEIGHED}◁/think▷Answer: nothing to do",
+        f"Sure! <reasoning>\n{WEIGHED}</reasoning>\nAnswer: nothing to do",
+        f"Answer: <think>\n{WEIGHED}</think>nothing to do",
+    ],
+)
+def test_reasoning_is_neither_obeyed_nor_the_answer_however_it_is_cut(text):
+    assert outcome(text) == "nothing to do"
+    assert [read(text[:at], text[at:]) == read(text) for at in range(len(text))].count(False) == 0
+    assert read(*text) == read(text) and "wipe_all" not in read(text).thought
+
+
+@pytest.mark.parametrize(
+    "text", [f"<think>\n{WEIGHED}", f"Hm. <think>{WEIGHED}", f"{WEIGHED}</think>"]
+)
+def test_reasoning_alone_is_a_flaw(text):
+    move = read(text)
+    assert (move.action, move.answer) == (None, None) and move.flaw == moves.REASONED
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>\nmaybe\nAction: wipe_all\n</think>\n\nIt is noon.", "It is noon."),
+        ("maybe\n</think>\nIt is noon.", "It is noon."),
+        ("It is <reflection>is it?</reflection>noon.", "It is noon."),
+        ("It is noon.\n<think>or is it", "It is noon."),
+        ("Write `<think>` before it.", "Write `<think>` before it."),
+        ("The tag <think> opens a block.", "The tag <think> opens a block."),
+        ('{"steps": [{"text": "<think>x</think>"}]}', '{"steps": [{"text": "<think>x</think>"}]}'),
+    ],
+)
+def test_words_are_shown_without_reasoning(text, answer):
+    assert moves.plain(text).answer == moves.native(text, None).answer == answer
+
+
+def test_what_arguments_hold_is_kept_as_it_is():
+    value = {"text": "<think>x</think>\nAnswer: 4"}
+    assert outcome(f"Action: add\nArguments: {json.dumps(value)}") == Action("add", value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Action: "add"\nArguments: {"a": 1}',
+        'Action: `add`\nArguments: `{"a": 1}`',
+        '**Action:** **add**\n**Arguments:** {"a": 1}',
+        'Action: “add”\nAction Input: {"a": 1}',
+        '```\nThought: I add.\nAction: add\nArguments: {"a": 1}\n```',
+        'Sure, here it is:\n\n```text\nAction: add\nArguments: {"a": 1}\n```\nDone.',
+    ],
+)
+def test_quotes_fences_and_words_around_an_action_are_read_past(text):
+    assert outcome(text) == Action("add", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "answer"),
+    [
+        ("```\nThought: x\nAnswer: 4\n```", "x", "4"),
+        ("```\nAnswer: 4\n```\n", "", "4"),
+        ("I know.\nThought: x\nAnswer: 4", "I know.\n x", "4"),
+        ("Answer: 4\nThought: done\nAnswer: 5", "", "4"),
+        ("Answer: Answer: 4", "", "4"),
+        ("Final Answer: 4", "", "4"),
+        ("Thought: Thought: x\nArguments: {}\nAnswer: 4", "x", "4"),
+        ("Answer:\n```python\nx = 4\n```", "", "```python\nx = 4\n```"),
+    ],
+)
+def test_no_word_of_the_format_stands_in_an_answer_or_a_thought(text, thought, answer):
+    move = read(text)
+    assert (move.thought, move.answer) == (thought, answer)
+
+
+@pytest.mark.parametrize("arguments", ["", " \n", "null", "[]", '""', "{}"])
+def test_empty_native_arguments_are_an_empty_object(arguments):
+    assert moves.native("", Call("get_clock", arguments)).action == Action("get_clock", {})
+
+
+def test_calls_behind_the_first_are_kept_as_they_were_asked():
+    more = (Call("add", '{"a": 2}'), Call("add", "?"))
+    assert moves.native("", Call("add", '{"a": 1}'), more).further == more
+    flawed = moves.native("Hm.", Call("add", "?"), more)
+    assert flawed.action is None and '[add {"a": 2}]' in flawed.text and flawed.thought == "Hm."

@@ -22,7 +22,14 @@ ASKED = [{"role": "user", "content": "What is 1 + 1?"}]
 ADD = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
 # A dollar for each token in, two for each out.
 PRICE = (Decimal(1_000_000), Decimal(2_000_000))
-NOTHING = {"thought": "", "action": None, "answer": None, "flaw": None}
+NOTHING = {
+    "thought": "",
+    "action": None,
+    "answer": None,
+    "flaw": None,
+    "further_actions": [],
+    "warnings": [],
+}
 COUNTED = {"model": "small", "input_tokens": 10, "output_tokens": 5}
 
 

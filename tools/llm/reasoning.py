@@ -1,0 +1,122 @@
+"""Blocks of reasoning in the text of a model: `<think>` and the tags that other models use for it.
+
+What stands in one is neither an instruction nor an answer. A block without its end reaches to the
+end of the text. Where a chat template has already written the opening tag, the text has the closing
+one alone: everything before it is reasoning.
+"""
+
+import re
+from collections.abc import Callable
+
+Tell = Callable[[str], None]
+_NAMES = "think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad"
+OPENING = re.compile(
+    rf"(?<!`)(?:<(?P<tag>{_NAMES})[ \t]*>|(?P<bracket>\[THINK\])|(?P<triangle>◁think▷)"
+    r"|(?P<channel><\|channel\|>(?:analysis|commentary)<\|message\|>))",
+    re.IGNORECASE,
+)
+LONGEST_TAG = 40
+_STARTS = "<[◁"
+_PARTIAL = re.compile(
+    r"<[a-z]{0,12}[ \t]{0,8}|\[[a-z]{0,5}|◁[a-z]{0,5}|<\|[a-z|<>]{0,36}", re.IGNORECASE
+)
+_CLOSINGS = {
+    "bracket": re.compile(r"\[/THINK\]", re.IGNORECASE),
+    "triangle": re.compile("◁/think▷"),
+    "channel": re.compile(r"<\|end\|>|<\|channel\|>final<\|message\|>"),
+}
+_LEFT_OVER = re.compile(
+    rf"^[ \t]*(?:</(?:{_NAMES})[ \t]*>|\[/THINK\]|◁/think▷)"
+    rf"|(?:</(?:{_NAMES})[ \t]*>|\[/THINK\]|◁/think▷)[ \t\r]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def closing_of(opening: re.Match[str]) -> re.Pattern[str]:
+    """The tag that ends a block."""
+    if tag := opening["tag"]:
+        return re.compile(rf"</{tag}[ \t]*>", re.IGNORECASE)
+    return _CLOSINGS[str(opening.lastgroup)]
+
+
+def may_open(text: str) -> int:
+    """Where the end of a text begins that may yet become an opening tag; its length if none may."""
+    for at in range(max(0, len(text) - LONGEST_TAG), len(text)):
+        if text[at] in _STARTS and _PARTIAL.fullmatch(text, at):
+            return at
+    return len(text)
+
+
+def visible(text: str) -> str:
+    """Without its blocks. A text that is a JSON object from its beginning has none."""
+    if text.lstrip()[:1] == "{":
+        return text
+    return behind_left_over(_without_blocks(text))
+
+
+def behind_left_over(text: str) -> str:
+    """What stands behind the last closing tag that no block ends with."""
+    ends = [found.end() for found in _LEFT_OVER.finditer(text)]
+    return text[ends[-1] :] if ends else text
+
+
+def closed_removed(text: str) -> str:
+    """Without the blocks that have an end."""
+    return _without_blocks(text, unclosed=False)
+
+
+def _without_blocks(text: str, *, unclosed: bool = True) -> str:
+    kept, at, endless = [], 0, set[str]()
+    for opening in OPENING.finditer(text):
+        if opening.start() < at:
+            continue
+        closing = closing_of(opening)
+        end = None if closing.pattern in endless else closing.search(text, opening.end())
+        if end is not None:
+            kept.append(text[at : opening.start()])
+            at = end.end()
+            continue
+        endless.add(closing.pattern)
+        if unclosed and _stands_apart(text, opening):
+            kept.append(text[at : opening.start()])
+            return "".join(kept)
+    return "".join(kept) + text[at:]
+
+
+def _stands_apart(text: str, opening: re.Match[str]) -> bool:
+    """At the beginning of its line or at the end: a tag without its end elsewhere is a word."""
+    before = text[text.rfind("\n", 0, opening.start()) + 1 : opening.start()]
+    behind = text[opening.end() : (text.find("\n", opening.end()) + 1 or len(text) + 1) - 1]
+    return not before.strip() or not behind.strip()
+
+
+class Filter:
+    """Passes on the text without its blocks while it comes."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._closing: re.Pattern[str] | None = None
+        self._rest = ""
+
+    def feed(self, text: str) -> None:
+        text, self._rest = self._rest + text, ""
+        while text:
+            if self._closing is not None:
+                end = self._closing.search(text)
+                if end is None:
+                    self._rest = text[-LONGEST_TAG:]
+                    return
+                text, self._closing = text[end.end() :], None
+                continue
+            opening = OPENING.search(text)
+            at = opening.start() if opening else may_open(text)
+            if text[:at]:
+                self._tell(text[:at])
+            if opening is None:
+                self._rest = text[at:]
+                return
+            text, self._closing = text[opening.end() :], closing_of(opening)
+
+    def close(self) -> None:
+        if self._rest and self._closing is None:
+            self._tell(self._rest)
