@@ -283,7 +283,7 @@ SPECTACULAR_SETTINGS = {
         "PayloadStateEnum": ["none", "withheld", "erased", "shown"],
         "RequestKindEnum": ["list", "execute", "agent"],
         "ResolutionEnum": "tools.models.execution.Resolution",
-        "ResultEnum": ["created", "updated", "unchanged", "refused"],
+        "ResultEnum": ["created", "updated", "unchanged", "review", "refused"],
         "ScopeEnum": [
             "read",
             "execute",
