@@ -510,6 +510,17 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
                 "schema": {"minLength": 1, "maxLength": 10_000},
             },
             {
+                "name": "parameters",
+                "type": "Object",
+                "description": "Values for variables of the query, by their names: a text, a "
+                "number, true or false, an IRI in angle brackets, or an object with value and "
+                "language or datatype. Use them instead of writing a value into the query.",
+                "schema": {
+                    "maxProperties": 20,
+                    "additionalProperties": {"type": ["string", "number", "boolean", "object"]},
+                },
+            },
+            {
                 "name": "limit",
                 "type": "Integer",
                 "description": "The most rows or statements to return.",

@@ -12,9 +12,13 @@ anew from those words: on one line, where a comment would swallow the query and 
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Any
 
-from tools.knowledge import effort
+from tools.knowledge import effort, terms
 
 LONGEST_QUERY = 10_000  # characters
 _DEEPEST = 64
@@ -79,8 +83,11 @@ class Query:
         return self.text if self.asks or self.limited else f"{self.text} LIMIT {int(limit)}"
 
 
-def read(text: str, *, statements: bool = False) -> Query:
-    """`statements` lets it CONSTRUCT and DESCRIBE as well. Raises `BadQuery`."""
+def read(
+    text: str, *, statements: bool = False, parameters: Mapping[str, Any] | None = None
+) -> Query:
+    """`statements` lets it CONSTRUCT and DESCRIBE as well. `parameters` are values for variables,
+    by name. Raises `BadQuery`, and `BadTerm` for a value that is no RDF term."""
     if len(text) > LONGEST_QUERY:
         raise BadQuery(f"The query is longer than {LONGEST_QUERY} characters.")
     if re.search(r"\\[uU]", text):
@@ -90,11 +97,135 @@ def read(text: str, *, statements: bool = False) -> Query:
     forms = _READS | STATEMENTS if statements else _READS
     words = _words(text, forms)
     _check_brackets(words)
+    if parameters:
+        words = _bound(words, parameters)
     if too_much := effort.flaw(words):
         raise BadQuery(f"The query {too_much}.")
     kind = _kind(words, forms)
     written = "".join(_rendered(*word) for word in words).strip()
     return Query(written, asks=kind == "ASK", states=kind in STATEMENTS, limited=_limited(words))
+
+
+@dataclass(eq=False)
+class _Block:
+    """A query (the outermost one or a subquery), a group of patterns, or data in braces."""
+
+    start: int  # where VALUES may be inserted: behind the opening brace
+    is_query: bool = False
+    is_data: bool = False
+    where: "_Block | None" = None  # of a query: its group
+    parentheses: int = 0
+    variables: set[str] = field(default_factory=set)
+
+
+def _bound(words: list[tuple[str, str]], parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The query with a VALUES for each parameter in every group that mentions its variable.
+
+    A group sees no variable of the groups around it, so that one VALUES would not be enough; and
+    the one behind a query is joined only after rows were counted.
+    """
+    values = {_variable(name): _term(name, value) for name, value in parameters.items()}
+    if sum(map(len, values.values())) > LONGEST_QUERY:
+        raise BadQuery(f"The parameters are longer than {LONGEST_QUERY} characters.")
+    _check_bound(words, values)
+    root, groups = _blocks(words)
+    if root.where is None:  # DESCRIBE ?x
+        more = [("mark", "{"), ("space", " "), ("mark", "}")]
+        words = [*words, ("space", " "), ("word", "WHERE"), ("space", " "), *more]
+        groups = [_Block(len(words) - 2, variables=root.variables)]
+    found = list(words)
+    for group in sorted(groups, key=lambda one: -one.start):
+        found[group.start : group.start] = [
+            word for name in values if name in group.variables for word in _values(name, values)
+        ]
+    return found
+
+
+def _variable(name: str) -> str:
+    bare = name[1:] if name[:1] in {"?", "$"} else name
+    match = _WORDS.fullmatch(f"?{bare}")
+    if match is None or match.lastgroup != "variable":
+        raise BadQuery(f"parameters.{name[:60]} is no name of a variable.")
+    return bare
+
+
+def _term(name: str, value: Any) -> str:
+    try:
+        written = terms.term(value)
+    except (ValueError, TypeError) as flaw:
+        raise terms.BadTerm(f"parameters.{name[:60]} is no RDF term: {str(flaw)[:200]}") from None
+    if written.startswith("<"):
+        _check_word("iri", written, _READS)
+    return written
+
+
+def _values(name: str, values: Mapping[str, str]) -> list[tuple[str, str]]:
+    kind = "iri" if values[name].startswith("<") else "short"
+    words = [("word", "VALUES"), ("variable", f"?{name}"), ("mark", "{"), (kind, values[name])]
+    return [one for word in (*words, ("mark", "}")) for one in (("space", " "), word)] + [
+        ("space", " ")
+    ]
+
+
+def _check_bound(words: list[tuple[str, str]], values: Mapping[str, str]) -> None:
+    """Raises `BadQuery` for a parameter that the query does not use, or assigns itself."""
+    used = {text[1:] for kind, text in words if kind == "variable"}
+    plain = [word for word in words if word[0] != "space"]
+    for name in values:
+        if name not in used:
+            near = get_close_matches(name, used, n=1, cutoff=0.7)
+            hint = f"; is ?{near[0]} meant?" if near else ""
+            raise BadQuery(f"The query has no variable ?{name} for its parameter{hint}.")
+        for before, (kind, text) in pairwise(plain):
+            if before[1].upper() == "AS" and kind == "variable" and text[1:] == name:
+                raise BadQuery(f"The query assigns ?{name} (AS), which is a parameter.")
+
+
+def _blocks(words: list[tuple[str, str]]) -> tuple[_Block, list[_Block]]:
+    """The outermost query, and every group of patterns with the variables it mentions."""
+    root = _Block(0, is_query=True)
+    stack, groups, before, data = [root], list[_Block](), "", False
+    for at, (kind, text) in enumerate(words):
+        top = stack[-1]
+        if kind == "space":
+            continue
+        if kind == "variable":
+            _mentioned_in(stack).variables.add(text[1:])
+        elif kind == "word":
+            data = data or text.upper() == "VALUES"
+            if text.upper() == "WHERE" and before == "CONSTRUCT":
+                raise BadQuery("CONSTRUCT WHERE takes no parameters; write out its template.")
+            if text.upper() == "SELECT" and top in groups and before == "{":
+                groups.remove(top)
+                top.is_query = True
+        elif text == "{":
+            template = top is root and before == "CONSTRUCT"
+            _open(stack, groups, _Block(at + 1, is_data=data or template))
+            data = False
+        elif text == "}":
+            done = stack.pop()
+            if done.is_query and done.where:
+                done.where.variables |= done.variables
+        elif text in {"(", ")"} and kind == "mark":
+            top.parentheses += 1 if text == "(" else -1
+        before = text.upper()
+    if root.where:
+        root.where.variables |= root.variables
+    return root, groups
+
+
+def _open(stack: list[_Block], groups: list[_Block], block: _Block) -> None:
+    within = stack[-1]
+    stack.append(block)
+    if block.is_data:
+        return
+    groups.append(block)
+    if within.is_query and within.where is None and not within.parentheses:
+        within.where = block
+
+
+def _mentioned_in(stack: list[_Block]) -> _Block:
+    return next(block for block in reversed(stack) if not block.is_data)
 
 
 def _limited(words: list[tuple[str, str]]) -> bool:

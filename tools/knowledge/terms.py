@@ -30,6 +30,12 @@ def nodes(iris: Iterable[str]) -> list[str]:
     return [str(ox.NamedNode(iri)) for iri in iris]
 
 
+def term(value: Any) -> str:
+    """A value as SPARQL writes it: a text in angle brackets is an IRI, every other value a literal.
+    Raises `ValueError`, `TypeError` for what is no term."""
+    return str(_object(value))
+
+
 def insertion(graph: str, triples: Any) -> str:
     """The update that adds statements to one graph. Raises `BadTerm`."""
     if not isinstance(triples, list) or not 0 < len(triples) <= MOST_TRIPLES:

@@ -105,7 +105,8 @@ def _query(job: Run, bounds: Bounds) -> dict[str, Any]:
 
 
 def _ckvs_query(job: Run, bounds: Bounds) -> dict[str, Any]:
-    query, limit = queries.read(str(job.arguments["query"]), statements=True), _limit(job)
+    given, values = str(job.arguments["query"]), job.arguments.get("parameters")
+    query, limit = queries.read(given, statements=True, parameters=values), _limit(job)
     most = job.definition.max_output_bytes
     if query.asks:
         said = endpoint.ask(_upstream(), _graph(job), query.text, bounds, most_bytes=most)

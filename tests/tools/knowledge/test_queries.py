@@ -1,8 +1,9 @@
 """Which SPARQL queries may be sent on, and how they are written anew."""
 
+import pyoxigraph as ox
 import pytest
 
-from tools.knowledge import queries
+from tools.knowledge import queries, terms
 from tools.knowledge.queries import BadQuery
 
 REFUSED = [
@@ -104,3 +105,96 @@ def test_a_query_without_a_limit_gets_one(query, limited):
 def test_no_text_takes_long_to_refuse(hostile):
     with pytest.raises(BadQuery):
         queries.read(hostile)
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+EX = "http://example.org/"
+HOSTILE = (
+    '"} INSERT DATA { <urn:x> <urn:x> <urn:x> } #', "a\\", 'a\\"', "line\nline\r", "' . ?s ?p ?o",
+    "\\u0022", "}}}", "# no comment",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store():
+    store = ox.Store()
+    names = ("Xe", "Kr", *HOSTILE)
+    for at, name in enumerate(names):
+        subject = ox.NamedNode(f"{EX}{at}")
+        store.add(ox.Quad(subject, ox.NamedNode(f"{EX}name"), ox.Literal(name)))
+        store.add(ox.Quad(subject, ox.NamedNode(f"{EX}number"), ox.Literal(at)))
+    return store
+
+
+def asked(store, query, **parameters):
+    found = store.query(queries.read(query, statements=True, parameters=parameters).text)
+    if isinstance(found, ox.QueryBoolean):
+        return bool(found)
+    if isinstance(found, ox.QueryTriples):
+        return sorted(f"{one.subject.value} {one.object.value}" for one in found)
+    return sorted(tuple(term.value for term in row if term is not None) for row in found)
+
+
+def test_a_parameter_is_a_value_of_its_variable(store):
+    query = "SELECT ?s WHERE { ?s ?p ?v }"
+    assert asked(store, query, v="Xe") == [(f"{EX}0",)]
+    assert asked(store, query, v=1) == [(f"{EX}1",)]
+    assert asked(store, query, **{"?v": "Kr"}) == [(f"{EX}1",)]
+    assert asked(store, "SELECT $o { $s ?p $o }", s=f"<{EX}0>") == [("0",), ("Xe",)]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_parameter_stays_one_value_whatever_it_holds(store, value):
+    assert asked(store, "SELECT ?v { ?s ?p ?v }", v=value) == [(value,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SELECT ?s ?v { ?s ?p ?v }", [(f"{EX}0", "Xe")]),
+        ("SELECT (COUNT(?s) AS ?n) { ?s ?p ?v }", [("1",)]),
+        ("SELECT ?s { ?s ?p ?o FILTER(?o = ?v) }", [(f"{EX}0",)]),
+        ("SELECT ?s { { ?s ?p ?o FILTER(?o = ?v) } }", [(f"{EX}0",)]),
+        ("SELECT ?s { { SELECT ?s { ?s ?p ?o FILTER(?o = ?v) } } }", [(f"{EX}0",)]),
+        ("SELECT ?s { { SELECT ?s ?v { ?s ?p ?o } } FILTER EXISTS { ?s ?q ?v } }",
+         [(f"{EX}0",), (f"{EX}0",)]),
+        ("SELECT ?s { ?s ?p 0 OPTIONAL { ?s ?q ?o FILTER(?o != ?v) } }", [(f"{EX}0",)]),
+        ("SELECT ?s { ?s ?p 1 MINUS { ?s ?q ?v } }", [(f"{EX}1",)]),
+        ("SELECT ?s { { ?s ?p ?v } UNION { ?s ?p ?v } }", [(f"{EX}0",), (f"{EX}0",)]),
+        ("SELECT ?s { VALUES ?s { <http://example.org/0> } ?s ?p ?v }", [(f"{EX}0",)]),
+        ("SELECT ?s { ?s ?p ?o } GROUP BY ?s HAVING(MAX(?o) = ?v)", []),
+        ("ASK { ?s ?p ?v }", True),
+        ("ASK { ?s <urn:none> ?v }", False),
+        ("CONSTRUCT { ?s <urn:is> ?v } WHERE { ?s ?p ?v }", [f"{EX}0 Xe"]),
+        ("CONSTRUCT { ?s <urn:is> ?v } WHERE { ?s ?p 1 }", [f"{EX}1 Xe"]),
+    ],
+)  # fmt: skip
+def test_a_parameter_is_bound_wherever_its_variable_stands(store, query, found):
+    assert asked(store, query, v="Xe") == found
+
+
+def test_what_a_parameter_names_is_described(store):
+    assert asked(store, "DESCRIBE ?it", it=f"<{EX}1>") == [f"{EX}1 1", f"{EX}1 Kr"]
+
+
+@pytest.mark.parametrize(
+    ("query", "parameters", "message"),
+    [
+        ("SELECT ?s { ?s ?p ?value }", {"valeu": 1}, "is [?]value meant"),
+        ("SELECT ?s { ?s ?p ?o }", {"v } UNION {": 1}, "is no name of a variable"),
+        ("SELECT ?s { ?s ?p ?o BIND(1 AS ?v) }", {"v": 1}, "assigns [?]v"),
+        ("CONSTRUCT WHERE { ?s ?p ?v }", {"v": 1}, "write out its template"),
+        ("SELECT ?s { ?s ?p ?v }", {"v": "x" * 10_001}, "longer than"),
+        ("SELECT ?s { ?s ?p ?v }", {"v": f"<{EX}(x)>"}, "quotes or parentheses"),
+    ],
+)
+def test_a_parameter_that_cannot_be_bound_is_refused(query, parameters, message):
+    with pytest.raises(BadQuery, match=message):
+        queries.read(query, statements=True, parameters=parameters)
+
+
+@pytest.mark.parametrize("value", ["<a b>", "<no-iri>", None, ["x"], {"value": 1}, {}])
+def test_what_is_no_term_is_refused(value):
+    with pytest.raises(terms.BadTerm, match=r"parameters\.v is no RDF term"):
+        queries.read("SELECT ?s { ?s ?p ?v }", parameters={"v": value})

@@ -292,6 +292,17 @@ def test_the_built_in_query_answers_in_all_four_forms(agent):
     assert len(queried(agent, f"DESCRIBE <{ADA}>").output["statements"]) == 2
 
 
+def test_the_built_in_query_takes_parameters(agent):
+    told(agent)
+    query = f"SELECT ?s {{ ?s <{LABEL}> ?name }}"
+    found = queried(agent, query, parameters={"name": "Ada Lovelace"})
+    assert found.status == "Success", found.error_message
+    assert [row["s"]["value"] for row in found.output["rows"]] == [ADA]
+    assert queried(agent, query, parameters={"name": '" } #'}).output["rows"] == []
+    unknown = queried(agent, query, parameters={"nam": "Ada"})
+    assert unknown.error_code == "QUERY_INVALID" and "?name" in unknown.error_message
+
+
 def test_the_built_in_query_describes_nothing_of_others(agent):
     other = factories.organization(f"org-{uuid4().hex[:12]}")
     told(agent)
