@@ -16,7 +16,7 @@ from tools.agents.asked import (
     TOKENS,
 )
 from tools.api.bodies import ExecutionAnswer, OptionsBody, Page
-from tools.api.fields import Flag, Items, Seconds, Strict, Text, Whole, texts
+from tools.api.fields import Flag, Items, Seconds, State, Strict, Text, Whole, texts
 from tools.definitions.results import Status
 
 
@@ -37,7 +37,7 @@ class AgentRequestBody(Strict):
     )
     pattern = serializers.ChoiceField(choices=PATTERNS, required=False, default=REACT)
     group = texts(required=False, allow_null=True, default=None)
-    state = Text(required=False, allow_null=True, default=None, max_length=100)
+    state = State()
     session = Text(
         required=False,
         allow_null=True,

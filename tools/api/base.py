@@ -17,7 +17,7 @@ from tools.models import Organization
 from tools.policy import pins
 from tools.policy.authorization import check_groups
 from tools.policy.callers import actor_of
-from tools.policy.decision import Asked
+from tools.policy.decision import DEFAULT_STATE, Asked
 from tools.policy.people import require
 
 Body = TypeVar("Body", bound=Serializer[Any])
@@ -104,11 +104,16 @@ class CallerView(KeyedView):
             raise Malformed("The body must be a JSON object.")
         return data
 
+    def named_state(self) -> str | None:
+        """None is absent; the empty text is the state `undefined`."""
+        state = self.request.query_params.get("state")
+        return DEFAULT_STATE if state == "" else state
+
     def asked(self) -> Asked:
         """`group` absent is absent; `group=` is the empty list. In a session the server's count."""
         query = self.request.query_params
         groups = [name for name in query.getlist("group") if name] if "group" in query else None
-        state = query.get("state")
+        state = self.named_state()
         if "session" in query:
             return sessions.asked_in(self.caller, query["session"], groups, state)
         return Asked.of(groups, state)

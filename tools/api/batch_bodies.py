@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.api.bodies import ExecutionAnswer, InputAnswer, OptionsBody
-from tools.api.fields import Flag, Items, Strict, Text, Whole, texts
+from tools.api.fields import Flag, Items, State, Strict, Text, Whole, texts
 from tools.definitions.batches import MOST_INPUTS, MOST_NAME
 from tools.definitions.results import Status
 from tools.execution.batch import MOST_PARALLEL
@@ -34,7 +34,7 @@ class BatchBody(Strict):
     )
     stop_on_error = Flag(required=False, default=False)
     group = texts(required=False, allow_null=True, default=None)
-    state = Text(required=False, allow_null=True, default=None, max_length=100)
+    state = State()
     session = Text(required=False, allow_null=True, default=None, max_length=64)
     options = OptionsBody(required=False)
 

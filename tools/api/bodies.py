@@ -8,7 +8,7 @@ from rest_framework import serializers
 from audit.pages import PageReference
 from sandbox.spec import Backend, IsolationLevel
 from tools.api.allowance_bodies import BudgetAnswer, BudgetBody, QuotaAnswer, QuotaBody
-from tools.api.fields import Duration, Flag, Items, Seconds, Strict, Text, Whole, texts
+from tools.api.fields import Duration, Flag, Items, Seconds, State, Strict, Text, Whole, texts
 from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.catalog.hosts import MOST_RULES
 from tools.definitions.callers import Scope
@@ -53,7 +53,7 @@ class ToolCallBody(Strict):
     tool_name = Text(required=False, max_length=128)
     parameters = serializers.DictField(required=False, default=dict)
     group = texts(required=False, allow_null=True, default=None)
-    state = Text(required=False, allow_null=True, default=None, max_length=100)
+    state = State()
     session = Text(required=False, allow_null=True, default=None, max_length=64)
     options = OptionsBody(required=False)
 

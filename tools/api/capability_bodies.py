@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from tools.api.bodies import Page
 from tools.api.chain_bodies import ChainBody
-from tools.api.fields import Strict, Text, texts
+from tools.api.fields import State, Strict, Text, texts
 from tools.definitions.capability.fits import Fit
 from tools.definitions.capability.ports import key_of
 from tools.definitions.capability.wishes import schema_of_example
@@ -115,7 +115,7 @@ class ProposalsBody(Strict):
     have = HadField(required=False, default=dict)
     want = WantBody()
     group = texts(required=False, allow_null=True, default=None)
-    state = Text(required=False, allow_null=True, default=None, max_length=100)
+    state = State()
 
 
 class ConsumedAnswer(serializers.Serializer[Any]):

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.api.bodies import ExecutionAnswer, Page, ParameterBody
-from tools.api.fields import Strict, Text, texts
+from tools.api.fields import State, Strict, texts
 from tools.definitions.chains.document import ON_CANCEL, ON_ERROR
 from tools.definitions.results import Status
 
@@ -64,7 +64,7 @@ class ChainPage(Page):
 class RehearsalBody(Strict):
     parameters = serializers.DictField(required=False, default=dict)
     group = texts(required=False, allow_null=True, default=None)
-    state = Text(required=False, allow_null=True, default=None, max_length=100)
+    state = State()
 
 
 class RefusalAnswer(serializers.Serializer[Any]):

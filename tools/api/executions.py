@@ -112,11 +112,12 @@ class ExecutionList(CallerView):
 
     def _sought(self) -> dict[str, Any]:
         """An agent by its id, which an index of the calls has."""
-        if "agent" not in self.query:
-            return dict(self.query)
+        query = self.query | ({"state": self.named_state()} if "state" in self.query else {})
+        if "agent" not in query:
+            return dict(query)
         here = Agent.objects.filter(organization_id=self.caller.organization_id)
-        named = here.filter(slug=self.query["agent"]).values_list("pk", flat=True)
-        return {**self.query, "agent": list(named)}
+        named = here.filter(slug=query["agent"]).values_list("pk", flat=True)
+        return {**query, "agent": list(named)}
 
     @extend_schema(
         operation_id="create_execution",

@@ -6,6 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.definitions import durations
+from tools.policy.decision import DEFAULT_STATE
 
 MOST_FLAWS = 20  # of one answer
 
@@ -21,6 +22,20 @@ class Text(serializers.CharField):
         if not isinstance(data, str):
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class State(Text):
+    """The name of a state; the empty text is the state of a request that names none (S1, 2.2)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            required=False, allow_null=True, allow_blank=True, default=None, max_length=100,
+            **options,
+        )  # fmt: skip
+
+    def run_validation(self, data: Any = serializers.empty) -> Any:
+        found = super().run_validation(data)
+        return DEFAULT_STATE if found == "" else found
 
 
 class Flag(serializers.BooleanField):

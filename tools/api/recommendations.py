@@ -35,5 +35,5 @@ class GroupRecommendations(CallerView):
         question = query.get("question", "").strip()
         if not 0 < len(question) <= LONGEST:
             raise Malformed(f"question must be a text of 1 to {LONGEST} characters.")
-        found = recommend(self.caller, question, query.get("state"), self.snapshot)
+        found = recommend(self.caller, question, self.named_state(), self.snapshot)
         return Response({"results": [asdict(one) | {"reason": one.reason} for one in found]})

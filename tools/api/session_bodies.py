@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.api.bodies import Page
-from tools.api.fields import Strict, Text, texts
+from tools.api.fields import State, Strict, Text, texts
 from tools.definitions.results import Status
 
 
@@ -16,9 +16,7 @@ class SessionBody(Strict):
         default=None,
         help_text='Absent is ["default"], [] is none.',
     )
-    state = Text(
-        required=False, allow_null=True, default=None, max_length=100, help_text="To begin in."
-    )
+    state = State(help_text="To begin in.")
     pins = serializers.DictField(
         child=Text(allow_null=True, max_length=40),
         required=False,

@@ -11,11 +11,14 @@ from tools.api.bodies import DefinitionBody
 from tools.api.idempotency import Keying
 from tools.api.workflow_bodies import GraphAnswer, LintAnswer, ProposalAnswer
 from tools.catalog.registry import Snapshot
-from tools.catalog.workflow import EVERY_GROUP, graph
+from tools.catalog.workflow import EVERY_GROUP, START, graph
 from tools.definitions.callers import Scope
 from tools.definitions.names import WILDCARD
 from tools.definitions.strict_json import MAX_VALUES
+from tools.policy.decision import Asked
 from tools.policy.findings import findings, findings_of_proposal
+from tools.policy.people import may
+from tools.policy.reach import reach_of
 
 MOST_FINDINGS = 500
 GROUPS = [
@@ -29,7 +32,7 @@ GROUPS = [
 
 
 class WorkflowView(CallerView):
-    """For people who may view tools: it speaks of tools whoever was granted them."""
+    """For people who may view tools: it speaks of all tools, granted or not."""
 
     def groups(self) -> frozenset[str]:
         """Absent is every group: nobody's request is looked at, but the catalog."""
@@ -50,11 +53,17 @@ class StateGraph(WorkflowView):
         responses=GraphAnswer,
     )
     def get(self, request: Request) -> Response:
-        """The states, what is available in them, and which tools lead from one to another."""
-        self.require("view_tool")
+        """The states, what is available in them, and which tools lead from one to another. Needs
+        the scope `read`. A caller without the permission `view_tool`, such as an agent, reads the
+        graph of the tools that it was granted."""
         groups, snapshot = self.groups(), self.snapshot
-        shown = graph(snapshot, groups).as_dict()
-        return Response(shown | {"warnings": self.unknown(groups, snapshot)})
+        if may(self.caller, "view_tool"):
+            shown, warnings = graph(snapshot, groups), self.unknown(groups, snapshot)
+        else:
+            asked = Asked(self.caller.granted_groups if groups == EVERY_GROUP else groups, START)
+            warnings = self.granted(asked, snapshot)
+            shown = graph(snapshot, groups, reach_of(snapshot).of(self.caller))
+        return Response(shown.as_dict() | {"warnings": warnings})
 
 
 class ToolLint(WorkflowView):

@@ -7,7 +7,7 @@ so it is held once and not once per state: everything here is linear in what the
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -237,9 +237,14 @@ class Graph:
         }
 
 
-def graph(snapshot: Snapshot, groups: frozenset[str] = EVERY_GROUP) -> Graph:
-    """States in the order in which they are reached, the unreachable ones last."""
+def graph(
+    snapshot: Snapshot, groups: frozenset[str] = EVERY_GROUP, only: Set[str] | None = None
+) -> Graph:
+    """States in the order in which they are reached, the unreachable ones last. `only`: made of
+    the tools of these names."""
     flow = workflow(snapshot, groups)
+    if only is not None:
+        flow = Workflow(tuple(tool for tool in flow.tools if tool.name in only))
     far = len(flow.states)
     states = sorted(flow.states, key=lambda state: (flow.distances.get(state, far), state))
     edges = [*_edges(flow, states)]

@@ -20,9 +20,10 @@ class Asked:
 
     @classmethod
     def of(cls, group: list[str] | None, state: str | None) -> "Asked":
-        """Absent or null groups are `default`; an empty list stays empty (ruling 2)."""
+        """Absent or null groups are `default`; an empty list stays empty (ruling 2). An empty text
+        is the state `undefined`, as an absent one is."""
         groups = [DEFAULT_GROUP] if group is None else group
-        return cls(frozenset(groups), DEFAULT_STATE if state is None else state)
+        return cls(frozenset(groups), state or DEFAULT_STATE)
 
 
 @dataclass(frozen=True, slots=True)

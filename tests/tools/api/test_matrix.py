@@ -204,7 +204,7 @@ MANAGED = [
     ("get", "/tools/explain?agent=x", None), ("get", "/tools/explain?tier=Core", None),
     ("post", "/tools/what-if", {"change": {"kind": "tier", "tier": "Core"}}),
     ("post", "/tools/what-if", {"change": {"kind": "grant", "agent": "x", "groups": []}}),
-    ("get", "/tools/lint", None), ("post", "/tools/lint", {}), ("get", "/states/graph", None),
+    ("get", "/tools/lint", None), ("post", "/tools/lint", {}),
     ("patch", "/tools/ghost", {}), ("put", "/tools/ghost", {}), ("delete", "/tools/ghost", None),
     ("delete", "/tools/echo", None), ("post", "/tools/echo/enable", None),
     ("post", "/tools/echo/disable", None), ("get", "/tools/echo/versions", None),

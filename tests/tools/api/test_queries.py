@@ -163,3 +163,39 @@ def test_head_and_options_know_what_the_others_know(admin_api):
     assert admin_api.head(f"/executions?{NONSENSE}=1").status_code == 400
     assert admin_api.options("/executions?status=Failed").status_code == 200
     check_query(admin_api.options(f"/executions?{NONSENSE}=1"), NONSENSE)
+
+
+# --- a state without a name -----------------------------------------------------------------------
+
+
+def names(answer):
+    assert answer.status_code == 200, answer.content
+    return {one["name"] for one in answer.json()["results"]} & {"first", "later"}
+
+
+def test_an_empty_state_in_a_query_is_the_state_undefined(api, organization):
+    factories.tool(organization, "first", available_in_states=["undefined"])
+    factories.tool(organization, "later", available_in_states=["later"])
+    assert (
+        names(api.get("/tools?group=default&state="))
+        == {"first"}
+        == names(api.get("/tools?group=default"))
+    )
+    assert names(api.get("/tools?group=default&state=later")) == {"later"}
+
+
+def test_an_empty_state_in_a_body_is_the_state_undefined(api, organization):
+    factories.tool(organization, "first", available_in_states=["undefined"])
+    opened = api.post("/sessions", {"group": ["default"], "state": ""})
+    assert opened.status_code == 201, opened.content
+    session = opened.json()
+    assert session["state"] == "undefined"
+    assert names(api.get(f"/tools?session={session['id']}&state=")) == {"first"}
+    found = api.get("/sessions?state=").json()["results"]
+    assert session["id"] in {one["id"] for one in found}
+    called = {"group": ["default"], "state": "", "parameters": {"text": 7, "other": 1}}
+    answer = api.post("/tools/first/execute", called).json()
+    assert answer["code"] == "invalid_parameters", answer
+    assert api.get(f"/executions/{answer['execution_id']}").json()["session"]["state_before"] == (
+        "undefined"
+    )

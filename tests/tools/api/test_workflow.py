@@ -3,7 +3,9 @@
 import pytest
 
 from tests import factories
+from tests.api import Api
 from tests.tools import catalogs
+from tests.tools.shapes import check_error
 from tools.models import Tool
 
 
@@ -30,6 +32,25 @@ def test_the_graph_of_some_groups_shows_where_they_end(admin_api):
     answer = admin_api.get("/states/graph?group=library&group=compute").json()
     ends = {node["name"]: node["dead_end"] for node in answer["nodes"]}
     assert ends["results"] == "no_tool"
+
+
+def test_an_agent_reads_the_graph_of_what_it_was_granted(organization, subtests):
+    factories.tool(organization, "begin", group=["desk"], state="begun")
+    factories.tool(organization, "end", group=["desk"], available_in_states=["begun"])
+    factories.tool(organization, "secret", group=["vault"], available_in_states=["hidden"])
+    agent = factories.agent(organization, groups=["desk"])
+    api = Api(factories.token(agent.service_account, scopes=["read"]))
+    for query in ("", "?group=desk"):
+        with subtests.test(query=query):
+            answer = api.get(f"/states/graph{query}")
+            assert answer.status_code == 200, answer.content
+            nodes = {node["name"]: node["tools"] for node in answer.json()["nodes"]}
+            assert nodes == {"undefined": ["begin"], "begun": ["end", "begin"]}
+            assert answer.json()["edges"] == [{"from": None, "to": "begun", "tool": "begin"}]
+    assert api.get("/states/graph?group=vault").status_code == 403
+    deaf = Api(factories.token(agent.service_account, scopes=["execute"]))
+    found = check_error(deaf.get("/states/graph"), 403, "scope_missing")
+    assert "scope read" in found["message"]
 
 
 def test_no_group_is_no_tool_and_an_unknown_one_a_warning(admin_api):
@@ -97,7 +118,7 @@ def test_no_tool_can_take_the_linters_address(admin_api):
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
-    [("get", "/states/graph", None), ("get", "/tools/lint", None), ("post", "/tools/lint", {})],
+    [("get", "/tools/lint", None), ("post", "/tools/lint", {})],
 )
 def test_only_people_who_view_tools_ask(api, method, path, body):
     assert getattr(api, method)(path, body).status_code == 403
