@@ -112,7 +112,8 @@ class ExecutionList(CallerView):
 
     def _sought(self) -> dict[str, Any]:
         """An agent by its id, which an index of the calls has."""
-        query = self.query | ({"state": self.named_state()} if "state" in self.query else {})
+        state = {"state": self.named_state()} if "state" in self.query else {}
+        query = {**self.query, **state}
         if "agent" not in query:
             return dict(query)
         here = Agent.objects.filter(organization_id=self.caller.organization_id)

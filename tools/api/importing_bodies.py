@@ -55,6 +55,10 @@ class ImportFlaw(serializers.Serializer[Any]):
     line = serializers.IntegerField(allow_null=True)
 
 
+class ImportFinding(ImportFlaw):
+    code = serializers.CharField()
+
+
 class ImportedItem(serializers.Serializer[Any]):
     key = serializers.CharField()
     name = serializers.CharField()
@@ -64,6 +68,9 @@ class ImportedItem(serializers.Serializer[Any]):
         "is until a person approves the change, which is listed under tools/changes.",
     )
     errors = ImportFlaw(many=True)  # type: ignore[assignment]
+    findings = ImportFinding(
+        many=True, required=False, help_text="What is odd about an item that was saved."
+    )
     changes = serializers.ListField(
         child=serializers.DictField(),
         required=False,

@@ -62,7 +62,7 @@ class SessionList(CallerView):
         """The caller's sessions, the newest first; a person's also others', where granted."""
         found = actions.readable(self.caller)
         state = {"state": self.named_state()} if "state" in self.query else {}
-        found = filtered(found, self.query | state, _COLUMNS)
+        found = filtered(found, {**self.query, **state}, _COLUMNS)
         pages = CursorPages()
         page = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([session_shape(row) for row in page])

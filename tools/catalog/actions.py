@@ -48,7 +48,7 @@ from tools.definitions.tool import (
 )
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, NotFound
-from tools.models import Organization, Tool, ToolGroup, ToolStatus, ToolVersion
+from tools.models import McpServer, Organization, Tool, ToolGroup, ToolStatus, ToolVersion
 
 
 @transaction.atomic
@@ -137,7 +137,10 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
 def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> Tool:
     """Into or out of every listing; running executions finish. Safe to repeat."""
     tool = changing(tool)
-    if tool.status not in {ToolStatus.ACTIVE, ToolStatus.DISABLED}:
+    if tool.status == ToolStatus.PENDING:
+        if enabled:
+            _check_server(tool)
+    elif tool.status == ToolStatus.QUARANTINED:
         raise Conflict(
             f"{tool.name} is {tool.status}; it must be approved first.", code=f"tool_{tool.status}"
         )
@@ -151,6 +154,29 @@ def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> To
         event = Event.TOOL_ENABLE if enabled else Event.TOOL_DISABLE
         _record(event, tool, by, before, {"status": wanted}, reason=reason)
     return tool
+
+
+@transaction.atomic
+def set_pending(*, tool: Tool, reason: str, by: Actor) -> Tool:
+    """Out of every listing until what it is made of is there."""
+    tool = changing(tool)
+    before = {"status": tool.status}
+    tool.status, tool.status_reason = ToolStatus.PENDING, reason[:200]
+    tool.save(update_fields=["status", "status_reason", "updated_at"])
+    _record(Event.TOOL_DISABLE, tool, by, before, {"status": tool.status}, reason=reason)
+    return tool
+
+
+def _check_server(tool: Tool) -> None:
+    """Raises `Conflict` while the MCP server that a pending tool names is not there."""
+    assert tool.version is not None
+    name = tool.version.definition["implementation"].get("server")
+    there = McpServer.objects.filter(organization=tool.organization_id, name=name)
+    if tool.type == ToolType.MCP and not there.exists():
+        raise Conflict(
+            f"{tool.name} is pending: there is no MCP server {name}. Add it first.",
+            code="tool_pending",
+        )
 
 
 @transaction.atomic

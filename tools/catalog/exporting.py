@@ -17,7 +17,7 @@ from tools.catalog.verified import trusted
 from tools.definitions.tool import in_order
 from tools.definitions.trustgraph import as_items
 from tools.definitions.vocabulary import ToolType
-from tools.models import Organization, Tool, ToolService
+from tools.models import Organization, Tool, ToolService, ToolStatus
 
 
 class Format(StrEnum):
@@ -105,9 +105,10 @@ def _service_of(tool: Tool) -> str:
 def written(tool: Tool) -> dict[str, Any]:
     """The current version's definition, its label, and the switches beside it."""
     assert tool.version is not None
+    waits = tool.status == ToolStatus.PENDING  # which is not to be read as disabled
     return in_order(tool.version.definition) | {
         "version": tool.version.label,
-        "enabled": tool.enabled,
+        **({} if waits else {"enabled": tool.enabled}),
         "critical": tool.critical,
         "max_concurrency": tool.max_concurrency,
     }

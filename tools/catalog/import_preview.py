@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
 from audit.actions import Actor
 from tools.catalog.exporting import written
@@ -127,7 +128,8 @@ def _row(entry: Entry, done: Imported, before: States, after: States) -> Row:
     assert item is not None
     key = (item.kind or Kind.TOOL, done.name)
     changes = [] if done.result == REFUSED else _changes(key, before, after)
-    return Row(entry, done.name, done.result, done.errors, changes)
+    notes = [finding["message"] for finding in done.findings]
+    return Row(entry, done.name, done.result, done.errors, changes, notes)
 
 
 def _changes(key: tuple[Kind, str], before: States, after: States) -> list[Difference]:
@@ -158,7 +160,13 @@ def _states(organization: Organization, items: list[Item]) -> dict[tuple[Kind, s
     """As they are now, by kind and name."""
     names = {name_of(item) for item in items}
     here = {"organization": organization, "name__in": names}
-    tools = Tool.objects.present().select_related("version", "organization").filter(**here)
+    said = {item.value.get("name") for item in items if isinstance(item.value, dict)}
+    old = {name for name in said if isinstance(name, str)}
+    tools = (
+        Tool.objects.present()
+        .select_related("version", "organization")
+        .filter(Q(name__in=names | old) | Q(config_key__in=names), organization=organization)
+    )
     found: dict[tuple[Kind, str], Any] = {
         (Kind.TOOL, one.name): written(one) for one in tools if one.version
     }

@@ -5,11 +5,13 @@ that name them. A dry run does all of it and takes it back, so that it answers w
 What is there already, as it is wanted, is not written again.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import DataError, IntegrityError, transaction
+from django.db.models import QuerySet
 
 from audit.actions import Actor
 from tools.catalog import actions
@@ -20,12 +22,16 @@ from tools.catalog.importing_items import (
     UPDATED,
     Imported,
     check_first,
+    check_identifier,
     error_at,
     errors_of,
+    keyed_fields,
     name_of,
     prompt_id,
     stronger,
+    titled,
     with_key,
+    written_fields,
 )
 from tools.catalog.importing_sources import (
     known_sources,
@@ -35,13 +41,16 @@ from tools.catalog.importing_sources import (
     save_service,
 )
 from tools.catalog.verified import trusted
+from tools.definitions import names
+from tools.definitions.descriptors import Flaws
 from tools.definitions.dialects.items import Item, Kind
-from tools.definitions.dialects.settling import Known, read_prompt, settled
+from tools.definitions.dialects.settling import Known, names_server, read_prompt, settled
 from tools.definitions.servers import read_server
 from tools.definitions.services import read_service
 from tools.definitions.tool import digest, read_definition
+from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, ToolcribError
-from tools.models import Organization, Tool
+from tools.models import Organization, Tool, ToolStatus
 
 
 @dataclass(frozen=True)
@@ -98,17 +107,23 @@ class _Import:
     by: Actor
     way: Way
     known: Known
+    claimed: frozenset[str] = frozenset()  # identifiers of the tools of this import
+    findings: Flaws = field(default_factory=list)  # of the item whose turn it is
+    saved: Tool | None = None  # likewise
     used: dict[str, str] = field(default_factory=dict)  # by prompt: what became of a tool of it
 
     def perform(self, items: list[Item]) -> list[Imported]:
         done: dict[int, Imported] = {}
         self._learn(items)
+        self.claimed = frozenset(one.id for one in items if one.kind == Kind.TOOL and one.keyed)
         seen: dict[tuple[Kind | None, str], Item] = {}
         for kind in (Kind.SERVICE, Kind.SERVER, Kind.TOOL, Kind.PROMPT, None):
             for at, item in enumerate(items):
                 if item.kind == kind:
                     done[at] = self._guarded(item, seen)
-        return [done[at] for at in range(len(items))]
+        found = [done[at] for at in range(len(items))]
+        note_same_titles(self.organization, items, found)
+        return found
 
     def _learn(self, items: list[Item]) -> None:
         """Prompts are parts of the tools that name them."""
@@ -127,13 +142,19 @@ class _Import:
 
     def _guarded(self, item: Item, seen: dict[tuple[Kind | None, str], Item]) -> Imported:
         """One item, kept or taken back by itself."""
-        name = name_of(item)
+        name, self.findings, self.saved = name_of(item), [], None
         try:
             if item.flaw:
                 raise InvalidDefinition(item.flaw, errors=[])
             check_first(item, name, seen)
             with transaction.atomic():
-                return Imported(item.key, name, self._result(item))
+                result = self._result(item)
+            findings = [
+                {"code": one["code"], **error_at(one["field"], one["message"], item)}
+                for one in self.findings
+            ]
+            name = self.saved.name if self.saved else name
+            return Imported(item.key, name, result, [], findings)
         except ToolcribError as error:
             return Imported(item.key, name, REFUSED, errors_of(error, item))
         except (DataError, IntegrityError):
@@ -151,7 +172,13 @@ class _Import:
         return kinds[item.kind](item)
 
     def _service(self, item: Item) -> str:
-        descriptor = read_service(with_key(item, "id"))
+        check_identifier(item, "id", required=True)
+        value = with_key(item, "id")
+        try:
+            descriptor = read_service(value)
+        except InvalidDefinition as error:
+            flaws = written_fields(error.details["errors"], value)
+            raise InvalidDefinition(error.message, errors=flaws) from None
         result = UNCHANGED
         if not same_service(self.organization, descriptor):
             created = save_service(
@@ -163,6 +190,8 @@ class _Import:
         return result
 
     def _server(self, item: Item) -> str:
+        if item.keyed and isinstance(item.value, dict):
+            check_identifier(item, "name", required=False)
         descriptor = read_server(item.value, item.id)
         result = UNCHANGED
         if not same_server(self.organization, descriptor):
@@ -173,15 +202,23 @@ class _Import:
         return result
 
     def _tool(self, item: Item) -> str:
-        raw, canonical = self._definition(item)
-        tool = _tool_named(self.organization, canonical["name"])
+        tool = tool_of(self.organization, item, self.claimed)
+        raw, canonical = self._definition(item, tool)
         template = item.value.get("template")
+        missing = self._missing_server(canonical, item)
+        if missing:  # nothing enables it before its server is there
+            raw = {key: value for key, value in raw.items() if key != "enabled"}
         if tool is None:
             tool = actions.register_tool(organization=self.organization, definition=raw, by=self.by)
             actions.set_switches(tool=tool, definition=raw, by=self.by)
             result = CREATED
         else:
             result = self._change(tool, raw, canonical)
+        if self._hold(tool, missing) and result == UNCHANGED:
+            result = UPDATED
+        if item.keyed and tool.config_key != item.id:
+            Tool.objects.filter(pk=tool.pk).update(config_key=item.id)
+        self.saved = tool
         if isinstance(template, str):
             self.used[template] = stronger(self.used.get(template), result)
         return result
@@ -203,9 +240,45 @@ class _Import:
         switched = actions.set_switches(tool=tool, definition=raw, by=self.by)
         return UPDATED if changed or switched else UNCHANGED
 
-    def _definition(self, item: Item) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _missing_server(self, canonical: dict[str, Any], item: Item) -> str:
+        """Why a tool of an MCP server has to wait; "" where its server is there."""
+        server = canonical["implementation"].get("server")
+        if canonical["type"] != ToolType.MCP or server in self.known.servers:
+            return ""
+        named = names_server(item.value)
+        reason = f"There is no MCP server {server}" if named else "It names no MCP server"
+        code, place = ("server_missing", named) if named else ("server_unnamed", "mcp-tool")
+        message = f"{reason}: the tool is pending. Add the server, then import the tool again."
+        self.findings.append({"code": code, "field": place, "message": message})
+        return f"{reason}. Add the server, then enable the tool."
+
+    def _hold(self, tool: Tool, missing: str) -> bool:
+        """Whether the tool began or ended to wait for its server."""
+        tool.refresh_from_db(fields=["status"])
+        if missing and tool.status == ToolStatus.ACTIVE:
+            actions.set_pending(tool=tool, reason=missing, by=self.by)
+            return True
+        if not missing and tool.status == ToolStatus.PENDING:
+            actions.set_enabled(tool=tool, enabled=True, by=self.by)
+            return True
+        return False
+
+    def _definition(self, item: Item, tool: Tool | None) -> tuple[dict[str, Any], dict[str, Any]]:
         """What is to be registered, and its canonical form, with all that is wrong at once."""
-        raw, flaws = settled(with_key(item, "name"), self.known)
+        value, wrong = with_key(item, "name"), Flaws()
+        if item.keyed:
+            value, wrong, noted = titled(item)
+            self.findings += noted
+            if tool is not None and tool.name != item.id:
+                value["name"] = tool.name
+                if not tool.config_key:
+                    message = (
+                        f"is the old name of this tool: an earlier version imported it as "
+                        f"{tool.name}, and it keeps that name"
+                    )
+                    self.findings.append({"code": "old_name", "field": "name", "message": message})
+        raw, flaws = settled(value, self.known)
+        flaws = wrong + flaws
         if self.way.group is not None and raw.get("group") is None:
             raw = raw | {"group": self.way.group}
         try:
@@ -213,6 +286,8 @@ class _Import:
         except InvalidDefinition as error:
             named = {flaw["field"] for flaw in flaws}
             read = [flaw for flaw in error.details["errors"] if flaw["field"] not in named]
+            if item.keyed:
+                read = keyed_fields(read, item)
             raise InvalidDefinition(error.message, errors=flaws + read) from None
         if flaws:
             raise InvalidDefinition("The definition was not accepted.", errors=flaws)
@@ -232,9 +307,53 @@ class _Import:
         return result
 
 
-def _tool_named(organization: Organization, name: str) -> Tool | None:
-    rows = Tool.objects.present().select_related("version", "organization__tier")
-    return rows.filter(organization=organization, name=name).first()
+def tool_of(
+    organization: Organization, item: Item, claimed: frozenset[str] = frozenset()
+) -> Tool | None:
+    """The tool that an item is about. A keyed one is found by its key, by its identifier, and by
+    the `name` under which earlier versions imported it; `claimed` are identifiers of other items
+    that have a better right to that name."""
+    there = Tool.objects.present().select_related("version", "organization__tier")
+    there = there.filter(organization=organization)
+    name = name_of(item)
+    if not names.TOOL_NAME.fullmatch(name):
+        return None
+    if not item.keyed:
+        return there.filter(name=name).first()
+    found = there.filter(config_key=name).first() or there.filter(config_key="", name=name).first()
+    return found or _old_tool(there, item, claimed)
+
+
+def _old_tool(there: QuerySet[Tool], item: Item, claimed: frozenset[str]) -> Tool | None:
+    value = item.value if isinstance(item.value, dict) else {}
+    old, kind = value.get("name"), value.get("type")
+    plain = isinstance(old, str) and names.TOOL_NAME.fullmatch(old) and isinstance(kind, str)
+    if not plain or old in claimed or kind == ToolType.BUILTIN:
+        return None
+    found = there.filter(config_key="", name=old, type=kind).first()
+    if found is None or found.version is None:
+        return None
+    return found if found.version.definition.get("title") in (None, value.get("title")) else None
+
+
+def note_same_titles(organization: Organization, items: list[Item], done: list[Imported]) -> None:
+    """A finding for each tool whose title another tool has too."""
+    kept = {one.name for item, one in zip(items, done, strict=True)
+            if item.kind == Kind.TOOL and one.result != REFUSED}  # fmt: skip
+    if not kept:
+        return
+    by_title: dict[str, list[str]] = defaultdict(list)
+    rows = Tool.objects.present().filter(organization=organization).order_by("name")
+    for name, title in rows.values_list("name", "version__definition__title"):
+        if title:
+            by_title[title.casefold()].append(name)
+    alike = {name: others for others in by_title.values() for name in others if len(others) > 1}
+    for item, one in zip(items, done, strict=True):
+        if item.kind == Kind.TOOL and one.name in kept & alike.keys():
+            others = ", ".join(name for name in alike[one.name] if name != one.name)
+            message = f"is the title of another tool too: {others[:200]}"
+            place = "name" if item.keyed else "title"
+            one.findings.append({"code": "same_title", **error_at(place, message, item)})
 
 
 def _has_label(tool: Tool, label: Any) -> bool:
@@ -249,8 +368,8 @@ def _unlabelled(raw: dict[str, Any]) -> dict[str, Any]:
 def permissions(organization: Organization, items: list[Item]) -> list[str]:
     """What a person needs, beside registering tools, to import these."""
     kinds = {item.kind for item in items}
-    names = [name_of(item) for item in items if item.kind == Kind.TOOL]
-    there = Tool.objects.present().filter(organization=organization, name__in=names)
+    named = [name_of(item) for item in items if item.kind == Kind.TOOL]
+    there = Tool.objects.present().filter(organization=organization, name__in=named)
     return [
         *(["change_tool"] if there.exists() else []),
         *(["add_toolservice", "change_toolservice"] if Kind.SERVICE in kinds else []),

@@ -1,9 +1,12 @@
 """What is said of the items of an import: their names, what became of them, what is wrong where."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from tools.definitions.descriptors import Flaws, canonical_key
 from tools.definitions.dialects.items import Item, Kind
+from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, ToolcribError
 
 CREATED, UPDATED, UNCHANGED, REFUSED = "created", "updated", "unchanged", "refused"
@@ -18,10 +21,12 @@ class Imported:
     name: str
     result: str
     errors: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)  # of what was saved
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "key": self.key, "name": self.name, "result": self.result, "errors": self.errors
+            "key": self.key, "name": self.name, "result": self.result, "errors": self.errors,
+            "findings": self.findings,
         }  # fmt: skip
 
 
@@ -33,16 +38,72 @@ def check_first(item: Item, name: str, seen: dict[tuple[Kind | None, str], Item]
 
 def with_key(item: Item, name: str) -> dict[str, Any]:
     """The value; what it is called stands in its key where it says nothing itself."""
-    if not isinstance(item.value, dict):
-        raise InvalidDefinition("must be a JSON object", errors=[])
+    value_of(item)
     missing = item.value.get(name) is None and not item.id.startswith("#")
     return item.value | {name: item.id} if missing else item.value
+
+
+def value_of(item: Item) -> dict[str, Any]:
+    """Raises `InvalidDefinition`."""
+    if not isinstance(item.value, dict):
+        raise InvalidDefinition("must be a JSON object", errors=[])
+    return item.value
+
+
+def check_identifier(item: Item, name: str, *, required: bool) -> None:
+    """What a keyed item says of its own identifier. Raises `InvalidDefinition`."""
+    said = value_of(item).get(name)
+    message = ""
+    if said is None:
+        message = "is required" if required else ""
+    elif said != item.id:
+        message = f"must be the identifier of its key: {item.id[:128]}"
+    if item.keyed and message:
+        raise InvalidDefinition(f"{name} {message}.", errors=[{"field": name, "message": message}])
+
+
+def titled(item: Item) -> tuple[dict[str, Any], Flaws, Flaws]:
+    """A keyed tool's value with its identifier as the name and its `name` as the title; what is
+    wrong with its name; and findings."""
+    value, flaws, findings = value_of(item), Flaws(), Flaws()
+    said, title = value.get("name"), value.get("title")
+    raw = value | {"name": item.id}
+    if said is None:
+        if value.get("type") == ToolType.SERVICE:  # S2: name is required
+            flaws.append({"field": "name", "message": "is required"})
+    elif not isinstance(said, str) or not said.strip():
+        message = "must not be empty" if isinstance(said, str) else "must be a text"
+        flaws.append({"field": "name", "message": message})
+    elif said != item.id and title in (None, "", said):
+        raw["title"] = said
+    elif said != item.id:
+        message = "stands beside a title; the title is kept, and the key is the tool's name"
+        findings.append({"code": "title_beside_name", "field": "name", "message": message})
+    return raw, flaws, findings
+
+
+def keyed_fields(flaws: Flaws, item: Item) -> Flaws:
+    """Flaws of a keyed tool as its author wrote it: the name is its key, the title its `name`."""
+    own_title = item.value.get("title") in (None, "", item.value.get("name"))
+    places = {"name": "key"} | ({"title": "name"} if own_title else {})
+    return [flaw | {"field": places.get(flaw["field"], flaw["field"])} for flaw in flaws]
+
+
+def written_fields(flaws: Flaws, value: dict[str, Any]) -> Flaws:
+    """Flaws of a tool service under the keys that its author wrote, or S2 has."""
+    spelled = {canonical_key(str(key)): str(key) for key in value}
+
+    def written(place: str) -> str:
+        head = re.split(r"[.\[]", place, maxsplit=1)[0]
+        return spelled.get(head, head.replace("_", "-")) + place[len(head) :]
+
+    return [flaw | {"field": written(flaw["field"])} for flaw in flaws]
 
 
 def name_of(item: Item) -> str:
     value = item.value if isinstance(item.value, dict) else {}
     said = value.get("id" if item.kind == Kind.SERVICE else "name")
-    if item.kind == Kind.PROMPT or not isinstance(said, str) or not said:
+    if item.keyed or item.kind == Kind.PROMPT or not isinstance(said, str) or not said:
         return item.id
     return said[:200]
 

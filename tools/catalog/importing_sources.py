@@ -10,7 +10,7 @@ from tools.catalog.services import COLUMNS, change_service, create_service, dele
 from tools.definitions import services
 from tools.definitions.descriptors import canonical_key
 from tools.definitions.dialects.settling import Known
-from tools.definitions.servers import ServerDescriptor
+from tools.definitions.servers import MASK, ServerDescriptor, Transport
 from tools.definitions.services import Descriptor
 from tools.models import McpServer, Organization, ToolService
 
@@ -52,7 +52,16 @@ def same_server(organization: Organization, descriptor: ServerDescriptor) -> boo
 
 
 def _within(said: dict[str, Any], kept: dict[str, Any]) -> bool:
-    return all(kept.get(key) == value for key, value in said.items())
+    return all(_same(value, kept.get(key)) for key, value in said.items())
+
+
+def _same(said: Any, kept: Any) -> bool:
+    """The mask in place of a value leaves it as it is."""
+    if isinstance(said, dict) and isinstance(kept, dict):
+        return said.keys() == kept.keys() and all(
+            value in (MASK, kept[key]) for key, value in said.items()
+        )
+    return bool(said == kept)
 
 
 def kept_server(row: McpServer) -> dict[str, Any]:
@@ -80,6 +89,22 @@ def known_sources(organization: Organization) -> Known:
 def service_descriptor(row: ToolService) -> dict[str, Any]:
     """As specification S2 writes it."""
     return services.written({"id": row.name, **written(row)})
+
+
+def server_descriptor(row: McpServer) -> ServerDescriptor:
+    """As an import reads it again, with the mask in place of every value."""
+    return ServerDescriptor(
+        name=row.name,
+        transport=Transport(row.transport),
+        url=row.url,
+        headers=dict.fromkeys(row.headers, MASK),
+        command=row.command,
+        args=tuple(row.args),
+        env=dict.fromkeys(row.env, MASK),
+        remote_name=row.remote_name,
+        group=None if row.default_groups is None else tuple(row.default_groups),
+        enabled=row.enabled,
+    )
 
 
 def delete_source(*, row: ToolService | McpServer, by: Actor) -> None:

@@ -13,7 +13,6 @@ from tools.catalog.groups import note_groups
 from tools.catalog.listed import Listed
 from tools.catalog.mcp_stdio import NOT_ALLOWED, allowed, forbidden
 from tools.catalog.mcp_values import (
-    MASK,
     Unreadable,
     opened_secrets,
     read_values,
@@ -23,6 +22,7 @@ from tools.catalog.mcp_values import (
 from tools.catalog.owners import key_of
 from tools.catalog.uniqueness import unique
 from tools.definitions.names import TOOL_NAME, flaw_in_group, is_address
+from tools.definitions.servers import MASK
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import (

@@ -16,8 +16,8 @@ from django.conf import settings
 from tools.catalog import sealing
 from tools.catalog.listed import Listed
 from tools.catalog.mcp_catalog import Values
+from tools.definitions.servers import MASK
 
-MASK = "•••"
 SEALED = {"sealed": True}
 MOST_VALUES = 50
 LONGEST_VALUE = 8_192

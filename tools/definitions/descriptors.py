@@ -70,6 +70,12 @@ def as_written(flaws: Flaws, raw: dict[str, Any]) -> Flaws:
         for key, part in ((key, flat_part(raw.get("type"), key)) for key in raw)
         if part is not None
     }
+    kind = raw.get("type")
+    parts = FLAT.get(kind) if isinstance(kind, str) else None
+    if parts and raw.get("implementation") is None:  # what is missing, as specifications call it
+        missing = {part: key.replace("_", "-") for key, part in parts.items()}
+        written = {f"implementation.{part}": key for part, key in missing.items()} | written
+        written["implementation"] = next(iter(missing.values()))
     spellings = Counter(map(canonical_key, raw))
     written |= {canonical_key(key): key for key in raw if spellings[canonical_key(key)] == 1}
     return [flaw | {"field": _under(flaw["field"], written)} for flaw in flaws]

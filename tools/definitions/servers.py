@@ -15,6 +15,7 @@ from tools.definitions.fields import Fields
 from tools.errors import InvalidDefinition
 
 MOST = 100
+MASK = "•••"  # in place of a value that is kept as it is
 _HEADER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _PLACEHOLDER = re.compile(r"\$\{(input|command):")
@@ -170,6 +171,8 @@ def _texts(fields: Fields, name: str, key: re.Pattern[str]) -> dict[str, str]:
     for one, value in given.items():
         if not key.fullmatch(str(one)):
             fields.wrong(name, "has an entry whose name cannot be used")
+        elif value == MASK:
+            continue
         elif not isinstance(value, str) or not _PRINTABLE.fullmatch(value):
             fields.wrong(f"{name}.{one}", "must be a text of printable ASCII characters")
         elif _PLACEHOLDER.search(value):

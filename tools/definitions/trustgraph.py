@@ -15,7 +15,8 @@ def as_item(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_items(definition: dict[str, Any], *, beside: bool = False) -> dict[str, Any]:
-    """The item `tool/<name>`, and `prompt/<name>` where the tool is made of one.
+    """The item `tool/<name>`, whose `name` is the title where there is one, and `prompt/<name>`
+    where the tool is made of one.
 
     `beside`: what a service's tool configures stands beside its other keys, as in S2; its names
     must be declared for that to be read again.
@@ -36,6 +37,9 @@ def as_items(definition: dict[str, Any], *, beside: bool = False) -> dict[str, A
         shown |= made
     else:
         shown["implementation"] = made
+    if title := shown.pop("title"):
+        same = title == shown["name"] or not title.strip()
+        shown |= {"title": title} if same else {"name": title}
     shown["arguments"] = shown.pop("parameters")
     states = shown.pop("available_in_states")
     if states is not None:

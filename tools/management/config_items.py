@@ -5,7 +5,7 @@ from typing import Any
 
 from tools.catalog import exporting
 from tools.catalog.actions import find_tool
-from tools.catalog.importing_sources import service_descriptor
+from tools.catalog.importing_sources import server_descriptor, service_descriptor
 from tools.catalog.verified import INVALID, trusted
 from tools.definitions.dialects.items import Kind
 from tools.definitions.trustgraph import as_item
@@ -27,11 +27,25 @@ def key(text: str) -> tuple[Kind, str]:
 def find(organization: Organization, kind: Kind, name: str) -> Found:
     """Raises `NotFound`."""
     if kind == Kind.TOOL:
-        return find_tool(organization, name)
+        return _tool(organization, name)
     model = ToolService if kind == Kind.SERVICE else McpServer
     found: Found | None = model.objects.filter(organization=organization, name=name).first()
     if found is None:
         raise NotFound(f"There is no item {kind}/{name[:128]}.", code="item_not_found")
+    return found
+
+
+def _tool(organization: Organization, key: str) -> Tool:
+    """By its key; by its name where it was imported under none. Raises `NotFound`."""
+    there = Tool.objects.present().select_related("version", "organization__tier")
+    found = there.filter(organization=organization, config_key=key).first()
+    if found is None:
+        found = find_tool(organization, key)
+        if found.config_key:
+            raise NotFound(
+                f"There is no item tool/{key}; the tool {key} is tool/{found.config_key}.",
+                code="item_not_found",
+            )
     return found
 
 
@@ -40,7 +54,7 @@ def value_of(row: Found) -> dict[str, Any]:
     if isinstance(row, ToolService):
         return service_descriptor(row)
     if isinstance(row, McpServer):
-        return {"name": row.name, "group": row.default_groups}
+        return server_descriptor(row).written()
     assert row.version is not None
     if not trusted(row):
         raise Conflict(f"The stored version of {row.name} is not what was signed.", code=INVALID)
@@ -52,9 +66,10 @@ def keys_of(organization: Organization) -> list[str]:
         rows = model.objects.filter(organization=organization).order_by("name")
         return list(rows.values_list("name", flat=True))
 
-    tools = Tool.objects.present().filter(organization=organization).order_by("name")
+    tools = Tool.objects.present().filter(organization=organization)
+    keys = sorted(key or name for key, name in tools.values_list("config_key", "name"))
     return [
-        *(f"{Kind.TOOL}/{name}" for name in tools.values_list("name", flat=True)),
+        *(f"{Kind.TOOL}/{key}" for key in keys),
         *(f"{Kind.SERVICE}/{name}" for name in named(ToolService)),
         *(f"{Kind.SERVER}/{name}" for name in named(McpServer)),
     ]

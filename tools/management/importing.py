@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.catalog.importing_items import REFUSED, Imported
+from tools.catalog.importing_items import CREATED, REFUSED, UPDATED, Imported
+from tools.catalog.registry import registry
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import MAX_BYTES, Document
 from tools.definitions.dialects.items import Choice, Item, Kind, Source
 from tools.errors import Malformed, NotFound
 from tools.management import text
 from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text
+from tools.models import Organization
+from tools.policy.findings import findings
 
 STDIN = "-"
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
@@ -58,18 +61,38 @@ def report(
     options: dict[str, Any],
     imported: list[Imported],
     places: list[str],
+    organization: Organization,
 ) -> int:
-    """Prints what became of each item, and on standard error what is wrong; the exit code."""
+    """Prints what became of each item with what is odd about it, and on standard error what is
+    wrong; the exit code."""
+    if not options.get("dry_run"):
+        add_lint(organization, imported)
     document = {"items": [one.as_dict() for one in imported]}
     rows = [(one.result.upper(), one.key, one.name) for one in imported]
     counts = Counter(one.result for one in imported)
     sums = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
     shown = text.table(("RESULT", "KEY", "NAME"), rows) if rows else "Nothing to import."
-    command.answer(options, document, f"{shown}\n{sums}" if sums else shown)
+    odd = [f"{one.key}: {flaw_text(found)}" for one in imported for found in one.findings]
+    command.answer(options, document, "\n".join([shown, *([sums] if sums else []), *odd]))
     for one, place in zip(imported, places, strict=True):
         for flaw in one.errors:
             text.show(command.stderr, f"{place}: {one.key}: {flaw_text(flaw)}")
     return FAILED if counts[REFUSED] else DONE
+
+
+def add_lint(organization: Organization, imported: list[Imported]) -> None:
+    """What the linter finds about the tools that were written."""
+    written = [one for one in imported if one.result in {CREATED, UPDATED}]
+    if not any(one.key.startswith(f"{Kind.TOOL}/") for one in written):
+        return
+    revision = Organization.objects.get(pk=organization.pk).revision
+    found = findings(registry.snapshot(organization.pk, revision))
+    for one in written:
+        one.findings.extend(
+            {"code": finding.code, "field": "", "message": finding.message, "line": None}
+            for finding in found
+            if one.key.startswith(f"{Kind.TOOL}/") and finding.concerns(one.name)
+        )
 
 
 def _hidden(path: Path) -> bool:
@@ -83,6 +106,8 @@ def _split(document: Document, place: str, source: Source | None, choice: Choice
     found = source or items.recognized(document)
     alone = isinstance(document.value, dict) and found == Source.DEFINITIONS
     if source is None and alone and kind in set(Kind):
-        yield items.item(f"{kind}/{path.stem}", document.value, document.lines)
+        place = "id" if kind == Kind.SERVICE else "name"
+        value = document.value | ({} if kind == Kind.SERVER else {place: path.stem})
+        yield items.item(f"{kind}/{path.stem}", value | document.value, document.lines)
     else:
         yield from items.split(document, found, choice)

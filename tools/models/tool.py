@@ -48,6 +48,13 @@ class Tool(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="tools")
     name = models.CharField(max_length=128)
+    config_key = models.CharField(
+        max_length=128,
+        blank=True,
+        editable=False,
+        db_default="",
+        help_text="The identifier of the configuration item `tool/<id>` that it was imported as.",
+    )
     type = models.CharField(max_length=30, choices=[(t.value, t.value) for t in ToolType])
     status = models.CharField(max_length=12, choices=ToolStatus.choices, default=ToolStatus.ACTIVE)
     status_reason = models.CharField(
@@ -100,6 +107,11 @@ class Tool(models.Model):
                 name="tool_name_once_per_organization",
                 condition=Q(deleted_at__isnull=True),
                 violation_error_message="A tool of that name exists.",
+            ),
+            models.UniqueConstraint(
+                fields=["organization", "config_key"],
+                name="tool_config_key_once",
+                condition=Q(deleted_at__isnull=True) & ~Q(config_key=""),
             ),
             models.CheckConstraint(
                 name="tool_name_is_plain", condition=Q(name__regex=r"^[A-Za-z0-9_.-]{1,128}$")

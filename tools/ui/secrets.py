@@ -6,7 +6,8 @@ from typing import Any
 
 from django.conf import settings
 
-from tools.catalog.mcp_values import MASK, MOST_VALUES, SEALED
+from tools.catalog.mcp_values import MOST_VALUES, SEALED
+from tools.definitions.servers import MASK
 
 VALUE = "value"
 SPARE = 3  # empty rows for new ones

@@ -9,6 +9,7 @@ from django.db import transaction
 from tests import factories
 from tests.api import Api
 from tests.savepoints import rolled_back
+from tests.tools.catalog.test_config_keys import FIVE
 from tests.tools.database import tamper
 from tests.waiting import blocks_another_connection, until
 from tools.catalog.actions import register_tool
@@ -32,15 +33,26 @@ def bring(admin_api):
 
 
 def test_the_body_of_the_contract(bring):
-    value = {"type": "mcp-tool", "name": "x", "description": "d", "mcp-tool": "x"}
+    value = {"type": "knowledge-query", "name": "X", "description": "d"}
     answer = bring(
         source="items", server="", items=[{"key": "tool/x", "value": value}], pick=[],
         group=["g"], dry_run=True,
     )  # fmt: skip
     assert answer.json() == {
-        "items": [{"key": "tool/x", "name": "x", "result": "created", "errors": []}],
+        "items": [
+            {"key": "tool/x", "name": "x", "result": "created", "errors": [], "findings": []}
+        ],
         "dry_run": True,
     }
+
+
+def test_the_specifications_tools_import_as_they_stand(bring):
+    answer = bring(document=FIVE, source="items").json()
+    assert {one["result"] for one in answer["items"]} == {"created"}
+    found = {one["name"]: [odd["code"] for odd in one["findings"]] for one in answer["items"]}
+    assert found["complex-analysis"] == ["server_missing"]
+    assert found["reset-workflow"] == ["server_unnamed"]
+    assert found["knowledge-query"] == []
 
 
 def test_a_document_may_be_text_or_json_and_its_source_is_recognized(bring):
@@ -194,6 +206,7 @@ def test_legacy_arguments_pass_as_they_came_and_required_ones_are_held_against(b
               "arguments": [{"name": "city", "type": "string", "description": "d"}]}  # fmt: skip
     strict = legacy | {"name": "strict"}
     strict["arguments"] = [legacy["arguments"][0] | {"required": True}]
+    bring(document={"mcpServers": {"x": {"url": "https://x.example/mcp"}}})
     bring(document=[legacy, strict])
     caller, odd = factories.caller(agent), {"town": ["x"], "city": 5}
     assert admit(caller, factories.call("legacy", odd)).parameters == odd

@@ -150,7 +150,7 @@ def test_atomic_is_all_or_nothing(organization, bring):
 def test_a_tool_of_a_service_that_was_refused_is_refused(organization, bring):
     done = bring([SERVICE | {"request-queue": ""}, JOKE], Source.DEFINITIONS)
     assert results(done) == ["refused", "refused"]
-    assert done[0].errors[0]["field"] == "request_queue"
+    assert done[0].errors[0]["field"] == "request-queue"
     assert {"field": "service", "message": "names no tool service that is there", "line": None} in (
         done[1].errors
     )

@@ -67,7 +67,7 @@ def test_a_definition_that_takes_something_else_alone_is_refused(kind):
 @pytest.mark.parametrize(
     ("definition", "field"),
     [
-        (written("prompt"), "implementation"),
+        (written("prompt"), "template"),
         (written("prompt", implementation={}), "implementation.template"),
         (prompt(5), "implementation.template"),
         (prompt("{{ nobody }}"), "implementation.template"),

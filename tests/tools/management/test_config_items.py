@@ -3,8 +3,10 @@ import json
 import sys
 
 import pytest
+import yaml
 
 from tests import factories
+from tests.tools.catalog.test_config_keys import FIVE
 from tests.tools.database import tamper
 from tools.catalog.actions import find_tool
 from tools.models import McpServer, Tool, ToolService
@@ -110,3 +112,55 @@ def test_an_edited_row_is_not_handed_on(typed, here, organization):
     tamper(tool.version, group=["everybody"])
     ran = typed("get_config_item", "tool/echo", *here, "--json")
     assert (ran.code, ran.error["code"]) == (1, "SIGNATURE_INVALID")
+
+
+def test_the_specifications_tools_are_put_found_and_deleted_by_their_keys(put, typed, here):
+    for key, value in yaml.safe_load(FIVE)["tool"].items():
+        ran = put(f"tool/{key}", value, "--json")
+        assert (ran.code, ran.json["items"][0]["name"]) == (0, key)
+        shown = typed("get_config_item", f"tool/{key}", *here)
+        assert json.loads(shown.out)["name"] == value["name"]
+        again = put(f"tool/{key}", shown.out, "--json").json["items"][0]
+        assert again["result"] == "unchanged"
+    assert "pending" in put("tool/reset-workflow", value).out
+    keys = typed("list_config_items", *here).out
+    assert "tool/complex-analysis\n" in keys
+    assert typed("delete_config_item", "tool/complex-analysis", *here).code == 0
+    assert "tool/complex-analysis\n" not in typed("list_config_items", *here).out
+
+
+def test_a_tool_with_an_old_name_is_found_by_its_key(put, typed, here, organization):
+    typed(
+        "set_tool", "--name", "forecast", "--type", "text-completion", "--description", "d", *here
+    )
+    value = {"type": "text-completion", "name": "forecast", "description": "d"}
+    assert "is the old name of this tool" in put("tool/weather", value).out
+    assert "tool/weather\n" in typed("list_config_items", *here).out
+    shown = typed("get_config_item", "tool/weather", *here)
+    assert put("tool/weather", shown.out, "--json").json["items"][0]["result"] == "unchanged"
+    assert typed("get_config_item", "tool/forecast", *here).code == 1
+    assert typed("delete_config_item", "tool/weather", *here).code == 0
+    assert not Tool.objects.present().filter(organization=organization, name="forecast").exists()
+
+
+def test_services_and_servers_are_taken_back_unchanged(put, typed, here):
+    put("tool-service/jokes", SERVICE | {"config-params": [{"name": "style", "required": True}]})
+    put("mcp/clock", {"url": "https://clock.example/mcp", "auth-token": "s3cret",
+                      "remote-name": "now", "group": ["g"]})  # fmt: skip
+    for key in ("tool-service/jokes", "mcp/clock"):
+        shown = typed("get_config_item", key, *here)
+        assert "s3cret" not in shown.out
+        assert put(key, shown.out, "--json").json["items"][0]["result"] == "unchanged"
+
+
+def test_findings_are_printed_by_what_saves(put, typed, here, tmp_path, organization):
+    odd = {"type": "text-completion", "description": "d", "state": "nowhere",
+           "available_in_states": ["never-reached"]}  # fmt: skip
+    expected = "never-reached"
+    assert expected in put("tool/a", odd).out.partition("created")[2]
+    (tmp_path / "b.json").write_text(json.dumps(odd | {"name": "b"}))
+    ran = typed("import_tools", str(tmp_path / "b.json"), *here)
+    assert expected in ran.out.partition("created")[2]
+    ran = typed("set_tool", "--name", "c", "--type", "text-completion", "--description", "d",
+                "--available-in", "never-reached", *here)  # fmt: skip
+    assert expected in ran.out.partition("created")[2]

@@ -82,7 +82,6 @@ def test_what_the_words_show_to_be_wrong_is_bad_usage(put, words):
     [
         (("--type", "mcp-tool"), "description: is required"),
         (("--type", "mcp-tool", "--template", "x"), "template: is nothing a mcp-tool is made of"),
-        (("--type", "mcp-tool", "--server", "nowhere"), "names no MCP server"),
         (("--type", "tool-service", "--service", "nowhere"), "names no tool service"),
         (("--type", "mcp-tool", "--argument", "a:string:d", "--required", "b"), "no argument: b"),
     ],

@@ -271,9 +271,8 @@ def queried(agent, query, **more):
     reader = factories.agent(
         agent.organization, groups=["knowledge"], permissions=["tool.knowledge.read"]
     )
-    execution = factories.execution(
-        reader, "execute_ckvs_query", group=["knowledge"], query=query, **more
-    )
+    call = factories.call("execute_ckvs_query", {"query": query, **more}, group=["knowledge"])
+    execution = admit(factories.caller(reader), call)
     perform(execution.pk)
     return Execution.objects.get(pk=execution.pk)
 

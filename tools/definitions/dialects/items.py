@@ -38,6 +38,7 @@ class Item:
     value: Any
     lines: Lines = field(default_factory=Lines)
     flaw: str = ""  # why it cannot be read at all
+    keyed: bool = False  # its identifier is the name; `name` in the value of a tool is a title
 
     @property
     def key(self) -> str:
@@ -91,7 +92,7 @@ def item(key: str, value: Any, lines: Lines | None = None) -> Item:
     if kind not in set(Kind) or not name:
         known = ", ".join(f"{one}/<id>" for one in Kind)
         return Item(None, key[:200], value, lines, f"has a key that is none of {known}")
-    read = Item(Kind(kind), name[:200], value, lines)
+    read = Item(Kind(kind), name[:200], value, lines, keyed=True)
     if not isinstance(value, str):
         return read
     try:

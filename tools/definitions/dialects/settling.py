@@ -104,23 +104,25 @@ def _flaws_in(config: dict[str, Any], declared: Parameters) -> list[tuple[str, s
     ]
 
 
-def _server(raw: dict[str, Any], known: Known, flaws: Flaws) -> dict[str, Any]:
-    """`mcp-tool` names an item `mcp/<id>`, or else a tool of the server this import is of."""
-    made = raw.get("implementation")
-    if isinstance(made, dict):
-        server, place = made.get("server"), "implementation.server"
-        if server == made.get("tool"):
-            return raw  # what a definition without a server means (specification S5)
-    else:
-        raw = _with_server(raw, known)
-        server, place = raw.get("server"), "server"
-    if isinstance(server, str) and server and server not in known.servers:
-        flaws.append({"field": place, "message": "names no MCP server that is there"})
-    return raw
+def _server(raw: dict[str, Any], known: Known, _: Flaws) -> dict[str, Any]:
+    """`mcp-tool` names an item `mcp/<id>`, or else a tool of the server this import is of. One that
+    is not there is no flaw: the tool waits for it."""
+    return raw if raw.get("implementation") is not None else _with_server(raw, known)
+
+
+def names_server(raw: dict[str, Any]) -> str:
+    """The field of an `mcp-tool` that names its server; "" where none does."""
+    if isinstance(raw.get("implementation"), dict):
+        return "implementation.server"
+    keys = [key for key in raw if canonical_key(key) in {"server", "mcp_tool"}]
+    return next((key for key in keys if key == "server"), keys[0] if keys else "")
 
 
 def _with_server(raw: dict[str, Any], known: Known) -> dict[str, Any]:
+    """A tool that names none is the one of its own name there (S1, 5.1: reset-workflow)."""
     key = next((key for key in raw if canonical_key(key) == "mcp_tool"), None)
+    if key is None and isinstance(raw.get("name"), str):
+        key, raw = "mcp-tool", raw | {"mcp-tool": raw["name"]}
     tool = raw.get(key) if key else None
     if key is None or not isinstance(tool, str) or "server" in raw:
         return raw

@@ -52,7 +52,7 @@ class Command(ToolcribCommand):
             by=operator(organization.slug),
             way=way,
         )
-        return report(self, options, imported, [place for _, place in found])
+        return report(self, options, imported, [place for _, place in found], organization)
 
 
 def _found(options: dict[str, Any]) -> list[tuple[Item, str]]:

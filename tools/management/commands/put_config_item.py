@@ -30,7 +30,7 @@ class Command(ToolcribCommand):
         imported = import_items(
             organization=organization, items=[item], by=operator(organization.slug)
         )
-        return report(self, options, imported, [options["file"]])
+        return report(self, options, imported, [options["file"]], organization)
 
 
 def _item(key: str, text: str) -> Item:

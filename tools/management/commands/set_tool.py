@@ -64,7 +64,7 @@ class Command(ToolcribCommand):
             items=[Item(Kind.TOOL, options["name"], raw)],
             by=operator(organization.slug),
         )
-        return report(self, options, imported, ["set_tool"])
+        return report(self, options, imported, ["set_tool"], organization)
 
 
 def _add_parts(parser: CommandParser) -> None:

@@ -1,0 +1,210 @@
+"""Items under keys: the identifier is the tool's name, `name` its title (S1, 5.1; S2)."""
+
+import json
+
+import pytest
+
+from tests import factories
+from tools.catalog import actions
+from tools.catalog.importing import import_items
+from tools.definitions.dialects import documents, items
+from tools.models import Tool
+
+FIVE = """
+tool:
+  knowledge-query:
+    type: knowledge-query
+    name: "Knowledge Graph Query"
+    description: "Query the knowledge graph for entities and relationships"
+    group: ["read-only", "knowledge", "basic"]
+    state: "analysis"
+    available_in_states: ["undefined", "research"]
+  graph-update:
+    type: graph-update
+    name: "Graph Update"
+    description: "Add or modify entities in the knowledge graph"
+    group: ["write", "knowledge", "admin"]
+    available_in_states: ["analysis", "modification"]
+  text-completion:
+    type: text-completion
+    name: "Text Completion"
+    description: "Generate text using language models"
+    group: ["read-only", "text", "basic"]
+    state: "undefined"
+  complex-analysis:
+    type: mcp-tool
+    name: "Complex Analysis Tool"
+    description: "Perform complex data analysis"
+    group: ["advanced", "compute", "expensive"]
+    state: "results"
+    available_in_states: ["analysis"]
+    mcp_tool_id: "analysis-server"
+  reset-workflow:
+    type: mcp-tool
+    name: "Reset Workflow"
+    description: "Reset to initial state"
+    group: ["admin"]
+    state: "undefined"
+    available_in_states: ["analysis", "results"]
+"""
+SERVER = {"key": "mcp/analysis-server", "value": {"url": "https://analysis.example/mcp"}}
+SERVICE = {"id": "jokes", "request-queue": "in", "response-queue": "out"}
+
+
+@pytest.fixture
+def put(organization):
+    """Imports items and answers by their keys."""
+
+    def run(source):
+        (document,) = documents.read(source)
+        found = items.split(document, items.recognized(document))
+        by = factories.by(organization)
+        done = import_items(organization=organization, items=found, by=by)
+        return {one.key: one for one in done}
+
+    return run
+
+
+@pytest.fixture
+def old(organization):
+    """A tool as an earlier version imported it: under the `name` of its value."""
+
+    def make(name, **fields):
+        raw = {"name": name, "type": "text-completion", "description": "d", **fields}
+        by = factories.by(organization)
+        return actions.register_tool(organization=organization, definition=raw, by=by)
+
+    return make
+
+
+def item(key, name, **fields):
+    value = {"type": "text-completion", "description": "d", "name": name, **fields}
+    return {"key": f"tool/{key}", "value": value}
+
+
+def there(organization):
+    rows = Tool.objects.custom().filter(organization=organization).select_related("version")
+    return {row.name: (row.version.definition["title"], row.status) for row in rows}
+
+
+def codes(one):
+    return [found["code"] for found in one.findings]
+
+
+def test_the_five_tools_of_the_specification_import_as_they_stand(organization, put):
+    done = put(FIVE)
+    assert {one.result for one in done.values()} == {"created"}, done
+    assert there(organization) == {
+        "knowledge-query": ("Knowledge Graph Query", "active"),
+        "graph-update": ("Graph Update", "active"),
+        "text-completion": ("Text Completion", "active"),
+        "complex-analysis": ("Complex Analysis Tool", "pending"),
+        "reset-workflow": ("Reset Workflow", "pending"),
+    }
+    assert codes(done["tool/complex-analysis"]) == ["server_missing"]
+    assert done["tool/complex-analysis"].findings[0]["field"] == "mcp_tool_id"
+    assert codes(done["tool/reset-workflow"]) == ["server_unnamed"]
+    assert {one.result for one in put(FIVE).values()} == {"unchanged"}
+
+
+def test_a_pending_tool_is_active_once_its_server_is_there(organization, put):
+    put(FIVE)
+    tool = actions.find_tool(organization, "complex-analysis")
+    with pytest.raises(actions.Conflict, match="no MCP server analysis-server"):
+        actions.set_enabled(tool=tool, enabled=True, by=factories.by(organization))
+    put([SERVER])
+    done = put(FIVE)
+    assert done["tool/complex-analysis"].result == "updated"
+    assert there(organization)["complex-analysis"][1] == "active"
+    assert there(organization)["reset-workflow"][1] == "pending"
+
+
+def test_a_pending_tool_is_enabled_by_a_person_once_its_server_is_there(organization, put):
+    put(FIVE)
+    put([SERVER])
+    tool = actions.find_tool(organization, "complex-analysis")
+    actions.set_enabled(tool=tool, enabled=True, by=factories.by(organization))
+    assert there(organization)["complex-analysis"][1] == "active"
+
+
+def test_an_enabled_tool_of_no_server_is_pending_all_the_same(organization, put):
+    value = {"type": "mcp-tool", "description": "d", "name": "T", "enabled": True,
+             "mcp-tool": "a", "server": "nowhere"}  # fmt: skip
+    done = put([{"key": "tool/t", "value": value}])["tool/t"]
+    assert (done.result, codes(done)) == ("created", ["server_missing"])
+    assert there(organization) == {"t": ("T", "pending")}
+
+
+def test_two_keys_are_two_tools_and_equal_titles_a_finding(organization, put):
+    done = put([item("one", "Same"), item("two", "same"), item("three", "Other")])
+    assert set(there(organization)) == {"one", "two", "three"}
+    assert [codes(one) for one in done.values()] == [["same_title"], ["same_title"], []]
+    assert "two" in done["tool/one"].findings[0]["message"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_title_that_is_anothers_identifier_leaves_both_alone(organization, put, order):
+    both = [item("a", "b"), item("b", "c")]
+    for at in order:
+        assert put([both[at]])[both[at]["key"]].result == "created"
+    assert {name: title for name, (title, _) in there(organization).items()} == {"a": "b", "b": "c"}
+
+
+def test_a_tool_is_found_by_the_name_under_which_it_was_imported(organization, put, old):
+    old("forecast")
+    done = put([item("weather", "forecast", group=["g"])])["tool/weather"]
+    assert (done.result, done.name, codes(done)) == ("updated", "forecast", ["old_name"])
+    assert set(there(organization)) == {"forecast"}
+    again = put([item("weather", "Tomorrow's weather")])["tool/weather"]
+    assert (again.result, again.name, codes(again)) == ("updated", "forecast", [])
+    assert there(organization) == {"forecast": ("Tomorrow's weather", "active")}
+
+
+def test_a_tool_of_another_type_is_no_old_one(organization, put, old):
+    old("forecast", type="knowledge-query")
+    assert put([item("weather", "forecast")])["tool/weather"].result == "created"
+    assert set(there(organization)) == {"forecast", "weather"}
+
+
+def test_an_old_tool_goes_to_the_item_of_its_own_name(organization, put, old):
+    old("forecast")
+    done = put([item("weather", "forecast"), item("forecast", "Forecast")])
+    assert [one.result for one in done.values()] == ["created", "updated"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field", "message"),
+    [
+        ("tool/t", {"type": "tool-service", "description": "d", "service": "jokes"}, "name",
+         "is required"),
+        ("tool/t", {"type": "tool-service", "description": "d", "name": "T"}, "service",
+         "is required"),
+        ("tool/t", {"type": "text-completion", "description": "d", "name": ""}, "name",
+         "must not be empty"),
+        ("tool/t", {"type": "text-completion", "description": "d", "name": 7}, "name",
+         "must be a text"),
+        ("tool/t", {"type": "text-completion", "description": "d", "name": "x" * 201}, "name",
+         "is longer than 200 characters"),
+        ("tool/a b", {"type": "text-completion", "description": "d", "name": "T"}, "key",
+         "may hold only letters, digits, '_', '.' and '-', at most 128"),
+        ("tool-service/s", {"request-queue": "in", "response-queue": "out"}, "id", "is required"),
+        ("tool-service/s", SERVICE, "id", "must be the identifier of its key: s"),
+        ("tool-service/jokes", {"id": "jokes", "response-queue": "out"}, "request-queue",
+         "is required"),
+        ("tool-service/jokes", {"id": "jokes", "request_queue": "in"}, "response-queue",
+         "is required"),
+        ("mcp/clock", {"name": "watch", "url": "https://clock.example/mcp"}, "name",
+         "must be the identifier of its key: clock"),
+    ],
+)  # fmt: skip
+def test_what_is_required_is_refused_by_its_field(put, key, value, field, message):
+    put([{"key": "tool-service/jokes", "value": SERVICE}])
+    done = put([{"key": key, "value": json.dumps(value)}])[key]
+    assert done.result == "refused"
+    assert [(flaw["field"], flaw["message"]) for flaw in done.errors] == [(field, message)]
+
+
+def test_a_name_beside_a_title_is_a_finding(organization, put):
+    done = put([item("t", "Name", title="Title")])["tool/t"]
+    assert (done.result, codes(done)) == ("created", ["title_beside_name"])
+    assert there(organization)["t"][0] == "Title"
