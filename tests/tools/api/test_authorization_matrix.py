@@ -289,7 +289,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-agent-token": four("token", "delete"),
     "api-grants": {"get": reads("tools.view_agent"), "post": manages("tools.change_agent")},
     "api-grant": {"delete": manages("tools.change_agent")},
-    "api-state-graph": {"get": reads("tools.view_tool")},
+    "api-state-graph": {"get": reads()},
     "api-agent-token-rotate": {"post": manages("tools.add_token")},
     "api-tokens": {"get": reads(), "post": OPEN},
     "api-token": {"delete": Needs(READ, sees=NOBODY)},
