@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tools", "0038_shared_path_quotas"),
+        ("tools", "0039_findings_of_servers"),
     ]
 
     operations = [
