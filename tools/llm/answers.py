@@ -16,7 +16,7 @@ from tools.llm.calls import Call, Calls
 _CHUNKS_BESIDE = 1_000  # that say nothing: roles, pings, usage
 _CHUNKS_PER_TOKEN = 4
 _MOST_TOKENS = 10**9
-_CUT = frozenset({"length", "max_tokens", "model_length"})
+_CUT = frozenset({"length", "max_tokens", "model_length", "content_filter"})
 _WORDS = frozenset({"text", "output_text", "refusal"})  # types of parts that hold the answer
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -106,7 +106,7 @@ class _Telling:
             self._take_calls(part.get("tool_calls"))
         if reason := choice.get("finish_reason"):
             self.finished = True
-            self._cut = self._cut or reason in _CUT
+            self._cut = self._cut or str(reason).lower() in _CUT
 
     def _take_content(self, content: Any) -> None:
         """A text, or a list of parts, of which those with reasoning are left out. Reasoning in a

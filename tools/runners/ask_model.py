@@ -17,8 +17,10 @@ from tools.runners.base import Run, UpstreamResult
 
 Tell = Callable[[str], None]
 _STOP = (f"\n{moves.OBSERVATION}",)
-_CUT = "The reply was cut at its bound of tokens (finish_reason length); its end is missing."
-_CUT_SHORT = "Your reply was cut because it was too long."
+_CUT = (
+    "The reply was cut by its endpoint (finish_reason length or content_filter); its end is gone."
+)
+_CUT_SHORT = "Your reply was cut: it was too long, or a filter ended it."
 # What is said stands twice in the output, and every character of it may be escaped there.
 _OF_OUTPUT = 8
 

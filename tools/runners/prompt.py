@@ -52,7 +52,10 @@ def _outcome(said: chat.Said) -> dict[str, Any]:
     answer = reasoning.visible(said.text)
     answer = answer if answer == said.text else answer.strip()
     if said.cut:
-        message = "The model's answer was cut at max_tokens. Raise them, or ask for less."
+        message = (
+            "The model's answer was cut by its endpoint, at max_tokens or by a filter. Raise "
+            "max_tokens, or ask for less."
+        )
         return _failure("MODEL_CUT", message)
     if not answer and said.text.strip():
         return _failure("MODEL_NO_ANSWER", "The model reasoned and gave no answer.")
