@@ -136,7 +136,8 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
             "WAITING_PLACES",
             "256",
             "requests of each web process that wait, event streams included, and as many outputs"
-            " being read; half of them by one organization, a quarter by one caller; 8 to 4096",
+            " being read; half of them by one organization, a quarter by one caller; a client that"
+            " disconnects gives its place back, and its call goes on; 8 to 4096",
         ),
         Described(
             "LIVE_PORT",

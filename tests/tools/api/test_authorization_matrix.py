@@ -108,8 +108,8 @@ SCOPES = {
 }
 SCOPE_OF = {row: scope for scope, rows in SCOPES.items() for row in rows.split()}
 METHODS = ("get", "post", "put", "patch", "delete")
-WRITTEN = re.compile(
-    r'(INSERT INTO|(?<!FOR )(?<!KEY )UPDATE|DELETE FROM) "?(\w+)"?(?: SET "?(\w+)"?)?'
+WRITTEN = re.compile(  # ON CONFLICT DO UPDATE is the INSERT's own
+    r'(INSERT INTO|(?<!FOR )(?<!KEY )(?<!DO )UPDATE|DELETE FROM) "?(\w+)"?(?: SET "?(\w+)"?)?'
 )
 LEFT_BY_A_REFUSAL = {
     "INSERT INTO audit_auditrecord", "INSERT INTO audit_auditpayload",
