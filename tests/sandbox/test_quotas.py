@@ -102,6 +102,7 @@ def test_runs_one_after_the_other_have_one_quota(run, shared):
 
 
 def test_runs_at_the_same_time_have_one_quota(run, shared):
+    """A call of each of the three others may be under way, and not yet seen, when one looks."""
     ends = []
     runs = [
         threading.Thread(
@@ -115,7 +116,7 @@ def test_runs_at_the_same_time_have_one_quota(run, shared):
         one.start()
     for one in runs:
         one.join()
-    assert any(ends) and room(shared).within(Room(4 * MIB, 64))
+    assert any(ends) and room(shared).within(Room((4 + 3) * MIB, 64))
 
 
 @pytest.mark.parametrize("level", LEVELS)
