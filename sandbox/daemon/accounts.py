@@ -197,7 +197,7 @@ class Helper:
         self._control.sendmsg([json.dumps(request).encode()], [rights] if descriptors else [])
 
     def _watch(self) -> None:
-        """With the helper all templates end; sandboxd ends too, and is started anew."""
+        """With the helper all templates end; sandboxd ends too, and is started again."""
         _, status = os.waitpid(self._pid, 0)
         children.forget(self._pid)
         if not self._closing:

@@ -706,7 +706,7 @@ def test_every_file_that_is_emptied_or_removed_is_missed(own_keys, ledger, ancho
     more_checkpoints(10)  # what was published less than five minutes ago may still be under way
     assert found() == set()
     root = keyfile.path_of("").parent
-    # The public half is read where the private one is not, and written anew by the sealer.
+    # The public half is read where the private one is not, and the sealer writes it again.
     files = [path for path in root.rglob("*") if path.is_file() and path.suffix != ".public"]
     assert {path.suffix for path in files} >= {
         ".jsonl", ".gz", ".manifest", ".checkpoint", ".key", ".pem", ".retired", ".id",

@@ -84,7 +84,7 @@ def test_organizations_run_as_different_users(run, daemon):
     ids=["None", "Standard", "Strict", "degraded"],
 )
 def test_what_they_write_is_sandboxds_on_the_disk(run, closed, profile):
-    """So each of them, a backup and a quota find it, whoever comes next."""
+    """So each later run, a backup and a quota find it."""
     mounts = (Mount(str(closed), "/given", writable=True),)
     shared = Profile(profile.level, mounts, backend=profile.backend)
     for name in ("one", "two"):

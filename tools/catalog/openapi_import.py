@@ -170,7 +170,7 @@ class _Import:
         return {"result": REVIEW, "notes": [note]}
 
     def _check_credential(self, draft: Draft) -> None:
-        """Made beforehand, by somebody who has the secret. Raises `Malformed`."""
+        """Made beforehand, by a holder of the secret. Raises `Malformed`."""
         name = draft.definition["implementation"].get("credential")
         if name is None:
             return

@@ -37,8 +37,8 @@ def empty_database() -> Iterator[psycopg.Connection]:
 def test_a_backup_is_of_one_moment_and_loads_with_its_refusals(
     committed: None, organization: Organization, tmp_path: Path
 ) -> None:
-    """pg_dump sees what the exported snapshot sees, though it is written to meanwhile. Somebody is
-    logged in."""
+    """pg_dump sees what the exported snapshot sees, though it is written to meanwhile. One person
+    is logged in."""
     browser = BrowserSession.objects.create(session_key=uuid4().hex, expire_date=timezone.now())
     user = factories.superuser(organization)
     PersonSession.objects.create(session=browser, user=user)

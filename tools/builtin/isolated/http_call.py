@@ -141,7 +141,7 @@ def is_json(answer: sandbox_http.Response) -> bool:
 
 
 def _is_text(answer: sandbox_http.Response) -> bool:
-    """By its type or a charset; where the server names one that nobody knows, by its bytes."""
+    """By its type or a charset; where the server names an unknown one, by its bytes."""
     named = _charset(answer)
     if named and charsets.known(named) is None and not answer.body.startswith(_WIDE):
         return _is_utf8(answer.body)
