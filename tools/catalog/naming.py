@@ -3,18 +3,20 @@
 from tools.definitions.visible import skeleton
 from tools.errors import Conflict
 from tools.models import Organization, Tool
+from tools.models.tool import Skeleton
 
 
 def check_name(organization: Organization, name: str) -> None:
     """Raises `Conflict`. A model, or a person in a hurry, would call the one for the other."""
-    alike = skeleton(name)
-    names = Tool.objects.present().filter(organization=organization).values_list("name", flat=True)
+    tools = Tool.objects.present().filter(organization=organization)
+    alike = tools.alias(skeleton=Skeleton("name")).filter(skeleton=skeleton(name))
+    names = sorted(alike.values_list("name", flat=True))
     for other in names:
         if other.casefold() == name.casefold():
             raise Conflict(f"There is a tool {other} already.", code="tool_exists")
-        if skeleton(other) == alike:
-            raise Conflict(
-                f"{name} reads like {other}, which is there already; choose a name that cannot"
-                " be taken for it.",
-                code="tool_lookalike",
-            )
+    if names:
+        raise Conflict(
+            f"{name} reads like {names[0]}, which is there already; choose a name that cannot"
+            " be taken for it.",
+            code="tool_lookalike",
+        )

@@ -7,6 +7,15 @@ from tools.models.ids import new_id
 from tools.models.organization import Organization
 
 
+class Skeleton(models.Func):
+    """`tools.definitions.visible.skeleton` of a tool's name, in SQL, for an index."""
+
+    template = (
+        "replace(translate(lower(translate(%(expressions)s, 'I', 'l')), '01-_.', 'ol'), 'rn', 'm')"
+    )
+    output_field = models.TextField()
+
+
 class ToolStatus(models.TextChoices):
     ACTIVE = "active"
     DISABLED = "disabled"
@@ -99,7 +108,15 @@ class Tool(models.Model):
     class Meta:
         ordering = ["name"]
         permissions = [("execute_tool", "Can execute the tool")]
-        indexes = [models.Index(fields=["organization", "revision"], name="tool_changed_since")]
+        indexes = [
+            models.Index(fields=["organization", "revision"], name="tool_changed_since"),
+            models.Index(
+                "organization",
+                Skeleton("name"),
+                name="tool_lookalike",
+                condition=Q(deleted_at__isnull=True),
+            ),
+        ]
         constraints = [
             models.UniqueConstraint(
                 "organization",
