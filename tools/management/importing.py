@@ -82,17 +82,30 @@ def report(
 
 def add_lint(organization: Organization, imported: list[Imported]) -> None:
     """What the linter finds about the tools that were written."""
-    written = [one for one in imported if one.result in {CREATED, UPDATED}]
-    if not any(one.key.startswith(f"{Kind.TOOL}/") for one in written):
-        return
+    written = [
+        one
+        for one in imported
+        if one.result in {CREATED, UPDATED} and one.key.startswith(f"{Kind.TOOL}/")
+    ]
+    found = lint_of(organization, [one.name for one in written])
+    for one in written:
+        one.findings.extend(found[one.name])
+
+
+def lint_of(organization: Organization, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """What the linter finds about these tools, as findings of an import are shaped."""
+    if not names:
+        return {}
     revision = Organization.objects.get(pk=organization.pk).revision
     found = findings(registry.snapshot(organization.pk, revision))
-    for one in written:
-        one.findings.extend(
+    return {
+        name: [
             {"code": finding.code, "field": "", "message": finding.message, "line": None}
             for finding in found
-            if one.key.startswith(f"{Kind.TOOL}/") and finding.concerns(one.name)
-        )
+            if finding.concerns(name)
+        ]
+        for name in names
+    }
 
 
 def _hidden(path: Path) -> bool:

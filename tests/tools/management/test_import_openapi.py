@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from tests import factories
 from tests.tools.definitions.openapi.documents import one, petstore
 from tools.models import Tool
 
@@ -40,6 +41,16 @@ def test_a_dry_run_shows_what_would_change(typed, document, here, organization):
         "1 updated.",
     ]
     assert Tool.objects.get(organization=organization, name="one").version.label == "1.0.0"
+
+
+def test_what_the_linter_finds_about_a_saved_tool_is_printed(typed, document, here, organization):
+    factories.agent(organization, groups=["known"])
+    file = document(one())
+    tried = typed("import_openapi", file, *here, "--group", "unknown", "--dry-run", "--json")
+    assert tried.json["items"][0]["findings"] == []
+    ran = typed("import_openapi", file, *here, "--group", "unknown")
+    assert ran.code == 0
+    assert "    one is in unknown, and no agent was granted it." in ran.out
 
 
 def test_standard_input_is_read(typed, here, monkeypatch):

@@ -1,6 +1,7 @@
 import pytest
 
 from config.stdio import read_allowed
+from tests import factories
 from tests.stubs import stdio
 from tests.stubs.mcp import mcp_serving
 from tools.catalog.upstreams import hub
@@ -28,6 +29,15 @@ def test_a_server_is_registered_listed_and_imported_from(typed, organization, he
     listed = typed("mcp_servers", *here)
     assert "alive" in listed.out
     assert "sword" not in listed.out
+
+
+def test_what_the_linter_finds_about_a_saved_tool_is_printed(typed, organization, here, stub):
+    factories.agent(organization, groups=["known"])
+    typed("mcp_servers", "add", "far", "--url", stub.url, *here)
+    typed("mcp_servers", "refresh", "far", *here)
+    command = ("mcp_servers", "import", "far", "--tool", "echo", "--group", "unknown", *here)
+    assert typed(*command, "--dry-run", "--json").json["items"][0]["findings"] == []
+    assert "echo: echo is in unknown, and no agent" in typed(*command).out
 
 
 def test_bad_tools_and_suspicious_ones_are_shown_on_the_command_line(typed, here, stub):

@@ -7,11 +7,13 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tools.catalog.importing_items import CREATED, UPDATED
 from tools.catalog.openapi_import import Row, import_openapi
 from tools.definitions.dialects import documents
 from tools.errors import Malformed, TooLarge
 from tools.management import agents, arguments
-from tools.management.command import DONE, FAILED, ToolcribCommand, operator
+from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text, operator
+from tools.management.importing import lint_of
 
 
 class Command(ToolcribCommand):
@@ -57,6 +59,9 @@ class Command(ToolcribCommand):
             by=operator(organization.slug),
             dry_run=options["dry_run"],
         )
+        saved = [row["name"] for row in rows if row["result"] in {CREATED, UPDATED}]
+        found = {} if options["dry_run"] else lint_of(organization, saved)
+        rows = [row | {"findings": found.get(row["name"], [])} for row in rows]
         self.answer(options, {"items": rows}, _shown(rows))
         return FAILED if any(row["result"] == "refused" for row in rows) else DONE
 
@@ -99,4 +104,5 @@ def _paragraph(row: Row) -> str:
     lines += [f"    {error['field'] or 'tool'} {error['message']}" for error in row["errors"]]
     lines += [f"    changes {change['field']}" for change in row["changes"]]
     lines += [f"    {note}" for note in row["notes"]]
+    lines += [f"    {flaw_text(found)}" for found in row["findings"]]
     return "\n".join(lines)

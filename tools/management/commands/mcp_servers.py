@@ -7,10 +7,12 @@ from django.core.management.base import CommandParser
 
 from tools.catalog import mcp_import
 from tools.catalog import mcp_servers as servers
+from tools.catalog.importing_items import CREATED, UPDATED
 from tools.definitions.mcp.listed_tools import read_digest_of
 from tools.definitions.visible import visible
 from tools.management import agents, arguments, text
-from tools.management.command import DONE, FAILED, ToolcribCommand, operator
+from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text, operator
+from tools.management.importing import lint_of
 from tools.models import McpServer, Organization, Transport
 from tools.shapes import mcp_server_shape
 
@@ -127,9 +129,18 @@ class Command(ToolcribCommand):
             by=operator(row.organization.slug),
             dry_run=options["dry_run"],
         )
-        lines = [(visible(item.name or item.tool), _told(item)) for item in items]
-        shape = {"items": [item.as_dict() for item in items], "findings": row.findings}
-        self.answer(options, shape, f"{text.fields(lines)}\n{_findings(row)}".strip())
+        saved = [item.name for item in items if item.result in {CREATED, UPDATED}]
+        found = {} if options["dry_run"] else lint_of(row.organization, saved)
+        lines = [(visible(item.name or item.tool), _result(item)) for item in items]
+        odd = [
+            f"{name}: {flaw_text(one)}" for name, about in found.items() for one in about
+        ]
+        shape = {
+            "items": [item.as_dict() | {"findings": found.get(item.name, [])} for item in items],
+            "findings": row.findings,
+        }
+        shown = "\n".join([text.fields(lines), *odd, _findings(row)])
+        self.answer(options, shape, shown.strip())
         return FAILED if any(item.errors for item in items) else DONE
 
     def _delete(self, row: McpServer, options: dict[str, Any]) -> int:
@@ -156,6 +167,6 @@ def _findings(row: McpServer) -> str:
     )
 
 
-def _told(item: mcp_import.Item) -> str:
+def _result(item: mcp_import.Item) -> str:
     flaws = "; ".join(f"{flaw['field']} {flaw['message']}" for flaw in item.errors)
     return f"{item.result}  {flaws}".strip()
