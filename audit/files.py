@@ -1,9 +1,9 @@
 """Files that several processes share.
 
 Started by root, the processes of the product have accounts of their own, and `manage.py` runs as
-root. What is made in a directory with the set-group-ID bit (config/datadir.py) has the directory's
-group and mode, and of root its owner: who may use the directory may use all that is in it. Any
-other directory's files are their maker's alone.
+root. What is made in a directory with the set-group-ID bit (config/local/datadir.py) has the
+directory's group and mode, and of root its owner: who may use the directory may use all that is in
+it. Any other directory's files are their maker's alone.
 """
 
 import os

@@ -1,5 +1,5 @@
 """What the web server calls for REST and pages: bodies arrive on the event loop, within bounds,
-and Django runs in threads, whose turns go round (config/turns.py)."""
+and Django runs in threads, whose turns go round (config/http/turns.py)."""
 
 import asyncio
 import hashlib
@@ -26,9 +26,9 @@ from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.utils.module_loading import import_string
 
-from config import turns
-from config.request_bodies import Flaw, most_bytes
-from config.turns import Crowded, Turn, Turns
+from config.http import turns
+from config.http.request_bodies import Flaw, most_bytes
+from config.http.turns import Crowded, Turn, Turns
 
 # A body may take so long, and longer by a second for each kibibyte that came (mod_reqtimeout).
 BODY_S, BODY_BYTES_PER_S = 10.0, 1024

@@ -5,15 +5,29 @@ Nobody else names one: what an organization writes never makes us connect anywhe
 
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from config.env import BadSetting, env_text, file_text
-from tools.toolservices.broker import Broker
 
 _NAME = re.compile(r"(?:[a-z0-9-]{1,63}/)?[^/\s]{1,200}")
 _URL = re.compile(r"[a-z][a-z0-9+]{0,30}://.{0,2000}")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A URL of kombu's, and its transport's options. Either may hold passwords."""
+
+    url: str = field(repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def broker_of(brokers: Mapping[str, Broker], organization: str, service: str) -> Broker | None:
+    """The more exact name counts. None where the service is at our own broker."""
+    return brokers.get(f"{organization}/{service}") or brokers.get(service)
 
 
 def env_brokers(name: str) -> dict[str, Broker]:

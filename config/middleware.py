@@ -13,7 +13,8 @@ from django.utils.cache import patch_vary_headers
 from uuid_utils.compat import uuid7
 
 from audit import source
-from config import database, errors
+from config import database
+from config.http import errors
 from config.logs import client_request_id, request_id
 
 log = logging.getLogger(__name__)

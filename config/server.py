@@ -22,7 +22,7 @@ django.setup()
 
 from django.conf import settings  # noqa: E402
 
-from config.proxies import Proxies  # noqa: E402
+from config.http.proxies import Proxies  # noqa: E402
 
 MOST_OF_AN_ADDRESS = 256
 HEAD_S = 10.0  # from the first byte of a request, or a new connection, to the end of its headers
@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> None:
         "backlog": 2048,
         "log_config": None,
         "access_log": False,
-        "proxy_headers": False,  # config/proxies.py
+        "proxy_headers": False,  # config/http/proxies.py
         "server_header": False,
         "timeout_keep_alive": KEEP_ALIVE_S,
         "timeout_graceful_shutdown": given.grace,

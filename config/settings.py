@@ -5,16 +5,7 @@ from pathlib import Path
 
 from django.utils.csp import CSP
 
-from config import oxigraph
-from config.accounts import metrics_directory
 from config.brokers import env_brokers
-from config.embedded import (
-    broker_url,
-    database_url,
-    egress_socket,
-    redis_url,
-    sandbox_socket,
-)
 from config.env import (
     BadSetting,
     database_options,
@@ -30,6 +21,15 @@ from config.env import (
     env_text,
     env_url,
     secret_from_file,
+)
+from config.local import oxigraph
+from config.local.accounts import metrics_directory
+from config.local.embedded import (
+    broker_url,
+    database_url,
+    egress_socket,
+    redis_url,
+    sandbox_socket,
 )
 from config.logs import logging_config
 from config.mail import mail_options
@@ -77,11 +77,11 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "config.middleware.RequestId",
-    "config.probes.Probes",
+    "tools.web.probes.Probes",
     "config.middleware.DatabaseAnswers",
     "django.middleware.security.SecurityMiddleware",
     # Files of `static/` have these headers too.
-    "config.policy.ContentSecurityPolicy",
+    "config.http.policy.ContentSecurityPolicy",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "config.middleware.ApiAnswers",
@@ -91,7 +91,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "config.request_bodies.RequestBodies",
+    "config.http.request_bodies.RequestBodies",
     "config.middleware.NoNul",
     "tools.ui.gate.Gate",
 ]
@@ -107,7 +107,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "config.policy.live",
+                "config.http.policy.live",
                 "tools.ui.changes.waiting",
                 "tools.ui.confirmations.waiting",
                 "tools.ui.sandbox.notice",
@@ -211,7 +211,7 @@ SESSION_COOKIE_NAME = "__Host-session" if HTTPS else "toolcrib_session"
 CSRF_COOKIE_NAME = "__Host-csrf" if HTTPS else "toolcrib_csrf"
 SESSION_COOKIE_AGE = 12 * 3600
 CSRF_COOKIE_HTTPONLY = True
-CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "config.http.errors.csrf_failure"
 X_FRAME_OPTIONS = "DENY"
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 
@@ -223,7 +223,7 @@ WHITENOISE_MAX_AGE = 3600
 # --- the API ------------------------------------------------------------------------------------
 DATA_UPLOAD_MAX_MEMORY_SIZE = env_int("MAX_REQUEST_BYTES", 12 * 1024 * 1024, least=1024)
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 1_100  # a thousand items of an import, each with its box
-FILE_UPLOAD_HANDLERS = ["config.uploads.BoundedUploads"]
+FILE_UPLOAD_HANDLERS = ["config.http.uploads.BoundedUploads"]
 READS_PER_MINUTE = env_int("READS_PER_MINUTE", 1_200, least=0, most=1_000_000)
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -376,7 +376,7 @@ TOKEN_DAYS = env_int("TOKEN_DAYS", 90, least=1, most=365)
 # --- alerts -------------------------------------------------------------------------------------
 EMAIL_OPTIONS = mail_options(env_text("EMAIL_URL"))
 EMAIL_FROM = env_text("EMAIL_FROM", "toolcrib@localhost")
-ALERT_POST = "config.outbound.post"
+ALERT_POST = "tools.httpclient.outbound.post"
 
 # --- models and knowledge -------------------------------------------------------------------------
 # Any OpenAI-compatible endpoint, up to and with its version: https://host/v1. It is the operator's

@@ -36,7 +36,7 @@ ALLOWED = {
 KEPT = CHECKOUT / ".venv" / "test-databases"
 # A test cannot pull the plug, so nothing waits for the disk; tests/faults has a database that does.
 WITHOUT_DISK = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
-MADE_OF = ("*/migrations/*.py", "config/postgres.py", "requirements.txt")
+MADE_OF = ("*/migrations/*.py", "config/local/postgres.py", "requirements.txt")
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def running(data: Path) -> Iterator[None]:
 
 def urls(data: Path) -> dict[str, str]:
     """Environment variables that make the product use these stores."""
-    from config import embedded, oxigraph  # noqa: PLC0415 - after django.setup()
+    from config.local import embedded, oxigraph  # noqa: PLC0415 - after django.setup()
 
     return {
         "DATABASE_URL": embedded.database_url(data),
@@ -77,7 +77,7 @@ def urls(data: Path) -> dict[str, str]:
 
 def sockets(data: Path) -> dict[str, str]:
     """Settings of a test process that performs calls itself."""
-    from config import embedded  # noqa: PLC0415 - after django.setup()
+    from config.local import embedded  # noqa: PLC0415 - after django.setup()
 
     place = data / BESIDE
     return {
@@ -90,7 +90,7 @@ def main(data: Path) -> None:
     from django.conf import settings  # noqa: PLC0415 - after django.setup()
     from django.test import override_settings  # noqa: PLC0415
 
-    from config import accounts, embedded, processes, supervisor  # noqa: PLC0415
+    from config.local import accounts, embedded, processes, supervisor  # noqa: PLC0415
     from tools.bootstrap import first_administrator  # noqa: PLC0415
 
     copy_template(data)
@@ -166,7 +166,7 @@ def _make_template(place: Path) -> None:
 
 def migrate_only() -> None:
     _set_up()
-    from config import deployment, embedded  # noqa: PLC0415 - after django.setup()
+    from config.local import deployment, embedded  # noqa: PLC0415 - after django.setup()
 
     with embedded.running(Path(os.environ["TOOLCRIB_DATA"])):
         deployment.migrate()

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from config.errors import body as error_body
+from config.http.errors import body as error_body
 from tools.agents.actions import Report
 from tools.agents.asked import REACT
 from tools.agents.following import spent_shape

@@ -13,9 +13,9 @@ from audit import alerts, channels, deliveries
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertChannel, AlertDelivery, AlertRule, AuditRecord
-from config import outbound
 from tests.stubs.mail import receiving
 from tests.stubs.web import Held, Reply, serving
+from tools.httpclient import outbound
 
 pytestmark = pytest.mark.django_db
 

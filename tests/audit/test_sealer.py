@@ -15,7 +15,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditLeaf, AuditLog, AuditNode, AuditRecord, Checkpoint
 from audit.sealer import Sealer, seal
-from config.embedded import database_url
+from config.local.embedded import database_url
 from tests.audit.logs import lines_of, scribble, settled, write
 from tests.waiting import until
 

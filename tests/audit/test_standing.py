@@ -8,9 +8,9 @@ from audit import silence, standing
 from audit.events import Event
 from audit.models import AuditLog, AuditRecord
 from audit.sealer import seal
-from config import probes
 from tests.audit.logs import write
 from tests.waiting import until
+from tools.web import probes
 
 
 @pytest.fixture(autouse=True)

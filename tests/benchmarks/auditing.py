@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psycopg
 
-from config import embedded
+from config.local import embedded
 from tests import crib
 from tests.benchmarks.calls import Load, measured
 

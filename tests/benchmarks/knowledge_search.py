@@ -28,9 +28,9 @@ django.setup()
 
 from django.db import connection  # noqa: E402
 
-from config.upstreams import Bounds, Upstream  # noqa: E402
 from tests import crib, factories  # noqa: E402
 from tools.execution.pipeline import perform  # noqa: E402
+from tools.httpclient.upstreams import Bounds, Upstream  # noqa: E402
 from tools.knowledge import endpoint, finding, index  # noqa: E402
 from tools.knowledge.finding import Wanted  # noqa: E402
 from tools.models import Agent, Execution, GraphScope, KnowledgeEntry, Organization  # noqa: E402

@@ -34,7 +34,7 @@ from django.conf import settings  # noqa: E402
 from django.db import connection, connections  # noqa: E402
 from django.test import Client  # noqa: E402
 
-from config import leftovers  # noqa: E402
+from config.local import leftovers  # noqa: E402
 from tests import crib, factories  # noqa: E402
 from tools.execution import bell  # noqa: E402
 from tools.live.streams import EACH  # noqa: E402
@@ -54,7 +54,7 @@ class House:
     def processes(self) -> list[int]:
         """Those of the live side."""
         found = leftovers.survivors(self.running.data / "processes.json")
-        return [one.pid for one in found if b"config.live" in _read(one.pid, "cmdline")]
+        return [one.pid for one in found if b"tools.live.app" in _read(one.pid, "cmdline")]
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ from audit import anchors, checkpoints, leaves, merkle, selfcheck, signing, thin
 from audit.models import AuditLog  # noqa: E402
 from audit.sealer import seal  # noqa: E402
 from audit.sealing import frontier_of  # noqa: E402
-from config import embedded  # noqa: E402
+from config.local import embedded  # noqa: E402
 
 LOG = "bench"
 _BATCH = 10_000

@@ -32,7 +32,7 @@ from audit.inspection import Question, inspect  # noqa: E402
 from audit.models import AuditLeaf  # noqa: E402
 from audit.proofs import proof_of  # noqa: E402
 from audit.sealer import seal  # noqa: E402
-from config import embedded  # noqa: E402
+from config.local import embedded  # noqa: E402
 
 LOG = "bench"
 TARGET_PER_S, TARGET_BYTES = 200_000, 2048

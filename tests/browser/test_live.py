@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from config import leftovers
+from config.local import leftovers
 from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
@@ -40,7 +40,7 @@ def hears(page: Page, *, soon: bool = True) -> None:
 def live_process(crib: cribs.Crib) -> leftovers.Process:
     """The first of its session."""
     found = leftovers.survivors(crib.data / "processes.json")
-    live = b"config.live:application"
+    live = b"tools.live.app:application"
     words = {one.pid: Path(f"/proc/{one.pid}/cmdline").read_bytes() for one in found}
     return next(one for one in found if one.pid == one.session and live in words[one.pid])
 

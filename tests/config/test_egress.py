@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from django.conf import LazySettings
 
-from config import embedded, env, processes
-from config.accounts import EGRESS_UID, sandbox_account
-from config.children import launcher
+from config import env
+from config.local import embedded, processes
+from config.local.accounts import EGRESS_UID, sandbox_account
+from config.local.children import launcher
 from sandbox.egress.client import EgressClient
 from sandbox.egress.policy import EgressPolicy
 from tests.waiting import until

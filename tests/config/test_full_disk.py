@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from config import leftovers
-from config.accounts import ourselves
-from config.children import ProcessSpec
-from config.logfile import MOST_BYTES, LogFile
-from config.postgres import _write_access
-from config.supervisor import Supervisor
-from tests.config.processes import alive
+from config.local import leftovers
+from config.local.accounts import ourselves
+from config.local.children import ProcessSpec
+from config.local.logfile import MOST_BYTES, LogFile
+from config.local.postgres import _write_access
+from config.local.supervisor import Supervisor
+from tests.config.local.processes import alive
 from tests.faults import disks
 from tests.waiting import until
 

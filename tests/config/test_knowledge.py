@@ -9,8 +9,9 @@ import pytest
 from django.conf import settings as configured
 from django.test import Client
 
-from config import probes, processes
-from config.oxigraph import BINARY
+from config.local import processes
+from config.local.oxigraph import BINARY
+from tools.web import probes
 
 pytestmark = pytest.mark.usefixtures("crib", "db")
 

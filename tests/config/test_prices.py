@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from config import oxigraph
 from config.env import BadSetting, env_prices, env_url
+from config.local import oxigraph
 
 
 def test_prices_are_decimals_by_model(monkeypatch):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from config import datadir
-from config.address import Address, CannotListen
+from config.local import datadir
+from config.local.address import Address, CannotListen
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("sh", "sed", "awk", "df", "cmp", "ls", "sort", "paste", "tr", "cp", "dirname")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from config import leftovers, processes
-from config.address import Address
-from tests.config.processes import alive, using
+from config.local import leftovers, processes
+from config.local.address import Address
+from tests.config.local.processes import alive, using
 from tests.crib import free_port
 from tests.waiting import LIMIT_S, until
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import psycopg
 import redis
 
-from config import leftovers
-from config.embedded import database_url, redis_url
+from config.local import leftovers
+from config.local.embedded import database_url, redis_url
 from tests import stores
 from tests.crib import CHECKOUT, free_port
 from tests.faults import clocks, disks

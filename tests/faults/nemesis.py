@@ -22,7 +22,7 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from config import leftovers
+from config.local import leftovers
 from tests.faults.house import House
 from tests.faults.service import Service
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
-from config.loop import Loop
+from tools.httpclient.loop import Loop
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from audit.sealer import seal
 from audit.standing import standing_of
-from config import accounts
+from config.local import accounts
 from tests import factories
 from tests.tools.held import held
 from tests.ui.conftest import Grant

@@ -7,7 +7,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from config.redirects import own_path
+from config.http.redirects import own_path
 
 # What the first page and the menu beside each list show together, by the names of models.
 SECTIONS = (

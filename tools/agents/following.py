@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from config import turns
+from config.http import turns
 from tools.agents.actions import Report, one_of, report_of
 from tools.agents.call_rows import Spent
 from tools.agents.steps import Step

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.request import Request
 
-from config import turns
+from config.http import turns
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Unauthenticated
 from tools.policy.callers import caller_of_token, caller_of_user
@@ -72,5 +72,5 @@ class PersonAuthentication(SessionAuthentication):
 
 
 def source_ip(request: Request) -> str:
-    """Of the client, behind trusted proxies too (config/proxies.py)."""
+    """Of the client, behind trusted proxies too (config/http/proxies.py)."""
     return str(request.META.get("REMOTE_ADDR", ""))[:45]

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from audit.pages import CursorPages, by_name, newest, paging
 from audit.proof import Proof, by_method
-from config import errors
+from config.http import errors
 from tools.api.base import CallerView
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.confirmation_bodies import (

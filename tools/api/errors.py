@@ -14,7 +14,7 @@ from rest_framework import exceptions
 from audit.answers import written
 from audit.errors import Unwritable
 from config.database import is_conflict, replace_dead_connections
-from config.errors import CODES, NOT_FOUND, body
+from config.http.errors import CODES, NOT_FOUND, body
 from tools.api.fields import MOST_FLAWS
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
 from tools.shapes import refusal_shape

@@ -16,7 +16,7 @@ from django.views.decorators.http import etag
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
 
-from config import errors
+from config.http import errors
 
 MADE_BY = (rest_framework.__version__, drf_spectacular.__version__)
 KINDS = {"json": "application/json", "yaml": "application/yaml; charset=utf-8"}

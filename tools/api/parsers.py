@@ -48,6 +48,6 @@ class YamlParser(BaseParser):
 
 
 def _raw(stream: IO[Any], parser_context: Mapping[str, Any] | None) -> Any:
-    """As it was read, whole, before anything else happened (config/request_bodies.py)."""
+    """As it was read, whole, before anything else happened (config/http/request_bodies.py)."""
     request = (parser_context or {}).get("request")
     return stream.read() if request is None else request.body

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from config import turns
+from config.http import turns
 from tools.definitions.callers import Caller
 
 

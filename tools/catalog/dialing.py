@@ -7,17 +7,18 @@ from typing import Any
 
 from django.conf import settings
 
-from config.loop import Loop
-from config.outbound import Opened
 from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.trust import client_context
+from tools.httpclient.loop import Loop
+from tools.httpclient.outbound import Opened
 from tools.mcpclient.fetching import Fetcher
 
 
 def dialer(scheme: str, organization: str) -> Dialer:
-    """By the rules of config/outbound.py: in the clear only into networks the operator opened."""
+    """By the rules of tools/httpclient/outbound.py: unencrypted only into networks that the
+    operator opened."""
     return _dialer(scheme, tuple(settings.EGRESS_ALLOW_PRIVATE)).of(organization)
 
 

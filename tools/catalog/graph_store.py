@@ -4,8 +4,8 @@ import threading
 import time
 from functools import lru_cache
 
-from config.upstreams import Bounds, TimeUp, Upstream
 from tools.errors import Malformed, ToolcribError, Unavailable
+from tools.httpclient.upstreams import Bounds, TimeUp, Upstream
 from tools.knowledge import endpoint, index
 from tools.models import GraphScope
 

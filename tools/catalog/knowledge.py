@@ -8,9 +8,9 @@ from typing import IO
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from config.upstreams import TimeUp
 from tools.catalog import graph_store
 from tools.errors import Malformed, Unavailable
+from tools.httpclient.upstreams import TimeUp
 from tools.knowledge import documents, endpoint, index
 from tools.knowledge.documents import BadDocument, Contents, Syntax
 from tools.models import GraphScope, KnowledgeEntry, Organization

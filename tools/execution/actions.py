@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from config import turns
+from config.http import turns
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, REFUSED, Status
 from tools.errors import AuditHalted, Conflict, Mismatch, NotFound, Refused

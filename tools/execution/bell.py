@@ -18,7 +18,7 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from config import turns
+from config.http import turns
 
 log = logging.getLogger(__name__)
 CHANNEL = "toolcrib:executions"

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from config import turns
+from config.http import turns
 from tools.definitions.results import EventType
 from tools.execution import bell
 from tools.models import Execution, ExecutionEvent

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from config.upstreams import Answer, Bounds, Broken, Unreachable, Upstream
 from tools.definitions import strict_json
+from tools.httpclient.upstreams import Answer, Bounds, Broken, Unreachable, Upstream
 
 log = logging.getLogger(__name__)
 _QUERY, _UPDATE = "application/sparql-query", "application/sparql-update"

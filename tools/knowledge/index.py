@@ -25,7 +25,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
-from config.upstreams import Bounds, Stopped, TimeUp, Upstream
+from tools.httpclient.upstreams import Bounds, Stopped, TimeUp, Upstream
 from tools.knowledge import endpoint, entries, terms
 from tools.knowledge.entries import Entry
 from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending

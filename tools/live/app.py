@@ -150,3 +150,6 @@ async def _left(receive: Receive, stream: Stream) -> None:
                 pass
     finally:
         stream.end()
+
+
+application = Live()

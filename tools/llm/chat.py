@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.upstreams import Answer, Bounds, Broken, Unreachable, Upstream
 from tools.definitions import strict_json
+from tools.httpclient.upstreams import Answer, Bounds, Broken, Unreachable, Upstream
 from tools.llm import answers, sse
 from tools.llm.answers import Failure, Limits, Said
 

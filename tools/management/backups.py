@@ -21,21 +21,14 @@ from audit import anchors, losses, merkle, publishing, retention, signing
 from audit.losses import Loss
 from audit.models import AuditLog, AuditSegment, Checkpoint
 from audit.sealing import frontier_of
-from config import (
-    backup_files,
-    database,
-    datadir,
-    deployment,
-    embedded,
-    oxigraph,
-    postgres,
-    processes,
-)
-from config.accounts import sandbox_account
-from config.backup_files import BackupFailed, BadBackup, LogHead, Manifest
+from config import database
 from config.env import env_text
-from config.supervisor import Supervisor
+from config.local import datadir, deployment, embedded, oxigraph, postgres, processes
+from config.local.accounts import sandbox_account
+from config.local.supervisor import Supervisor
 from tools.catalog import newest
+from tools.management import backup_files
+from tools.management.backup_files import BackupFailed, BadBackup, LogHead, Manifest
 from tools.models import ToolVersion
 
 DATABASE, GRAPHS = "database.dump", "graphs.nq.gz"

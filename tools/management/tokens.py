@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from config.address import Address
+from config.local.address import Address
 from tools.management.commands import up
 from tools.models import Token
 from tools.shapes import moment

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.conf import settings
 
-from config.upstreams import Bounds, Stopped, TimeUp, Upstream
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
 from tools.catalog import model_prices
+from tools.httpclient.upstreams import Bounds, Stopped, TimeUp, Upstream
 from tools.llm import chat, prices
 from tools.runners.base import Run, UpstreamResult
 

@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 
 from audit.senders import NotTold, signature
-from config import outbound
 from tools.catalog import dialing
 from tools.catalog.masking import Mask
+from tools.httpclient import outbound
 from tools.models import Message
 
 _SPARE_S = 5.0  # the request ends itself before

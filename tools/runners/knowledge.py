@@ -8,9 +8,9 @@ from typing import Any
 
 from django.conf import settings
 
-from config.upstreams import Bounds, Stopped, TimeUp, Upstream
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
+from tools.httpclient.upstreams import Bounds, Stopped, TimeUp, Upstream
 from tools.knowledge import documents, endpoint, entities, index, queries, search, terms
 from tools.models import GraphScope
 from tools.runners import entity_search

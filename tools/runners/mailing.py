@@ -1,8 +1,8 @@
 """Mail handed to a server that a tenant chose.
 
-By the rules of config/outbound.py: its name is asked for once, an address that is not public is
-refused, the connection goes to exactly that address, in the clear only into networks that the
-operator opened. All recipients are taken or nobody is written to.
+By the rules of tools/httpclient/outbound.py: its name is asked for once, an address that is not
+public is refused, the connection goes to exactly that address, unencrypted only into networks that
+the operator opened. All recipients are taken or nobody is written to.
 """
 
 import asyncio

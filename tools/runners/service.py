@@ -6,11 +6,11 @@ from functools import lru_cache
 
 from django.conf import settings
 
+from config.brokers import broker_of
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
 from toolcrib_service.wire import Queue
 from tools.runners.base import Run, UpstreamResult
-from tools.toolservices.broker import broker_of
 from tools.toolservices.client import UNAVAILABLE, Asked, Client
 from tools.toolservices.elsewhere import KombuClient
 from tools.toolservices.endings import Cancelled, Failed, Lost, NotAnswered, NotBegun, TimedOut

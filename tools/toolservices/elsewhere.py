@@ -21,9 +21,9 @@ from kombu.entity import Queue as Place
 from kombu.exceptions import KombuError
 from kombu.messaging import Consumer, Producer
 
+from config.brokers import Broker
 from toolcrib_service.wire import MAX_REQUEST, Queue, Request, message_of, prefix, said_in
 from tools.toolservices.answers import INVALID, LONGEST, Gathering
-from tools.toolservices.broker import Broker
 from tools.toolservices.client import UNAVAILABLE, Asked
 from tools.toolservices.endings import Cancelled, Failed, Lost, NotBegun, TimedOut
 

@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django_htmx.http import HttpResponseClientRedirect, reswap, retarget
 from django_htmx.middleware import HtmxDetails
 
-from config import turns
+from config.http import turns
 from config.logs import request_id
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller

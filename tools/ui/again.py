@@ -17,8 +17,8 @@ from django_htmx.http import HttpResponseClientRedirect
 from audit.actions import record
 from audit.events import Event, Outcome
 from audit.proof import Proof, proof
-from config import errors
-from config.redirects import own_path
+from config.http import errors
+from config.http.redirects import own_path
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, SingleSignOn, User
 from tools.policy import freshness, identity_provider

@@ -11,7 +11,7 @@ from django.utils.crypto import constant_time_compare
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from config.redirects import own_path
+from config.http.redirects import own_path
 from tools.models import User
 from tools.policy import freshness, second_factors
 from tools.policy.callers import actor_of, caller_of_user

@@ -12,7 +12,7 @@ from django.urls import ResolverMatch
 from django_htmx.http import HttpResponseClientRedirect
 
 from audit.proof import SAFE, asks
-from config import errors
+from config.http import errors
 from tools.models import User
 from tools.policy import freshness, second_factors
 from tools.ui import again

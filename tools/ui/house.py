@@ -9,12 +9,12 @@ from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.urls import reverse
 
 from audit import standing
-from config.accounts import missing_separation
-from config.probes import CHECKS
+from config.local.accounts import missing_separation
 from tools.policy import second_factors
 from tools.ui import licenses, sandbox
 from tools.ui.access import PageRequest
 from tools.ui.sandbox import Notice
+from tools.web.probes import CHECKS
 
 _WORDS = {"good": "good", "warn": "look", "bad": "wrong"}
 _STATUSES = {"good": "success", "warn": "pending", "bad": "denied"}  # colours of a chip

@@ -568,7 +568,7 @@ SERVER_PLACES = (
 SCHEMA_PLACES = (
     "api-content-schema", "api-content-schema-version", "schema", "schema-edit", "schema-remove",
 )  # fmt: skip
-# tests/admin, tests/config/test_probes.py, tests/config/test_reports.py
+# tests/admin, tests/tools/web/test_probes.py, tests/tools/web/test_reports.py
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics", "csp-report")
 
 

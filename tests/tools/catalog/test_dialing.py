@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from audit.senders import NotTold
-from config import outbound
 from sandbox.egress.grammar import Url
 from tests.waiting import until
 from tools.catalog import dialing
+from tools.httpclient import outbound
 from tools.mcpclient.errors import UpstreamFailure
 from tools.mcpclient.streamable import Streamable
 from tools.runners import mailing

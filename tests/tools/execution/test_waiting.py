@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from config import turns
-from config.turns import Turn
+from config.http import turns
+from config.http.turns import Turn
 from tests import factories
 from tools.execution import actions, events
 from tools.models import Agent, Execution, Organization

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import httpx2
 import pytest
 
-from config import oxigraph
+from config.local import oxigraph
 from tests.crib import free_port
 from tests.waiting import until
 from tools.knowledge import effort, queries

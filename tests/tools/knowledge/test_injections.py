@@ -13,12 +13,12 @@ from uuid import UUID, uuid4
 import pytest
 from django.conf import settings
 
-from config.upstreams import Bounds, Upstream
 from sandbox.spec import IsolationLevel, Outcome
 from tests.stubs import web
 from tools.builtin.manifest import DEFINITIONS
 from tools.catalog.registry import Snapshot
 from tools.definitions.tool import ToolDefinition, read_definition
+from tools.httpclient.upstreams import Bounds, Upstream
 from tools.knowledge import endpoint, entities, terms
 from tools.models import LicenseTier
 from tools.runners import knowledge

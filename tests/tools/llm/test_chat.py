@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from config.upstreams import Bounds, Upstream
 from tests.stubs import llm
 from tests.stubs.web import Raw, Reply
+from tools.httpclient.upstreams import Bounds, Upstream
 from tools.llm import chat, moves
 from tools.llm.calls import Call
 

@@ -1,5 +1,5 @@
 """A backup of the stores that the tests use, loaded beside them; and where none is restored. The
-whole drill is `tests/config/test_backup_drill.py`."""
+whole drill is `tests/tools/management/test_backup_drill.py`."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,11 +14,11 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from config import backup_files, oxigraph, postgres, processes
-from config.backup_files import BadBackup, Manifest
+from config.local import oxigraph, postgres, processes
 from tests import factories
 from tools.catalog import newest
-from tools.management import backups
+from tools.management import backup_files, backups
+from tools.management.backup_files import BadBackup, Manifest
 from tools.models import Organization, PersonSession, Tool
 
 

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from config.loop import Loop
 from tests.stubs.mcp import Tool, as_json, streamed, text
 from tests.stubs.web import Raw, Reply, endless
+from tools.httpclient.loop import Loop
 from tools.mcpclient.errors import Lost, NotAllowed, Unusable, UpstreamFailure
 from tools.mcpclient.hub import Stopped, _Watch
 from tools.mcpclient.listing import LONGEST_LIST

@@ -3,13 +3,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from config.loop import Loop
 from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.trust import client_context
 from tests.stubs.oauth import oauth_serving
 from tests.stubs.web import Reply, endless
+from tools.httpclient.loop import Loop
 from tools.mcpclient.challenge import NOTHING_SAID, Challenge, read_challenge
 from tools.mcpclient.errors import NeverBegan, Unusable
 from tools.mcpclient.fetching import AuthorizationFailed, Fetcher

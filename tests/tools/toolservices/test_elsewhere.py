@@ -12,14 +12,13 @@ from django.conf import settings
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from config.brokers import read_brokers
+from config.brokers import Broker, broker_of, read_brokers
 from tests.crib import CHECKOUT
 from tests.tools.toolservices import services
 from tests.waiting import until
 from toolcrib_service import serve
 from toolcrib_service.wire import Queue, message_of
 from tools.toolservices.answers import Gathering
-from tools.toolservices.broker import Broker, broker_of
 from tools.toolservices.client import Asked
 from tools.toolservices.elsewhere import KombuClient, _Ordered
 from tools.toolservices.endings import Cancelled, Failed, NotBegun, TimedOut

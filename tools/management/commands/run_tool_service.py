@@ -9,6 +9,7 @@ import redis
 from django.conf import settings
 from django.core.management.base import CommandParser
 
+from config.brokers import broker_of
 from toolcrib_service.__main__ import add_options, load
 from toolcrib_service.running import keep, run
 from toolcrib_service.service import DynamicToolService
@@ -16,7 +17,6 @@ from tools.errors import Malformed, Unavailable
 from tools.management.agents import find_organization
 from tools.management.command import ToolcribCommand
 from tools.models import ToolService
-from tools.toolservices.broker import broker_of
 
 
 class Command(ToolcribCommand):

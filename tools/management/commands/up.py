@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from config.address import Address
-from config.deployment import CANNOT_START, Wish, run
+from config.local.address import Address
+from config.local.deployment import CANNOT_START, Wish, run
 from tools.bootstrap import first_administrator
 
 

@@ -1,0 +1,87 @@
+"""How the body of a request arrives: with a length or chunked, whole, in time, and in no other
+encoding. The web server's application reads it (config/asgi.py); here a request whose body is not
+as it should be is refused before anything happens. RFC 9112, 6 and 7.1.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse
+
+from config.http import errors
+
+# Addresses that clients use before they are authenticated.
+SMALL_BYTES = 16 * 1024
+SMALL = frozenset({"/api/v1/tokens", "/csp-report"})
+
+
+class Flaw(Enum):
+    """Why a body is not whole."""
+
+    CUT_OFF = "cut off"
+    TOO_LARGE = "too large"
+    SLOW = "slow"
+    NO_ROOM = "no room"
+
+
+_SAID = {
+    Flaw.CUT_OFF: (
+        400, "The connection ended before the body did. Nothing was done; send the request again.",
+    ),
+    Flaw.TOO_LARGE: (413, "The body may have {} bytes at most."),
+    Flaw.SLOW: (408, "The body did not arrive in time. Nothing was done; send the request again."),
+    Flaw.NO_ROOM: (503, "Too many bodies of your address arrive at once. Try again in a moment."),
+}  # fmt: skip
+
+
+def most_bytes(path: str, content_type: str) -> int:
+    """A form with files may be larger, so that its page can say which file is too large."""
+    most: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if path in SMALL:
+        return min(most, SMALL_BYTES)
+    return most * 2 if content_type.startswith("multipart/form-data") else most
+
+
+class RequestBodies:
+    """Refuses bodies that are not whole, and keeps those that are, but uploads: these are read as a
+    form is."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return _refusal(request) or self.get_response(request)
+
+
+def _refusal(request: HttpRequest) -> HttpResponse | None:
+    meta: dict[str, Any] = request.META
+    if meta.get("HTTP_CONTENT_ENCODING", "").strip().lower() not in {"", "identity"}:
+        response = errors.refused(request, 415, "Send the body without Content-Encoding.")
+        response["Accept-Encoding"] = "identity"
+        return response
+    if meta.get("HTTP_TRANSFER_ENCODING", "chunked").strip().lower() != "chunked":
+        return errors.refused(
+            request, 411, "Send the body with a Content-Length, or chunked and nothing else."
+        )
+    most = most_bytes(request.path, request.content_type or "")
+    flaw = meta.get("toolcrib.flaw") or _too_large(request, most)
+    if flaw is None:
+        return None
+    status, sentence = _SAID[flaw]
+    response = errors.refused(request, status, sentence.format(most))
+    if flaw == Flaw.NO_ROOM:
+        response["Retry-After"] = "1"
+    return response
+
+
+def _too_large(request: HttpRequest, most: int) -> Flaw | None:
+    """Where another server than ours calls Django."""
+    if request.content_type == "multipart/form-data":
+        return None
+    try:
+        return Flaw.TOO_LARGE if len(request.body) > most else None
+    except RequestDataTooBig:
+        return Flaw.TOO_LARGE

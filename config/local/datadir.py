@@ -1,0 +1,205 @@
+"""The data directory: whose each part of it is, and that only one Toolcrib works on it.
+
+`PLACES` says for a start by root which process writes what, and which may read it besides. Their
+set-group-ID bit makes that so for all that comes later (audit/files.py). What was there before, of
+a start when everything was root's, is taken over.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from audit import payloads, signing
+from config.local.accounts import (
+    BEAT_UID,
+    CALLS_GID,
+    DATABASE_GID,
+    EVIDENCE_GID,
+    PRODUCT,
+    PRODUCT_GID,
+    SEALER_UID,
+    WEB_UID,
+    WORKER_UID,
+    sandbox_account,
+)
+
+UNFINISHED_RESTORE = "restore.unfinished"
+LEAST_FREE_BYTES = 200 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory with all that is in it, or a file; `path` is below the data directory. `others`
+    are files in it, by the beginning of their names, that are not as the rest is."""
+
+    path: str
+    uid: int
+    gid: int
+    mode: int
+    others: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+
+    def of_file(self, name: str) -> tuple[int, int, int]:
+        known = (said for begin, said in self.others.items() if name.startswith(begin))
+        return next(known, (self.uid, self.gid, self.mode & 0o660))
+
+
+PLACES = (
+    Place("secret_key", 0, DATABASE_GID, 0o640),
+    Place("settings", 0, PRODUCT_GID, 0o2750),
+    Place(
+        "keys",
+        SEALER_UID,
+        EVIDENCE_GID,
+        0o2750,
+        {
+            signing.CURRENT: (SEALER_UID, SEALER_UID, 0o600),
+            signing.PREVIOUS: (SEALER_UID, SEALER_UID, 0o600),
+            signing.MANIFESTS: (0, WORKER_UID, 0o640),
+            "signing.pem": (0, CALLS_GID, 0o640),
+        },
+    ),
+    Place("keys/payloads", WORKER_UID, CALLS_GID, 0o2770),
+    Place("keys/newest", WORKER_UID, CALLS_GID, 0o2770),
+    Place("anchors", SEALER_UID, EVIDENCE_GID, 0o2750),
+    Place("audit-archive", WORKER_UID, CALLS_GID, 0o2750),
+    Place("audit-exports", WORKER_UID, CALLS_GID, 0o2770),
+    Place("workspace-locks", WORKER_UID, WORKER_UID, 0o2700),
+    Place("openapi", WEB_UID, WEB_UID, 0o2700),
+    Place("beat", BEAT_UID, BEAT_UID, 0o2700),
+    Place("metrics", WORKER_UID, PRODUCT_GID, 0o2750),
+    Place("metrics/root", 0, CALLS_GID, 0o2750),
+    *(Place(f"metrics/{one}", who.uid, CALLS_GID, 0o2770) for one, who in PRODUCT.items()),
+)
+
+
+class Unusable(Exception):
+    """The data directory cannot be used now; the message says why and what to do."""
+
+
+@contextmanager
+def held(data: Path) -> Iterator[None]:
+    """The directory is ours while it lasts, and shaped as the processes need it."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        # The ordinary users that root hands out have places further in.
+        data.chmod(0o700 if os.geteuid() else 0o711)
+        lock = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Unusable(_sentence(error, data)) from error
+    try:
+        _take(lock, data)
+        _check_whole(data)
+        _check_space(data)
+        sandbox_account().own(data / "workspaces", 0o700)
+        yield
+    finally:
+        os.close(lock)
+
+
+def take_over(data: Path, anchors: Path, metrics: Path) -> None:
+    """Give each part of the directory to whom it belongs; of a user's start all is the user's.
+    Raises OSError."""
+    _move_former(data)
+    if os.geteuid():
+        return
+    os.chown(data, 0, PRODUCT_GID)
+    data.chmod(0o751)
+    places = {_path(place, data, anchors, metrics): place for place in PLACES}
+    for path, place in places.items():
+        if place.mode & stat.S_ISGID:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _give_tree(path, place, {*places} - {path})
+        elif path.exists():  # not where the setting has the value itself
+            _give(path, (place.uid, place.gid, place.mode))
+
+
+def _path(place: Place, data: Path, anchors: Path, metrics: Path) -> Path:
+    top, _, below = place.path.partition("/")
+    return {"anchors": anchors, "metrics": metrics}.get(top, data / top) / below
+
+
+def _move_former(data: Path) -> None:
+    """To where they lie now."""
+    keys, beat = data / "keys", data / "beat"
+    for former in keys.glob(f"{payloads.FORMER}*.key"):
+        (keys / payloads.DIRECTORY).mkdir(mode=0o700, exist_ok=True)
+        former.rename(keys / payloads.DIRECTORY / former.name.removeprefix(payloads.FORMER))
+    beat.mkdir(mode=0o700, exist_ok=True)
+    for former in data.glob("beat-schedule*"):
+        former.rename(beat / former.name.replace("beat-schedule", "schedule"))
+
+
+def _give_tree(top: Path, place: Place, others: set[Path]) -> None:
+    """`others` are below it and have an entry of their own. No link is followed, nor anything given
+    that has a second name: those to whom a directory belonged before may have left one there."""
+    for directory, names, files, handle in os.fwalk(top, follow_symlinks=False):
+        names[:] = [name for name in names if Path(directory, name) not in others]
+        _give(handle, (place.uid, place.gid, place.mode))
+        for name in files:
+            _give_file(name, handle, place.of_file(name))
+
+
+def _give_file(name: str, directory: int, wanted: tuple[int, int, int]) -> None:
+    try:
+        found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except OSError:  # a link, a socket, or gone
+        return
+    try:
+        kind = os.fstat(found)
+        if stat.S_ISREG(kind.st_mode) and kind.st_nlink == 1:
+            _give(found, wanted)
+    finally:
+        os.close(found)
+
+
+def _give(what: int | Path, wanted: tuple[int, int, int]) -> None:
+    uid, gid, mode = wanted
+    found = os.stat(what)
+    if (found.st_uid, found.st_gid) != (uid, gid):
+        os.chown(what, uid, gid)
+    if stat.S_IMODE(os.stat(what).st_mode) != mode:  # a change of owner takes bits away
+        os.chmod(what, mode)
+
+
+def _take(lock: int, data: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        raise Unusable(
+            f"Toolcrib already runs on {data} (process {holder}): stop it first,"
+            " or set TOOLCRIB_DATA to another directory."
+        ) from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+
+
+def _check_whole(data: Path) -> None:
+    if (data / UNFINISHED_RESTORE).exists():
+        raise Unusable(
+            f"A restore into {data} did not come to its end: move away what it holds, and restore"
+            " the backup again."
+        )
+
+
+def _check_space(data: Path) -> None:
+    free = shutil.disk_usage(data).free
+    if free < LEAST_FREE_BYTES:
+        raise Unusable(
+            f"Only {free // 1024**2} MB are free in {data} and Toolcrib needs"
+            f" {LEAST_FREE_BYTES // 1024**2} MB: free some, or set TOOLCRIB_DATA to another disk."
+        )
+
+
+def _sentence(error: OSError, data: Path) -> str:
+    if error.errno == errno.ENOSPC:
+        return f"The disk of {data} is full: free some space, or set TOOLCRIB_DATA to another disk."
+    return (
+        f"{data} cannot be written ({error.strerror}): set TOOLCRIB_DATA to a directory of yours."
+    )

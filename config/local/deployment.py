@@ -1,0 +1,223 @@
+"""Everything on one machine, from nothing to ready: what `manage.py up` does."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import redis
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from audit import keyfile, publishing, signing
+from config import database, ladder
+from config.env import env_text
+from config.local import (
+    accounts,
+    address,
+    datadir,
+    embedded,
+    kernel,
+    postgres,
+    processes,
+    supervisor,
+)
+
+
+class CannotReach(Exception):
+    """A server that was named by its URL does not answer."""
+
+
+CANNOT_START = (
+    CannotReach,
+    accounts.NoAccount,
+    address.CannotListen,
+    ladder.Disordered,
+    datadir.Unusable,
+    embedded.UnsafeDirectory,
+    keyfile.BadKey,
+    postgres.CannotPrepare,
+    supervisor.StartFailed,
+)
+
+NEXT = """
+Toolcrib is ready at {url}
+  Log in:              {url}/
+  An agent's token:    {python} manage.py create_agent my-agent
+  The API, to try:     {url}/api/docs/
+Ctrl-C stops everything."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    address: address.Address
+    browser: bool
+    first_administrator: Callable[[], str | None]  # the password when it has just been made
+    say: Callable[[str], None]
+
+
+def run(wish: Wish) -> None:
+    """Starts everything, says where it is, and returns when all of it has stopped again."""
+    data: Path = settings.DATA_DIR
+    with datadir.held(data):
+        take_over(data)
+        crib = supervisor.Supervisor(data, report=wish.say)
+        try:
+            with crib.signals(), crib:
+                start(crib, data, wish)
+                wish.say(NEXT.format(url=_public(wish.address), python=_shown(sys.executable)))
+                crib.watch()
+        except supervisor.StopRequested:
+            pass
+        finally:
+            processes.remove_cgroups(data)
+            shutil.rmtree(data / "settings", ignore_errors=True)
+            embedded.remove_socket_directory(data, kept=_stores_elsewhere())
+
+
+def take_over(data: Path) -> None:
+    try:
+        datadir.take_over(data, settings.ANCHORS_DIR, settings.METRICS_DIR)
+    except OSError as error:
+        raise datadir.Unusable(
+            f"{error.filename or data} cannot be given to the account that uses it"
+            f" ({error.strerror}): start Toolcrib as an ordinary user, or set TOOLCRIB_DATA to a"
+            " local disk."
+        ) from error
+
+
+def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
+    ladder.assert_order()
+    shared = accounts.missing_separation()
+    if shared:
+        wish.say(shared)
+    wish.address.check_free()
+    check_port(wish.address)
+    for sentence in kernel.missing_features(processes.interpreter()):
+        wish.say(sentence)
+    start_stores(crib, data)
+    sandboxd = processes.sandboxd(data)
+    crib.start_soon(processes.egress(data))
+    crib.start_soon(sandboxd)
+    migrate()
+    publishing.watch()  # before anybody takes a call: a database that was put back holds old ones
+    password = wish.first_administrator()
+    signing.prepare()
+    take_over(data)  # what was made since the start
+    database.forget_connections()
+    if password:
+        wish.say(f"Administrator: admin\nPassword:      {password}   (shown this once)")
+    live_port = wish.address.port_beside(settings.LIVE_PORT)
+    os.environ |= {"LIVE_PORT": str(live_port), "WEB_PORT": str(wish.address.port)}
+    crib.start(
+        processes.worker(data, threads=settings.WORKER_THREADS),
+        processes.beat(data),
+        processes.sealer(data),
+        processes.live(data, address.Address(wish.address.host, live_port)),
+        processes.web(data, wish.address),
+    )
+    crib.wait_until(sandboxd.ready, by="sandboxd")
+    wait_ready(crib, wish.address)
+    if wish.browser:
+        open_browser(crib, _public(wish.address))
+
+
+def check_port(place: address.Address) -> None:
+    """Root may listen anywhere, and the account of the web process may not."""
+    first = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text("ascii"))
+    if place.port < first and not accounts.product_account("web").is_ours:
+        raise address.CannotListen(
+            f"Port {place.port} is root's alone, and the web process does not run as root: choose"
+            f" one from {first} on, with a reverse proxy in front, or lower the sysctl"
+            " net.ipv4.ip_unprivileged_port_start."
+        )
+
+
+def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
+    server, broker = env_text("DATABASE_URL"), env_text("REDIS_URL")
+    if not server:
+        crib.start_soon(embedded.database_server(data))
+    if not broker:
+        crib.start_soon(embedded.broker_server(data))
+    if not env_text("SPARQL_URL"):
+        crib.start_soon(processes.knowledge(data))
+    crib.wait_until(crib.all_ready, by="PostgreSQL, Valkey or Oxigraph")
+    if server:
+        check_database(server)
+    if broker:
+        check_broker(broker)
+
+
+def _stores_elsewhere() -> list[str]:
+    addresses = {"database": env_text("DATABASE_URL"), "broker": env_text("REDIS_URL")}
+    return [place for place, address in addresses.items() if address]
+
+
+def check_database(url: str) -> None:
+    """Asked without Django's pool, which tries and complains for ten seconds."""
+    try:
+        psycopg.connect(url, connect_timeout=10).close()
+    except psycopg.Error as error:
+        raise CannotReach(f"PostgreSQL of DATABASE_URL does not answer: {_first(error)}") from error
+
+
+def check_broker(url: str) -> None:
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5) as client:
+            client.ping()
+    except (redis.RedisError, ValueError) as error:
+        raise CannotReach(f"The server of REDIS_URL does not answer: {_first(error)}") from error
+
+
+def migrate() -> None:
+    """Asks first whether there is anything to do: the command itself costs a second."""
+    executor = MigrationExecutor(connection)
+    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        call_command("migrate", verbosity=0, interactive=False)
+
+
+def wait_ready(crib: supervisor.Supervisor, place: address.Address) -> None:
+    crib.wait_until(place.listening, by="web")
+    said: list[str | None] = []
+
+    def ready() -> bool:
+        said[:] = [place.unready()]
+        return said == [None]
+
+    try:
+        crib.wait_until(ready, by="Toolcrib")
+    except supervisor.StartFailed as failure:
+        raise supervisor.StartFailed(f"{failure} /readyz: {said[-1]}") from failure
+
+
+def open_browser(crib: supervisor.Supervisor, url: str) -> None:
+    opener = shutil.which("xdg-open")
+    if opener and sys.stdout.isatty() and os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
+        guest = subprocess.Popen(
+            [opener, url],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        crib.guests |= {guest.pid}
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _shown(python: str) -> str:
+    here = os.path.relpath(python)
+    return here if len(here) < len(python) else python
+
+
+def _public(place: address.Address) -> str:
+    """Where browsers reach it: behind TLS, under the first name that it answers to."""
+    return f"https://{settings.ALLOWED_HOSTS[0]}" if settings.HTTPS else str(place)

@@ -1,0 +1,127 @@
+"""PostgreSQL and Valkey from their wheels, on UNIX sockets in the data directory.
+
+Used when DATABASE_URL and REDIS_URL are not set. The servers are real ones and durable: fsync on,
+an append-only file written every second.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from config.local import postgres, valkey
+from config.local.accounts import (
+    DATABASE_GID,
+    PRODUCT_GID,
+    Account,
+    broker_account,
+    database_account,
+    ourselves,
+)
+from config.local.children import ProcessSpec
+from config.local.supervisor import Supervisor
+
+PLACES = ("database", "broker", "sandbox", "egress")
+LONGEST_SOCKET = "database/.s.PGSQL.5432"
+MOST_PATH_BYTES = 100  # sun_path holds 108 with its end, and PostgreSQL appends to lock files
+
+
+class UnsafeDirectory(Exception):
+    """A directory for sockets belongs to somebody else; the message says which."""
+
+
+def socket_directory(data: Path) -> Path:
+    """`<data>/run`, or a short directory named after the data where that path is too long.
+
+    Each process has a directory of its own below, one of `PLACES`.
+    """
+    inside = data / "run"
+    if len(os.fsencode(inside / LONGEST_SOCKET)) <= MOST_PATH_BYTES:
+        return inside
+    return Path("/tmp", "toolcrib-" + hashlib.sha256(os.fsencode(data)).hexdigest()[:16])
+
+
+def sandbox_socket(data: Path) -> Path:
+    return socket_directory(data) / "sandbox" / "sandboxd.sock"
+
+
+def egress_socket(data: Path) -> Path:
+    return socket_directory(data) / "egress" / "broker.sock"
+
+
+def database_url(data: Path) -> str:
+    return f"postgresql://toolcrib@/toolcrib?host={quote(str(socket_directory(data) / 'database'))}"
+
+
+def redis_url(data: Path) -> str:
+    return f"unix://{quote(str(socket_directory(data) / 'broker' / valkey.SOCKET))}?db=0"
+
+
+def broker_url(url: str) -> str:
+    """The same server as kombu names it: it has another scheme for UNIX sockets than redis-py."""
+    if not url.startswith("unix://"):
+        return url
+    return url.replace("unix://", "redis+socket://", 1).replace("?db=", "?virtual_host=")
+
+
+def make_socket_directory(data: Path) -> Path:
+    """Others may pass through it; what they may open below is each process's own affair."""
+    directory = socket_directory(data)
+    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
+        raise UnsafeDirectory(f"{directory} belongs to somebody else: remove it, or move the data.")
+    if os.geteuid():
+        directory.chmod(0o711)
+    else:
+        os.chown(directory, 0, PRODUCT_GID)
+        directory.chmod(0o751)
+    return directory
+
+
+def remove_socket_directory(data: Path, *, kept: Collection[str] = ()) -> None:
+    """Remove the sockets of this data directory, except the subdirectories in `kept`."""
+    directory = socket_directory(data)
+    for place in set(PLACES) - set(kept):
+        shutil.rmtree(directory / place, ignore_errors=True)
+    with suppress(OSError):  # not there, or not empty
+        directory.rmdir()
+
+
+def database_server(data: Path) -> ProcessSpec:
+    cluster = data / "postgres"
+    account = database_account(cluster / postgres.VERSION)
+    sockets = make_socket_directory(data) / "database"
+    _open_to(DATABASE_GID, sockets, account)
+    return postgres.server(cluster, sockets=sockets, account=account, visitor=ourselves())
+
+
+def broker_server(data: Path) -> ProcessSpec:
+    account = broker_account()
+    sockets = make_socket_directory(data) / "broker"
+    _open_to(PRODUCT_GID, sockets, account)
+    account.own(data / "valkey", 0o700)
+    return valkey.server(data / "valkey", sockets=sockets, account=account)
+
+
+def _open_to(group: int, sockets: Path, account: Account) -> None:
+    """Started by root: the group may come to the sockets, which are made in its name."""
+    if account.is_ours or os.geteuid():
+        account.own(sockets, 0o700)
+    else:
+        Account(account.uid, group).own(sockets, 0o2750)
+
+
+@contextmanager
+def running(data: Path) -> Iterator[Supervisor]:
+    """Both servers for as long as the block lasts; for tests, on a data directory of their own."""
+    data.mkdir(parents=True, exist_ok=True)
+    data.chmod(0o711)
+    try:
+        with Supervisor(data) as supervisor:
+            supervisor.start(database_server(data), broker_server(data))
+            yield supervisor
+    finally:
+        remove_socket_directory(data)

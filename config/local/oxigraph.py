@@ -1,0 +1,128 @@
+"""The Oxigraph server from its wheel: the graphs of all organizations, when no other is named.
+
+It listens on loopback alone (it knows no UNIX sockets) and asks nobody who they are, so it has an
+address of its own, made of the data directory: not 127.0.0.1, which operators open for tools.
+"""
+
+import hashlib
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from config.local import keeper
+from config.local.accounts import Account
+from config.local.children import ProcessSpec, launcher
+
+PORT = 7878
+QUERY_S = 60  # the server's own limit, where it heeds it
+BUSY_S = 75  # of one thread without a pause; then it is started again
+MEMORY_BYTES = 2 * 1024**3
+# Of each thread, as far as it is used: a long chain in a query fills it, and that ends the server
+# for everybody. Queries of callers that are let through need less than 1 MiB.
+STACK_BYTES = 32 * 1024**2
+# The keeper ends a server one of whose threads never rests, so a reader of all graphs pauses.
+READS_S, RESTS_S = 30.0, 3 * keeper.LOOK_S
+BINARY = Path(sysconfig.get_path("scripts")) / "oxigraph"
+
+
+class CannotCopy(Exception):
+    """The graphs could not be dumped or loaded; the message says why."""
+
+
+def host(data: Path) -> str:
+    """An address of 127.0.0.0/8 for this data directory."""
+    first, second, third = hashlib.sha256(os.fsencode(data)).digest()[:3]
+    return f"127.{64 + first % 128}.{second}.{1 + third % 254}"
+
+
+def query_url(data: Path) -> str:
+    return f"http://{host(data)}:{PORT}/query"
+
+
+def update_url_beside(url: str) -> str:
+    """Where an endpoint takes updates whose queries go to `url`, if nobody says."""
+    stem, slash, last = url.rpartition("/")
+    return f"{stem}{slash}update" if last in {"query", "sparql"} else url
+
+
+def server(data: Path, *, account: Account, reach: tuple[Path, ...]) -> ProcessSpec:
+    """`reach` is where the interpreter and its packages lie."""
+    directory, address = data / "oxigraph", (host(data), PORT)
+    account.own(directory, 0o700)
+    keeping = ("--busy-s", str(BUSY_S), "--memory-bytes", str(MEMORY_BYTES))
+    serving = ("--location", str(directory), "--bind", f"{address[0]}:{PORT}")
+    return ProcessSpec(
+        name="oxigraph",
+        command=(
+            *(sys.executable, "-I", "-S", keeper.__file__, *keeping, "--"),
+            *(str(BINARY), "serve", *serving, "--timeout-s", str(QUERY_S)),
+        ),
+        directory=directory,
+        account=account,
+        environment={"RUST_MIN_STACK": str(STACK_BYTES)},
+        reach=(*reach, Path(keeper.__file__).parent, directory),
+        ready=lambda: answers(address),
+        alarming=r"^(ERROR|thread .* panicked)",
+    )
+
+
+def answers(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def dump(data: Path) -> Iterator[bytes]:
+    """All graphs of the server that runs as N-Quads, as they are at one moment. Raises
+    `CannotCopy`, also where the server ends before it has said everything."""
+    with closing(http.client.HTTPConnection(host(data), PORT, timeout=60)) as server:
+        try:
+            server.request("GET", "/store", headers={"Accept": "application/n-quads"})
+            answer = server.getresponse()
+            if answer.status != http.client.OK:
+                raise CannotCopy(f"The graphs could not be dumped: Oxigraph says {answer.status}.")
+            rested = time.monotonic()
+            while part := answer.read(1 << 20):
+                yield part
+                if time.monotonic() - rested > READS_S:
+                    time.sleep(RESTS_S)
+                    rested = time.monotonic()
+        except (OSError, http.client.HTTPException) as error:
+            said = str(error) or type(error).__name__
+            raise CannotCopy(f"The graphs could not be dumped: {said}") from error
+
+
+def load(data: Path, quads: Iterable[bytes], *, account: Account, reach: tuple[Path, ...]) -> None:
+    """Into a store that is empty, while no server has it: all or nothing. Raises `CannotCopy`."""
+    directory = data / "oxigraph"
+    account.own(directory, 0o700)
+    spec = ProcessSpec(
+        name="oxigraph",
+        command=(str(BINARY), "load", "--location", str(directory), "--format", "nq"),
+        directory=directory,
+        account=account,
+        reach=(*reach, directory),
+    )
+    with subprocess.Popen(
+        launcher(spec),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={"RUST_MIN_STACK": str(STACK_BYTES)},
+    ) as loading:
+        assert loading.stdin is not None and loading.stderr is not None
+        with suppress(BrokenPipeError), loading.stdin:  # its status and its last words say why
+            for part in quads:
+                loading.stdin.write(part)
+        said = loading.stderr.read().decode("utf-8", "replace").strip().splitlines()
+    if loading.returncode:
+        raise CannotCopy(f"The graphs could not be loaded: {said[-1] if said else 'no reason'}")

@@ -1,0 +1,115 @@
+"""Calling an address that a tenant chose, from a process of ours.
+
+By the rules that runs of tools obey: the name is asked for once, an address that is not public is
+refused, the connection goes to exactly that address, no redirect is followed. In the clear only
+into networks that the operator opened.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from django.conf import settings
+
+from audit.senders import NotTold
+from sandbox.egress.addresses import Gate, read_network
+from sandbox.egress.denials import Denied
+from sandbox.egress.dial import Dialer
+from sandbox.egress.grammar import Address, Malformed, Url
+from sandbox.egress.messages import Answer, Asked
+from sandbox.egress.policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.reach import HELPER, Reach
+from sandbox.egress.resolve import Resolver
+from sandbox.egress.trust import client_context
+from sandbox.errors import SpecInvalid
+from tools.httpclient.loop import Loop
+
+_MOST_BYTES = 262_144
+_MOST_WORDS = 500
+_LOOP = Loop()
+
+
+class Opened(Gate):
+    """Lets through nothing but the networks that the operator opened."""
+
+    def refusal(self, address: Address) -> str:
+        return "" if self.is_opened(address) else "a network that takes https alone"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a receiver answered; of its words no more than the first ones."""
+
+    status: int
+    words: bytes
+
+
+def post(
+    url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float, organization: str
+) -> int:
+    """The status of the answer, whatever it is. Raises `NotTold`."""
+    return _LOOP.submit(send(url, headers, body, timeout_s, organization)).result().status
+
+
+async def send(
+    url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float, organization: str
+) -> Receipt:
+    """The answer, whatever it is. Raises `NotTold`, which says whether anything had left."""
+    try:
+        target = Url.parse(url)
+        dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
+        reach = Reach(_policy(target, timeout_s), dialer, organization)
+    except (Malformed, SpecInvalid) as flaw:
+        raise NotTold(f"The address cannot be called: {flaw}.") from None
+    try:
+        async with reach.request(HELPER, _asked(url, headers, body, timeout_s)) as answer:
+            return Receipt(answer.status, await _first(answer))
+    except Denied as refusal:
+        raise NotTold(f"{refusal.code}: {refusal}.", begun=_begun(reach)) from None
+    except OSError as problem:
+        words = f"The receiver could not be reached ({type(problem).__name__})."
+        raise NotTold(words, begun=_begun(reach)) from None
+
+
+async def _first(answer: Answer) -> bytes:
+    """The status says what became of it, so words that do not arrive are not missed."""
+    words = b""
+    try:
+        async for piece in answer.body:
+            words += piece
+            if len(words) >= _MOST_WORDS:
+                break
+    except (Denied, OSError):
+        return words[:_MOST_WORDS]
+    return words[:_MOST_WORDS]
+
+
+def _begun(reach: Reach) -> bool:
+    return any(one.bytes_sent for one in reach.ledger.tally().attempts)
+
+
+def _policy(target: Url, timeout_s: float) -> EgressPolicy:
+    rule = HostRule(host=str(target.host), ports=(target.port,), methods=("POST",))
+    limits = EgressLimits(
+        requests=1,
+        connections=1,
+        request_bytes=_MOST_BYTES,
+        response_bytes=_MOST_BYTES,
+        request_s=timeout_s,
+    )
+    return EgressPolicy((rule,), limits)
+
+
+def _asked(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> Asked:
+    return Asked("POST", url, headers, len(body), _whole(body), timeout_s)
+
+
+async def _whole(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+@lru_cache(maxsize=4)
+def _dialer(scheme: str, opened: tuple[str, ...]) -> Dialer:
+    networks = [read_network(text) for text in opened]
+    gate = Gate(networks) if scheme == "https" else Opened(networks)
+    return Dialer(Resolver(), gate, client_context(settings.EGRESS_CA_FILE))

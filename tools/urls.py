@@ -1,0 +1,27 @@
+"""Every address of the product."""
+
+from django.contrib import admin
+from django.urls import URLPattern, URLResolver, include, path
+from drf_spectacular.views import SpectacularSwaggerSplitView
+
+from tools.api.openapi import OpenApiDocument
+from tools.web import probes, reports
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("healthz", probes.healthz),
+    path("readyz", probes.readyz, name="readyz"),
+    path("metrics", probes.metrics),
+    path("csp-report", reports.csp_report),
+    path("api/schema/", OpenApiDocument.as_view(), name="api-schema"),
+    path(
+        "api/docs/",
+        SpectacularSwaggerSplitView.as_view(
+            url_name="api-schema", http_method_names=["get", "head"]
+        ),
+        name="api-docs",
+    ),
+    path("api/v1/", include("tools.api.urls")),
+    path("admin/", admin.site.urls),
+    path("audit/", include("audit.urls")),
+    path("", include("tools.ui.urls")),
+]
