@@ -49,7 +49,7 @@ soak:
 	$(PY) -m tests.faults.soak --faults 50 --least 50 --pause 4 \
 		--kinds "redis wiped" "redis flushed" --targets
 	$(PY) -m tests.faults.soak --faults 50 --least 50 --pause 10 --kinds "postgres killed" --targets
-	SELFATTACK=200000 $(PY) -m pytest -q -s --timeout 0 tests/audit/test_selfattack.py
+	SELFATTACK=200000 $(PY) -m pytest -q -s --timeout 0 tests/audit/verification/test_selfattack.py
 
 pictures:
 	@sh config/environment.sh requirements.txt tests/requirements.txt

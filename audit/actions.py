@@ -12,10 +12,12 @@ from django.conf import settings
 from django.db import DatabaseError
 from uuid_utils.compat import uuid7
 
-from audit import leaves, payloads, source
+from audit import source
 from audit.errors import Unwritable
 from audit.events import Event, Outcome
+from audit.log import leaves
 from audit.models import AuditPayload, AuditRecord
+from audit.records import payloads
 from audit.redaction import Redactor
 from audit.rows import Row, as_json_text, insert_together
 

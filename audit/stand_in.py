@@ -7,7 +7,8 @@ from datetime import timedelta
 
 from django.db.models.functions import Now
 
-from audit import alerts, deliveries, silence
+from audit.alerts import alerts, deliveries
+from audit.log import silence
 from audit.models import AlertRule
 
 LOOK_S = 15.0

@@ -3,7 +3,11 @@
 from celery import shared_task
 from django.conf import settings
 
-from audit import alerts, deliveries, exporting, retention, selfcheck, silence, thinning
+from audit.alerts import alerts, deliveries
+from audit.export import exporting
+from audit.log import silence, thinning
+from audit.records import retention
+from audit.verification import selfcheck
 
 
 @shared_task(name="audit.tasks.raise_alerts")

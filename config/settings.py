@@ -234,7 +234,7 @@ REST_FRAMEWORK = {
     "DEFAULT_THROTTLE_CLASSES": ["tools.api.throttling.Reads"],
     "DEFAULT_PARSER_CLASSES": ["tools.api.parsers.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["tools.api.renderers.JSONRenderer"],
-    "DEFAULT_PAGINATION_CLASS": "audit.pages.CursorPages",
+    "DEFAULT_PAGINATION_CLASS": "tools.web.pages.CursorPages",
     "DEFAULT_SCHEMA_CLASS": "tools.api.schema.ApiSchema",
     "EXCEPTION_HANDLER": "tools.api.errors.answer",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "rest_framework.negotiation.DefaultContentNegotiation",

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from django.db import connection
 from django.utils import timezone
 
-from audit import leaves
+from audit.log import leaves
 from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import words

@@ -17,7 +17,8 @@ from django.test import Client, override_settings
 from django.test.client import ClientHandler
 from hypothesis import HealthCheck, settings
 
-from audit import export, source
+from audit import source
+from audit.export import export
 from tests import crib as cribs
 from tests import factories, organizations, stores
 from tests.api import Api

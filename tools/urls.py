@@ -22,6 +22,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("api/v1/", include("tools.api.urls")),
     path("admin/", admin.site.urls),
-    path("audit/", include("audit.urls")),
+    path("audit/", include("tools.ui.audit.urls")),
     path("", include("tools.ui.urls")),
 ]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from audit import merkle
-from audit.merkle import Frontier
+from audit.log import merkle
+from audit.log.merkle import Frontier
 from audit.verification.clocks import Clock, Span, contradicts
 from audit.verification.rows import Raw, Row, Source, body_of, leaf_of, micros_of, within
 

@@ -14,11 +14,13 @@ from django.db import connection, transaction
 from django.db.models import Max
 from psycopg.rows import tuple_row
 
-from audit import leaves, manifests, retention, signing
-from audit.checkpoints import BadNote, signed_by
 from audit.events import Event
+from audit.export import manifests
+from audit.log import leaves, signing
+from audit.log.checkpoints import BadNote, signed_by
 from audit.models import AuditLog, AuditNode, AuditRecord, AuditSegment, Checkpoint
-from audit.retention import NotKept, Range
+from audit.records import retention
+from audit.records.retention import NotKept, Range
 from audit.verification import payloads
 from audit.verification.chunks import mac_with
 from audit.verification.findings import Finding, Kind

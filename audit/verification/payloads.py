@@ -12,10 +12,10 @@ from uuid import UUID
 
 import orjson
 
-from audit import payloads
 from audit.events import Event
-from audit.leaves import body_sql
-from audit.payloads import Erased
+from audit.log.leaves import body_sql
+from audit.records import payloads
+from audit.records.payloads import Erased
 from audit.verification.chunks import Mac
 
 Ask = Callable[..., list[Any]]
@@ -34,7 +34,7 @@ SELECT convert_to({body_sql("r")}, 'UTF8'), r.mac, r.occurred_at FROM audit_audi
 WHERE r.organization = %s AND r.code IN ('{Event.AUDIT_ERASE}', '{Event.AUDIT_RETENTION}')
     AND r.subject = 'payloads'
 """  # noqa: S608
-# As `audit.erasure` finds what is an agent's.
+# As `audit.records.erasure` finds what is an agent's.
 _EMPTIED = f"""
 SELECT l.index, r.id FROM audit_auditrecord r JOIN audit_auditpayload p ON p.record_id = r.id
 LEFT JOIN audit_auditleaf l ON l.record_id = r.id

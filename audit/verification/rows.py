@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from audit.leaves import COLUMNS
+from audit.log.leaves import COLUMNS
 from audit.verification.findings import Finding
 
 # Around the details, in the order of RFC 8785.
@@ -113,8 +113,8 @@ class Source(Protocol):
 
 
 def body_of(source: Source, record_id: bytes, head: str, details: str, tail: str) -> bytes:
-    """As `audit.leaves.body_of` makes it. Three texts with no more quotation marks than they must
-    have, and without a backslash, can have come of no other fields."""
+    """As `audit.log.leaves.body_of` makes it. Three texts with no more quotation marks than they
+    must have, and without a backslash, can have come of no other fields."""
     quotes = _QUOTES_IN_TAIL - 2 if tail.startswith(_NO_EXECUTION) else _QUOTES_IN_TAIL
     plain = head.count('"') == _QUOTES_IN_HEAD and tail.count('"') == quotes
     if plain and "\\" not in head and "\\" not in tail:

@@ -14,9 +14,9 @@ from functools import partial
 from hashlib import sha256
 from itertools import batched
 
-from audit import checkpoints
-from audit.checkpoints import BadNote, Statement
-from audit.thinning import WHOLE_FOR
+from audit.log import checkpoints
+from audit.log.checkpoints import BadNote, Statement
+from audit.log.thinning import WHOLE_FOR
 from audit.verification.clocks import Clock
 from audit.verification.findings import MOST_TOLD, Finding, Kind, Verified
 from audit.verification.rows import Noted

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from audit import merkle
-from audit.merkle import Frontier
+from audit.log import merkle
+from audit.log.merkle import Frontier
 from audit.verification.chunks import CHUNK, CHUNK_LEVEL, Chunk, Suspect
 from audit.verification.findings import Finding, Kind
 

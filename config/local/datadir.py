@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from audit import payloads, signing
+from audit.log import signing
+from audit.records import payloads
 from config.local.accounts import (
     BEAT_UID,
     CALLS_GID,

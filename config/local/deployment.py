@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from audit import keyfile, publishing, signing
+from audit.log import keyfile, publishing, signing
 from config import database, ladder
 from config.env import env_text
 from config.local import (

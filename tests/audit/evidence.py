@@ -8,8 +8,8 @@ from django.db import connection, transaction
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from audit.log.sealer import seal
 from audit.models import AuditRecord
-from audit.sealer import seal
 from tests.audit.logs import settled
 from tests.waiting import until
 

@@ -14,7 +14,7 @@ import django
 
 django.setup()
 
-from audit import sealer, sealing  # noqa: E402 - there are no models before
+from audit.log import sealer, sealing  # noqa: E402 - there are no models before
 
 
 def one(lives_s: float) -> None:

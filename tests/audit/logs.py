@@ -4,9 +4,9 @@ from uuid import UUID
 
 from django.db import connection
 
-from audit import leaves
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from audit.log import leaves
 from tests.waiting import until
 
 _LINES = f"""

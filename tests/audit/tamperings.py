@@ -11,7 +11,7 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from audit import merkle
+from audit.log import merkle
 from audit.verification.rows import LogRow, Noted
 from tests.audit import worlds
 from tests.audit.worlds import FIELDS, Leaf, Record, World

@@ -2,9 +2,9 @@
 
 import pytest
 
-from audit import checkpoints, signing
+from audit.log import checkpoints, signing
+from audit.log.sealer import seal
 from audit.models import AuditRecord
-from audit.sealer import seal
 from tests.audit.logs import write
 
 

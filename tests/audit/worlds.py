@@ -14,13 +14,13 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from audit import checkpoints, keyfile, leaves, merkle
-from audit.checkpoints import Signer, Statement
+from audit.log import checkpoints, keyfile, leaves, merkle
+from audit.log.checkpoints import Signer, Statement
 from audit.verification.chunks import Keys
 from audit.verification.findings import Finding
 from audit.verification.rows import HEAD, TAIL, Exported, LogRow, Noted, Raw, Row, Stray, micros_of
 from audit.verification.statements import Published
-from audit.verify import Trust, verify
+from audit.verification.verify import Trust, verify
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 START = int((datetime(2026, 3, 1, tzinfo=UTC) - EPOCH) / timedelta(microseconds=1))

@@ -27,7 +27,7 @@ django.setup()
 from django.core.management import call_command  # noqa: E402
 from django.db import connection  # noqa: E402
 
-from audit import payloads, search  # noqa: E402
+from audit.records import payloads, search  # noqa: E402
 from config.local import embedded  # noqa: E402
 from tests import crib  # noqa: E402
 

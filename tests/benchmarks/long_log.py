@@ -34,10 +34,11 @@ django.setup()
 from django.core.management import call_command  # noqa: E402
 from django.db import connection, transaction  # noqa: E402
 
-from audit import anchors, checkpoints, leaves, merkle, selfcheck, signing, thinning  # noqa: E402
+from audit.log import anchors, checkpoints, leaves, merkle, signing, thinning  # noqa: E402
+from audit.log.sealer import seal  # noqa: E402
+from audit.log.sealing import frontier_of  # noqa: E402
 from audit.models import AuditLog  # noqa: E402
-from audit.sealer import seal  # noqa: E402
-from audit.sealing import frontier_of  # noqa: E402
+from audit.verification import selfcheck  # noqa: E402
 from config.local import embedded  # noqa: E402
 
 LOG = "bench"

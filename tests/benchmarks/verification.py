@@ -27,11 +27,11 @@ django.setup()
 from django.core.management import call_command  # noqa: E402
 from django.db import connection  # noqa: E402
 
-from audit import leaves  # noqa: E402
-from audit.inspection import Question, inspect  # noqa: E402
+from audit.log import leaves  # noqa: E402
+from audit.log.proofs import proof_of  # noqa: E402
+from audit.log.sealer import seal  # noqa: E402
 from audit.models import AuditLeaf  # noqa: E402
-from audit.proofs import proof_of  # noqa: E402
-from audit.sealer import seal  # noqa: E402
+from audit.verification.inspection import Question, inspect  # noqa: E402
 from config.local import embedded  # noqa: E402
 
 LOG = "bench"

@@ -14,8 +14,8 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Browser, Page
 
-from audit import reading
 from audit.models import AuditRecord
+from audit.records import reading
 from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import enter

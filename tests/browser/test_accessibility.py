@@ -14,13 +14,13 @@ from django.db import connection
 from django.urls import reverse
 from playwright.sync_api import Browser, Page
 
-from audit.urls import urlpatterns as audit_addresses
 from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
 from tests.tools.api.test_authorization_matrix import PAGES, Side
 from tests.tools.held import held
 from tests.ui.test_knowledge import ELEMENTS, OXYGEN, teller
+from tools.ui.audit.urls import urlpatterns as audit_addresses
 from tools.ui.urls import urlpatterns as ui_addresses
 
 EVERY_PAGE = pytest.mark.part("accessibility")

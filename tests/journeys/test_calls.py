@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from audit import payloads
 from audit.models import AuditPayload, AuditRecord
+from audit.records import payloads
 from tests import factories
 from tests.journeys.client import Http
 from tests.tools.shapes import check_error, check_execution

@@ -24,8 +24,8 @@ from django.apps import apps
 from django.conf import settings
 from django.db import connection
 
-from audit import payloads
 from audit.models import AuditPayload
+from audit.records import payloads
 from tests import factories
 from tests.journeys.client import Http
 from tests.ui.pages import text

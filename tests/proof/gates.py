@@ -171,7 +171,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "audit records of every organization",
-        "audit/search.py",
+        "audit/records/search.py",
         "return AuditRecord.objects.filter(organization=organization)",
         "return AuditRecord.objects.all()",
         (),
@@ -192,7 +192,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "the page of alerts without a permission",
-        "audit/alert_views.py",
+        "tools/ui/audit/alert_views.py",
         "@permission_required(VIEW, raise_exception=True)",
         "",
         (),

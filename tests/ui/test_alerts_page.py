@@ -6,12 +6,13 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from audit import alert_views, channels
 from audit.actions import Actor
+from audit.alerts import channels
 from audit.models import Alert, AlertDelivery, AlertRule, AuditRecord
 from tests.stubs.mail import receiving
 from tests.ui.pages import notes, text
 from tools.models import Organization
+from tools.ui.audit import alert_views
 
 HOOK = "https://hooks.example/T0KEN"
 

@@ -9,16 +9,18 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from audit import reading, sealer, viewing
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.handouts import GROWTH
+from audit.log import sealer
+from audit.log.handouts import GROWTH
 from audit.models import AuditRecord
+from audit.records import reading
 from audit.verifier import toolcrib_verify as verifier
 from tests.audit.logs import write
 from tests.ui.pages import notes, text
 from tests.waiting import until
 from tools.models import Organization
+from tools.ui.audit import viewing
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from django.db.models import QuerySet
 from django.test import Client
 from django.utils import timezone
 
-from audit import exporting, tasks
+from audit import tasks
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from audit.export import exporting
 from audit.models import AuditExport, AuditRecord
 from tests.ui.conftest import Grant
 from tests.ui.pages import body_of, htmx, notes, text

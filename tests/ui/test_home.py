@@ -12,8 +12,8 @@ from django.test import Client
 from django.urls import resolve
 from django.utils import timezone
 
-from audit.sealer import seal
-from audit.standing import standing_of
+from audit.log.sealer import seal
+from audit.log.standing import standing_of
 from config.local import accounts
 from tests import factories
 from tests.tools.held import held

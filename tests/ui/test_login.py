@@ -4,7 +4,7 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from audit import alerts
+from audit.alerts import alerts
 from audit.models import Alert, AlertRule, AuditRecord
 from tests.ui.pages import notes
 from tools.models import Organization, User

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from audit import sealer
+from audit.log import sealer
 from tests import factories
 from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.test_authorization_matrix import PAGES, WORKSPACE, Side

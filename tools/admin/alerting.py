@@ -12,9 +12,9 @@ from django.shortcuts import redirect, render
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
-from audit import channels, deliveries, rules, senders
+from audit.alerts import channels, deliveries, rules, senders
+from audit.alerts.kinds import OWN_KINDS
 from audit.flaws import Flaw
-from audit.kinds import OWN_KINDS
 from audit.models import AlertChannel, AlertRule, ChannelKind
 from tools.admin.base import ActionAdmin, ActionForm, actor
 from tools.admin.catalog import RefusesAloud

@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from audit import alerts
+from audit.alerts import alerts
 from audit.models import (
     Alert,
     AlertDelivery,

@@ -9,8 +9,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, newest, paging
-from audit.proof import Proof, by_method
 from tools.agents import actions, following
 from tools.agents.actions import Wanted
 from tools.agents.following import StepEvent
@@ -26,6 +24,8 @@ from tools.definitions.results import Status
 from tools.definitions.strict_json import MAX_VALUES
 from tools.models import Execution
 from tools.shapes import agent_request_line, agent_request_shape
+from tools.web.pages import CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
 
 ANSWERS: dict[Any, Any] = {
     200: AgentRequestAnswer,

@@ -12,8 +12,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, by_name, newest, paging
-from audit.proof import Proof, by_method
 from tools.api.bodies import (
     AgentAnswer,
     AgentBody,
@@ -34,6 +32,8 @@ from tools.models import Agent, Token, User
 from tools.policy import actions, allowances, grant_actions, grants_of_many, pins
 from tools.policy.standing_in import check_may_issue
 from tools.shapes import agent_shape, allowances_shape, token_shape
+from tools.web.pages import CursorPages, by_name, newest, paging
+from tools.web.proof import Proof, by_method
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
 BOUNDS = ("budget", "quotas")

@@ -7,7 +7,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.batch_bodies import BatchAnswer, BatchBody, BatchCancelBody
 from tools.api.executions import WAIT, call_of, made, waited_for
@@ -21,6 +20,7 @@ from tools.execution.batch_actions import Line
 from tools.execution.confirmations import of_executions
 from tools.models import Execution
 from tools.shapes import execution_shape
+from tools.web.proof import Proof, by_method
 
 ANSWERS = {
     200: BatchAnswer,

@@ -5,7 +5,6 @@ from typing import Any
 
 from rest_framework import serializers
 
-from audit.pages import PageReference
 from sandbox.spec import Backend, IsolationLevel
 from tools.api.allowance_bodies import BudgetAnswer, BudgetBody, QuotaAnswer, QuotaBody
 from tools.api.fields import Duration, Flag, Items, Seconds, State, Strict, Text, Whole, texts
@@ -24,6 +23,7 @@ from tools.definitions.vocabulary import (
 from tools.models import Resolution
 from tools.models.tool import Origin, ToolStatus
 from tools.policy.allowances import MOST_QUOTAS
+from tools.web.pages import PageReference
 
 
 def one_of(kind: Iterable[str], **options: Any) -> serializers.ChoiceField:

@@ -7,11 +7,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.fields import Strict, Text
 from tools.definitions.callers import Scope
 from tools.execution import cache
+from tools.web.proof import Proof, by_method
 
 
 class InvalidationBody(Strict):

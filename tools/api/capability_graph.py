@@ -6,7 +6,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.capability_bodies import ChainProposalsAnswer, ProposalsBody, ToolGraphAnswer
 from tools.api.idempotency import Keying
@@ -21,6 +20,7 @@ from tools.definitions.capability.wishes import Wish, had, wanted
 from tools.definitions.chains.values import OUTPUT
 from tools.policy import authorization
 from tools.policy.decision import Asked
+from tools.web.proof import Proof, by_method
 
 MOST_EDGES = 1_000
 

@@ -9,8 +9,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import PAGING
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import ToolCallBody
 from tools.api.chain_bodies import (
@@ -49,6 +47,8 @@ from tools.policy import authorization
 from tools.policy.decision import Asked
 from tools.policy.visibility import visible_tool
 from tools.shapes import execution_shape, tool_here
+from tools.web.pages import PAGING
+from tools.web.proof import Proof, by_method
 
 RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from rest_framework import serializers
 
-from audit.pages import PageReference
 from tools.api.fields import Strict, Text
 from tools.catalog.drift import difference_of
 from tools.definitions.differences import Kind
 from tools.models import Decision, UpstreamChange
 from tools.shapes import moment
+from tools.web.pages import PageReference
 
 
 class FieldDifference(serializers.Serializer[Any]):

@@ -7,8 +7,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, newest, paging
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import DefinitionAnswer
 from tools.api.change_bodies import (
@@ -26,6 +24,8 @@ from tools.catalog.compared import versions_apart
 from tools.definitions.callers import Scope
 from tools.errors import Malformed
 from tools.models import Decision, UpstreamChange
+from tools.web.pages import CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
 
 _ORDERS = newest("seen_at")
 _COLUMNS = {"decision": "decision", "tool": "tool__name", **in_period("seen_at")}

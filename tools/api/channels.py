@@ -8,9 +8,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, by_name, paging
-from audit.proof import Proof, by_method
-from audit.queries import QueryView
 from tools.api import streams
 from tools.api.channel_bodies import (
     BounceBody,
@@ -34,6 +31,9 @@ from tools.models.message import MessageKind
 from tools.runners import bounces, messages
 from tools.runners.outbox import NotWritten
 from tools.shapes import channel_shape, message_shape
+from tools.web.pages import CursorPages, by_name, paging
+from tools.web.proof import Proof, by_method
+from tools.web.queries import QueryView
 
 FILTERS = [
     OpenApiParameter("kind", OpenApiTypes.STR, enum=MessageKind.values),

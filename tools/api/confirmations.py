@@ -12,8 +12,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, by_name, newest, paging
-from audit.proof import Proof, by_method
 from config.http import errors
 from tools.api.base import CallerView
 from tools.api.conditional import ConditionalView, Representation, conditional
@@ -37,6 +35,8 @@ from tools.execution.decisions import Decided, Word
 from tools.models import Confirmation, ConfirmationRule, ConfirmationStatus
 from tools.policy import confirmation_rules
 from tools.shapes import confirmation_shape, rule_shape
+from tools.web.pages import CursorPages, by_name, newest, paging
+from tools.web.proof import Proof, by_method
 
 DECIDED = {200: ConfirmationAnswer}
 ALL = "all"

@@ -5,8 +5,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, by_name, paging
-from audit.proof import Proof, by_method
 from tools.api import streams
 from tools.api.base import CallerView
 from tools.api.conditional import ConditionalView, Representation, conditional
@@ -22,6 +20,8 @@ from tools.definitions.callers import Scope
 from tools.definitions.strict_json import MAX_VALUES
 from tools.models import ContentSchema
 from tools.shapes import content_schema_shape, content_schema_version_shape
+from tools.web.pages import CursorPages, by_name, paging
+from tools.web.proof import Proof, by_method
 
 
 class ContentSchemaView(ConditionalView):

@@ -5,8 +5,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, by_name, paging
-from audit.proof import Proof, by_method
 from tools.api.bodies import (
     CredentialAnswer,
     CredentialBody,
@@ -19,6 +17,8 @@ from tools.catalog import credentials
 from tools.definitions.callers import Scope
 from tools.models import EgressCredential
 from tools.shapes import credential_shape
+from tools.web.pages import CursorPages, by_name, paging
+from tools.web.proof import Proof, by_method
 
 CHANGED = {200: CredentialAnswer}
 

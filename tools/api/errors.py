@@ -11,9 +11,9 @@ from django.http import Http404, HttpResponse
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
-from audit.answers import written
 from audit.errors import Unwritable
 from config.database import is_conflict, replace_dead_connections
+from config.http.answers import written
 from config.http.errors import CODES, NOT_FOUND, body
 from tools.api.fields import MOST_FLAWS
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from audit.api import AlertAcknowledgement, Erasures
+from tools.api.audit import AlertAcknowledgement, Erasures
 from tools.api.idempotency import KeyedView, Keying
 
 

@@ -9,8 +9,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, newest, paging
-from audit.proof import Proof, by_method
 from tools.api import streams
 from tools.api.base import CallerView
 from tools.api.bodies import (
@@ -34,6 +32,8 @@ from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Agent, Execution, ExecutionEvent, Resolution
 from tools.shapes import execution_shape
+from tools.web.pages import CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
 
 ANSWERS = {
     200: ExecutionAnswer,

@@ -7,8 +7,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import PAGING
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.explain_bodies import DifferenceAnswer, ExplanationPage, WhatIfBody
 from tools.api.idempotency import Keying
@@ -22,6 +20,8 @@ from tools.policy.explain import Explanation, pretended, subject_of
 from tools.policy.pins import snapshot_for
 from tools.policy.whatif import what_if
 from tools.shapes import difference_shape, explained_shape, request_shape
+from tools.web.pages import PAGING
+from tools.web.proof import Proof, by_method
 
 QUERY = [
     OpenApiParameter("agent", OpenApiTypes.STR, description="Whom it is about; for people."),

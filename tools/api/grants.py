@@ -6,8 +6,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import bad_cursor, paging, reference, size_of
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.grants_bodies import GrantBody, GrantList, GrantPage
@@ -18,6 +16,8 @@ from tools.policy import grant_actions
 from tools.policy.grant_actions import KINDS, SUBJECTS
 from tools.policy.grant_ids import grant_id, read_grant_id
 from tools.policy.granted import granted
+from tools.web.pages import bad_cursor, paging, reference, size_of
+from tools.web.proof import Proof, by_method
 
 FILTERS = (*SUBJECTS, "tool", "group")
 _DESCENDING = "-subject"

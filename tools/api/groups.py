@@ -9,8 +9,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import PAGING
-from audit.proof import Proof, by_method
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.filters import IN_SESSION
 from tools.api.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
@@ -29,6 +27,8 @@ from tools.policy.narrowing import check_group_change
 from tools.policy.openings import openings_of
 from tools.policy.people import may
 from tools.shapes import group_shape
+from tools.web.pages import PAGING
+from tools.web.proof import Proof, by_method
 
 CHANGED = {200: GroupAnswer}
 NEW: dict[str, Any] = {

@@ -21,8 +21,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.answers import written
-from audit.queries import QueryView
+from config.http.answers import written
 from tools.catalog.registry import registry
 from tools.definitions import strict_json
 from tools.definitions.callers import Caller
@@ -32,6 +31,7 @@ from tools.policy import idempotency
 from tools.policy.grants import grants
 from tools.policy.idempotency import Kept
 from tools.policy.people import noting_permissions
+from tools.web.queries import QueryView
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"

@@ -9,7 +9,6 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schem
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.importing_bodies import ImportAnswer, ImportBody
 from tools.catalog import exporting, importing
@@ -20,6 +19,7 @@ from tools.definitions.dialects.documents import Document
 from tools.definitions.dialects.items import Choice, Source
 from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
+from tools.web.proof import Proof, by_method
 
 EXAMPLE = OpenApiExample(
     "A tool service and a tool of it",

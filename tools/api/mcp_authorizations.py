@@ -8,8 +8,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, newest, paging
-from audit.proof import Proof, by_method
 from tools.api.conditional import Representation, conditional
 from tools.api.fields import check_known
 from tools.api.idempotency import Keying
@@ -25,6 +23,8 @@ from tools.catalog import mcp_consents, owners
 from tools.errors import Malformed
 from tools.models import Grant, McpAuthorization, McpOAuthClient, User
 from tools.shapes import mcp_authorization_shape, moment
+from tools.web.pages import CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
 
 _ORDERS = {"owner": "owner", "-owner": "-owner", **newest()}
 EVERYBODY = "organization"  # in an address, where an empty owner cannot stand

@@ -8,8 +8,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, by_name, paging
-from audit.proof import Proof, by_method
 from tools.api import streams
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.fields import check_known
@@ -32,6 +30,8 @@ from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.models import McpServer
 from tools.shapes import mcp_server_shape, moment
+from tools.web.pages import CursorPages, by_name, paging
+from tools.web.proof import Proof, by_method
 
 CHANGED = {200: McpServerAnswer}
 

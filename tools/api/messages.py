@@ -7,8 +7,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, newest, paging
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.channel_bodies import (
     InboxItemAnswer,
@@ -22,6 +20,8 @@ from tools.errors import NotFound
 from tools.models import InboxItem, Message, MessageState
 from tools.runners import inbox
 from tools.shapes import inbox_shape, message_shape
+from tools.web.pages import CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
 
 FILTERS = [
     OpenApiParameter("state", str, enum=MessageState.values),

@@ -8,8 +8,6 @@ from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, by_name, paging
-from audit.proof import Proof, by_method
 from sandbox.spec import IsolationLevel
 from tools.api.bodies import (
     OrganizationAnswer,
@@ -31,6 +29,8 @@ from tools.models import LicenseTier, Organization
 from tools.policy import actions
 from tools.policy.licenses import preview
 from tools.shapes import organization_shape, tier_shape
+from tools.web.pages import CursorPages, by_name, paging
+from tools.web.proof import Proof, by_method
 
 _TIERS = {"rank": "rank", "-rank": "-rank", "name": "name", "-name": "-name"}
 LIMITS = ("max_concurrency", "max_queue_depth")

@@ -10,9 +10,9 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
-from audit.pages import bad_cursor, reference, size_of
 from tools.catalog.registry import CatalogTool
 from tools.errors import Malformed
+from tools.web.pages import bad_cursor, reference, size_of
 
 BY_NAME = OpenApiParameter(
     "ordering",

@@ -11,11 +11,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, PageReference, newest, paging
 from tools.api.base import CallerView
 from tools.api.filters import AGENT, PERIOD, SESSION, filtered, in_period
 from tools.policy import requests
 from tools.shapes import moment
+from tools.web.pages import CursorPages, PageReference, newest, paging
 
 _ORDERS = newest("at")
 

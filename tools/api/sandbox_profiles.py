@@ -8,8 +8,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, by_name, paging
-from audit.proof import Proof, by_method
 from tools.api.bodies import ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.schema import PROFILE
@@ -17,6 +15,8 @@ from tools.catalog import profiles
 from tools.definitions.callers import Scope
 from tools.models import SandboxProfile
 from tools.shapes import profile_shape
+from tools.web.pages import CursorPages, by_name, paging
+from tools.web.proof import Proof, by_method
 
 CHANGED = {200: ProfileAnswer}
 

@@ -9,8 +9,8 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 
-from audit.proof import Proof
 from tools.api.bodies import ErrorAnswer, ProblemAnswer
+from tools.web.proof import Proof
 
 ERRORS = {
     "400": "A field or parameter is missing, malformed or unknown; `details` names each one.",

@@ -9,8 +9,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import OLDEST, CursorPages, newest, paging
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.conditional import ConditionalView, Representation
 from tools.api.filters import AGENT, PERIOD, filtered, in_period
@@ -26,6 +24,8 @@ from tools.execution import session_actions as actions
 from tools.models import Session
 from tools.policy.pins import session_pins
 from tools.shapes import session_shape, step_shape, transition_shape
+from tools.web.pages import OLDEST, CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
 
 MOST_STEPS = 50  # of a session's history, shown with it
 

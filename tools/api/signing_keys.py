@@ -7,8 +7,6 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, newest, paging
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import Page
 from tools.api.conditional import ConditionalView, Representation, conditional
@@ -17,6 +15,8 @@ from tools.definitions.callers import Scope
 from tools.errors import NotFound
 from tools.models import SigningKey
 from tools.shapes import signing_key_shape
+from tools.web.pages import CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
 
 
 class SigningKeyAnswer(serializers.Serializer[Any]):

@@ -11,8 +11,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, newest, paging
-from audit.proof import Proof, by_method
 from tools.api.agents import issued, rotated
 from tools.api.authentication import source_ip
 from tools.api.base import CallerView
@@ -27,6 +25,8 @@ from tools.policy.callers import actor_of, caller_of_user
 from tools.policy.codes import factor_of
 from tools.policy.narrowing import check_own_token, manages_some
 from tools.shapes import token_shape
+from tools.web.pages import CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
 
 
 class PersonalTokens(CallerView):

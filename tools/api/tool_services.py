@@ -9,8 +9,6 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import CursorPages, by_name, paging
-from audit.proof import Proof, by_method
 from toolcrib_service.wire import Queue
 from tools.api.bodies import Page
 from tools.api.conditional import ConditionalView, Representation, conditional
@@ -21,6 +19,8 @@ from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService
 from tools.runners.service import client
 from tools.shapes import service_shape
+from tools.web.pages import CursorPages, by_name, paging
+from tools.web.proof import Proof, by_method
 
 
 class ParameterOfService(serializers.Serializer[Any]):

@@ -10,8 +10,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.pages import PAGING, CursorPages, paging
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import (
     DefinitionAnswer,
@@ -39,6 +37,8 @@ from tools.policy import authorization, requests
 from tools.policy.findings import findings_about
 from tools.policy.visibility import visible_tool
 from tools.shapes import tool_here, tool_shape, version_shape
+from tools.web.pages import PAGING, CursorPages, paging
+from tools.web.proof import Proof, by_method
 
 DEFINITION = "definition"
 FORMAT = OpenApiParameter(

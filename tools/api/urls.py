@@ -1,12 +1,5 @@
 from django.urls import URLPattern, path
 
-from audit.api import (
-    AlertList,
-    RecordDetail,
-    RecordExport,
-    RecordList,
-)
-from audit.log_api import CheckpointList, RecordProof
 from tools.api import (
     agent_requests,
     agents,
@@ -41,6 +34,13 @@ from tools.api import (
     usage,
     workflow,
 )
+from tools.api.audit import (
+    AlertList,
+    RecordDetail,
+    RecordExport,
+    RecordList,
+)
+from tools.api.audit_log import CheckpointList, RecordProof
 
 TOOL = "tools/<str:name>"
 CHANGE = "tools/changes/<uuid:change_id>"

@@ -5,7 +5,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.proof import Proof, by_method
 from tools.api.base import CallerView
 from tools.api.bodies import DefinitionBody
 from tools.api.idempotency import Keying
@@ -19,6 +18,7 @@ from tools.policy.decision import Asked
 from tools.policy.findings import findings, findings_of_proposal
 from tools.policy.people import may
 from tools.policy.reach import reach_of
+from tools.web.proof import Proof, by_method
 
 MOST_FINDINGS = 500
 GROUPS = [

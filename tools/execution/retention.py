@@ -25,7 +25,7 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertDelivery
-from audit.retention import record_expiry
+from audit.records.retention import record_expiry
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import FINAL, OPEN, Status
 from tools.models import (

@@ -16,7 +16,8 @@ from django.conf import settings
 from django.db import DatabaseError
 from psycopg_pool import PoolTimeout
 
-from audit import anchors, publishing, stand_in
+from audit import stand_in
+from audit.log import anchors, publishing
 from config import ladder
 from config.database import forget_connections
 from tools.execution import capacity, leases, rounds

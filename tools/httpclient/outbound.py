@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from django.conf import settings
 
-from audit.senders import NotTold
+from audit.alerts.senders import NotTold
 from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.denials import Denied
 from sandbox.egress.dial import Dialer

@@ -17,10 +17,12 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 from django.utils.crypto import salted_hmac
 
-from audit import anchors, losses, merkle, publishing, retention, signing
-from audit.losses import Loss
+from audit.log import anchors, merkle, publishing, signing
+from audit.log.sealing import frontier_of
 from audit.models import AuditLog, AuditSegment, Checkpoint
-from audit.sealing import frontier_of
+from audit.records import retention
+from audit.verification import losses
+from audit.verification.losses import Loss
 from config import database
 from config.env import env_text
 from config.local import datadir, deployment, embedded, oxigraph, postgres, processes

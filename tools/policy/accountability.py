@@ -1,6 +1,6 @@
 """Nothing is executed that could not be proved: the organization's log has to stand."""
 
-from audit import standing
+from audit.log import standing
 from tools.errors import AuditHalted
 
 

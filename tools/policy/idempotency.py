@@ -18,8 +18,8 @@ from django.utils.crypto import salted_hmac
 from psycopg.errors import LockNotAvailable
 
 from audit.actions import record
-from audit.answers import written
 from audit.events import Event, Outcome
+from config.http.answers import written
 from tools.catalog import sealing
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD

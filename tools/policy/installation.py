@@ -13,10 +13,11 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from audit import canonical, keyfile
+from audit import canonical
 from audit.actions import Actor, record
 from audit.changes import difference, plain
 from audit.events import Event, Outcome
+from audit.log import keyfile
 from audit.models import AuditRecord
 from tools.definitions.callers import CallerKind
 from tools.models import Organization

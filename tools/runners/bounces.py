@@ -8,8 +8,8 @@ from uuid import UUID
 from django.db import transaction
 
 from audit.actions import Actor, record
+from audit.alerts.senders import signature
 from audit.events import Event, Outcome
-from audit.senders import signature
 from tools.catalog.channels import opened
 from tools.errors import Conflict, NotFound, Unauthenticated
 from tools.models import Message, MessageChannel, MessageState

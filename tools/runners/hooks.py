@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from audit.senders import NotTold, signature
+from audit.alerts.senders import NotTold, signature
 from tools.catalog import dialing
 from tools.catalog.masking import Mask
 from tools.httpclient import outbound

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from django.conf import settings
 
-from audit.senders import NotTold
+from audit.alerts.senders import NotTold
 from sandbox.egress.denials import Denied
 from sandbox.egress.grammar import parse_host
 from sandbox.egress.trust import client_context

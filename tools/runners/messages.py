@@ -5,9 +5,9 @@ from uuid import UUID
 from django.db import connection
 
 from audit.actions import Actor, record
+from audit.alerts.senders import NotTold
 from audit.events import Event
 from audit.events import Outcome as Evidence
-from audit.senders import NotTold
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
 from tools.models import Message, MessageChannel

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from audit.senders import NotTold
+from audit.alerts.senders import NotTold
 from tools.catalog.channels import opened
 from tools.definitions import templates
 from tools.definitions.recipients import flaw_in_address, not_allowed

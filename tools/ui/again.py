@@ -16,7 +16,6 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from audit.proof import Proof, proof
 from config.http import errors
 from config.http.redirects import own_path
 from tools.errors import ToolcribError
@@ -27,6 +26,7 @@ from tools.policy.callers import actor_of, caller_of_user
 from tools.ui import carried, proving
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.entering import safe_next
+from tools.web.proof import Proof, proof
 
 PAGE, DONE = "ui/again.html", "ui/again_done.html"
 ANSWERS = ("again.password", "again.code", "again.key")

@@ -8,7 +8,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from audit.proof import Proof, proof
 from tools.agents.toolbox import Toolbox, toolbox_of
 from tools.errors import ToolcribError
 from tools.execution import actions as executions
@@ -20,6 +19,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.agent_requests import on_one_line, ready
 from tools.ui.asking import Asking, asking_of
 from tools.ui.playground import agents_of, standing_of
+from tools.web.proof import Proof, proof
 
 PAGE = "ui/agent_ask.html"
 

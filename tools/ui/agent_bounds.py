@@ -11,7 +11,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from audit.proof import Proof, proof
 from tools.errors import Malformed, ToolcribError
 from tools.models import Agent
 from tools.models.allowance import Kind, Period
@@ -23,6 +22,7 @@ from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.agents import find_agent
 from tools.ui.inputs import choices, plain
+from tools.web.proof import Proof, proof
 
 PAGE = "ui/agent_bounds.html"
 SPARE = 3  # empty rows for new ones

@@ -9,7 +9,6 @@ from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
-from audit.proof import Proof, proof
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution.agent_calls import stop_calls
@@ -22,6 +21,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.agent import show, token_inputs
 from tools.ui.agents import find_agent
 from tools.ui.inputs import Input, plain, words
+from tools.web.proof import Proof, proof
 
 LONGEST_LABEL = 100
 MOST_DAYS = 365

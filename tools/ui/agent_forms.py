@@ -9,7 +9,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from audit.proof import Proof, proof
 from tools.catalog.bounds import MOST
 from tools.errors import Malformed, ToolcribError
 from tools.models import Agent
@@ -19,6 +18,7 @@ from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.agents import find_agent
 from tools.ui.inputs import Input, Widget, plain, words
+from tools.web.proof import Proof, proof
 
 FORM = "ui/agent_form.html"
 LONGEST = {"slug": 63, "description": 500}

@@ -14,7 +14,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.agents import actions
 from tools.agents.actions import Report
 from tools.agents.asked import ITERATIONS, TOKENS
@@ -34,6 +33,7 @@ from tools.ui.gauges import Gauge, gauge
 from tools.ui.shown import Line, maker_of, milliseconds, text_difference
 from tools.ui.snippets import curl
 from tools.ui.visible import Piece, pieces
+from tools.web.proof import Proof, proof
 
 PAGE = "ui/agent_request.html"
 TO_DO = {

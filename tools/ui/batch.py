@@ -16,7 +16,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from audit.actions import redactor_of
-from audit.proof import Proof, proof
 from tools.definitions.batches import MOST_INPUTS
 from tools.definitions.results import OPEN, Status
 from tools.errors import Malformed, ToolcribError
@@ -27,6 +26,7 @@ from tools.policy.people import may
 from tools.ui.access import PageRequest, page
 from tools.ui.gauges import Gauge, gauge
 from tools.ui.shown import milliseconds
+from tools.web.proof import Proof, proof
 
 PAGE = "ui/batch.html"
 LINES = 50  # on a page

@@ -14,7 +14,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import trigger_client_event
 
-from audit.proof import proof
 from config.http.redirects import own_path
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -28,6 +27,7 @@ from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
 from tools.ui.facets import LABELS, Facet, Kinds, chips, counted, facets, kinds_of
 from tools.ui.results import page_or_results
+from tools.web.proof import proof
 
 PAGE_SIZE = 25
 SORTS: dict[str, Callable[[CatalogTool], Any]] = {

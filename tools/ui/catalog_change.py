@@ -12,7 +12,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from audit.proof import Proof, proof
 from tools.catalog.registry import CatalogTool
 from tools.errors import Conflict, Malformed
 from tools.models import Tool
@@ -23,6 +22,7 @@ from tools.policy.people import require
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog import UNDO, Search, back_of
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/catalog_change.html"
 _NAMED = 5

@@ -10,7 +10,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.chain_texts import ChainText, Remark, read_text, text_of
 from tools.catalog.registry import CatalogTool
@@ -26,6 +25,7 @@ from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chain_drawing import Drawing, draw, inputs_of
 from tools.ui.inputs import plain
+from tools.web.proof import Proof, proof
 
 LIST, FORM = "ui/chains.html", "ui/chain_form.html"
 PAGE_SIZE = 25

@@ -13,7 +13,6 @@ from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog import drift
 from tools.definitions.differences import shown
 from tools.definitions.tool import in_order
@@ -26,6 +25,7 @@ from tools.ui.drawn import draw_difference, fields_of
 from tools.ui.origins import Source, source_of
 from tools.ui.results import page_or_results
 from tools.ui.shown import pretty
+from tools.web.proof import Proof, proof
 
 LIST, ONE = "ui/changes.html", "ui/change.html"
 PAGE_SIZE = 25

@@ -8,7 +8,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from audit.proof import Proof, proof
 from tools.catalog import channels
 from tools.catalog.channel_fields import SECURITIES
 from tools.catalog.credentials import MASK
@@ -18,6 +17,7 @@ from tools.policy.callers import actor_of
 from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import Input, Widget, choices, placed, plain, words
+from tools.web.proof import Proof, proof
 
 FORM, KEY, REMOVE = "ui/channel_form.html", "ui/channel_key.html", "ui/channel_remove.html"
 _NUMBERS = frozenset({"port", "most_recipients", "most_an_hour"})

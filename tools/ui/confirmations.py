@@ -20,7 +20,6 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.errors import Forbidden, Malformed
 from tools.execution import decisions
 from tools.execution.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
@@ -31,6 +30,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.shown import maker_of, pretty
 from tools.ui.visible import Piece, mixed_words, pieces
 from tools.ui.would_do import would_do
+from tools.web.proof import Proof, proof
 
 QUEUE, ONE = "ui/confirmations.html", "ui/confirmation.html"
 PAGE_SIZE = 25

@@ -7,7 +7,6 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from audit.proof import Proof, proof
 from sandbox.egress.grammar import Url
 from tools.catalog import mcp_consents, mcp_servers
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
@@ -15,6 +14,7 @@ from tools.models import Grant, McpOAuthClient, McpServer
 from tools.policy.callers import actor_of
 from tools.policy.people import require
 from tools.ui.access import PageRequest, page
+from tools.web.proof import Proof, proof
 
 GO, CLIENT, BACK = "ui/server_connect.html", "ui/server_client.html", "ui/server_connected.html"
 

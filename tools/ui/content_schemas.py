@@ -9,7 +9,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog import content_schemas
 from tools.definitions import strict_json
 from tools.errors import Malformed, ToolcribError
@@ -20,6 +19,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.inputs import Input, Widget, choices, placed, plain
 from tools.ui.shown import pretty, text_difference
 from tools.ui.visible import mixed_words, pieces
+from tools.web.proof import Proof, proof
 
 LIST, ONE = "ui/schemas.html", "ui/schema.html"
 FORM, REMOVE = "ui/schema_form.html", "ui/schema_remove.html"

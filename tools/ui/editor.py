@@ -8,7 +8,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from audit.proof import Proof, proof
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.verified import check_current
 from tools.definitions.implementations import READERS
@@ -26,6 +25,7 @@ from tools.ui.draft_testing import Test, asked_of, run_test
 from tools.ui.drafts import Draft, definition_from, draft_from, draft_of, new_draft
 from tools.ui.inputs import json_of, plain
 from tools.ui.shown import Line, difference
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/editor.html"
 CHANGED = (

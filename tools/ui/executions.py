@@ -14,7 +14,6 @@ from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.definitions.implementations.builtin import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
@@ -31,6 +30,7 @@ from tools.ui.meters import meters_of
 from tools.ui.results import page_or_results
 from tools.ui.road import road_of
 from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty
+from tools.web.proof import Proof, proof
 
 PAGE_SIZE = 50
 FAILED = "failed"  # of every kind, in the place of a status

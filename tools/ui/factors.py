@@ -12,7 +12,6 @@ from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.errors import Conflict, Malformed, ToolcribError
 from tools.policy import (
     authenticator_apps,
@@ -25,6 +24,7 @@ from tools.policy import (
 from tools.policy.callers import actor_of
 from tools.ui import kept
 from tools.ui.access import PageRequest, page
+from tools.web.proof import Proof, proof
 
 PAGE, APP, KEY, CODES = (
     f"ui/{name}.html" for name in ("factors", "factor_app", "factor_key", "factor_codes")

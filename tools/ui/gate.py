@@ -11,11 +11,11 @@ from django.shortcuts import redirect, resolve_url
 from django.urls import ResolverMatch
 from django_htmx.http import HttpResponseClientRedirect
 
-from audit.proof import SAFE, asks
 from config.http import errors
 from tools.models import User
 from tools.policy import freshness, second_factors
 from tools.ui import again
+from tools.web.proof import SAFE, asks
 
 API, CALLED = "/api/", "/api/v1/"
 PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/csp-report"})

@@ -13,7 +13,6 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.names import WILDCARD
@@ -30,6 +29,7 @@ from tools.ui.group_forms import as_line, change_from, fill, inputs_of, tell
 from tools.ui.inputs import Input, plain
 from tools.ui.shown import Line, pretty, text_difference
 from tools.ui.week import week_of
+from tools.web.proof import Proof, proof
 
 LIST, FORM = "ui/groups.html", "ui/group_form.html"
 MOST_SHOWN = 50

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.urls import reverse
 
-from audit import standing
+from audit.log import standing
 from config.local.accounts import missing_separation
 from tools.policy import second_factors
 from tools.ui import licenses, sandbox

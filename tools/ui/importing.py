@@ -9,7 +9,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from audit.proof import Proof, proof
 from tools.catalog.import_preview import LEFT_OUT, Choices, Row, digest, perform
 from tools.catalog.importing import permissions
 from tools.catalog.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
@@ -23,6 +22,7 @@ from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page
 from tools.ui.import_form import CREDENTIAL, VARIABLE, Asked, Kept, asked
 from tools.ui.import_shown import DIALECTS, echo, shown_row
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/import.html"
 ALL, EACH = "all", "each"

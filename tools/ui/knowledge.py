@@ -10,7 +10,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog import knowledge_browsing as browsing
 from tools.catalog.knowledge import export_graph
 from tools.definitions.visible import visible
@@ -23,6 +22,7 @@ from tools.policy.decision import Asked, Question
 from tools.policy.people import may
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calling import usual_group, usual_state
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/knowledge.html"
 TOOL = "search_knowledge"

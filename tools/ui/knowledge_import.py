@@ -7,7 +7,6 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
-from audit.proof import Proof, proof
 from tools.catalog.knowledge import Imported, Preview, import_graph, preview_import
 from tools.definitions.visible import visible
 from tools.errors import Malformed, TooLarge, ToolcribError
@@ -18,6 +17,7 @@ from tools.policy.people import require
 from tools.ui import kept
 from tools.ui.access import PageRequest, page
 from tools.ui.knowledge import entity_address
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/knowledge_import.html"
 MOST_BYTES = 4 * 1024 * 1024  # the command takes more: here it goes to the browser and back

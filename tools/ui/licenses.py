@@ -16,7 +16,6 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog import seats
 from tools.catalog.registry import Snapshot
 from tools.catalog.tiers import Standing, lowest_tier
@@ -33,6 +32,7 @@ from tools.policy.tier_outlook import apply_move, outlook_of_move
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.sandbox import Notice, manages
 from tools.ui.tiers import UNDO, keep_undo, outlook_context, require_superuser, undo_key
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/licenses.html"
 _NAMED = 3  # in a notice

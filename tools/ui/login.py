@@ -13,7 +13,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from audit.proof import Proof, proof
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
 from tools.policy import identity_provider
@@ -22,6 +21,7 @@ from tools.policy.callers import actor_of
 from tools.ui import entering, proving
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.entering import Entering, admit, safe_next
+from tools.web.proof import Proof, proof
 
 PAGE, SECOND = "ui/login.html", "ui/second_factor.html"
 WRONG = "That name and password do not belong together. Check both and try again."

@@ -9,7 +9,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog.channels import find_channel, written
 from tools.errors import NotFound
 from tools.models import InboxItem, Message, MessageChannel, MessageState
@@ -21,6 +20,7 @@ from tools.runners.outbox import NotWritten
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import plain
 from tools.ui.visible import pieces
+from tools.web.proof import Proof, proof
 
 PAGE_SIZE = 25
 # A state in the colours of the calls.

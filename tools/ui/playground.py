@@ -11,7 +11,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 from django_htmx.http import replace_url
 
-from audit.proof import Proof, proof
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search import ranked, relevant
 from tools.definitions import strict_json
@@ -40,6 +39,7 @@ from tools.ui.replaying import (
 )
 from tools.ui.shown import milliseconds, pretty
 from tools.ui.snippets import Snippet, snippets_of
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/playground.html"
 WAIT_S = 20.0

@@ -21,7 +21,6 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from audit.actions import record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from audit.proof import Proof, proof
 from tools.definitions.callers import Scope
 from tools.errors import NotFound, ToolcribError
 from tools.models import PersonSession, SingleSignOn
@@ -33,6 +32,7 @@ from tools.ui import factors, proving
 from tools.ui.access import PageRequest, page
 from tools.ui.browsers import browser
 from tools.ui.inputs import Input, Widget
+from tools.web.proof import Proof, proof
 
 PAGE, PASSWORD = "ui/profile.html", "ui/profile_password.html"
 MOST_SHOWN = 100

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from audit import reading
+from audit.records import reading
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import NotFound

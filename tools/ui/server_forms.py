@@ -10,7 +10,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from audit.proof import Proof, proof
 from tools.catalog import mcp_servers
 from tools.catalog.mcp_values import shown_values
 from tools.catalog.owners import owner_texts
@@ -33,6 +32,7 @@ from tools.ui.inputs import (
 )
 from tools.ui.secrets import secrets_of, values_from
 from tools.ui.servers import TRANSPORTS
+from tools.web.proof import Proof, proof
 
 FORM, CREDENTIALS = "ui/server_form.html", "ui/server_credentials.html"
 _PLACE = frozenset({"name", "url", "command", "args"})

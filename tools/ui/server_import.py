@@ -10,7 +10,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from audit.proof import Proof, proof
 from tools.catalog import mcp_import, mcp_servers
 from tools.errors import Malformed
 from tools.models import McpServer
@@ -19,6 +18,7 @@ from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import placed, plain
 from tools.ui.picking import Pick, fill, item_of, listed_tools, pick
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/server_import.html"
 MOST = 50  # nobody reads more at once

@@ -10,7 +10,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog import mcp_import, mcp_servers
 from tools.catalog.owners import owner_text
 from tools.catalog.upstreams import hub
@@ -25,6 +24,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.picking import Listed, listed_tools
 from tools.ui.shown import Standing
 from tools.ui.visible import Piece, pieces
+from tools.web.proof import Proof, proof
 
 LIST, ONE, REMOVE = "ui/servers.html", "ui/server.html", "ui/server_remove.html"
 PAGE_SIZE = 25

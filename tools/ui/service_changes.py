@@ -8,7 +8,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from audit.proof import Proof, proof
 from tools.catalog import announcements, services
 from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import ToolService
@@ -17,6 +16,7 @@ from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, Input, Widget, listed, placed, plain
 from tools.ui.services import shown
+from tools.web.proof import Proof, proof
 
 FORM, REMOVE = "ui/service_form.html", "ui/service_remove.html"
 

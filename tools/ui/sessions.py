@@ -10,12 +10,12 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.execution import session_actions
 from tools.models import Session
 from tools.policy.people import may
 from tools.policy.pins import session_pins
 from tools.ui.access import PageRequest, page
+from tools.web.proof import Proof, proof
 
 PAGE = "ui/session.html"
 PAGE_SIZE = 50

@@ -20,7 +20,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.actions import Actor
 from audit.events import Event
-from audit.proof import Proof, proof
 from sandbox.spec import IsolationLevel
 from tools.errors import Forbidden, ToolcribError
 from tools.models import Organization
@@ -33,6 +32,7 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.house import lines
 from tools.ui.inputs import Input, Widget, choices, plain
 from tools.ui.shown import cut
+from tools.web.proof import Proof, proof
 
 PAGE, FORM = "ui/settings.html", "ui/settings_organization.html"
 CHANGED = f"code={Event.SETTINGS_CHANGE}"

@@ -11,7 +11,6 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.proof import Proof, proof
 from sandbox.egress.grammar import Url
 from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
@@ -21,6 +20,7 @@ from tools.policy.identity_provider import Identity
 from tools.ui import again
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.entering import admit, safe_next
+from tools.web.proof import Proof, proof
 
 LOGIN, GO = "ui/login.html", "ui/single_sign_on.html"
 HOW = "single sign-on"

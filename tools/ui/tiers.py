@@ -10,7 +10,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from audit.proof import Proof, proof
 from tools.errors import Conflict, Forbidden, Malformed, NotFound
 from tools.models import LicenseTier, Organization
 from tools.policy.callers import actor_of
@@ -32,6 +31,7 @@ from tools.ui.tier_form import (
     level_choices,
     terms_in_words,
 )
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/tier.html"
 UNDO = "licenses-undo"  # in the session, and as the tag of the notice that offers it

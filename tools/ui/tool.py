@@ -7,7 +7,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog.actions import find_tool
 from tools.catalog.membership import Through, memberships
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -32,6 +31,7 @@ from tools.ui.rehearsing import can_be_rehearsed, rehearsed
 from tools.ui.shown import difference, pretty
 from tools.ui.versions import flaw_of, shown_upstream, shown_versions
 from tools.ui.workflow import shown_finding
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/tool.html"
 WAIT_S = 20.0

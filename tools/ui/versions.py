@@ -14,7 +14,6 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.proof import Proof, proof
 from tools.catalog import drift, verification
 from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.compared import versions_apart
@@ -35,6 +34,7 @@ from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.drawn import draw_difference
 from tools.ui.origins import source_of
+from tools.web.proof import Proof, proof
 
 TEMPLATE = "ui/difference.html"
 MOST_VERSIONS = 20

@@ -3,10 +3,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit.losses import loss_of
+from audit.log.publishing import Damaged, accept
 from audit.management.operators import login, operator
 from audit.models import AuditLog
-from audit.publishing import Damaged, accept
+from audit.verification.losses import loss_of
 
 
 class Command(BaseCommand):

@@ -7,9 +7,9 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
-from audit.erasure import Scope, count, erase
 from audit.management.operators import operator
 from audit.models import AuditRecord
+from audit.records.erasure import Scope, count, erase
 
 
 class Command(BaseCommand):

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit import search
-from audit.export import FORMATS, to_file
+from audit.export.export import FORMATS, to_file
 from audit.management.operators import operator
+from audit.records import search
 
 _FILTERS = tuple(name for name in search.FIELDS if name != "agent")
 

@@ -3,9 +3,9 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit.handouts import growth_of, read_line
+from audit.log.handouts import growth_of, read_line
+from audit.log.proofs import NotProvable, proof_of
 from audit.management.operators import operator
-from audit.proofs import NotProvable, proof_of
 
 
 class Command(BaseCommand):

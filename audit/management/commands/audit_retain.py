@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit import retention
+from audit.records import retention
 
 _OPTIONS = (("--days", "records"), ("--payload-days", "payloads"))
 

@@ -2,9 +2,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from audit.log.publishing import public_keys, rotate_key
+from audit.log.signing import RotationUnderWay
 from audit.management.operators import operator
-from audit.publishing import public_keys, rotate_key
-from audit.signing import RotationUnderWay
 
 
 class Command(BaseCommand):

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit import inspection
-from audit.inspection import BadQuestion, Question
+from audit.verification import inspection
 from audit.verification.findings import Report
+from audit.verification.inspection import BadQuestion, Question
 
 CLEAN, DAMAGED, NOT_ASKED_RIGHT = 0, 1, 2
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from audit.remotes import BadAddress, couriers
-from audit.sealer import Sealer
+from audit.log.remotes import BadAddress, couriers
+from audit.log.sealer import Sealer
 
 
 class Command(BaseCommand):

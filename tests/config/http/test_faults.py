@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from audit import alerts
+from audit.alerts import alerts
 from audit.models import Alert, AuditRecord
 from config.http import faults
 from tests import factories

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from audit import files, payloads, signing
+from audit import files
+from audit.log import signing
+from audit.records import payloads
 from config import env
 from config.local import accounts, datadir, deployment, processes
 from config.local.accounts import PRODUCT, Account

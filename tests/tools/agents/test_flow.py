@@ -7,8 +7,8 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from audit import payloads
 from audit.models import AuditRecord
+from audit.records import payloads
 from tests import factories
 from tests.tools.agents.conftest import FAILS, SAYS, begun, reported
 from tests.tools.execution.working import calls_of, work_off

@@ -30,7 +30,7 @@ from django.urls import (
 )
 from django.utils import timezone
 
-from audit import proof, sealer
+from audit.log import sealer
 from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecord, Checkpoint
 from tests import agent_runs, factories
 from tests.savepoints import read_catalogs, rolled_back
@@ -66,6 +66,7 @@ from tools.policy import actions, confirmation_rules, freshness
 from tools.policy.grant_ids import grant_id
 from tools.policy.roles import Role, roles
 from tools.ui import workspace
+from tools.web import proof
 
 IN = "in"  # past every question of who may: 2xx, or a 4xx that is about something else
 LOGIN = "login"  # a page sends whoever is unknown to the login page
@@ -1227,7 +1228,7 @@ def test_every_change_says_whether_it_gives_power():
         for name, method in sorted(every_change(EXPECTED) | every_change(PAGES))
         if proof.mark_of(ADDRESSES[name].callback, method.upper()) is None
     ]
-    assert not silent, f"mark these views (audit/proof.py): {silent}"
+    assert not silent, f"mark these views (tools/web/proof.py): {silent}"
 
 
 @pytest.fixture(scope="module")

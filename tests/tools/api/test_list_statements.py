@@ -12,7 +12,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from audit.models import AuditLog, Checkpoint
-from audit.queries import known
 from tests import agent_runs, factories
 from tests.tools.api.test_authorization_matrix import Side
 from tests.ui.test_queries import grow
@@ -30,6 +29,7 @@ from tools.models import (
     Tool,
 )
 from tools.policy import grant_actions
+from tools.web.queries import known
 
 FEW = 3
 

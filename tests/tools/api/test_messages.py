@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from audit.alerts.senders import signature
 from audit.events import Event
 from audit.models import AuditRecord
-from audit.senders import signature
 from tests import factories
 from tests.api import Api
 from tools.catalog import channels

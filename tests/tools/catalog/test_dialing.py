@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from audit.senders import NotTold
+from audit.alerts.senders import NotTold
 from sandbox.egress.grammar import Url
 from tests.waiting import until
 from tools.catalog import dialing

@@ -5,8 +5,8 @@ import threading
 import pytest
 from django.db import connection
 
-from audit import payloads
 from audit.models import AuditRecord
+from audit.records import payloads
 from tests import factories
 from tools.errors import InvalidCall, Malformed, NotFound, Refused
 from tools.execution.pipeline import ADMISSION, admit

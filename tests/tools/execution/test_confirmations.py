@@ -6,8 +6,8 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from audit import payloads
 from audit.models import AuditRecord
+from audit.records import payloads
 from tests import factories
 from tests.tools.held import (
     approve,

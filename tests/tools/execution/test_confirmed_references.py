@@ -2,8 +2,8 @@
 
 import pytest
 
-from audit import payloads
 from audit.models import AuditRecord
+from audit.records import payloads
 from tests import factories
 from tests.tools.held import approve, approver, attempted
 from tools.execution.pipeline import admit

@@ -8,8 +8,8 @@ from django.db import IntegrityError
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from audit import payloads
 from audit.models import AuditRecord
+from audit.records import payloads
 from tests import factories
 from tests.factories import definition
 from tools.errors import Conflict, Gone, NotFound

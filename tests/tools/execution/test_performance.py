@@ -6,8 +6,8 @@ import pytest
 from django.db import DatabaseError
 from django.db.models.functions import Now
 
-from audit import payloads
 from audit.models import AuditRecord
+from audit.records import payloads
 from tests import factories
 from tests.factories import definition
 from tests.tools.database import no_evidence_for, no_lease_for, tamper

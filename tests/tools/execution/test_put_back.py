@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from audit import anchors, checkpoints, signing
-from audit.checkpoints import Statement
+from audit.log import anchors, checkpoints, signing
+from audit.log.checkpoints import Statement
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.workers import stopped, worker

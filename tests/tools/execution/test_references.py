@@ -7,8 +7,8 @@ import pytest
 from django.utils import timezone
 from guardian.shortcuts import assign_perm
 
-from audit import payloads
 from audit.models import AuditRecord
+from audit.records import payloads
 from tests import factories
 from tests.tools.held import approve, approver
 from tests.waiting import until

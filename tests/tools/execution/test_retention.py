@@ -6,7 +6,7 @@ import pytest
 from django.contrib.sessions.models import Session as BrowserSession
 from django.utils import timezone
 
-from audit import exporting
+from audit.export import exporting
 from audit.models import Alert, AlertChannel, AlertDelivery, AuditExport, AuditRecord
 from config.env import BadSetting, env_days
 from tests import factories

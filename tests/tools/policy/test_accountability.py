@@ -3,7 +3,7 @@
 import pytest
 from django.utils import timezone
 
-from audit import standing
+from audit.log import standing
 from audit.models import AuditLog, AuditRecord
 from tests import factories
 from tools.definitions.results import Status

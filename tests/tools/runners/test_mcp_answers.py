@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from audit import payloads
 from audit.models import AuditRecord
+from audit.records import payloads
 from tests import factories
 from tests.stubs.mcp import Error, mcp_serving, streamed, text
 from tests.stubs.web import Reply

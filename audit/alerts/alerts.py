@@ -1,0 +1,209 @@
+"""What in the records a person should look at.
+
+A rule is a row that says what to look for over which time. It finds who, what, how often and when
+last; the same finding makes one open alert, which counts on until somebody has acknowledged it, and
+is told again when it comes back after a day. Records that an acknowledged alert was raised for
+raise no other. All times are the database's: the clock of a worker may be another.
+"""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import DatabaseError, connection, transaction
+from django.db.models import Count, F
+from django.db.models.functions import Now
+
+from audit import metrics
+from audit.actions import Actor, record
+from audit.alerts import deliveries, fixed_rules
+from audit.alerts.kinds import KINDS, Finding
+from audit.events import Event, Outcome, Severity
+from audit.models import Alert, AlertRule
+
+log = logging.getLogger(__name__)
+_SLOWEST = "10s"
+_MOST_FINDINGS = 200  # of one organization, so that its flood hides nobody else's
+_LONGEST_LOOK_S = 86_400
+_LOOKS_PER_WINDOW = 60  # a rule over an hour is not asked every few seconds
+_QUIET = timedelta(days=1)
+_NEVER = datetime.min.replace(tzinfo=UTC)
+LONGEST_NOTE = 500
+
+
+def raise_all() -> list[Alert]:
+    """The alerts that are new. Safe to run twice, and beside itself."""
+    found = [alert for rule in AlertRule.objects.filter(enabled=True) for alert in raise_for(rule)]
+    found += _raised_of(fixed_rules.UNCHECKED, fixed_rules.unchecked())
+    return found + _raised_of(fixed_rules.FAULTS, fixed_rules.faults())
+
+
+def raise_for(rule: AlertRule) -> list[Alert]:
+    """One that cannot be asked is told in the log and does not keep the others from being asked."""
+    unseen_s = _unseen_s(rule)
+    if not _is_due(rule, unseen_s):
+        return []
+    try:
+        with transaction.atomic():
+            found = _findings(rule, _window_s(rule, unseen_s))
+    except DatabaseError as problem:
+        log.error("the alert rule %s could not be asked: %s", rule.name, problem)
+        return []
+    return _raised_of(rule, found)
+
+
+@transaction.atomic
+def acknowledge(*, alert: Alert, by: Actor, note: str = "") -> None:
+    """Somebody has looked at it, and may say what came of it. Safe to repeat."""
+    row = Alert.objects.open().filter(pk=alert.pk)
+    note = note.replace("\x00", "").strip()[:LONGEST_NOTE]
+    if row.update(acknowledged_at=Now(), acknowledged_by=by.name, note=note):
+        record(
+            Event.ALERT_ACKNOWLEDGE,
+            by=by,
+            outcome=Outcome.CHANGED,
+            subject=alert.rule,
+            details={
+                "alert": str(alert.pk),
+                "actor": alert.actor,
+                "about": alert.subject,
+                **({"note": note} if note else {}),
+            },
+        )
+
+
+def alerts_of(organization: str) -> Any:
+    return Alert.objects.filter(organization=organization)
+
+
+def open_by_rule(organization: str) -> dict[str, int]:
+    rows = alerts_of(organization).open().order_by()
+    return dict(rows.values_list("rule").annotate(Count("pk")))
+
+
+def _unseen_s(rule: AlertRule) -> float | None:
+    """How long nobody has asked it; None where nobody ever did."""
+    row = AlertRule.objects.filter(pk=rule.pk, looked_at__isnull=False)
+    unseen = row.values_list(Now() - F("looked_at"), flat=True).first()
+    return None if unseen is None else unseen.total_seconds()
+
+
+def _is_due(rule: AlertRule, unseen_s: float | None) -> bool:
+    if rule.kind not in KINDS:
+        log.error("the alert rule %s is of the unknown kind %s", rule.name, rule.kind)
+        return False
+    return unseen_s is None or unseen_s >= rule.window_s / _LOOKS_PER_WINDOW
+
+
+def _window_s(rule: AlertRule, unseen_s: float | None) -> int:
+    """Where one record is enough, none is missed because nobody looked for a while."""
+    if rule.least > 1 or unseen_s is None:
+        return rule.window_s
+    return max(rule.window_s, min(int(unseen_s) + rule.window_s, _LONGEST_LOOK_S))
+
+
+def _findings(rule: AlertRule, window_s: int) -> list[Finding]:
+    kind = KINDS[rule.kind]
+    asked = {"window_s": window_s, "least": rule.least, "most": _MOST_FINDINGS}
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL statement_timeout = '{_SLOWEST}'")
+        cursor.execute(kind.newest, asked | kind.values(rule.values))
+        rows = cursor.fetchall()
+    AlertRule.objects.filter(pk=rule.pk).update(looked_at=Now())
+    for place, total in {(place, total) for place, *_, total in rows if total > _MOST_FINDINGS}:
+        log.warning("%s: %d findings in %s, the newest are taken", rule.name, total, place)
+    return [Finding(*row) for *row, _ in rows]
+
+
+def _raised_of(rule: AlertRule, findings: list[Finding]) -> list[Alert]:
+    return [alert for found in _news(rule, findings) if (alert := _raised(rule, found))]
+
+
+def _news(rule: AlertRule, findings: list[Finding]) -> list[Finding]:
+    """Those that no alert has counted yet: a look finds most of what the one before it found."""
+    rows = Alert.objects.filter(
+        rule=rule.name,
+        organization__in={found.organization for found in findings},
+        last_at__gte=min((found.last_at for found in findings), default=_NEVER),
+    ).order_by("last_at")
+    told = rows.values_list("organization", "actor", "subject", "last_at")
+    counted = {row[:3]: row[3] for row in told}
+    return [
+        found
+        for found in findings
+        if counted.get((found.organization, found.actor, found.subject), _NEVER) < found.last_at
+    ]
+
+
+@transaction.atomic
+def _raised(rule: AlertRule, found: Finding) -> Alert | None:
+    """The alert where it is new."""
+    same = alerts_of(found.organization).filter(
+        rule=rule.name, actor=found.actor, subject=found.subject
+    )
+    latest = same.select_for_update().order_by("-last_at").first()
+    if latest is not None and latest.last_at >= found.last_at:
+        return None
+    if latest is not None and latest.acknowledged_at is None:
+        _count_on(latest, rule, found)
+        return None
+    return _new(rule, found)
+
+
+def _count_on(alert: Alert, rule: AlertRule, found: Finding) -> None:
+    """It is told again where that is news: it had ended long ago, or is worse than it was."""
+    worse = Severity(rule.severity).rank > Severity(alert.severity).rank
+    back = found.last_at - alert.last_at >= _QUIET
+    alert.count += _unseen_of(rule, found, alert.last_at)
+    alert.last_at, alert.message = found.last_at, _text(rule, found)
+    alert.severity = rule.severity if worse else alert.severity
+    alert.save(update_fields=["count", "last_at", "message", "severity"])
+    if worse or back:
+        deliveries.forget(alert)
+        _tell(alert)
+
+
+def _unseen_of(rule: AlertRule, found: Finding, seen_at: datetime) -> int:
+    """How many of its records an alert that counted until `seen_at` has not counted: looks follow
+    each other more closely than windows do, so most were found before."""
+    if found.first_at > seen_at:
+        return found.count
+    kind = KINDS[rule.kind]
+    with connection.cursor() as cursor:
+        cursor.execute(kind.unseen, {**vars(found), "seen_at": seen_at, **kind.values(rule.values)})
+        (count,) = cursor.fetchone()
+    return int(count)
+
+
+def _new(rule: AlertRule, found: Finding) -> Alert | None:
+    """With its deliveries: both or neither."""
+    alert = Alert(
+        organization=found.organization,
+        rule=rule.name,
+        severity=rule.severity,
+        actor=found.actor,
+        subject=found.subject,
+        message=_text(rule, found),
+        count=found.count,
+        first_at=found.first_at,
+        last_at=found.last_at,
+    )
+    Alert.objects.bulk_create([alert], ignore_conflicts=True)
+    if not Alert.objects.filter(pk=alert.pk).exists():  # another process was faster
+        return None
+    metrics.alerts.labels(rule.name).inc()
+    _tell(alert)
+    return alert
+
+
+def _tell(alert: Alert) -> None:
+    """What is not told is said in one alert, which is told whatever the hour has brought."""
+    log.warning("alert %s: %s", alert.rule, alert.message)
+    summary = alert.rule == fixed_rules.UNTOLD
+    if deliveries.plan(alert, capped=not summary):
+        rule = fixed_rules.untold(alert.severity)
+        _raised(rule, fixed_rules.one_untold(alert.organization))
+
+
+def _text(rule: AlertRule, found: Finding) -> str:
+    return KINDS[rule.kind].says(found, rule.description or f"({rule.name})")[:500]

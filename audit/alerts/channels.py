@@ -1,0 +1,172 @@
+"""Where an organization is told of its alerts: by e-mail, or by a webhook that we sign.
+
+A webhook's secret is shown once, when it is made; its address may hold one too, so that evidence
+and lists name the host alone.
+"""
+
+import os
+import secrets
+from typing import Any
+from urllib.parse import urlsplit
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from django.core.exceptions import ValidationError
+from django.core.mail.backends.smtp import EmailBackend
+from django.core.validators import validate_email
+from django.db import transaction
+
+from audit.actions import Actor, record
+from audit.changes import difference
+from audit.events import Event, Outcome
+from audit.flaws import Flaw
+from audit.log import keyfile
+from audit.models import AlertChannel, ChannelKind
+
+CHANGEABLE = ("name", "target", "least", "enabled")
+MOST_CHANNELS = 20
+_NONCE_BYTES = 12
+
+
+@transaction.atomic
+def create_channel(
+    *, organization: str, name: str, kind: str, target: str, by: Actor, **fields: Any
+) -> tuple[AlertChannel, str]:
+    """The channel, and the secret of a webhook, which is shown now or never. Raises `Flaw`."""
+    channel = AlertChannel(organization=organization, name=name, kind=kind, target=target)
+    channel.least = fields.get("least", channel.least)
+    if AlertChannel.objects.filter(organization=organization).count() >= MOST_CHANNELS:
+        raise Flaw(f"An organization has at most {MOST_CHANNELS} channels; remove one first.")
+    secret = _new_secret(channel) if kind == ChannelKind.WEBHOOK else ""
+    _save(channel)
+    _record(Event.ALERT_CHANNEL_CHANGE, channel, by, None, written(channel))
+    return channel, secret
+
+
+@transaction.atomic
+def change_channel(*, channel: AlertChannel, by: Actor, **changes: Any) -> AlertChannel:
+    """Set some of `CHANGEABLE`. Raises `Flaw`."""
+    row = AlertChannel.objects.select_for_update().get(pk=channel.pk)
+    before = written(row)
+    moved = changes.get("target", row.target) != row.target
+    for name in CHANGEABLE:
+        setattr(row, name, changes.get(name, getattr(row, name)))
+    _save(row)
+    _record(Event.ALERT_CHANNEL_CHANGE, row, by, before, written(row), moved=moved)
+    return row
+
+
+@transaction.atomic
+def replace_secret(*, channel: AlertChannel, by: Actor) -> str:
+    """The new one, shown now or never; the old one signs nothing any more. Raises `Flaw`."""
+    row = AlertChannel.objects.select_for_update().get(pk=channel.pk)
+    if row.kind != ChannelKind.WEBHOOK:
+        raise Flaw("Only webhooks are signed.")
+    secret = _new_secret(row)
+    row.save(update_fields=["secret"])
+    _record(Event.ALERT_CHANNEL_CHANGE, row, by, {}, {}, signing="replaced")
+    return secret
+
+
+@transaction.atomic
+def remove_channel(*, channel: AlertChannel, by: Actor) -> None:
+    """With what was to be told on it."""
+    row = AlertChannel.objects.select_for_update().filter(pk=channel.pk).first()
+    if row is not None:
+        _record(Event.ALERT_CHANNEL_DELETE, row, by, written(row), None)
+        row.delete()
+
+
+def signing_key(channel: AlertChannel) -> bytes:
+    """What a webhook is signed with. Raises LookupError where it cannot be opened."""
+    sealed = bytes(channel.secret or b"")
+    nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+    try:
+        return _cipher(channel).decrypt(nonce, text, channel.pk.bytes)
+    except (InvalidTag, ValueError):  # changed since, or too short to be anything
+        raise LookupError("Its secret does not open: replace it.") from None
+
+
+def shown_target(channel: AlertChannel) -> str:
+    """Without what may be a secret."""
+    if channel.kind == ChannelKind.EMAIL:
+        return channel.target
+    parts = urlsplit(channel.target)
+    return f"{parts.scheme}://{parts.netloc}/…"
+
+
+def written(channel: AlertChannel) -> dict[str, Any]:
+    """As evidence says it."""
+    return {
+        "name": channel.name,
+        "kind": channel.kind,
+        "target": shown_target(channel),
+        "least": channel.least,
+        "enabled": channel.enabled,
+    }
+
+
+def _save(channel: AlertChannel) -> None:
+    _check_target(channel)
+    same = AlertChannel.objects.filter(organization=channel.organization, name=channel.name)
+    if same.exclude(pk=channel.pk).exists():
+        raise Flaw(f"There is a channel {channel.name} already.", "name")
+    try:
+        channel.full_clean(exclude=["organization"])
+    except ValidationError as error:
+        field = next(iter(error.message_dict), "")
+        raise Flaw(" ".join(error.messages), field if field in CHANGEABLE else "") from None
+    channel.save()
+
+
+def _check_target(channel: AlertChannel) -> None:
+    if channel.kind == ChannelKind.WEBHOOK:
+        return _check_address(channel.target)
+    try:
+        validate_email(channel.target)
+        EmailBackend(alias="alerts", host="").prep_address(channel.target)  # as it will be written
+    except (ValidationError, ValueError):
+        raise Flaw("This is no e-mail address.", "target") from None
+
+
+def _check_address(target: str) -> None:
+    """What can be said before it is called; where it leads is looked at each time."""
+    try:
+        parts = urlsplit(target)
+        whole = parts.scheme in {"https", "http"} and parts.hostname and parts.port != 0
+    except ValueError:
+        whole = False
+    readable = target.isascii() and target.isprintable() and " " not in target
+    if not whole or not readable or "@" in urlsplit(target).netloc or "#" in target:
+        raise Flaw(
+            "Give an address such as https://alerts.example.com/hook, without a user name.",
+            "target",
+        )
+
+
+def _new_secret(channel: AlertChannel) -> str:
+    secret, nonce = f"whsec_{secrets.token_urlsafe(32)}", os.urandom(_NONCE_BYTES)
+    sealed = _cipher(channel).encrypt(nonce, secret.encode(), channel.pk.bytes)
+    channel.secret = nonce + sealed
+    return secret
+
+
+def _cipher(channel: AlertChannel) -> AESGCM:
+    return AESGCM(keyfile.derived("alert channel", channel.organization))
+
+
+def _record(
+    event: Event,
+    channel: AlertChannel,
+    by: Actor,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+    **more: Any,
+) -> None:
+    record(
+        event,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=channel.name,
+        details={"channel": str(channel.pk), **difference(before, after), **more},
+    )

@@ -1,0 +1,258 @@
+"""Telling people of alerts: planned in the transaction that raises one, sent after it, tried again
+until it is told or given up. At least once: a worker that dies in the middle may tell it twice, and
+the delivery's name is the same both times.
+
+Channels that answered last are served first, and no organization has more than its share of a
+round: receivers that never answer delay those of nobody else. A channel that fails is paused with
+all that waits on it.
+"""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.postgres.aggregates import BoolOr
+from django.db import transaction
+from django.db.models import Count, Min, Q, QuerySet, Sum
+from django.db.models.functions import Now
+
+from audit import metrics
+from audit.actions import Actor, record
+from audit.alerts import senders
+from audit.alerts.senders import Message, NotTold
+from audit.events import Event, Outcome, Severity
+from audit.models import Alert, AlertChannel, AlertDelivery
+from audit.models.alerts import worst_first
+
+log = logging.getLogger(__name__)
+MOST_AN_HOUR = 60  # on one channel; more is read by nobody
+_HOUR = timedelta(hours=1)
+_LONGEST = timedelta(days=1)
+_FIRST_PAUSE_S = 10
+_LONGEST_PAUSE_S = 3600
+_CLAIM = timedelta(seconds=60)  # nobody else takes it meanwhile; far longer than one sending takes
+_ROUND_S = 8.0
+_SHARE_S = 4.0  # of a round, for one organization; less than a receiver that never answers takes
+_DIED = "Whoever tried to tell it ended before it was told."
+
+
+def plan(alert: Alert, *, capped: bool = True) -> bool:
+    """In the transaction that raises the alert. Whether a channel has been told enough in this hour
+    of what is as bad, and is not told this."""
+    severity = Severity(alert.severity)
+    wanted = AlertChannel.objects.filter(
+        organization=alert.organization,
+        enabled=True,
+        least__in=[one for one in Severity if one.rank <= severity.rank],
+    )
+    full = set(_full(wanted, severity)) if capped else set()
+    AlertDelivery.objects.bulk_create(
+        AlertDelivery(alert=alert, channel=channel) for channel in wanted if channel.pk not in full
+    )
+    return bool(full)
+
+
+def forget(alert: Alert) -> None:
+    """What was told of it, so that it can be planned again, by another name."""
+    AlertDelivery.objects.filter(alert=alert).delete()
+
+
+def send_due() -> int:
+    """How many were told."""
+    until, told, spent_s = time.monotonic() + _ROUND_S, 0, defaultdict[str, float](float)
+    while (began := time.monotonic()) < until:
+        served = [name for name, seconds in spent_s.items() if seconds >= _SHARE_S]
+        delivery = _claimed(served)
+        if delivery is None:
+            break
+        if _is_stale(delivery):
+            _give_up(delivery, delivery.problem or _DIED)
+        else:
+            told += _sent(delivery)
+        spent_s[delivery.channel.organization] += time.monotonic() - began
+    return told
+
+
+def try_channel(*, channel: AlertChannel, by: Actor) -> str:
+    """Tell the channel that it works; empty when it was told, else why not."""
+    problem = _attempted(channel, _trial(channel))
+    record(
+        Event.ALERT_TEST,
+        by=by,
+        outcome=Outcome.FAILURE if problem else Outcome.SUCCESS,
+        subject=channel.name,
+        details={"channel": str(channel.pk), "problem": problem},
+    )
+    return problem
+
+
+def failures_of(organization: str) -> QuerySet[AlertDelivery]:
+    """What could not be told, or not yet, the newest first."""
+    return (
+        AlertDelivery.objects.filter(alert__organization=organization, delivered_at=None)
+        .exclude(problem="")
+        .select_related("alert", "channel")
+        .order_by("-id")
+    )
+
+
+def _full(channels: Iterable[AlertChannel], severity: Severity) -> Iterable[Any]:
+    """A flood of lesser alerts does not keep a worse one from being told."""
+    counted = Q(delivered_at__gt=Now() - _HOUR) | Q(delivered_at=None, given_up_at=None)
+    found = AlertDelivery.objects.filter(
+        counted,
+        channel__in=channels,
+        alert__severity__in=[one for one in Severity if one.rank >= severity.rank],
+    ).values_list("channel")
+    full = found.annotate(told=Count("pk")).filter(told__gte=MOST_AN_HOUR)
+    return full.values_list("channel", flat=True)
+
+
+def _waiting() -> QuerySet[AlertDelivery]:
+    return AlertDelivery.objects.filter(delivered_at=None, given_up_at=None)
+
+
+def _channels_due(served: list[str]) -> Iterable[Any]:
+    """Those that fail come last. Among equals chance decides, so that nobody who is always first
+    keeps another waiting for ever."""
+    waiting = _waiting().filter(channel__enabled=True).exclude(channel__organization__in=served)
+    found = waiting.values("channel").annotate(next=Min("due_at"), fails=BoolOr(~Q(problem="")))
+    due = found.filter(next__lte=Now()).order_by("fails", "?")
+    return [row["channel"] for row in due]
+
+
+@transaction.atomic
+def _claimed(served: list[str]) -> AlertDelivery | None:
+    """Committed before anything is sent: what is sent twice, is so because a worker died."""
+    for channel in _channels_due(served):
+        if delivery := _next_on(channel):
+            delivery.attempts += 1
+            row = AlertDelivery.objects.filter(pk=delivery.pk)
+            row.update(attempts=delivery.attempts, due_at=Now() + _CLAIM)
+            return delivery
+    return None
+
+
+def _next_on(channel: Any) -> AlertDelivery | None:
+    """What was tried least goes first: one that its receiver will not take keeps back no other."""
+    return (
+        _waiting()
+        .filter(channel=channel, due_at__lte=Now())
+        .select_for_update(skip_locked=True, of=("self",))
+        .select_related("alert", "channel")
+        .order_by("attempts", worst_first("alert__severity"), "id")
+        .first()
+    )
+
+
+def _is_stale(delivery: AlertDelivery) -> bool:
+    """Tried already, of something that ended a day ago."""
+    tried = delivery.problem or delivery.attempts > 1
+    old = Alert.objects.filter(pk=delivery.alert_id, last_at__lt=Now() - _LONGEST)
+    return bool(tried) and old.exists()
+
+
+def _sent(delivery: AlertDelivery) -> bool:
+    problem = _attempted(delivery.channel, message_of(delivery))
+    if problem:
+        _put_off(delivery, problem)
+    else:
+        _put_away(delivery)
+    metrics.deliveries.labels("failed" if problem else "told").inc()
+    return not problem
+
+
+@transaction.atomic
+def _put_off(delivery: AlertDelivery, problem: str) -> None:
+    """With all that waits on the channel, the longer the more often it failed."""
+    waiting = _waiting().filter(channel=delivery.channel_id)
+    failed = waiting.aggregate(times=Sum("attempts"))["times"] or 1
+    again = {"problem": problem, "due_at": Now() + pause(failed)}
+    waiting.filter(pk=delivery.pk, attempts=delivery.attempts).update(**again)
+    _untouched(waiting.filter(due_at__lt=again["due_at"])).update(**again)
+
+
+@transaction.atomic
+def _put_away(delivery: AlertDelivery) -> None:
+    """What waited for the channel alone need not wait on."""
+    row = AlertDelivery.objects.filter(pk=delivery.pk, attempts=delivery.attempts)
+    row.update(delivered_at=Now(), problem="")
+    held = _waiting().filter(channel=delivery.channel_id, attempts=0).exclude(problem="")
+    _untouched(held).update(due_at=Now(), problem="")
+
+
+def _untouched(rows: QuerySet[AlertDelivery]) -> QuerySet[AlertDelivery]:
+    """Without those that another process has just claimed: two that change many never wait for
+    each other."""
+    free = rows.select_for_update(skip_locked=True).values("pk")
+    return AlertDelivery.objects.filter(pk__in=free)
+
+
+def pause(failed: int) -> timedelta:
+    """After so many times: 10 s, 20 s, 40 s and so on, an hour at most."""
+    return timedelta(seconds=min(_FIRST_PAUSE_S * 2 ** min(failed - 1, 10), _LONGEST_PAUSE_S))
+
+
+@transaction.atomic
+def _give_up(delivery: AlertDelivery, problem: str) -> None:
+    row = AlertDelivery.objects.filter(pk=delivery.pk, given_up_at=None, delivered_at=None)
+    if row.update(problem=problem, given_up_at=Now()):
+        record(
+            Event.ALERT_DELIVER,
+            by=Actor("system", "alerts", delivery.alert.organization),
+            outcome=Outcome.FAILURE,
+            subject=delivery.alert.rule,
+            details={
+                "alert": str(delivery.alert_id),
+                "channel": str(delivery.channel_id),
+                "attempts": delivery.attempts,
+                "problem": problem,
+            },
+        )
+
+
+def _attempted(channel: AlertChannel, message: Message) -> str:
+    try:
+        senders.tell(channel, message)
+    except NotTold as problem:
+        log.warning("%s was not told on the channel %s", message.title, channel.pk)
+        return str(problem)[:300]
+    return ""
+
+
+def message_of(delivery: AlertDelivery) -> Message:
+    alert = delivery.alert
+    seen = f"{alert.count} record{'s' if alert.count != 1 else ''}, last at {alert.last_at:%c} UTC"
+    return Message(
+        delivery=f"{alert.pk}:{delivery.pk}",
+        title=f"[Toolcrib {alert.severity}] {alert.message}",
+        text=f"{alert.message}\n\nOrganization {alert.organization}, rule {alert.rule}: {seen}.\n",
+        content={"type": "alert", "alert": _content(alert)},
+    )
+
+
+def _content(alert: Alert) -> dict[str, Any]:
+    return {
+        "id": str(alert.pk),
+        "organization": alert.organization,
+        "rule": alert.rule,
+        "severity": alert.severity,
+        "actor": alert.actor,
+        "subject": alert.subject,
+        "message": alert.message,
+        "count": alert.count,
+        "first_at": alert.first_at.isoformat(),
+        "last_at": alert.last_at.isoformat(),
+    }
+
+
+def _trial(channel: AlertChannel) -> Message:
+    return Message(
+        delivery=f"test:{channel.pk}:{time.time_ns()}",
+        title=f"[Toolcrib test] {channel.name}",
+        text=f"Alerts of the organization {channel.organization} will be told here.\n",
+        content={"type": "test", "organization": channel.organization, "channel": channel.name},
+    )

@@ -1,0 +1,84 @@
+"""What is watched for without a row: nobody can switch it off.
+
+Two are about the watching itself, and neither can be found among the records of a few minutes; one
+is about the product.
+"""
+
+from django.db import connection
+
+from audit.alerts.kinds import Finding
+from audit.events import Event, Severity
+from audit.models import AlertRule
+
+_HOUR_S = 3600
+UNTOLD = "untold"
+
+
+def untold(severity: str = Severity.WARNING) -> AlertRule:
+    """As bad as what it speaks for."""
+    return AlertRule(
+        name=UNTOLD,
+        kind="by_subject",
+        severity=severity,
+        window_s=_HOUR_S,
+        description="has more alerts within an hour than are told one by one: the rest stand on"
+        " the page alone",
+    )
+
+
+UNCHECKED = AlertRule(
+    name="unchecked",
+    kind="by_subject",
+    severity="warning",
+    window_s=26 * _HOUR_S,
+    description="has evidence that nobody has verified for more than a day",
+)
+FAULTS = AlertRule(
+    name="faults",
+    kind="by_subject",
+    severity="critical",
+    window_s=_HOUR_S,
+    description="was answered 500, which is a fault of the product: the log has it by the request",
+)
+ALL = (UNCHECKED, untold(), FAULTS)
+_FAULTS = """
+    SELECT organization, actor, subject, count(*), min(occurred_at), max(occurred_at)
+    FROM audit_auditrecord
+    WHERE code = %(code)s AND occurred_at > now() - make_interval(secs => %(window_s)s)
+    GROUP BY organization, actor, subject
+"""
+_UNCHECKED = """
+    SELECT log.name, 'selfcheck', log.name, 1, overdue.since, overdue.since
+    FROM audit_auditlog log CROSS JOIN LATERAL (
+        SELECT make_interval(secs => %(window_s)s) + coalesce(
+            (
+                SELECT max(occurred_at) FROM audit_auditrecord
+                WHERE organization = log.name AND actor = 'selfcheck' AND code = 'AUDIT.VERIFY'
+            ),
+            (SELECT min(occurred_at) FROM audit_auditrecord WHERE organization = log.name)
+        ) AS since
+    ) AS overdue
+    WHERE overdue.since < now()
+"""
+
+
+def unchecked() -> list[Finding]:
+    """Logs whose daily check is overdue, since when it is."""
+    with connection.cursor() as cursor:
+        cursor.execute(_UNCHECKED, {"window_s": UNCHECKED.window_s})
+        return [Finding(*row) for row in cursor.fetchall()]
+
+
+def faults() -> list[Finding]:
+    """By organization, caller and address."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FAULTS, {"code": Event.SERVER_FAULT, "window_s": FAULTS.window_s})
+        return [Finding(*row) for row in cursor.fetchall()]
+
+
+def one_untold(organization: str) -> Finding:
+    """An alert that was not told, now."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+    return Finding(organization, "alerts", "", 1, now, now)

@@ -1,0 +1,117 @@
+"""One message to one channel, told or not. Nothing here is kept or tried again.
+
+E-mail goes to the operator's server. A webhook goes to an address that a tenant chose: how that is
+reached safely is given by the project in `ALERT_POST`, for this floor knows no network of its own.
+"""
+
+import hmac
+import smtplib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+import orjson
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.core.mail.backends.smtp import EmailBackend
+from django.utils.module_loading import import_string
+
+from audit.alerts import channels
+from audit.models import AlertChannel, ChannelKind
+
+TIMEOUT_S = 5.0
+NO_EMAIL = "No e-mail can be sent: the operator has not set EMAIL_URL."
+# URL, headers, body, seconds, organization; the status that was answered. Raises `NotTold`.
+type Post = Callable[[str, list[tuple[str, str]], bytes, float, str], int]
+
+
+class NotTold(Exception):
+    """The text says why, for people of the organization. `begun`: some of it may have arrived."""
+
+    def __init__(self, message: str, *, begun: bool = False) -> None:
+        super().__init__(message)
+        self.begun = begun
+
+
+@dataclass(frozen=True)
+class Message:
+    """`delivery` is the same each time it is sent; whoever receives it twice knows it by that."""
+
+    delivery: str
+    title: str
+    text: str
+    content: dict[str, Any]
+
+
+def tell(channel: AlertChannel, message: Message) -> None:
+    """Raises `NotTold`."""
+    if channel.kind == ChannelKind.EMAIL:
+        _mail(channel, message)
+    else:
+        _call(channel, message)
+
+
+def unusable(channel: AlertChannel) -> str:
+    """Why nothing can be told on it, whatever happens; empty where it can be tried."""
+    lacks_server = channel.kind == ChannelKind.EMAIL and not settings.EMAIL_OPTIONS
+    return NO_EMAIL if lacks_server else ""
+
+
+def signature(key: bytes, timestamp: int, body: bytes) -> str:
+    """HMAC-SHA256 over the time, a full stop and the body."""
+    signed = hmac.new(key, f"{timestamp}.".encode() + body, sha256).hexdigest()
+    return f"t={timestamp},v1={signed}"
+
+
+def _mail(channel: AlertChannel, message: Message) -> None:
+    if problem := unusable(channel):
+        raise NotTold(problem)
+    server = EmailBackend(alias="alerts", timeout=TIMEOUT_S, **settings.EMAIL_OPTIONS)
+    sender = settings.EMAIL_FROM
+    domain = sender.rpartition("@")[2].strip("> ") or "localhost"
+    mail = EmailMessage(
+        subject=" ".join(message.title.split())[:200],
+        body=message.text,
+        from_email=sender,
+        to=[channel.target],
+        headers={
+            "Message-ID": f"<{message.delivery.replace(':', '.')}@{domain}>",
+            "Auto-Submitted": "auto-generated",
+        },
+    )
+    try:
+        server.send_messages([mail])
+    except smtplib.SMTPResponseException as refusal:
+        raise NotTold(f"The mail server refused it with {refusal.smtp_code}.") from None
+    except smtplib.SMTPRecipientsRefused:
+        raise NotTold("The mail server does not take mail for this address.") from None
+    except ValueError:  # an address from before it was looked at, or the operator's own
+        raise NotTold("The address cannot be written to.") from None
+    except (OSError, smtplib.SMTPException) as problem:
+        raise NotTold(f"The mail server could not be used ({type(problem).__name__}).") from None
+
+
+def _call(channel: AlertChannel, message: Message) -> None:
+    try:
+        key = channels.signing_key(channel)
+    except LookupError as problem:
+        raise NotTold(str(problem)) from None
+    body = orjson.dumps({"delivery": message.delivery, **message.content})
+    headers = [
+        ("content-type", "application/json"),
+        ("user-agent", "toolcrib"),
+        ("toolcrib-delivery", message.delivery),
+        ("toolcrib-signature", signature(key, int(time.time()), body)),
+    ]
+    status = _post()(channel.target, headers, body, TIMEOUT_S, channel.organization)
+    if not 200 <= status < 300:
+        raise NotTold(f"The receiver answered with status {status}.")
+
+
+@lru_cache(maxsize=1)
+def _post() -> Post:
+    found: Post = import_string(settings.ALERT_POST)
+    return found

@@ -1,0 +1,3 @@
+"""Evidence to take away, in files with a signed manifest. Who may ask for one is decided
+elsewhere.
+"""

@@ -1,0 +1,300 @@
+"""Evidence to take away: JSON lines that are the sealed lines byte for byte, CSV, or OCSF.
+
+Rows are read in batches that follow a position, the oldest first, and no database connection is
+held between two of them: however slowly somebody reads, nobody waits for it. What is written after
+an export began is not part of it.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode
+from uuid import UUID
+
+import orjson
+from django.db import connection
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.export import csvsafe, ocsf
+from audit.export.manifests import Digest, manifest, write
+from audit.log import leaves, signing
+from audit.models import Checkpoint
+from audit.records import search
+from audit.records.search import Search
+
+BATCH = 500
+AT_ONCE, OF_ORGANIZATION = 4, 2  # in one process; each keeps a thread of the server
+_COLUMNS = ("id", "occurred_at", "code", "outcome", "reason", "actor_kind", "actor", "actor_id",
+            "token_id", "subject", "subject_digest", "execution_id", "request_id", "source_ip",
+            "details", "log_index", "leaf_hash")  # fmt: skip
+_ROWS = f"""
+WITH next AS MATERIALIZED (/* next */)
+SELECT r.occurred_at, r.id, {leaves.body_sql("r")}, {leaves.moment_sql("r")}, r.mac, l.index, l.hash
+FROM next JOIN audit_auditrecord r ON r.id = next.id
+LEFT JOIN audit_auditleaf l ON l.record_id = r.id
+ORDER BY r.occurred_at, r.id
+"""  # noqa: S608
+
+
+class TooManyExports(Exception):
+    """As many as this process serves at once are under way, or as many of one organization."""
+
+    def __init__(self) -> None:
+        super().__init__("Too many exports are under way. Try again when one of them is over.")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    occurred_at: datetime
+    id: UUID
+    body: bytes
+    moment: str
+    mac: bytes
+    index: int | None
+    hash: bytes | None
+
+    @property
+    def line(self) -> bytes:
+        """What was or will be sealed."""
+        return leaves.line_of(self.body, self.mac, self.moment)
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """How far a log was signed when an export began."""
+
+    origin: str
+    size: int
+    note: str
+
+    def seal_of(self, row: Row) -> ocsf.Seal | None:
+        if row.index is None or row.hash is None or row.index >= self.size:
+            return None
+        return ocsf.Seal(self.origin, row.index, row.hash.hex(), self.note)
+
+
+Written = Callable[[Row, Vouched], bytes]
+Watch = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    suffix: str
+    content_type: str
+    written: Written
+    head: bytes = b""
+
+
+def _jsonl(row: Row, vouched: Vouched) -> bytes:
+    return row.line + b"\n"
+
+
+def _csv(row: Row, vouched: Vouched) -> bytes:
+    said: dict[str, Any] = orjson.loads(row.body)
+    said |= {
+        "occurred_at": row.moment,
+        "details": orjson.dumps(said["details"]).decode(),
+        "log_index": row.index,
+        "leaf_hash": row.hash.hex() if row.hash else None,
+    }
+    cells = ("" if said[name] is None else str(said[name]) for name in _COLUMNS)
+    return csvsafe.line(cells)
+
+
+def _ocsf(row: Row, vouched: Vouched) -> bytes:
+    said = ocsf.event(
+        orjson.loads(row.body), row.occurred_at, row.line.decode(), vouched.seal_of(row)
+    )
+    return orjson.dumps(said) + b"\n"
+
+
+FORMATS = {
+    "jsonl": Format("jsonl", "application/x-ndjson", _jsonl),
+    "csv": Format("csv", "text/csv; charset=utf-8; header=present", _csv, csvsafe.line(_COLUMNS)),
+    "ocsf": Format("ocsf.jsonl", "application/x-ndjson", _ocsf),
+}
+
+
+class Places:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: Counter[str] = Counter()
+
+    def take(self, organization: str) -> None:
+        """Raises `TooManyExports`."""
+        with self._lock:
+            if self._of.total() >= AT_ONCE or self._of[organization] >= OF_ORGANIZATION:
+                raise TooManyExports
+            self._of[organization] += 1
+
+    def give(self, organization: str) -> None:
+        with self._lock:
+            self._of[organization] -= 1
+            if not self._of[organization]:
+                del self._of[organization]
+
+
+_places = Places()
+
+
+class Stream:
+    """The bytes of an export. Gives its place back however it ends, also unread."""
+
+    def __init__(self, wanted: Search, format_name: str) -> None:
+        """Raises `TooManyExports`."""
+        self._organization = wanted.organization
+        _places.take(self._organization)
+        self._parts = parts(wanted, format_name)
+        self._open = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._parts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if error is not None:
+            self.close()
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            _places.give(self._organization)
+
+
+def begin(wanted: Search, format_name: str, by: Actor) -> Stream:
+    """On record before a byte leaves. Raises `TooManyExports`."""
+    with Stream(wanted, format_name) as stream:
+        record(
+            Event.AUDIT_EXPORT,
+            by=by,
+            outcome=Outcome.STARTED,
+            subject=format_name,
+            details={"filters": wanted.asked, "opened": wanted.opened},
+        )
+    return stream
+
+
+def parts(wanted: Search, format_name: str) -> Iterator[bytes]:
+    """The export in pieces of some hundred rows."""
+    kind = FORMATS[format_name]
+    vouched = vouched_for(wanted.organization)
+    yield kind.head
+    for batch in batches(wanted):
+        yield b"".join(kind.written(row, vouched) for row in batch)
+
+
+def batches(wanted: Search) -> Iterator[list[Row]]:
+    """All that fits, the oldest first, up to now."""
+    now = timezone.now()
+    wanted = search.within(wanted, until=min(wanted.until or now, now))
+    after: tuple[datetime, UUID] | None = None
+    while found := _batch(wanted, after):
+        connection.close()  # whoever is slow to read holds none
+        yield found
+        after = (found[-1].occurred_at, found[-1].id)
+    connection.close()
+
+
+def to_file(wanted: Search, format_name: str, path: Path, *, by: Actor) -> int:
+    """Write a file and `<file>.manifest` beside it; how many records it holds."""
+    records: int = filed(wanted, format_name, path, by=by)["records"]
+    return records
+
+
+def filed(
+    wanted: Search, format_name: str, path: Path, *, by: Actor, watch: Watch | None = None
+) -> dict[str, Any]:
+    """The same, with all that the manifest says of it. `watch` is told after each batch how many
+    records and bytes there are, and stops the writing by raising.
+
+    The record of it is written before the file gets its name.
+    """
+    vouched, written = vouched_for(wanted.organization), _Written(watch)
+    kind = FORMATS[format_name]
+    lines = written.counted(batches(wanted), kind, vouched)
+    said: dict[str, Any] = {}
+
+    def tell(digest: Digest) -> None:
+        said.update(written.said(path.name, format_name, digest, wanted))
+        record(
+            Event.AUDIT_EXPORT,
+            by=by,
+            outcome=Outcome.SUCCESS,
+            subject=format_name,
+            details=said | {"filters": wanted.asked, "opened": wanted.opened},
+        )
+        note = manifest(wanted.organization, said)
+        write(path.with_name(f"{path.name}.manifest"), [note.encode()])
+
+    write(path, lines, tell)
+    return said
+
+
+class _Written:
+    """What a manifest says of a file."""
+
+    def __init__(self, watch: Watch | None = None) -> None:
+        self.records, self._size = 0, 0
+        self._indexes: list[int] = []
+        self._watch = watch
+
+    def counted(
+        self, batches: Iterator[list[Row]], kind: Format, vouched: Vouched
+    ) -> Iterator[bytes]:
+        yield kind.head
+        for batch in batches:
+            self.records += len(batch)
+            known = [row.index for row in batch if row.index is not None]
+            if known:
+                ends = [*self._indexes, *known]
+                self._indexes = [min(ends), max(ends)]
+            part = b"".join(kind.written(row, vouched) for row in batch)
+            self._size += len(part)
+            if self._watch is not None:
+                self._watch(self.records, self._size)
+            yield part
+
+    def said(
+        self, name: str, format_name: str, digest: Digest, wanted: Search
+    ) -> dict[str, object]:
+        return {
+            "file": name,
+            "format": format_name,
+            "sha256": digest.sha256,
+            "size": digest.size,
+            "records": self.records,
+            "indexes": "-".join(map(str, self._indexes)) or "none",
+            "filters": urlencode(wanted.asked) or "none",
+            "time": timezone.now().isoformat(),
+        }
+
+
+def vouched_for(organization: str) -> Vouched:
+    newest = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id").first()
+    origin = signing.origin(organization)
+    return Vouched(origin, newest.size, newest.note) if newest else Vouched(origin, 0, "")
+
+
+def _batch(wanted: Search, after: tuple[datetime, UUID] | None) -> list[Row]:
+    ids = search.ascending(wanted, BATCH, after)
+    with connection.cursor() as cursor:
+        cursor.execute(_ROWS.replace("/* next */", ids.sql), ids.values)
+        return [
+            Row(at, identifier, body.encode(), moment, bytes(mac), index, leaf and bytes(leaf))
+            for at, identifier, body, moment, mac, index, leaf in cursor.fetchall()
+        ]

@@ -1,0 +1,234 @@
+"""Exports as files that somebody asked for: written by a worker, fetched by who asked, and gone
+after a day. What such a file holds is what `audit.export.export` gives."""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import QuerySet, Sum
+from django.db.models.functions import Coalesce, Now
+from django.utils import timezone
+
+from audit import files
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.export import export
+from audit.flaws import Flaw
+from audit.models import AuditExport, ExportState
+from audit.records import search
+from audit.records.retention import record_expiry
+from audit.records.search import Search
+
+KEPT = timedelta(days=1)
+MOST_KEPT = 5  # of one person at a time
+MOST_RUNNING, OF_ORGANIZATION = 2, 1  # each keeps a worker
+MOST_BYTES = 2 * 1024**3
+ORGANIZATION_BYTES = 5 * 1024**3  # of all its exports that are there
+FREE_BYTES = 1024**3  # left on the disk for everything else
+_SILENT = timedelta(minutes=10)  # after which its worker is taken for dead
+_LOCK = 5_017_344  # whoever begins one asks first how many there are
+
+
+class TooLarge(Exception):
+    """More than an export may hold, or than there is room for; the message says which."""
+
+
+def directory() -> Path:
+    return Path(settings.DATA_DIR) / "audit-exports"
+
+
+def file_of(row: AuditExport) -> Path:
+    return directory() / f"{row.pk}.{export.FORMATS[row.format].suffix}"
+
+
+def manifest_of(row: AuditExport) -> Path:
+    path = file_of(row)
+    return path.with_name(f"{path.name}.manifest")
+
+
+def name_of(row: AuditExport) -> str:
+    """As a browser saves it."""
+    suffix = export.FORMATS[row.format].suffix
+    return f"audit-{row.organization}-{row.created_at:%Y-%m-%d-%H%M%S}.{suffix}"
+
+
+@transaction.atomic
+def ask(*, wanted: Search, format_name: str, by: Actor) -> AuditExport:
+    """On record before anything is read. Raises `Flaw` where the person has enough of them."""
+    _lock()
+    own = AuditExport.objects.asked_by(by.organization, by.id)
+    if own.kept().count() >= MOST_KEPT:
+        raise Flaw(f"You have {MOST_KEPT} exports already. Remove one first.", "format")
+    if _stored(by.organization) >= ORGANIZATION_BYTES:
+        raise Flaw(
+            f"Your organization's exports hold {ORGANIZATION_BYTES // 1024**3} GiB already. They"
+            " are removed after a day, or by those who asked for them.",
+            "format",
+        )
+    row = AuditExport.objects.create(
+        organization=wanted.organization,
+        format=format_name,
+        filters=wanted.asked,
+        opened=wanted.opened,
+        asked_by=by.name,
+        asked_by_id=by.id,
+    )
+    row.refresh_from_db()
+    _record(row, by, Outcome.STARTED)
+    return row
+
+
+@transaction.atomic
+def remove(*, row: AuditExport, by: Actor) -> None:
+    """Its file is taken away; one that is being written ends soon. Safe to repeat."""
+    if AuditExport.objects.kept().filter(pk=row.pk).update(state=ExportState.GONE, moved_at=Now()):
+        _record(row, by, Outcome.CHANGED, removed=True)
+        transaction.on_commit(partial(_take_away, row))
+
+
+def fetched(*, row: AuditExport, by: Actor) -> None:
+    """That it was taken away is on record before a byte leaves."""
+    _record(row, by, Outcome.SUCCESS, fetched=True)
+
+
+def write_next() -> AuditExport | None:
+    """Write the oldest that waits; None where none does, or enough are under way."""
+    row = _claim()
+    if row is None:
+        return None
+    try:
+        files.make_directory(directory())
+        _write(row)
+    except TooLarge as refusal:
+        _fail(row, str(refusal))
+    except OSError as error:
+        _fail(row, f"It could not be written: {error.strerror or 'the disk refused'}.")
+    return row
+
+
+def sweep() -> int:
+    """Take away what is over, and say of what its worker left behind that it failed."""
+    for row in AuditExport.objects.filter(state=ExportState.RUNNING, moved_at__lt=Now() - _SILENT):
+        _fail(row, "Its worker ended before it was written. Ask again.")
+    over = AuditExport.objects.filter(state=ExportState.READY, expires_at__lte=Now())
+    found = list(over)
+    for row in found:
+        AuditExport.objects.filter(pk=row.pk).update(state=ExportState.GONE, moved_at=Now())
+        _take_away(row)
+    past = AuditExport.objects.filter(state__in=(ExportState.FAILED, ExportState.GONE))
+    if days := settings.RETENTION_DAYS["exports"]:
+        _forget(past, timezone.now() - timedelta(days=days))
+    _clear(AuditExport.objects.kept().values_list("pk", flat=True))
+    return len(found)
+
+
+@transaction.atomic
+def _forget(past: QuerySet[AuditExport], before: datetime) -> None:
+    old = past.select_for_update(skip_locked=True).filter(created_at__lt=before)
+    due = dict(old.values_list("pk", "organization"))
+    AuditExport.objects.filter(pk__in=due).delete()
+    for organization, count in Counter(due.values()).items():
+        record_expiry(organization, "exports", {"exports": count}, before)
+
+
+@transaction.atomic
+def _claim() -> AuditExport | None:
+    _lock()
+    running = Counter(
+        AuditExport.objects.filter(
+            state=ExportState.RUNNING, moved_at__gte=Now() - _SILENT
+        ).values_list("organization", flat=True)
+    )
+    full = [name for name, count in running.items() if count >= OF_ORGANIZATION]
+    waiting = AuditExport.objects.filter(state=ExportState.WAITING).exclude(organization__in=full)
+    oldest = waiting.order_by("created_at", "id")
+    row = oldest.first() if running.total() < MOST_RUNNING else None
+    if row is not None:
+        AuditExport.objects.filter(pk=row.pk).update(state=ExportState.RUNNING, moved_at=Now())
+    return row
+
+
+def _write(row: AuditExport) -> None:
+    """Up to when it was asked for. The record of what it holds is written with its name."""
+    wanted = search.read(row.organization, row.filters, opened=row.opened)
+    until = min(wanted.until or row.created_at, row.created_at)
+    by = Actor("person", row.asked_by, row.organization, id=row.asked_by_id)
+    said = export.filed(
+        search.within(wanted, until=until),
+        row.format,
+        file_of(row),
+        by=by,
+        watch=partial(_progress, row),
+    )
+    rows = AuditExport.objects.filter(pk=row.pk, state=ExportState.RUNNING)
+    kept = rows.update(
+        state=ExportState.READY,
+        records=said["records"],
+        size=said["size"],
+        sha256=said["sha256"],
+        expires_at=Now() + KEPT,
+        moved_at=Now(),
+    )
+    if not kept:  # somebody removed it meanwhile
+        _take_away(row)
+
+
+def _progress(row: AuditExport, records: int, size: int) -> None:
+    """Raises `TooLarge`, and `OSError` for one that was removed meanwhile."""
+    if size > MOST_BYTES:
+        raise TooLarge(
+            f"It would hold more than {MOST_BYTES // 1024**3} GiB. Ask for less at once."
+        )
+    if _stored(row.organization, besides=row.pk) + size > ORGANIZATION_BYTES:
+        raise TooLarge(
+            f"With it your organization's exports would hold more than"
+            f" {ORGANIZATION_BYTES // 1024**3} GiB. Remove others, or ask for less at once."
+        )
+    if shutil.disk_usage(directory()).free < FREE_BYTES:
+        raise TooLarge("The disk of this installation has no room for it now.")
+    rows = AuditExport.objects.filter(pk=row.pk, state=ExportState.RUNNING)
+    if not rows.update(records=records, size=size, moved_at=Now()):
+        raise OSError(0, "somebody removed it")
+
+
+def _stored(organization: str, besides: UUID | None = None) -> int:
+    """The bytes of its exports that are there or being written."""
+    kept = AuditExport.objects.kept().filter(organization=organization)
+    kept = kept.exclude(pk=besides) if besides else kept
+    stored: int = kept.aggregate(bytes=Coalesce(Sum("size"), 0))["bytes"]
+    return stored
+
+
+def _fail(row: AuditExport, problem: str) -> None:
+    rows = AuditExport.objects.filter(pk=row.pk, state=ExportState.RUNNING)
+    rows.update(state=ExportState.FAILED, problem=problem, moved_at=Now())
+    _take_away(row)
+
+
+def _take_away(row: AuditExport) -> None:
+    for path in (file_of(row), manifest_of(row)):
+        path.unlink(missing_ok=True)
+
+
+def _clear(kept: Iterable[UUID]) -> None:
+    """Files that no row names: of a worker that died, or a database that was restored."""
+    names = {str(pk) for pk in kept}
+    for path in directory().glob("*") if directory().exists() else ():
+        if path.name.lstrip(".").partition(".")[0] not in names:
+            path.unlink(missing_ok=True)
+
+
+def _lock() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+
+
+def _record(row: AuditExport, by: Actor, outcome: Outcome, **more: bool) -> None:
+    said = {"export": str(row.pk), "filters": row.filters, "opened": row.opened}
+    record(Event.AUDIT_EXPORT, by=by, outcome=outcome, subject=row.format, details=said | more)

@@ -1,0 +1,79 @@
+"""What a file of evidence holds, signed by the installation's key of manifests.
+
+A manifest is a signed note (https://c2sp.org/signed-note): the log's origin, one `name value` a
+line, an empty line, the signatures.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO
+
+from audit import files
+from audit.log import signing
+
+
+class Digest:
+    """Counts and hashes what is written."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self._sha256 = hashlib.sha256()
+        self.size = 0
+
+    def write(self, part: bytes) -> int:
+        self._sha256.update(part)
+        self.size += len(part)
+        return self._out.write(part)
+
+    @property
+    def sha256(self) -> str:
+        return self._sha256.hexdigest()
+
+
+def manifest(log: str, said: dict[str, object]) -> str:
+    lines = [signing.origin(log), *(f"{name} {value}" for name, value in said.items())]
+    text = "".join(f"{_plain(line)}\n" for line in lines)
+    return text + "\n" + signing.manifest_signer(log).line(text)
+
+
+def write(
+    path: Path, parts: Iterable[bytes], ready: Callable[[Digest], None] | None = None
+) -> Digest:
+    """A file that is there whole or not at all, as its directory is, and on the disk. `ready` is
+    called before it gets its name."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = files.open_to_write(draft, os.O_WRONLY | os.O_EXCL)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            digest = Digest(out)
+            for part in parts:
+                digest.write(part)
+            out.flush()
+            os.fsync(out.fileno())
+        if ready is not None:
+            ready(digest)
+        draft.rename(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    flush(path.parent)
+    return digest
+
+
+def flush(directory: Path) -> None:
+    """So that a name that was given stays given after a loss of power."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _plain(line: str) -> str:
+    return line.replace("\n", " ").replace("\r", " ")

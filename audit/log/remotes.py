@@ -1,0 +1,158 @@
+"""Checkpoints left with others, where somebody set it up: a webhook, or a store of objects.
+
+What is left is the newest checkpoint of each log, at least once; those in between are covered by
+it. A place that does not answer is tried again, ever more rarely, and holds nobody up.
+"""
+
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from urllib.parse import quote, urlsplit
+
+from django.conf import settings
+
+from audit import metrics
+from audit.log import anchors, checkpoints, signing
+
+log = logging.getLogger(__name__)
+TIMEOUT_S = 10.0
+_LONGEST_WAIT_S = 60.0
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+Send = Callable[[str, str], None]
+
+
+class BadAddress(Exception):
+    """A place to leave checkpoints at that cannot be one; the message says why."""
+
+
+class NotTaken(Exception):
+    """The place answered, and not that it has it."""
+
+
+class Courier:
+    """Brings notes to one place, in a thread of its own."""
+
+    def __init__(self, place: str, send: Send) -> None:
+        self.place = place
+        self._send = send
+        self._waiting: dict[str, str] = {}
+        self._news = threading.Condition()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name=f"courier-{place}", daemon=True)
+
+    def start(self) -> None:
+        """With what was published last: the process may have ended before it was left."""
+        for name in anchors.logs():
+            newest = anchors.newest(name)
+            if newest is not None:
+                self.take(name, newest.note)
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._news:
+            self._over = True
+            self._news.notify()
+
+    def take(self, name: str, note: str) -> None:
+        """Instead of an older one of the same log that still waits."""
+        with self._news:
+            self._waiting.pop(name, None)
+            self._waiting[name] = note
+            self._news.notify()
+
+    def _run(self) -> None:
+        wait_s = 1.0
+        while (found := self._next()) is not None:
+            try:
+                self._send(*found)
+            except (OSError, HTTPException, NotTaken) as error:
+                metrics.anchor_deliveries.labels("failed").inc()
+                log.warning("%s did not take a checkpoint: %s", self.place, type(error).__name__)
+                self._put_back(*found)
+                self._rest(wait_s)
+                wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+            else:
+                metrics.anchor_deliveries.labels("delivered").inc()
+                wait_s = 1.0
+
+    def _next(self) -> tuple[str, str] | None:
+        with self._news:
+            self._news.wait_for(lambda: self._over or self._waiting)
+            if self._over:
+                return None
+            name = next(iter(self._waiting))
+            return name, self._waiting.pop(name)
+
+    def _put_back(self, name: str, note: str) -> None:
+        with self._news:
+            self._waiting.setdefault(name, note)
+
+    def _rest(self, wait_s: float) -> None:
+        with self._news:
+            self._news.wait_for(lambda: self._over, wait_s)
+
+
+def couriers() -> list[Courier]:
+    """One for each place that is set up. Raises `BadAddress`."""
+    made = []
+    if settings.AUDIT_ANCHOR_URL:
+        made.append(Courier("AUDIT_ANCHOR_URL", posting_to(settings.AUDIT_ANCHOR_URL)))
+    if settings.AUDIT_ANCHOR_PUT_URL:
+        made.append(Courier("AUDIT_ANCHOR_PUT_URL", putting_below(settings.AUDIT_ANCHOR_PUT_URL)))
+    return made
+
+
+def posting_to(url: str) -> Send:
+    check(url)
+    return lambda name, note: _request("POST", url, note)
+
+
+def putting_below(url: str) -> Send:
+    """An object for each checkpoint, never overwritten: <url>/<log>/<size>-<time>.note"""
+    check(url)
+
+    def send(name: str, note: str) -> None:
+        said = checkpoints.read(note)
+        place = f"{signing.plain(name)}/{said.size:012}-{said.at:%Y%m%dT%H%M%S.%fZ}.note"
+        _request("PUT", f"{url.rstrip('/')}/{quote(place)}", note)
+
+    return send
+
+
+def check(url: str) -> None:
+    """Raises `BadAddress`: the token goes there, so only over TLS, or to this machine."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise BadAddress(f"{url!r} is no URL.") from None
+    if not host or parts.username or parts.fragment:
+        raise BadAddress(f"{url!r} must name a host, and neither a user nor a fragment.")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in _HERE):
+        raise BadAddress(f"{url!r} must begin with https://.")
+
+
+def _request(method: str, url: str, note: str) -> None:
+    """No redirects, no proxies: what is set up is where it goes. Raises `NotTaken`, OSError."""
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = {"Content-Type": "text/plain; charset=utf-8"}
+    if settings.AUDIT_ANCHOR_TOKEN:
+        headers["Authorization"] = f"Bearer {settings.AUDIT_ANCHOR_TOKEN}"
+    connection = _connection(parts.scheme, parts.hostname or "", parts.port)
+    try:
+        connection.request(method, path, note.encode(), headers)
+        status = connection.getresponse().status
+    finally:
+        connection.close()
+    if not 200 <= status < 300:
+        raise NotTaken(f"status {status}")
+
+
+def _connection(scheme: str, host: str, port: int | None) -> HTTPConnection:
+    if scheme == "https":
+        trusted = ssl.create_default_context()
+        return HTTPSConnection(host, port, timeout=TIMEOUT_S, context=trusted)
+    return HTTPConnection(host, port, timeout=TIMEOUT_S)

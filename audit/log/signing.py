@@ -1,0 +1,194 @@
+"""Who signs checkpoints: the keys of this installation, in files outside the database.
+
+While a key is being replaced there are two, and the next checkpoint of every log carries both
+signatures. Notes of an old key stay good: its public half is kept in a file beside the keys, for
+what stands below a note, or in the database, was perhaps put there by somebody else.
+
+The sealer alone reads the private halves. What others check with stands in a file of public keys,
+and manifests of exports and archives, which workers write, are signed with a key of their own and
+under another name, which makes no checkpoint valid.
+"""
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from audit.log import checkpoints, keyfile
+from audit.log.checkpoints import BadNote, Signer
+from audit.log.keyfile import BadKey, path_of
+
+CURRENT = "audit-checkpoint.pem"
+PREVIOUS = "audit-checkpoint.previous.pem"
+PUBLIC = "audit-checkpoint.public"  # the keys that sign now; public keys in base64, one a line
+RETIRED = "audit-checkpoint.retired"  # those that did before, the oldest first
+MANIFESTS = "audit-manifest.pem"
+RETIRED_MANIFESTS = "audit-manifest.retired"
+INSTALLATION = "installation.id"
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,63}")
+_HEX = re.compile(rb"[0-9a-f]{16}")
+
+
+class RotationUnderWay(Exception):
+    """The last new key has not yet been signed with in every log."""
+
+
+def plain(log: str) -> str:
+    """A log's name as an origin and a file name may hold it: itself, as organizations are named."""
+    if _PLAIN.fullmatch(log):
+        return log
+    return "sha256." + hashlib.sha256(log.encode()).hexdigest()[:40]
+
+
+def installation() -> str:
+    """Made once and kept with the keys: a copy of the database alone does not have it."""
+    content = keyfile.read_or_make(INSTALLATION, lambda: os.urandom(8).hex().encode())
+    if not _HEX.fullmatch(content.strip()):
+        raise BadKey(f"{INSTALLATION} does not hold 16 hexadecimal digits: restore it.")
+    return content.strip().decode()
+
+
+def origin(log: str) -> str:
+    """The first line of the log's checkpoints, and the name it signs under."""
+    return f"toolcrib/{installation()}/{plain(log)}"
+
+
+def signers_after(log: str, last_note: str) -> tuple[Signer, ...]:
+    """Who signs the log's next checkpoint. The last one tells whether the new key is known yet."""
+    name = origin(log)
+    current = Signer(name, _current())
+    replaced = path_of(PREVIOUS)
+    if not replaced.exists() or carries(last_note, current):
+        return (current,)
+    return (current, Signer(name, _read(PREVIOUS, replaced.read_bytes())))
+
+
+def trusted(log: str) -> dict[str, bytes]:
+    """The public keys of this installation by id: the one that signs, and all that did before."""
+    every = (*_public_keys(), *_listed(RETIRED)[::-1])
+    return {checkpoints.key_id(origin(log), public): public for public in every}
+
+
+def manifest_signer(log: str) -> Signer:
+    """Who signs manifests of the log's exports and archives."""
+    return Signer(manifest_name(log), _manifest_key())
+
+
+def manifest_name(log: str) -> str:
+    return f"{origin(log)}/manifests"
+
+
+def manifest_keys(log: str) -> dict[str, bytes]:
+    """The public keys of manifests by id. Manifests from before there were any are signed as
+    checkpoints are."""
+    now = _manifest_key().public_key().public_bytes_raw()
+    every = (now, *_listed(RETIRED_MANIFESTS)[::-1])
+    return {checkpoints.key_id(manifest_name(log), public): public for public in every}
+
+
+def prepare() -> None:
+    """Make what is missing, and let others know who signs checkpoints."""
+    installation()
+    keyfile.root_key()
+    _current()
+    _manifest_key()
+    _write_list(PUBLIC, _public_keys())
+
+
+def carries(note: str, signer: Signer) -> bool:
+    """Whether a good signature of the signer's stands below the note."""
+    try:
+        return bool(checkpoints.signed_by(note, {signer.key_id: signer.public}))
+    except BadNote:
+        return False
+
+
+def rotating() -> bool:
+    return path_of(PREVIOUS).exists()
+
+
+def rotate() -> None:
+    """A new key signs from now on, at first beside the old one. Raises `RotationUnderWay`."""
+    current, manifests = _current(), _manifest_key()
+    try:
+        os.link(path_of(CURRENT), path_of(PREVIOUS))
+    except FileExistsError:
+        raise RotationUnderWay(
+            "The last new key is still being introduced: every log must be signed with it once. "
+            "Is the sealer running, and is no log halted?"
+        ) from None
+    _retire(RETIRED, current)
+    keyfile.replace(CURRENT, _new_key(), private=True)
+    _write_list(PUBLIC, _public_keys())
+    _retire(RETIRED_MANIFESTS, manifests)
+    keyfile.replace(MANIFESTS, _new_key())
+
+
+def finish_rotation() -> None:
+    """Every log is signed by the new key: the old private half is of no more use to anybody."""
+    path_of(PREVIOUS).unlink(missing_ok=True)
+    _write_list(PUBLIC, _public_keys())
+
+
+def _current() -> Ed25519PrivateKey:
+    return _read(CURRENT, keyfile.read_or_make(CURRENT, _new_key, private=True))
+
+
+def _manifest_key() -> Ed25519PrivateKey:
+    return _read(MANIFESTS, keyfile.read_or_make(MANIFESTS, _new_key))
+
+
+def _public_keys() -> list[bytes]:
+    """Of those that sign checkpoints now, the current one first."""
+    try:
+        return [signer.public for signer in signers_after("any", "")]
+    except PermissionError:
+        return _listed(PUBLIC)
+
+
+def _retire(name: str, key: Ed25519PrivateKey) -> None:
+    _write_list(name, (*_listed(name), key.public_key().public_bytes_raw()))
+
+
+def _write_list(name: str, keys: Iterable[bytes]) -> None:
+    lines = dict.fromkeys(base64.b64encode(one).decode() for one in keys)
+    content = "".join(f"{line}\n" for line in lines).encode()
+    if not path_of(name).exists() or path_of(name).read_bytes() != content:
+        keyfile.replace(name, content)
+
+
+def _listed(name: str) -> list[bytes]:
+    path = path_of(name)
+    lines = path.read_bytes().split() if path.exists() else []
+    try:
+        keys = [base64.b64decode(line, validate=True) for line in lines]
+    except ValueError:
+        keys = [b""]
+    if any(len(key) != 32 for key in keys):
+        raise BadKey(f"{name} does not hold Ed25519 keys, one a line: restore it.")
+    return keys
+
+
+def _new_key() -> bytes:
+    return Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+
+
+def _read(name: str, content: bytes) -> Ed25519PrivateKey:
+    try:
+        key = load_pem_private_key(content, password=None)
+    except (TypeError, ValueError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise BadKey(f"{name} holds no Ed25519 key: restore it from a backup.")
+    return key

@@ -1,0 +1,3 @@
+"""Records after they were written: searched, read on record, erased, and archived. Writing them
+is `audit.actions`.
+"""

@@ -1,0 +1,112 @@
+"""Whoever reads evidence is on record too: who, from where, with which filters. What was found is
+not."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.models import AuditLeaf, AuditPayload, AuditRecord, Checkpoint
+from audit.records import payloads, search
+from audit.records.search import Position, Search
+
+MAY_OPEN = "audit.view_auditpayload"
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A record's place in its log, and when that was first signed."""
+
+    log: str
+    index: int
+    leaf_hash: str
+    signed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What went in or came out. `state` is none, withheld, erased or shown."""
+
+    state: str
+    content: dict[str, Any] | None = None
+    salt: str = ""
+    erased_at: datetime | None = None
+    erased_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    records: list[AuditRecord]
+    newer: Position | None
+    older: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    record: AuditRecord
+    payload: Payload
+    sealed: Sealed | None
+
+
+@transaction.atomic
+def read_page(wanted: Search, size: int, position: Position | None, *, by: Actor) -> Page:
+    upward = position is not None and position.upward
+    found = search.page(wanted, size + 1, position)
+    more = len(found) > size
+    shown = found[-size:] if upward else found[:size]
+    details = {"filters": wanted.asked, "opened": wanted.opened, "found": len(shown)}
+    record(Event.AUDIT_READ, by=by, outcome=Outcome.SUCCESS, subject="records", details=details)
+    newer = shown and (more if upward else position is not None)
+    older = shown and (position != search.OLDEST if upward else more)
+    return Page(
+        shown,
+        Position.of(shown[0], upward=True) if newer else None,
+        Position.of(shown[-1]) if older else None,
+    )
+
+
+@transaction.atomic
+def open_record(record_id: UUID, *, by: Actor, may_open: bool) -> Opened | None:
+    """None where the actor's organization has no such record."""
+    found = search.records_of(by.organization).filter(pk=record_id).first()
+    if found is None:
+        return None
+    payload = payload_of(found, may_open=may_open)
+    record(
+        Event.AUDIT_READ,
+        by=by,
+        outcome=Outcome.SUCCESS,
+        subject=f"record:{record_id}",
+        execution_id=found.execution_id,
+        details={"record": str(record_id), "code": found.code, "payload": payload.state},
+    )
+    return Opened(found, payload, sealed(record_id))
+
+
+def payload_of(found: AuditRecord, *, may_open: bool) -> Payload:
+    row = AuditPayload.objects.filter(pk=found.pk, organization=found.organization).first()
+    if row is None:
+        return Payload("none")
+    if row.erased_at is not None:
+        return Payload("erased", erased_at=row.erased_at, erased_by=row.erased_by)
+    if not may_open:
+        return Payload("withheld")
+    try:
+        content = payloads.opened(found.pk)
+    except payloads.Erased:
+        return Payload("erased", erased_by="a new key for the organization")
+    return Payload("shown", content["payload"], content["salt"])
+
+
+def sealed(record_id: UUID) -> Sealed | None:
+    leaf = AuditLeaf.objects.filter(record_id=record_id).select_related("log").first()
+    if leaf is None:
+        return None
+    over = Checkpoint.objects.filter(log_id=leaf.log_id, size__gt=leaf.index)
+    first = over.order_by("size", "id").only("created_at").first()
+    signed_at = first.created_at if first else None
+    return Sealed(leaf.log.name, leaf.index, bytes(leaf.hash).hex(), signed_at)

@@ -1,0 +1,293 @@
+"""What is old leaves the database: payloads are erased; records are written to files in whole
+sealed ranges of their log, each under a checkpoint, and removed once the file was read back.
+
+It may be killed at any moment. A file without its segment is written again; a segment whose records
+are not all removed is continued, if its file is still what it was. Leaves stay, so the log verifies
+over what has left.
+"""
+
+import gzip
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from audit import files
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.export import manifests
+from audit.log import leaves, merkle, signing
+from audit.models import AuditLeaf, AuditLog, AuditSegment, Checkpoint
+from audit.records import erasure
+
+RETENTION = "retention"
+LONGEST = 100_000  # records in one file
+BATCH = 2_000
+_BY_TIME = "r.occurred_at < %s AND p.record_id < %s"
+_YOUNGER = """
+SELECT l.index FROM audit_auditleaf l JOIN audit_auditrecord r ON r.id = l.record_id
+WHERE l.log_id = %s AND l.index >= %s AND l.index < %s AND r.occurred_at >= %s
+ORDER BY l.index LIMIT 1
+"""
+_LINES = f"""
+SELECT {leaves.body_sql("r")}, {leaves.moment_sql("r")}, r.mac
+FROM audit_auditleaf l JOIN audit_auditrecord r ON r.id = l.record_id
+WHERE l.log_id = %s AND l.index >= %s AND l.index < %s ORDER BY l.index
+"""  # noqa: S608
+_IN_RANGE = """
+SELECT record_id FROM audit_auditleaf WHERE log_id = %s AND index >= %s AND index < %s
+"""
+_REMOVE_PAYLOADS = f"""
+DELETE FROM audit_auditpayload WHERE sealed IS NULL AND record_id IN ({_IN_RANGE})
+"""  # noqa: S608
+_REMOVE = f"DELETE FROM audit_auditrecord WHERE id IN ({_IN_RANGE})"  # noqa: S608
+
+
+class NotKept(Exception):
+    """A file of evidence is not what it should be, so nothing is removed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Of a log, and the one place where its file may be."""
+
+    log: AuditLog
+    first: int
+    end: int
+
+    @property
+    def file(self) -> str:
+        return f"{signing.plain(self.log.name)}/{self.first:012}-{self.end:012}.jsonl.gz"
+
+    @property
+    def path(self) -> Path:
+        return directory() / self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Due(Range):
+    """To be written now, under its checkpoint."""
+
+    checkpoint: Checkpoint
+
+
+def directory() -> Path:
+    return Path(settings.DATA_DIR) / "audit-archive"
+
+
+def keep(*, records_days: int, payload_days: int) -> dict[str, int]:
+    """Erase and move what is older; 0 days are for ever. What cannot be done in one log keeps
+    no other waiting; at the end it raises `NotKept`."""
+    done, problems = {"erased": 0, "archived": 0}, list[str]()
+    shortest = min((days for days in (records_days, payload_days) if days), default=0)
+    for found in AuditLog.objects.order_by("name"):
+        if shortest:
+            done["erased"] += _erase_payloads(found.name, _ago(shortest))
+        try:
+            done["archived"] += _keep_records(found, records_days)
+        except NotKept as problem:
+            problems.append(str(problem))
+            _tell(found.name, "records", Outcome.FAILURE, problem=str(problem))
+    if problems:
+        raise NotKept(" ".join(problems))
+    return done
+
+
+def record_expiry(organization: str, kind: str, rows: Mapping[str, int], before: datetime) -> None:
+    """That so many rows went, by their kinds. Call it in the transaction that deletes them."""
+    record(
+        Event.ROWS_EXPIRE,
+        by=Actor("system", RETENTION, organization),
+        outcome=Outcome.CHANGED,
+        subject=kind,
+        details={"rows": dict(rows), "before": before.isoformat()},
+    )
+
+
+def _keep_records(found: AuditLog, days: int) -> int:
+    for begun in found.segments.filter(removed_at=None).order_by("first"):
+        _empty(begun)
+    if not days or found.halted_at is not None:
+        return 0
+    return _archive_all(found, _ago(days))
+
+
+def _ago(days: int) -> datetime:
+    return timezone.now() - timedelta(days=days)
+
+
+def _erase_payloads(organization: str, before: datetime) -> int:
+    # An id begins with the clock of the program: a day leaves room for one that is wrong.
+    latest = UUID(int=int((before + timedelta(days=1)).timestamp() * 1000) << 80)
+    what = organization, _BY_TIME, [before, latest]
+    if not erasure.any_where(*what):
+        return 0
+    # First of all: a payload that is gone, and nobody said why, is damage.
+    _tell(organization, "payloads", Outcome.STARTED, before=before.isoformat())
+    done = erasure.erase_where(*what, by=RETENTION)
+    _tell(organization, "payloads", Outcome.SUCCESS, erased=done, before=before.isoformat())
+    return done
+
+
+def _archive_all(found: AuditLog, before: datetime) -> int:
+    done = 0
+    while (due := next_range(found, before)) is not None:
+        segment = archive(due)
+        if segment is None:
+            break
+        _empty(segment)
+        done += due.end - due.first
+    return done
+
+
+def next_range(found: AuditLog, before: datetime) -> Due | None:
+    """The oldest sealed and signed records that are still here, up to the first younger one."""
+    checkpoint = found.checkpoints.order_by("-size", "-id").first()
+    last = found.segments.order_by("-end").first()
+    first = last.end if last else 0
+    if checkpoint is None or checkpoint.size <= first:
+        return None
+    end = min(checkpoint.size, first + LONGEST)
+    with connection.cursor() as cursor:
+        cursor.execute(_YOUNGER, [found.pk, first, end, before])
+        younger = cursor.fetchone()
+    end = younger[0] if younger else end
+    return Due(found, first, end, checkpoint) if end > first else None
+
+
+def archive(due: Due) -> AuditSegment | None:
+    """Write the file, read it back, and only then say that its records may leave. None where
+    another run was faster."""
+    files.make_directory(due.path.parent)
+    manifests.flush(directory())
+    manifests.write(due.path, compressed(lines_of(due)))
+    check_file(due)
+    sha256 = manifests.sha256_of(due.path)
+    manifests.write(due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()])
+    said = manifests.manifest(due.log.name, _said(due, sha256))
+    manifests.write(due.path.with_suffix(".manifest"), [said.encode()])
+    return _begun(due, sha256)
+
+
+@transaction.atomic
+def _begun(due: Due, sha256: str) -> AuditSegment | None:
+    AuditLog.objects.select_for_update().get(pk=due.log.pk)
+    if due.log.segments.filter(end__gt=due.first).exists():
+        return None
+    segment = AuditSegment.objects.create(
+        log=due.log,
+        first=due.first,
+        end=due.end,
+        file=due.file,
+        sha256=sha256,
+        note=due.checkpoint.note,
+    )
+    file = {"file": segment.file, "sha256": sha256}
+    # Its hash once more, as a digest: in details a part of one may look like the number of a card.
+    digest, place = f"sha256:{sha256}", {"first": due.first, "end": due.end}
+    _tell(due.log.name, "records", Outcome.STARTED, digest, **place, **file)
+    return segment
+
+
+def lines_of(due: Range) -> Iterator[bytes]:
+    """The sealed lines in the order of their leaves."""
+    for first in range(due.first, due.end, BATCH):
+        with connection.cursor() as cursor:
+            cursor.execute(_LINES, [due.log.pk, first, min(first + BATCH, due.end)])
+            rows = cursor.fetchall()
+        for body, moment, mac in rows:
+            yield leaves.line_of(body.encode(), bytes(mac), moment) + b"\n"
+
+
+def compressed(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """The same lines make the same bytes: no time and no name stand in them."""
+    out = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0) as packed:
+        for line in lines:
+            packed.write(line)
+            if out.tell() > 1 << 20:
+                yield out.getvalue()
+                out.seek(0)
+                out.truncate()
+    yield out.getvalue()
+
+
+def check_file(due: Range) -> None:
+    """That the file holds, line by line, what the leaves of the range were made of. Raises
+    `NotKept`."""
+    index = due.first
+    with gzip.open(due.path) as lines:
+        while index < due.end:
+            hashes = _hashes(due.log, index, min(index + BATCH, due.end))
+            for expected in hashes:
+                if merkle.leaf_hash(lines.readline().removesuffix(b"\n")) != expected:
+                    raise NotKept(
+                        f"Record {index} of the log {due.log.name} is not what was sealed. "
+                        "Nothing was removed; audit_verify says more."
+                    )
+                index += 1
+        if lines.read(1):
+            raise NotKept(f"{due.path.name} holds more than its range.")
+
+
+def _hashes(found: AuditLog, first: int, end: int) -> list[bytes]:
+    rows = AuditLeaf.objects.filter(log=found, index__gte=first, index__lt=end).order_by("index")
+    hashes = [bytes(row) for row in rows.values_list("hash", flat=True)]
+    if len(hashes) != end - first:
+        raise NotKept(f"The log {found.name} has no leaf for each index from {first} to {end}.")
+    return hashes
+
+
+def _empty(segment: AuditSegment) -> None:
+    """Remove the records of a segment, batch by batch. Raises `NotKept` when its file is gone."""
+    path = directory() / segment.file
+    if not path.is_file() or manifests.sha256_of(path) != segment.sha256:
+        raise NotKept(
+            f"{segment.file} is not the file that was written. Nothing more is removed: bring it "
+            f"back; its SHA-256 is {segment.sha256}."
+        )
+    for first in range(segment.first, segment.end, BATCH):
+        place = [segment.log_id, first, min(first + BATCH, segment.end)]
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(_REMOVE_PAYLOADS, place)
+            cursor.execute(_REMOVE, place)
+    _finish(segment)
+
+
+@transaction.atomic
+def _finish(segment: AuditSegment) -> None:
+    row = AuditSegment.objects.filter(pk=segment.pk, removed_at=None)
+    if row.update(removed_at=timezone.now()):
+        digest, place = f"sha256:{segment.sha256}", {"first": segment.first, "end": segment.end}
+        name = segment.log.name
+        _tell(name, "records", Outcome.SUCCESS, digest, **place, file=segment.file)
+
+
+def _said(due: Range, sha256: str) -> dict[str, object]:
+    return {
+        "file": due.path.name,
+        "format": "jsonl.gz",
+        "sha256": sha256,
+        "size": due.path.stat().st_size,
+        "records": due.end - due.first,
+        "indexes": f"{due.first}-{due.end - 1}",
+    }
+
+
+def _tell(
+    organization: str, subject: str, outcome: Outcome, digest: str = "", **details: object
+) -> None:
+    record(
+        Event.AUDIT_RETENTION,
+        by=Actor("system", RETENTION, organization),
+        outcome=outcome,
+        subject=subject,
+        digest=digest,
+        details=details,
+    )

@@ -1,0 +1,382 @@
+"""Finding records. Every search stays in one organization.
+
+The newest of what fits is looked for first among the newest two thousand records, in their order:
+that answers whatever is common. What is not common enough is found by intersecting the lists of the
+inverted index (migration 0007), and sorted. Pages follow a position, so a late one costs what the
+first does.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Self
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import QuerySet
+from django.utils.dateparse import parse_datetime
+
+from audit.models import AuditRecord
+from audit.records import payloads
+
+FIELDS = ("agent", "actor", "tool", "execution", "outcome", "reason", "request", "code", "since",
+          "until", "q")  # fmt: skip
+LOOKED_THROUGH = 2_000
+_LONGEST = 200
+_MOST_WORDS = 10
+_WORD = re.compile(r"[^\W_]+")
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_TERMS = (
+    "audit_terms(r.organization, r.code, r.outcome, r.reason, r.actor, r.subject, r.request_id,"
+    " r.details)"
+)
+_CARRIED = "r.id, r.occurred_at, r.organization, r.actor, r.subject, r.execution_id"
+_TEXT = "lower(concat_ws(' ', r.code, r.actor, r.subject, r.reason, r.details))"
+_WORDS = "array_remove(audit_words(%s), '')"
+
+
+class BadPosition(Exception):
+    """Not a place in a list that was given out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Beside a record; `upward` is towards the newer ones."""
+
+    at: datetime
+    id: UUID
+    upward: bool = False
+
+    @classmethod
+    def of(cls, record: AuditRecord, *, upward: bool = False) -> Self:
+        return cls(record.occurred_at, record.pk, upward)
+
+    @property
+    def cursor(self) -> str:
+        said = f"{'up' if self.upward else 'down'} {self.at.isoformat()} {self.id}"
+        return base64.urlsafe_b64encode(said.encode()).decode()
+
+    @classmethod
+    def read(cls, cursor: str) -> Self:
+        """Raises `BadPosition`."""
+        try:
+            said = base64.urlsafe_b64decode(cursor.encode()).decode()
+            way, at, identifier = said.split(" ")
+            moment = datetime.fromisoformat(at)
+            if way not in {"up", "down"} or moment.tzinfo is None:
+                raise BadPosition
+            return cls(moment.astimezone(UTC), UUID(identifier), way == "up")
+        except (binascii.Error, ValueError, OverflowError):
+            raise BadPosition from None
+
+
+# Below every record.
+OLDEST = Position(datetime.min.replace(tzinfo=UTC), UUID(int=0), upward=True)
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A condition over `r`, and what stands in its places."""
+
+    sql: str
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is looked for. `text` holds words that stand in a record or, where `opened`, all in what
+    went in or came out."""
+
+    organization: str
+    code: str = ""
+    actor: str = ""
+    tool: str = ""
+    execution: UUID | None = None
+    outcome: str = ""
+    reason: str = ""
+    request: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    text: str = ""
+    opened: bool = False
+    flaws: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def quick(self) -> list[Clause]:
+        """What an index holds in the order of time."""
+        named = [
+            ("r.organization = %s", self.organization),
+            ("r.actor = %s", self.actor),
+            ("r.subject = %s", self.tool),
+            ("r.execution_id = %s", self.execution),
+            ("r.occurred_at >= %s", self.since),
+            ("r.occurred_at < %s", self.until),
+        ]
+        return [Clause(sql, (value,)) for sql, value in named if value]
+
+    @cached_property
+    def plain(self) -> list[Clause]:
+        named = [
+            ("r.code LIKE %s", _family(self.code)),
+            ("r.code = %s", "" if _family(self.code) else self.code),
+            ("r.outcome = %s", self.outcome),
+            ("r.reason = %s", self.reason),
+            ("r.request_id = %s", self.request),
+        ]
+        return [Clause(sql, (value,)) for sql, value in named if value]
+
+    @cached_property
+    def worded(self) -> list[Clause]:
+        return [_either(self)] if self.text else []
+
+    @property
+    def terms(self) -> list[str]:
+        """All that one entry of the inverted index each stands for, but the words."""
+        named = [
+            ("in", self.organization),
+            ("family", self.code[:-1] if _family(self.code) else ""),
+            ("code", "" if _family(self.code) else self.code),
+            ("outcome", self.outcome),
+            ("reason", self.reason),
+            ("actor", self.actor),
+            ("subject", self.tool),
+            ("request", self.request),
+        ]
+        return [f"{name}:{value}" for name, value in named if value]
+
+    @cached_property
+    def marks(self) -> list[bytes]:
+        words = _WORD.findall(self.text.lower())
+        return [payloads.mark(self.organization, word) for word in words]
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """The filters, by the names that a query has for them."""
+        shown = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        kept = {name: value for name, value in shown.items() if value and name not in _UNSAID}
+        return {
+            _SAID.get(name, name): value.isoformat() if isinstance(value, datetime) else str(value)
+            for name, value in kept.items()
+        }
+
+
+_SAID = {"text": "q"}
+_UNSAID = frozenset({"organization", "opened", "flaws"})
+
+
+def records_of(organization: str) -> QuerySet[AuditRecord]:
+    return AuditRecord.objects.filter(organization=organization)
+
+
+def read(organization: str, given: Mapping[str, str], *, opened: bool = False,
+         zone: Any = None) -> Search:  # fmt: skip
+    """What a query asks for; `flaws` says of each field what cannot be read, and leaves it out.
+
+    `zone` is that of a time without one; without it such a time is a flaw.
+    """
+    flaws: dict[str, str] = {}
+    asked = {name: _plain(name, given.get(name, ""), flaws) for name in FIELDS}
+    return Search(
+        organization,
+        code=asked["code"],
+        actor=asked["actor"] or asked["agent"],
+        tool=asked["tool"],
+        execution=_identifier(asked["execution"], flaws),
+        outcome=asked["outcome"],
+        reason=asked["reason"],
+        request=asked["request"],
+        since=_moment("since", asked["since"], zone, flaws),
+        until=_moment("until", asked["until"], zone, flaws),
+        text=_text(asked["q"], flaws),
+        opened=opened,
+        flaws=flaws,
+    )
+
+
+def page(search: Search, size: int, position: Position | None = None) -> list[AuditRecord]:
+    """At most `size` records, the newest first: those after the position, or before it where it
+    looks upward."""
+    found = _among_the_next(search, size, position)
+    if len(found) < size and (search.plain or search.text) and _are_more(search, position):
+        found = _by_index(search, size, position)
+    rows = AuditRecord.objects.filter(pk__in=found)
+    return sorted(rows, key=lambda row: (row.occurred_at, row.pk), reverse=True)
+
+
+def ascending(search: Search, size: int, after: tuple[datetime, UUID] | None) -> Clause:
+    """The statement of the next `size` ids and times from the oldest on."""
+    position = Position(*after, upward=True) if after else None
+    clauses = [*search.quick, *search.plain, *search.worded, *_beyond(position)]
+    where, values = _all(clauses)
+    sql = (
+        f"SELECT r.occurred_at, r.id FROM audit_auditrecord r WHERE {where}"  # noqa: S608
+        " ORDER BY r.occurred_at, r.id LIMIT %s"
+    )
+    return Clause(sql, (*values, size))
+
+
+def tally(search: Search) -> list[tuple[str, str, str]]:
+    """Code, outcome and actor of what fits among the newest by time: what is cheap to count.
+    Words are not looked for; each would cost as much again."""
+    near, near_values = _all(search.quick)
+    where, values = _all(search.plain)
+    sql = (
+        "SELECT r.code, r.outcome, r.actor FROM (SELECT r.* FROM audit_auditrecord r"  # noqa: S608
+        f" WHERE {near} ORDER BY {_order(None)} LIMIT %s) r WHERE {where}"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(sql, (*near_values, LOOKED_THROUGH, *values))
+        return list(cursor.fetchall())
+
+
+def within(search: Search, **changes: Any) -> Search:
+    return replace(search, **changes)
+
+
+def _among_the_next(search: Search, size: int, position: Position | None) -> list[UUID]:
+    """Among the next two thousand by time, which is where anything common is found."""
+    near, near_values = _all([*search.quick, *_beyond(position)])
+    where, values = _all([*search.plain, *search.worded])
+    order = _order(position)
+    sql = (
+        "SELECT r.id FROM (SELECT r.* FROM audit_auditrecord r"  # noqa: S608
+        f" WHERE {near} ORDER BY {order} LIMIT %s) r WHERE {where} ORDER BY {order} LIMIT %s"
+    )
+    return _ids(Clause(sql, (*near_values, LOOKED_THROUGH, *values, size)))
+
+
+def _are_more(search: Search, position: Position | None) -> bool:
+    """Whether there are others by time than those already looked through."""
+    near, values = _all([*search.quick, *_beyond(position)])
+    sql = (
+        f"SELECT r.id FROM audit_auditrecord r WHERE {near}"  # noqa: S608
+        f" ORDER BY {_order(position)} OFFSET %s LIMIT 1"
+    )
+    return bool(_ids(Clause(sql, (*values, LOOKED_THROUGH))))
+
+
+def _by_index(search: Search, size: int, position: Position | None) -> list[UUID]:
+    """All that fits by the inverted indexes, sorted.
+
+    Each index is asked by itself, or PostgreSQL would walk along time and compute for every record
+    what the index holds already.
+    """
+    terms = f"{_TERMS} @> " + (f"(%s::text[] || {_WORDS})" if search.text else "%s::text[]")
+    values: list[Any] = [search.terms, *([search.text] if search.text else [])]
+    found = f"SELECT {_CARRIED} FROM audit_auditrecord r WHERE {terms}"  # noqa: S608
+    where, near = _all([*search.quick, *_beyond(position)])
+    named, kept = "", ""
+    if search.text and search.opened:
+        more = _opened(search, position)
+        named = (
+            ", p AS MATERIALIZED"
+            " (SELECT record_id FROM audit_auditpayload WHERE words @> %s::bytea[])"
+        )
+        kept = f" UNION {more.sql}"
+        values, near = [*values, search.marks], (*near, *more.values)
+    sql = (
+        f"WITH r AS MATERIALIZED ({found}){named}"  # noqa: S608
+        f" SELECT id FROM (SELECT r.id, r.occurred_at FROM r WHERE {where}{kept}) r"
+        f" ORDER BY {_order(position)} LIMIT %s"
+    )
+    return _ids(Clause(sql, (*values, *near, size)))
+
+
+def _opened(search: Search, position: Position | None) -> Clause:
+    """By what went in or came out, which `p` holds."""
+    where, values = _all([*search.quick, *search.plain, *_beyond(position)])
+    sql = (
+        "SELECT r.id, r.occurred_at FROM p"  # noqa: S608
+        f" JOIN audit_auditrecord r ON r.id = p.record_id WHERE {where}"
+    )
+    return Clause(sql, values)
+
+
+def _either(search: Search) -> Clause:
+    """The words in the record; a search for parts first, for it costs a tenth."""
+    parts = [word.lower() for word in _ASCII_WORD.findall(search.text)]
+    cheap = "".join(f"strpos({_TEXT}, %s) > 0 AND " for _ in parts)
+    sql, values = f"({cheap}{_TERMS} @> {_WORDS})", (*parts, search.text)
+    if not search.opened:
+        return Clause(sql, values)
+    kept = (
+        "EXISTS (SELECT FROM audit_auditpayload p"
+        " WHERE p.record_id = r.id AND p.words @> %s::bytea[])"
+    )
+    return Clause(f"({sql} OR {kept})", (*values, search.marks))
+
+
+def _beyond(position: Position | None) -> list[Clause]:
+    if position is None:
+        return []
+    sign = ">" if position.upward else "<"
+    return [Clause(f"(r.occurred_at, r.id) {sign} (%s, %s)", (position.at, position.id))]
+
+
+def _order(position: Position | None) -> str:
+    way = "" if position and position.upward else " DESC"
+    return f"r.occurred_at{way}, r.id{way}"
+
+
+def _all(clauses: list[Clause]) -> tuple[str, tuple[Any, ...]]:
+    values = tuple(value for clause in clauses for value in clause.values)
+    return " AND ".join(clause.sql for clause in clauses) or "true", values
+
+
+def _ids(statement: Clause) -> list[UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement.sql, statement.values)
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _family(code: str) -> str:
+    """A code that ends in a dot stands for all that begin so."""
+    if not code.endswith("."):
+        return ""
+    escaped = code.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"{escaped}%"
+
+
+def _plain(name: str, text: str, flaws: dict[str, str]) -> str:
+    text = text.strip()
+    if "\x00" in text or len(text) > _LONGEST:
+        flaws[name] = f"must be text of at most {_LONGEST} characters, without NUL"
+        return ""
+    return text
+
+
+def _identifier(text: str, flaws: dict[str, str]) -> UUID | None:
+    if not text:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        flaws["execution"] = "is not an identifier; copy it from the execution"
+        return None
+
+
+def _moment(name: str, text: str, zone: Any, flaws: dict[str, str]) -> datetime | None:
+    if not text:
+        return None
+    try:
+        moment = parse_datetime(text)
+        if moment is not None and moment.tzinfo is None and zone is not None:
+            moment = moment.replace(tzinfo=zone)
+        if moment is not None and moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    flaws[name] = "must be a time such as 2026-01-31T12:00:00Z"
+    return None
+
+
+def _text(said: str, flaws: dict[str, str]) -> str:
+    words = _WORD.findall(said)
+    if said and not 1 <= len(words) <= _MOST_WORDS:
+        flaws["q"] = f"must hold from 1 to {_MOST_WORDS} words"
+        return ""
+    return said

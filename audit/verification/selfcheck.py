@@ -1,0 +1,52 @@
+"""Once a day every log is verified and compared with its anchors, and that it was is on record.
+
+It goes on from the last verified checkpoint, and takes the whole log once a week.
+
+A record with the outcome `failure` raises a critical alert (the rule `verification_failed`).
+"""
+
+import logging
+
+from django.db import DatabaseError
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.log import keyfile
+from audit.verification.findings import Report
+from audit.verification.inspection import Question, inspect
+from audit.verification.verified import SELFCHECK, details_of
+
+log = logging.getLogger(__name__)
+_SHOWN = 20
+
+
+def verify_all() -> list[Report]:
+    """In one process, beside whatever else the worker does: it is in no hurry. Each log is told of
+    as soon as it is known."""
+    reports = []
+    for report in inspect(Question(resume=True)):
+        try:
+            _tell(report)
+        except (DatabaseError, OSError):  # of this log: the others are still told of
+            log.exception("that the log %s was verified could not be put on record", report.log)
+        reports.append(report)
+    return reports
+
+
+def _tell(report: Report) -> None:
+    if report.damaged:
+        log.critical("the audit log %s is damaged: run audit_verify", report.log)
+    worst = next((one for one in report.findings if not one.accepted), None)
+    said = report.as_dict()
+    verified, root = details_of(report, keyfile.derived("record", report.log))
+    record(
+        Event.AUDIT_VERIFY,
+        by=Actor("system", SELFCHECK, report.log),
+        outcome=Outcome.FAILURE if report.damaged else Outcome.SUCCESS,
+        subject=report.log,
+        reason=str(worst.kind) if worst is not None else "",
+        digest=root,
+        details=said
+        | {"findings": said["findings"][:_SHOWN], "found": len(report.findings)}
+        | verified,
+    )

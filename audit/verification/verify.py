@@ -1,0 +1,279 @@
+"""Whether a log is what was sealed and published of it, and if not, what was done to it and where.
+
+Read-only, and believes nothing that stands in the database alone: macs are made with a key outside
+it, checkpoints are signed with another, and anchors are kept elsewhere.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from audit.log import merkle
+from audit.log.checkpoints import key_id
+from audit.log.merkle import Frontier
+from audit.verification.chunks import CHUNK, Chunk, Keys, Task, examine, examine_alone, mac_with
+from audit.verification.findings import Finding, Kind, Report, Verified, in_order
+from audit.verification.places import Damage, Scene, Told, explain, gathered
+from audit.verification.rows import LogRow, Source, Stray, micros_of, shown_time
+from audit.verification.statements import (
+    Published,
+    Spread,
+    Statements,
+    in_turn,
+    read_all,
+)
+from audit.verification.tree import Tree, begun, differing
+
+Examined = Callable[[Source, Iterable[Task]], Iterable[Chunk]]
+PUBLISHED_WITHIN = timedelta(minutes=5)
+_SHORT = (Kind.MISSING, Kind.TRUNCATED, Kind.ROLLED_BACK)
+_OTHERWISE_TOLD = (Kind.BAD_SIGNATURE, Kind.WRONG_KEY, Kind.TRUNCATED, Kind.ROLLED_BACK)
+
+
+class NotFrom(Exception):
+    """The log cannot be verified from that place on; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What is believed. There are no `keys` for somebody who has public keys alone; `published` is
+    the `whole` of the anchors outside the database, or of a copy of them. `verified`: from
+    there on the log is looked at, and what came before is believed as far as its root goes."""
+
+    origin: str
+    public: Sequence[bytes]
+    published: Iterable[Published]
+    keys: Keys | None = None
+    whole: bool = True
+    verified: Verified | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Who reads notes and examines leaves: this process, or several."""
+
+    examined: Examined
+    spread: Spread
+
+
+def one_by_one(source: Source, tasks: Iterable[Task]) -> Iterator[Chunk]:
+    return (examine(source, task) for task in tasks)
+
+
+ALONE = Workers(one_by_one, in_turn)
+
+
+def verify(source: Source, trust: Trust, first: int = 0, workers: Workers = ALONE) -> Report:
+    """Of the leaves from `first` on, or from a little before. Raises `NotFrom` where what comes
+    before cannot be taken as it is."""
+    base = trust.verified
+    since = base.size if base is not None else 0
+    keys = {key_id(trust.origin, public): public for public in trust.public}
+    # Published before noted: a checkpoint is in the database before it is anywhere else.
+    noted = source.checkpoints(since)
+    read = read_all(trust.origin, noted, trust.published, keys, spread=workers.spread, since=since)
+    with closing(read) as said:
+        if base is not None:
+            if said.given_up(base.at):
+                raise NotFrom("a break of the log was accepted since")
+            said.add_verified(base)
+        first = max(first, since)
+        return _Verification(source, trust, said, first - first % CHUNK, workers).report()
+
+
+class _Verification:
+    def __init__(
+        self, source: Source, trust: Trust, said: Statements, first: int, workers: Workers
+    ) -> None:
+        self.since = trust.verified.size if trust.verified is not None else 0
+        self.source, self.keys, self.first, self.whole = source, trust.keys, first, trust.whole
+        self.said = said
+        with source.moment():
+            self.log = source.log() or LogRow(0, b"")
+            # The file of a key is of no snapshot, and may be erased while the rest is looked at.
+            self.without_payload = source.payloads_gone()
+            self.count = source.count()
+            self.stored = source.nodes()
+            self.strays = source.strays()
+            self.unfinished = source.unfinished()
+            beyond = source.beyond(self.count)
+            self.end = max(self.count, said.size()) if beyond else self.count
+            self.beyond = source.beyond(self.end) if beyond else []
+        self.files = source.files()
+        exported = source.exported()
+        self.exported, self.spoiled = exported.ranges, exported.spoiled
+        self.edge: Frontier | None = None
+        self.tree = self._grown(workers.examined)
+        self.damage = self._explained()
+        self.reach = self.damage.reach
+        broken = self.damage.broken_from
+        self.sound = self.reach if broken is None else min(self.reach, broken)
+
+    def report(self) -> Report:
+        compared = [*self._compared(given_up=False), *self._compared(given_up=True)]
+        findings = [*self.said.findings, *self.damage.findings, *gathered(self._late()), *compared]
+        findings += [*self._short(findings), *self._unkept(findings)]
+        if self.damage.broken_from is None and not _any(findings, _SHORT):
+            findings += [*self._own_row(), *differing(self.tree, self.stored)]
+        findings += [*self._astray(findings), *self._unfinished()]
+        findings += [*self.spoiled, *self._unpublished(), *self._without_payload()]
+        said = self.said
+        return Report(
+            self.source.name,
+            self.count,
+            said.notes,
+            said.anchors,
+            in_order(findings),
+            said.verified(self.sound),
+            self.since,
+        )
+
+    def _grown(self, examined: Examined) -> Tree:
+        try:
+            tree = begun(self.first, self.stored, self._reached)
+        except LookupError as missing:
+            raise NotFrom(f"the node {missing} of the tree is not there") from None
+        for chunk in examined(self.source, self._tasks()):
+            tree.add(chunk if chunk.clean else self._again(chunk))
+        if self.beyond:
+            task = self._task(self.end, self.end)
+            tree.add(examine_alone(self.source, self.beyond, task))
+        return tree
+
+    def _again(self, chunk: Chunk) -> Chunk:
+        """Records may have left since, and rightly: their file is there before they leave."""
+        files = self.source.files()
+        if files == self.files:
+            return chunk
+        self.files, self.exported = files, self.source.exported().ranges
+        return examine(self.source, self._task(chunk.first, min(self.end, chunk.first + CHUNK)))
+
+    def _reached(self, size: int, frontier: Frontier) -> None:
+        self.said.compare(size, merkle.root_of(frontier))
+        if size == self.log.size:
+            self.edge = list(frontier)
+
+    def _tasks(self) -> Iterator[Task]:
+        for first in range(self.first, self.end, CHUNK):
+            yield self._task(first, min(self.end, first + CHUNK))
+
+    def _task(self, first: int, end: int) -> Task:
+        marks = self.said.marks(first, end)
+        if first < self.log.size <= end and self.log.size not in marks:
+            marks = sorted([*marks, self.log.size])
+        return Task(first, end, marks, self.exported, self.keys, self.said.clock(first, end))
+
+    def _explained(self) -> Damage:
+        return explain(
+            Scene(
+                source=self.source,
+                suspects=self.tree.suspects,
+                gaps=self.tree.gaps,
+                exported=self.exported,
+                strays=self.strays,
+                place_key=self.keys.place if self.keys else None,
+                end=max(self.tree.sound, min(self.first, self.count)),
+                signed=self.said.size(),
+            )
+        )
+
+    def _compared(self, *, given_up: bool) -> Iterator[Finding]:
+        """With what was signed: in the database, and outside it."""
+        found = self.said.compared(given_up=given_up, reach=self.reach, sound=self.sound)
+        if found.forked is not None:
+            says = f"the first {found.forked} records are not those that were signed"
+            agreed = max(self.first, found.agreed or 0)
+            yield self._finding(Kind.FORKED, agreed, says, given_up)
+        if found.ahead is None:
+            return
+        says = f"{self.reach} records are left of {found.ahead} that were signed"
+        if self._row_says_more() or found.ahead_noted:
+            yield self._finding(Kind.TRUNCATED, self.reach, says, given_up)
+        elif found.forked is None:
+            yield self._finding(Kind.ROLLED_BACK, self.reach, says, given_up)
+
+    def _finding(self, kind: Kind, index: int, says: str, accepted: bool) -> Finding:
+        if accepted:
+            says = f"{says}; {self.said.acceptance}"
+        return Finding(kind, index, says, accepted)
+
+    def _short(self, findings: Sequence[Finding]) -> Iterator[Finding]:
+        if self._row_says_more() and not _any(findings, (Kind.TRUNCATED,)):
+            says = f"{self.reach} records are left of {self.log.size} that the log's row counts"
+            yield Finding(Kind.TRUNCATED, self.reach, says)
+
+    def _row_says_more(self) -> bool:
+        there = (one.row.number + 1 for one in self.tree.suspects)
+        return self.log.size > max([self.count, self.reach, *there])
+
+    def _unkept(self, findings: Sequence[Finding]) -> Iterator[Finding]:
+        """Checkpoints that were published and are not in the database, and the other way round."""
+        if _any(findings, _OTHERWISE_TOLD):
+            return
+        for size in self.said.unkept(self.sound):
+            says = f"the checkpoint of {size} records, which was published, is gone"
+            yield Finding(Kind.MISSING, size, says)
+        for size in self.said.unanchored(self.sound) if self.whole else ():
+            says = f"the anchor of {size} records is gone: what was published was removed"
+            yield Finding(Kind.MISSING, size, says)
+
+    def _unpublished(self) -> Iterator[Finding]:
+        """What was signed is published at once, and again every minute. Of a checkpoint that is far
+        younger than all that was published the anchor was taken away."""
+        found = self.said.unpublished() if self.whole else None
+        if found is None:
+            return
+        size, newest, known = found
+        if newest - known > PUBLISHED_WITHIN:
+            says = f"what was published after {known:%Y-%m-%d %H:%M:%S} UTC is gone"
+            yield Finding(Kind.MISSING, size, f"{says}: the anchors were removed")
+
+    def _own_row(self) -> Iterator[Finding]:
+        size = self.log.size
+        frontier = [] if size == 0 else self.edge
+        if size != self.reach:
+            says = f"the log's row counts {size} records where {self.reach} were sealed"
+            yield Finding(Kind.MUTATED, size, says)
+        elif frontier is not None and b"".join(frontier) != self.log.frontier:
+            yield Finding(Kind.MUTATED, size, "the log's row is not the edge of its tree")
+
+    def _late(self) -> Iterator[Told]:
+        """Records whose time the clock of this very history never showed."""
+        for index, at in self.tree.odd:
+            span = self.said.clock(index, index + 1, self.sound).span(index)
+            if not span.low <= at <= span.high:
+                says = f"its time, {shown_time(at)}, is neither its id's nor that of its sealing"
+                yield Kind.BACKDATED, index, says
+
+    def _astray(self, findings: Sequence[Finding]) -> Iterator[Finding]:
+        """Records without a place: nobody of ours wrote them, or they wait for too long."""
+        strays = [one for one in self.strays if one.record_id not in self.damage.explained]
+        genuine = [one for one in strays if self._genuine(one)]
+        for one in strays:
+            if one not in genuine:
+                says = f"Toolcrib did not write the record {UUID(bytes=one.record_id)}"
+                yield Finding(Kind.INSERTED, None, says)
+        due = [one for one in genuine if one.due]
+        if due and not _any(findings, _SHORT):
+            oldest = f"{UUID(bytes=due[0].record_id)} of {shown_time(micros_of(due[0].at))}"
+            yield Finding(Kind.UNSEALED, None, f"{len(due)} records have no place, first {oldest}")
+
+    def _genuine(self, one: Stray) -> bool:
+        if self.keys is None:
+            return True
+        body = self.source.exact_body(one.record_id)
+        return mac_with(self.keys.record)(body) == one.record_mac
+
+    def _without_payload(self) -> Iterator[Finding]:
+        for index, says in self.without_payload:
+            yield Finding(Kind.MISSING, index, says)
+
+    def _unfinished(self) -> Iterator[Finding]:
+        for record_id, index in self.unfinished:
+            yield Finding(Kind.UNFINISHED, index, f"the call that {record_id} began never ended")
+
+
+def _any(findings: Sequence[Finding], kinds: tuple[Kind, ...]) -> bool:
+    return any(one.kind in kinds and not one.accepted for one in findings)

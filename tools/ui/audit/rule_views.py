@@ -1,0 +1,156 @@
+"""`/audit/alerts/rules/`: what is watched for. Rules hold for every organization of the
+installation, so superusers change them; what one would have caught is counted where they are."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required, permission_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+
+from audit.alerts import alerts, fixed_rules, rules
+from audit.alerts.kinds import OWN_KINDS
+from audit.alerts.rehearsal import rehearse
+from audit.events import Event, Outcome, Severity
+from audit.flaws import Flaw
+from audit.models import AlertRule
+from tools.ui.audit.rule_form import KINDS_IN_WORDS, RuleForm
+from tools.ui.audit.spans import span
+from tools.ui.audit.views import PERMISSION, actor_of
+from tools.web.proof import Proof, proof
+
+LIST, ONE = "audit/rules.html", "audit/rule.html"
+
+
+@never_cache
+@require_safe
+@login_required
+@permission_required(PERMISSION, raise_exception=True)
+def rule_list(request: HttpRequest) -> HttpResponse:
+    """With how many of the reader's own alerts are open for each."""
+    open_alerts = alerts.open_by_rule(actor_of(request).organization)
+    rows = [*AlertRule.objects.order_by("name"), *fixed_rules.ALL]
+    context = {
+        "rules": [(row, span(row.window_s), open_alerts.get(row.name, 0)) for row in rows],
+        "alerts": sum(open_alerts.values()),
+        "may_change": _superuser(request),
+    }
+    return render(request, LIST, context)
+
+
+@proof(Proof.NEEDED)
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+def rule_new(request: HttpRequest) -> HttpResponse:
+    _check_superuser(request)
+    given = request.POST if request.method == "POST" else request.GET
+    kind = given.get("kind", "")
+    form = RuleForm.given(given, kind) if kind in OWN_KINDS else _blank()
+    if request.method == "POST" and not _counts(request):
+        return _made(request, form)
+    return _shown(request, form, asked="kind" in given)
+
+
+@proof(Proof.NEEDED)
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+def rule_edit(request: HttpRequest, rule_id: int) -> HttpResponse:
+    """GET with the form's fields counts what the rule would have caught with them."""
+    _check_superuser(request)
+    rule = get_object_or_404(AlertRule, pk=rule_id)
+    if request.method == "POST" and not _counts(request):
+        return _changed(request, rule, RuleForm.given(request.POST, rule.kind))
+    given = request.POST or request.GET
+    drafted = "window" in given
+    form = RuleForm.given(given, rule.kind) if drafted else RuleForm.of_rule(rule)
+    return _shown(request, form, rule, asked=True)
+
+
+def _made(request: HttpRequest, form: RuleForm) -> HttpResponse:
+    fields = form.fields()
+    if fields:
+        try:
+            rules.create_rule(
+                name=form.name, kind=form.kind, by=actor_of(request),
+                description=form.description, **fields,
+            )  # fmt: skip
+        except Flaw as flaw:
+            form.flaws.setdefault(flaw.field or "whole", []).append(str(flaw))
+        else:
+            messages.success(request, f"{form.name} is watched for.")
+            return redirect("alert-rules")
+    return _shown(request, form, asked=True, status=400)
+
+
+def _changed(request: HttpRequest, rule: AlertRule, form: RuleForm) -> HttpResponse:
+    fields = form.fields()
+    if fields:
+        try:
+            rules.change_rule(rule=rule, by=actor_of(request), **fields)
+        except Flaw as flaw:
+            form.flaws.setdefault(flaw.field or "whole", []).append(str(flaw))
+        else:
+            messages.success(request, f"{rule.name} is changed.")
+            return redirect("alert-rules")
+    return _shown(request, form, rule, asked=True, status=400)
+
+
+def _shown(
+    request: HttpRequest,
+    form: RuleForm,
+    rule: AlertRule | None = None,
+    *,
+    asked: bool,
+    status: int = 200,
+) -> HttpResponse:
+    organization = actor_of(request).organization
+    fields = form.fields() if asked and not form.flaws else {}
+    context: dict[str, Any] = {
+        "form": form,
+        "rule": rule,
+        "kind_words": KINDS_IN_WORDS[form.kind],
+        "own_kinds": [(kind, KINDS_IN_WORDS[kind]) for kind in OWN_KINDS],
+        "severities": [*Severity],
+        "units": ("seconds", "minutes", "hours"),
+        "codes": [*Event],
+        "outcomes": [*Outcome],
+        "caught": _caught(organization, form, fields) if fields else None,
+        "alerts": alerts.alerts_of(organization).open().count(),
+    }
+    part = request.headers.get("HX-Target") == "caught"
+    return render(
+        request, f"{ONE}#caught" if part else ONE, context, status=200 if part else status
+    )
+
+
+def _caught(organization: str, form: RuleForm, fields: dict[str, Any]) -> Any:
+    return rehearse(
+        organization=organization,
+        kind=form.kind,
+        window_s=fields["window_s"],
+        least=fields["least"],
+        values=fields["values"],
+    )
+
+
+def _blank() -> RuleForm:
+    return RuleForm(OWN_KINDS[0], lists={"codes": "", "reasons": "", "outcomes": ""})
+
+
+def _counts(request: HttpRequest) -> bool:
+    """Nothing is written: somebody without a script asks what would be caught."""
+    return request.POST.get("do") == "count"
+
+
+def _superuser(request: HttpRequest) -> bool:
+    return bool(getattr(request.user, "is_superuser", False))
+
+
+def _check_superuser(request: HttpRequest) -> None:
+    if not _superuser(request):
+        raise PermissionDenied

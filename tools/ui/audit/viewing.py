@@ -1,0 +1,86 @@
+"""A view of the records as its address says it: the filters that are set, what else could be, and
+how far back. Such an address can be kept and passed on; a time like `1h` moves with the clock."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from audit.records.search import Search, tally
+
+RANGES = {
+    "1h": ("the last hour", timedelta(hours=1)),
+    "24h": ("the last 24 hours", timedelta(days=1)),
+    "7d": ("the last 7 days", timedelta(days=7)),
+    "30d": ("the last 30 days", timedelta(days=30)),
+}
+_MOST = 6  # of a facet
+_FACETS = (("code", "Codes"), ("outcome", "Outcomes"), ("actor", "Who"))
+_LABELS = {
+    "code": "Code", "outcome": "Outcome", "actor": "Who", "tool": "Tool", "over": "Time",
+    "since": "Since", "until": "Until", "q": "Words", "reason": "Reason", "execution": "Execution",
+    "request": "Request",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A filter that is set; its address is the view without it."""
+
+    label: str
+    value: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    value: str
+    count: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    title: str
+    choices: list[Choice]
+
+
+def address(asked: Mapping[str, str], **changes: str) -> str:
+    query = {name: value for name, value in {**asked, **changes}.items() if value}
+    return reverse("audit") + (f"?{urlencode(query)}" if query else "")
+
+
+def chips(asked: Mapping[str, str]) -> list[Chip]:
+    return [
+        Chip(_LABELS[name], _value(name, value), address(asked, **{name: ""}))
+        for name, value in asked.items()
+        if value and name in _LABELS
+    ]
+
+
+def since_of(asked: Mapping[str, str], now: datetime) -> str:
+    """What `since` is meant: one that was given goes before a time that moves."""
+    known = RANGES.get(asked.get("over", ""))
+    return asked["since"] or ((now - known[1]).isoformat() if known else "")
+
+
+def facets(wanted: Search, asked: Mapping[str, str]) -> list[Facet]:
+    """What there is among the newest records that fit, where no word is looked for."""
+    if wanted.text:
+        return []
+    rows, found = tally(wanted), []
+    for at, (name, title) in enumerate(_FACETS):
+        counted = Counter(row[at] for row in rows).most_common(_MOST)
+        if len(counted) > 1:
+            choices = [
+                Choice(value, count, address(asked, **{name: value})) for value, count in counted
+            ]
+            found.append(Facet(title, choices))
+    return found
+
+
+def _value(name: str, value: str) -> str:
+    return RANGES[value][0] if name == "over" and value in RANGES else value

@@ -1,0 +1,153 @@
+"""`/audit/`: evidence to read. Knows its reader only as a user with permissions in a place."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required, permission_required
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from audit.actions import Actor
+from audit.alerts import alerts
+from audit.events import Event, Outcome
+from audit.export import export
+from audit.models import AuditRecord
+from audit.records import reading, search
+from audit.records.search import Position
+from tools.ui.audit import viewing
+
+type View = Callable[..., HttpResponse]
+PERMISSION = "audit.view_auditrecord"
+PAGE_SIZE = 50
+MORE = ("since", "until", "reason", "execution", "request")  # filters that are folded away
+LABELS = {"q": "Words", "request": "Request", "execution": "Execution", "since": "Since",
+          "until": "Until"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shown:
+    record: AuditRecord
+    details: str
+
+
+def evidence_page(view: View) -> View:
+    """Only looks, for whoever may read the evidence of their organization, and is kept nowhere."""
+    permitted = permission_required(PERMISSION, raise_exception=True)(view)
+    return never_cache(require_safe(login_required(permitted)))
+
+
+@evidence_page
+def record_list(request: HttpRequest) -> HttpResponse:
+    """Records of the reader's organization, the newest first."""
+    asked = {name: plain(request.GET, name) for name in search.FIELDS}
+    agent = asked.pop("agent")
+    over = plain(request.GET, "over")
+    asked |= {"actor": asked["actor"] or agent, "over": over if over in viewing.RANGES else ""}
+    opened = request.user.has_perm(reading.MAY_OPEN)
+    by = actor_of(request)
+    meant = asked | {"since": viewing.since_of(asked, timezone.now())}
+    wanted = search.read(by.organization, meant, opened=opened, zone=UTC)
+    page = reading.read_page(wanted, PAGE_SIZE, _position(request), by=by)
+    context = {
+        "asked": asked,
+        "opened": opened,
+        "flaws": [f"{LABELS.get(name, name)} {flaw}." for name, flaw in wanted.flaws.items()],
+        "codes": codes_by_family(),
+        "outcomes": event_outcomes(),
+        "records": [_shown(record) for record in page.records],
+        "alerts": alerts.alerts_of(by.organization).open().count(),
+        "filtered": any(asked.values()),
+        "more": any(asked[name] for name in MORE),
+        "ranges": [(name, words) for name, (words, _) in viewing.RANGES.items()],
+        "chips": viewing.chips(asked),
+        "view": viewing.address(asked),
+        "facets": viewing.facets(wanted, asked),
+        "looked_through": search.LOOKED_THROUGH,
+        "ask": f"{reverse('audit-exports')}?{urlencode(wanted.asked)}",
+        "older": viewing.address(asked, cursor=page.older.cursor) if page.older else "",
+        "newer": viewing.address(asked, cursor=page.newer.cursor) if page.newer else "",
+        "start": viewing.address(asked) if page.newer else "",
+        "exports": [(name, _export(wanted, name)) for name in export.FORMATS],
+    }
+    return render(request, "audit/records.html", context)
+
+
+@evidence_page
+def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
+    """One record, its place in the log and, for who may see it, what went in or came out."""
+    may_open = request.user.has_perm(reading.MAY_OPEN)
+    opened = reading.open_record(record_id, by=actor_of(request), may_open=may_open)
+    if opened is None:
+        raise Http404
+    context = {
+        "shown": _shown(opened.record),
+        "sealed": opened.sealed,
+        "payload": opened.payload,
+        "parts": _parts(opened.payload.content or {}),
+        "alerts": alerts.alerts_of(opened.record.organization).open().count(),
+    }
+    return render(request, "audit/record.html", context)
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """Who reads a page of evidence."""
+    user: Any = request.user
+    return Actor(
+        kind="person",
+        name=user.get_username(),
+        organization=str(user.organization.slug),
+        id=str(user.pk),
+        source_ip=str(request.META.get("REMOTE_ADDR", ""))[:45],
+        request_id=str(getattr(request, "name", "")),
+    )
+
+
+def _shown(record: AuditRecord) -> Shown:
+    return Shown(record, _json(record.details))
+
+
+def _parts(content: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (name, part if isinstance(part, str) else _json(part)) for name, part in content.items()
+    ]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def codes_by_family() -> list[tuple[str, list[str]]]:
+    """The codes by family; a family itself is searched as `TOOL.`."""
+    families: dict[str, list[str]] = {}
+    for event in Event:
+        families.setdefault(event.partition(".")[0] + ".", []).append(event)
+    return list(families.items())
+
+
+def event_outcomes() -> list[str]:
+    return [*Outcome]
+
+
+def plain(given: QueryDict, name: str) -> str:
+    return given.get(name, "").strip().replace("\x00", "")[:200]
+
+
+def _position(request: HttpRequest) -> Position | None:
+    """Where the page begins; a place that cannot be read is the newest."""
+    try:
+        return Position.read(plain(request.GET, "cursor"))
+    except search.BadPosition:
+        return None
+
+
+def _export(wanted: search.Search, name: str) -> str:
+    return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.asked)}"
