@@ -1,3 +1,3 @@
-"""The verifier that anyone can read and run without this product: one file, standard library and
-`cryptography` alone.
+"""The verifier that anyone can read and run without this product: one file of the
+standard library.
 """
