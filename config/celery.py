@@ -15,10 +15,10 @@ Transport.connection_errors = (*Transport.connection_errors, ResponseError)
 
 app = Celery("toolcrib")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["audit", "tools.execution"])
+app.autodiscover_tasks(["audit", "tools.worker"])
 # Not tasks: what a worker does beside them, by Celery's signals.
-app.autodiscover_tasks(["tools.execution"], related_name="heartbeat")
-app.autodiscover_tasks(["tools.execution"], related_name="worker")
+app.autodiscover_tasks(["tools.worker"], related_name="heartbeat")
+app.autodiscover_tasks(["tools.worker"], related_name="worker")
 
 
 @setup_logging.connect

@@ -149,7 +149,7 @@ REDIS_URL = env_text("REDIS_URL") or redis_url(DATA_DIR)
 # --- people -------------------------------------------------------------------------------------
 AUTH_USER_MODEL = "tools.User"
 AUTHENTICATION_BACKENDS = [
-    "tools.policy.login.PeopleBackend",
+    "tools.accounts.login.login.PeopleBackend",
     "guardian.backends.ObjectPermissionBackend",
 ]
 ANONYMOUS_USER_NAME = None  # guardian would otherwise write a user row of its own

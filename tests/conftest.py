@@ -218,7 +218,7 @@ def admin_user(organization: Organization) -> User:
 @pytest.fixture
 def admin_client(admin_user: User) -> Client:
     client = Client()
-    client.force_login(admin_user, backend="tools.policy.login.PeopleBackend")
+    client.force_login(admin_user, backend="tools.accounts.login.login.PeopleBackend")
     return client
 
 

@@ -14,6 +14,8 @@ from audit.actions import Actor
 from config.stdio import StdioServer, read_allowed
 from tests import organizations
 from tests.api import Api
+from tools.accounts import actions
+from tools.accounts.callers import caller_of_token
 from tools.builtin.workspace import workspace_of
 from tools.catalog.actions import register_tool
 from tools.catalog.builtins import install_builtins
@@ -22,8 +24,6 @@ from tools.definitions.results import Status
 from tools.execution.call import Call
 from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, Organization, Tool, User
-from tools.policy import actions
-from tools.policy.callers import caller_of_token
 
 PYTHON = "def main(parameters):\n    return {'echo': parameters}\n"
 

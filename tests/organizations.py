@@ -19,6 +19,8 @@ from django.db import connection, transaction
 from django.db.models import ForeignObjectRel, Model
 
 from audit.actions import Actor
+from tools.accounts import actions
+from tools.accounts.grants.grants import EXECUTE, grants
 from tools.builtin.workspace import workspace_of
 from tools.catalog import newest
 from tools.catalog.builtins import install_builtins
@@ -28,8 +30,6 @@ from tools.catalog.versions import statement_of
 from tools.models import Agent, LicenseTier, Organization, Tool, ToolGroup, ToolVersion, User
 from tools.models.tool_words import ToolWords
 from tools.models.user import default_groups
-from tools.policy import actions
-from tools.policy.grants import EXECUTE, grants
 
 _USE_VERSIONS = """
 UPDATE tools_tool SET version_id = tools_toolversion.id FROM tools_toolversion
@@ -126,7 +126,7 @@ def copied_agent(
     strict: bool = False,
 ) -> Agent:
     """An agent that may execute every tool of its groups, in four statements rather than the 26 of
-    `tools.policy.actions.create_agent`; it lacks the audit records of its creation and grants."""
+    `tools.accounts.actions.create_agent`; it lacks the audit records of its creation and grants."""
     account = User.objects.create(
         username=f"agent:{organization.slug}:{slug}",
         password="!",

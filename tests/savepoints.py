@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
+from tools.accounts.grants.grants import grants
 from tools.catalog.registry import registry
 from tools.models import Organization
-from tools.policy.grants import grants
 
 
 @contextmanager

@@ -13,6 +13,7 @@ class ToolsConfig(AppConfig):
 
     def ready(self) -> None:
         for listener in ("freshness", "person_sessions"):  # they listen for logins
-            import_module(f"tools.policy.{listener}")
+            import_module(f"tools.accounts.login.{listener}")
         metrics_files.merge_ended(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
-        import_module("tools.agents.turns")  # the road takes turns of agents, and knows none
+        for kinds in ("tools.workflows.kinds", "tools.agents.turns"):
+            import_module(kinds)  # of composite calls, which the pipeline does not know by itself

@@ -8,13 +8,13 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
+from tools.accounts.actions import create_organization
+from tools.accounts.installation import record_settings
+from tools.accounts.roles import keep_roles
 from tools.catalog.builtins import install_builtins
 from tools.catalog.words import note_missing
 from tools.definitions.callers import CallerKind
 from tools.models import LicenseTier, Organization, UsedName, User
-from tools.policy.actions import create_organization
-from tools.policy.installation import record_settings
-from tools.policy.roles import keep_roles
 
 log = logging.getLogger(__name__)
 FIRST_ORGANIZATION = "default"

@@ -13,6 +13,7 @@ from tools.agents.actions import Report
 from tools.agents.asked import REACT
 from tools.agents.following import spent_shape
 from tools.agents.steps import Step
+from tools.approvals import confirmation_rules
 from tools.catalog.channels import written as channel_written
 from tools.catalog.credentials import MASK
 from tools.catalog.mcp_servers import written as mcp_written
@@ -23,7 +24,10 @@ from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.names import WILDCARD
 from tools.definitions.tool import as_stored
 from tools.errors import ToolcribError
-from tools.execution.usage import Figures, Usage
+from tools.insight.explain import Explained, Explanation
+from tools.insight.replay import MOST_TURNED, Turned
+from tools.insight.whatif import Difference
+from tools.limits.allowances import Standing
 from tools.models import (
     Agent,
     Confirmation,
@@ -48,14 +52,10 @@ from tools.models import (
     ToolService,
     ToolVersion,
 )
-from tools.policy import confirmation_rules
-from tools.policy.allowances import Standing
-from tools.policy.explain import Explained, Explanation
 from tools.policy.isolation import effective_level
 from tools.policy.licensing import standing_of
 from tools.policy.openings import Closing
-from tools.policy.replay import MOST_TURNED, Turned
-from tools.policy.whatif import Difference
+from tools.usage.usage import Figures, Usage
 
 
 def tool_shape(tool: CatalogTool) -> dict[str, Any]:

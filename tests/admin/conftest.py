@@ -22,7 +22,7 @@ def staff_client(staff: User) -> Staff:
     def enter(*codenames: str) -> Client:
         staff.user_permissions.set(Permission.objects.filter(codename__in=codenames))
         client = Client()
-        client.force_login(staff, backend="tools.policy.login.PeopleBackend")
+        client.force_login(staff, backend="tools.accounts.login.login.PeopleBackend")
         return client
 
     return enter

@@ -97,7 +97,7 @@ def test_a_visitor_is_led_to_our_login(client: Client, db: None) -> None:
 def test_a_person_who_is_no_administrator_is_told_so(organization: Organization) -> None:
     client = Client()
     person = factories.person(organization)
-    client.force_login(person, backend="tools.policy.login.PeopleBackend")
+    client.force_login(person, backend="tools.accounts.login.login.PeopleBackend")
     assert client.get("/admin/", follow=True).status_code == 403
 
 

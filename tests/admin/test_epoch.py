@@ -18,12 +18,12 @@ from tests import factories
 from tests.admin.test_admin import place
 from tests.api import Api
 from tests.tools.shapes import check_error
+from tools.accounts.callers import caller_of_user
+from tools.accounts.grants.grant_ids import grant_id
+from tools.accounts.grants.grants import grants
 from tools.execution.pipeline import perform
 from tools.models import Agent, Execution, Organization, Tool, ToolGroup, User
 from tools.models.grant_rows import GrantRow
-from tools.policy.callers import caller_of_user
-from tools.policy.grant_ids import grant_id
-from tools.policy.grants import grants
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tests.admin.test_admin import place
 from tests.admin.test_changes import NEW, recorded
 from tests.ui.pages import text
 from tests.ui.second_factors import with_app
+from tools.accounts.roles import roles
 from tools.models import (
     Agent,
     AuthenticatorApp,
@@ -25,7 +26,6 @@ from tools.models import (
     RecoveryCode,
     User,
 )
-from tools.policy.roles import roles
 
 PASSWORD = {"usable_password": "true", "password1": NEW, "password2": NEW}
 With = Callable[[str], User]
@@ -51,7 +51,7 @@ def person_with(organization: Organization) -> With:
 
 def enter(person: User) -> Client:
     client = Client()
-    client.force_login(person, backend="tools.policy.login.PeopleBackend")
+    client.force_login(person, backend="tools.accounts.login.login.PeopleBackend")
     return client
 
 

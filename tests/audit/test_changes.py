@@ -10,6 +10,10 @@ from audit.changes import difference
 from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
+from tools.accounts import actions
+from tools.accounts.grants.grant_actions import grant
+from tools.accounts.installation import record_settings
+from tools.approvals import confirmation_rules
 from tools.catalog import actions as catalog
 from tools.catalog import (
     channels,
@@ -21,10 +25,9 @@ from tools.catalog import (
     services,
 )
 from tools.catalog.sources import save_source
+from tools.licensing import tiers
+from tools.limits import allowances
 from tools.models import LicenseTier, McpServer, Token
-from tools.policy import actions, allowances, confirmation_rules
-from tools.policy.grant_actions import grant
-from tools.policy.installation import record_settings
 
 pytestmark = pytest.mark.django_db
 # They say what is about nothing that was there before: a login, a key that was forgotten.
@@ -92,8 +95,8 @@ def _upstream(tool, by):
 
 
 def _places(organization, by):
-    actions.set_tier(organization=organization, tier=LicenseTier.objects.get(name="Teams"), by=by)
-    actions.set_tier(
+    tiers.set_tier(organization=organization, tier=LicenseTier.objects.get(name="Teams"), by=by)
+    tiers.set_tier(
         organization=organization, tier=LicenseTier.objects.get(name="Enterprise"), by=by
     )
     actions.rename_organization(organization=organization, name="New", by=by)

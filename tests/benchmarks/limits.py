@@ -25,14 +25,14 @@ from decimal import Decimal  # noqa: E402
 from django.db import transaction  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
-from tests.tools.policy import allowing, rates  # noqa: E402
+from tests.tools.limits import allowing, rates  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
+from tools.limits import budgets, ratelimits  # noqa: E402
+from tools.limits.ratewindow import Window  # noqa: E402
 from tools.models import Agent, Organization  # noqa: E402
 from tools.models.ids import new_id  # noqa: E402
-from tools.policy import budgets, ratelimits  # noqa: E402
 from tools.policy.decision import Asked  # noqa: E402
-from tools.policy.ratewindow import Window  # noqa: E402
 
 ROUNDS = 1_000
 PRICE = Decimal("0.001")

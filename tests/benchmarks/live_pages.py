@@ -137,7 +137,9 @@ async def _page(where: str, key: str) -> Page:
 
 def _session(place: Organization) -> str:
     client = Client()
-    client.force_login(factories.superuser(place), backend="tools.policy.login.PeopleBackend")
+    client.force_login(
+        factories.superuser(place), backend="tools.accounts.login.login.PeopleBackend"
+    )
     return str(client.cookies[settings.SESSION_COOKIE_NAME].value)
 
 

@@ -49,8 +49,8 @@ from tests.ui.addresses import addresses_of  # noqa: E402
 from tests.ui.test_knowledge import ELEMENTS, teller  # noqa: E402
 from tests.waiting import until  # noqa: E402
 from tools.catalog.actions import delete_tool  # noqa: E402
-from tools.execution import days  # noqa: E402
 from tools.models import Agent, Execution, Organization, Tool, ToolService, User  # noqa: E402
+from tools.usage import days  # noqa: E402
 
 _OURS = "benchmark of pages"
 _ONCE = ("held", "drifted")  # names that it gives
@@ -133,7 +133,7 @@ def _all_sealed() -> bool:
 def _measure(organization: Organization) -> list[Page]:
     """Those that are slower than they should be."""
     client = Client(raise_request_exception=False, SERVER_NAME="127.0.0.1")
-    client.force_login(_reader(organization), backend="tools.policy.login.PeopleBackend")
+    client.force_login(_reader(organization), backend="tools.accounts.login.login.PeopleBackend")
     side = _side(organization)
     teller(organization)(ELEMENTS.read_text())
     factories.workspace_file(organization, "notes/read.md", b"# Read\n\nWords.\n")

@@ -35,8 +35,8 @@ from tools.definitions.callers import Caller  # noqa: E402
 from tools.execution import outputs  # noqa: E402
 from tools.execution.admission import ADMISSION  # noqa: E402
 from tools.execution.context import Admission  # noqa: E402
+from tools.limits import pressure  # noqa: E402
 from tools.models import Agent  # noqa: E402
-from tools.policy import pressure  # noqa: E402
 
 MIB = 1024 * 1024
 TEXT = "x" * 100

@@ -115,7 +115,7 @@ def page(
 def context_of(user: User, chromium: Browser, crib: cribs.Crib, **options: Any) -> BrowserContext:
     """A browser in which the user is logged in, without the form; `enter` uses that."""
     client = Client()
-    client.force_login(user, backend="tools.policy.login.PeopleBackend")
+    client.force_login(user, backend="tools.accounts.login.login.PeopleBackend")
     cookie = client.cookies[settings.SESSION_COOKIE_NAME]
     context = chromium.new_context(base_url=crib.url, **options)
     context.set_default_timeout(PATIENCE_MS)

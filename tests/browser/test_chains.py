@@ -13,10 +13,10 @@ from tests.browser.conftest import context_of
 from tests.browser.test_pages import PHONE, mark, marked
 from tests.crib import CHECKOUT
 from tests.stubs.web import Reply, serving
+from tools.accounts.actions import set_allowed_hosts
 from tools.catalog.channels import create_channel
 from tools.catalog.content_schemas import create_schema
 from tools.models import Organization, User
-from tools.policy.actions import set_allowed_hosts
 
 pytestmark = pytest.mark.part("browser")
 

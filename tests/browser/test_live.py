@@ -14,9 +14,9 @@ from tests import factories
 from tests.browser.conftest import context_of
 from tests.browser.test_pages import BARE, mark, marked
 from tests.tools.held import held
+from tools.accounts.callers import caller_of_user
 from tools.execution import actions, bell
 from tools.models import Agent, Execution, Organization, User
-from tools.policy.callers import caller_of_user
 
 pytestmark = pytest.mark.part("browser")
 

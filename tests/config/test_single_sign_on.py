@@ -6,8 +6,8 @@ import pytest
 
 from config.env import BadSetting, env_choice
 from config.single_sign_on import ROLES, env_issuer, env_roles
-from tools.policy import second_factors
-from tools.policy.roles import roles
+from tools.accounts.login import second_factors
+from tools.accounts.roles import roles
 
 
 def test_the_roles_are_those_of_the_product() -> None:

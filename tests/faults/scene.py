@@ -10,7 +10,7 @@ from typing import Any
 from tests import factories
 from tests.faults.clients import DELIVERIES
 from tools.catalog import profiles
-from tools.policy.allowances import set_allowances
+from tools.limits.allowances import set_allowances
 
 ORGANIZATIONS = ("north", "south")
 SOURCE = """

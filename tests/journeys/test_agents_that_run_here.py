@@ -19,8 +19,8 @@ from tests.tools.execution.workers import stopped, worker
 from tests.tools.execution.working import calls_of
 from tests.tools.held import approve, approver
 from tests.waiting import until
-from tools.execution import reaper
 from tools.models import Confirmation, Execution, StateTransition
+from tools.worker import reaper
 
 pytestmark = [pytest.mark.usefixtures("committed"), pytest.mark.timeout(300)]
 REQUESTS = "/api/v1/agent/requests"

@@ -8,12 +8,12 @@ from django.db import connection
 
 from audit.models import AuditRecord
 from tests import factories
+from tools.accounts.callers import caller_of_token, caller_of_user
+from tools.approvals import decisions
+from tools.approvals.decisions import Word
 from tools.definitions.callers import Caller
-from tools.execution import decisions
-from tools.execution.decisions import Word
 from tools.execution.pipeline import perform
 from tools.models import Agent, Confirmation, Execution, Organization, User
-from tools.policy.callers import caller_of_token, caller_of_user
 
 
 def held(agent: Agent, name: str = "echo", **fields: Any) -> Confirmation:

@@ -30,7 +30,7 @@ def client_of(person: User) -> Grant:
             setattr(person, field, value)
         person.save()
         client = Client()
-        client.force_login(person, backend="tools.policy.login.PeopleBackend")
+        client.force_login(person, backend="tools.accounts.login.login.PeopleBackend")
         return client
 
     return enter

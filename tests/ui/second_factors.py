@@ -9,8 +9,8 @@ from django.test import Client
 from tests import factories
 from tests.authenticators import SoftKey, code_of
 from tests.ui.pages import text
+from tools.accounts.login import authenticator_apps
 from tools.models import AuthenticatorApp, SecurityKey, User
-from tools.policy import authenticator_apps
 
 GOOD = "correct horse"
 

@@ -17,8 +17,8 @@ from tests.authenticators import code_of
 from tests.tools.api.test_authorization_matrix import ADDRESSES
 from tests.ui.pages import inline_code, notes, text
 from tests.ui.second_factors import options_on, password, with_app, with_key
+from tools.accounts.login import attempts
 from tools.models import Organization, SigningKey, Token, User
-from tools.policy import attempts
 from tools.ui import carried, gate
 from tools.ui.again import WRONG
 
@@ -204,7 +204,7 @@ def test_changes_in_the_administration_are_kept_too(admin_client: Client, person
 
 def test_a_form_without_its_token_is_refused_before(person: User) -> None:
     client = Client(enforce_csrf_checks=True)
-    client.force_login(person, backend="tools.policy.login.PeopleBackend")
+    client.force_login(person, backend="tools.accounts.login.login.PeopleBackend")
     grow_old(client)
     data = TOKEN | {"again.password": GOOD}
     assert client.post("/profile/tokens", data).status_code == 403
@@ -277,6 +277,6 @@ def test_who_has_no_password_is_told_other_ways(person: User) -> None:
     client = password(person)
     person.set_unusable_password()
     person.save()
-    client.force_login(person, backend="tools.policy.login.PeopleBackend")
+    client.force_login(person, backend="tools.accounts.login.login.PeopleBackend")
     page = text(grow_old(client).post("/profile/tokens", TOKEN))
     assert "nothing-to-prove-by" in notes(page) and "again-password" not in page

@@ -10,9 +10,9 @@ from audit.models import AuditRecord
 from tests import agent_runs, factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import fields, htmx, inline_code, notes, text
+from tools.accounts.callers import caller_of_user
 from tools.catalog.actions import find_tool, set_enabled
 from tools.models import Agent, Execution, Organization, Session, User
-from tools.policy.callers import caller_of_user
 
 pytestmark = pytest.mark.usefixtures("has_a_model")
 NEW = "/agent/requests/new/"

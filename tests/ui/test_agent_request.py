@@ -11,9 +11,9 @@ from tests import agent_runs, factories
 from tests.tools.held import held
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
+from tools.accounts.callers import caller_of_user
 from tools.definitions.results import Status
 from tools.models import Agent, Execution, Organization, User
-from tools.policy.callers import caller_of_user
 from tools.ui.agent_request import TO_DO
 from tools.ui.agent_steps import MOST_OBSERVATION
 

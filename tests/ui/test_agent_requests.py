@@ -8,8 +8,8 @@ from django.test import Client
 from tests import agent_runs
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
+from tools.accounts.callers import caller_of_user
 from tools.models import Agent, Execution, User
-from tools.policy.callers import caller_of_user
 
 
 def test_the_list_leads_to_each_with_what_it_took(admin_client: Client, run: Execution) -> None:

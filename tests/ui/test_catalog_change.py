@@ -11,8 +11,8 @@ from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
 from tools.catalog.actions import save_group, set_enabled
+from tools.licensing.tiers import change_tier
 from tools.models import LicenseTier, Organization, Tool
-from tools.policy.actions import change_tier
 
 NAMES = ["alpha", "beta", "gamma"]
 

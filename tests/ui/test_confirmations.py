@@ -13,7 +13,8 @@ from tests import factories
 from tests.tools.held import approve, approver, at_the_browser, held
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
-from tools.execution import actions, decisions
+from tools.approvals import decisions
+from tools.execution import actions
 from tools.models import Agent, Confirmation, Organization, Tool
 from tools.ui.confirmations import LONGEST
 from tools.ui.visible import mixed_words, pieces

@@ -120,7 +120,7 @@ def test_view_execution_shows_those_of_one_organization(client_of, waiting: Exec
     assert f"row-{waiting.pk}" in text(client_of("tools.view_execution").get("/executions/"))
     stranger = factories.superuser(factories.organization(f"org-{uuid4().hex[:12]}"))
     client = Client()
-    client.force_login(stranger, backend="tools.policy.login.PeopleBackend")
+    client.force_login(stranger, backend="tools.accounts.login.login.PeopleBackend")
     assert client.get(f"/executions/{waiting.pk}/").status_code == 404
 
 

@@ -11,9 +11,9 @@ from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, notes, text
 from tools.catalog.seats import DISABLED
+from tools.licensing.licenses import apply_expiry
+from tools.licensing.tiers import set_tier
 from tools.models import LicenseTier, Organization, Tool
-from tools.policy.actions import set_tier
-from tools.policy.licenses import apply_expiry
 from tools.ui.licenses import _some
 
 

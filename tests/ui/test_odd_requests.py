@@ -57,7 +57,7 @@ def browser(side: Side, db: None, settings: Any) -> Client:
     settings.FRESH_SECONDS = 86_400
     client = Client(raise_request_exception=False)
     user = factories.superuser(side.organization)
-    client.force_login(user, backend="tools.policy.login.PeopleBackend")
+    client.force_login(user, backend="tools.accounts.login.login.PeopleBackend")
     return client
 
 

@@ -73,7 +73,9 @@ def test_an_agent_that_is_not_ones_is_not_there(
     theirs = factories.agent(other, f"theirs-{uuid4().hex[:6]}")
     everything = client_of(*IMPERSONATES, "tools.view_tool")
     nothing = Client()
-    nothing.force_login(factories.person(organization), backend="tools.policy.login.PeopleBackend")
+    nothing.force_login(
+        factories.person(organization), backend="tools.accounts.login.login.PeopleBackend"
+    )
     for client, slug in ((everything, theirs.slug), (everything, "nobody"), (nothing, agent.slug)):
         asked = given(**{"as": slug, "p.text": "x"})
         answer = getattr(client, method)("/playground/", asked)

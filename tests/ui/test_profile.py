@@ -14,9 +14,9 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.ui.pages import inline_code, notes, text
+from tools.accounts.login import attempts
+from tools.accounts.roles import role_of
 from tools.models import Agent, Organization, PersonSession, Token, User
-from tools.policy import attempts
-from tools.policy.roles import role_of
 from tools.ui.browsers import browser
 from tools.ui.profile import VERBS
 
@@ -240,7 +240,7 @@ def test_a_profile_asks_the_same_of_the_database_however_much_there_is(
     person.groups.set(Group.objects.filter(name__startswith="role:"))
     for number in range(30):
         factories.token(person, label=f"token {number}")
-        Client().force_login(person, backend="tools.policy.login.PeopleBackend")
+        Client().force_login(person, backend="tools.accounts.login.login.PeopleBackend")
     client.get("/profile/")
     with django_assert_max_num_queries(16):
         page = client.get("/profile/")

@@ -20,11 +20,11 @@ from tests.browser.test_accessibility import ONE_OF_EACH
 from tests.tools.api.test_authorization_matrix import Side
 from tests.ui.addresses import addresses_of
 from tests.ui.test_knowledge import ELEMENTS, teller
+from tools.approvals import confirmation_rules
 from tools.catalog import channels, credentials, mcp_servers, profiles, services
 from tools.catalog.drift import note_upstream
 from tools.definitions.chains.written import definition_of
 from tools.models import Execution, Organization, User
-from tools.policy import confirmation_rules
 
 MOST = 40  # statements of one page
 
@@ -53,7 +53,7 @@ def test_a_page_asks_as_much_of_many_rows_as_of_few(
     held = Execution.objects.filter(organization=organization, status="Running")
     held.update(lease_until=timezone.now() + timedelta(hours=1))  # no worker takes them over
     client = Client(SERVER_NAME="127.0.0.1")
-    client.force_login(reader, backend="tools.policy.login.PeopleBackend")
+    client.force_login(reader, backend="tools.accounts.login.login.PeopleBackend")
     grow(side, reader, count)
     few = {name: fewest(client, address) for name, address in pages.items()}
     most = {name: min(few[name] + STEPS.get(name, 0), MOST) for name in pages}
@@ -98,7 +98,7 @@ def grow(side: Side, reader: User, count: int) -> None:
     for at in range(count):
         _one_more(organization, uuid4().hex[:8], tools[at])
     factories.token(reader), factories.token(side.agent.service_account)
-    Client().force_login(reader, backend="tools.policy.login.PeopleBackend")
+    Client().force_login(reader, backend="tools.accounts.login.login.PeopleBackend")
 
 
 def _one_more(organization: Organization, name: str, tool: Any) -> None:

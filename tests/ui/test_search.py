@@ -16,7 +16,7 @@ def browser(organization: Organization) -> Callable[..., Client]:
     def logged_in(*permissions: str) -> Client:
         person, client = factories.person(organization), Client()
         factories.permit(person, *permissions)
-        client.force_login(person, backend="tools.policy.login.PeopleBackend")
+        client.force_login(person, backend="tools.accounts.login.login.PeopleBackend")
         return client
 
     return logged_in

@@ -6,8 +6,8 @@ from django.test import Client
 from audit.events import Event
 from audit.models import AuditRecord
 from tests.ui.pages import notes, text
+from tools.accounts.installation import _source
 from tools.models import Organization
-from tools.policy.installation import _source
 
 
 def test_each_setting_is_told_with_its_value_and_where_it_is_set(

@@ -17,9 +17,9 @@ from tests import factories
 from tests.stubs.openid import CLIENT, SECRET, OpenIdStub, openid_serving, rsa_key
 from tests.ui.pages import codes, inline_code, notes, text
 from tests.ui.second_factors import is_in, password, with_app
+from tools.accounts.login.identity_provider import _made
+from tools.accounts.login.single_sign_on import NO_ROLE
 from tools.models import Organization, SingleSignOn, User
-from tools.policy.identity_provider import _made
-from tools.policy.single_sign_on import NO_ROLE
 
 BEGIN, BACK = "/login/sso/", "/login/sso/back/"
 

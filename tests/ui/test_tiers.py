@@ -11,8 +11,8 @@ from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tests.ui.test_licenses import fields, move, tools
+from tools.licensing.tier_terms import terms_of
 from tools.models import LicenseTier, Organization, Tool
-from tools.policy.tier_terms import terms_of
 from tools.ui.tier_form import terms_in_words
 
 CORE = ["read_file", "write_file", "search_knowledge", "web_fetch", "execute_ckvs_query"]

@@ -11,8 +11,8 @@ from django.utils import timezone
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
+from tools.accounts.actions import change_agent
 from tools.models import Agent, Execution, Organization
-from tools.policy.actions import change_agent
 from tools.ui.explain import LABELS
 
 

@@ -15,8 +15,8 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
 from tools.catalog.registry import registry
 from tools.catalog.workflow import graph
+from tools.insight.findings import findings_about
 from tools.models import Organization
-from tools.policy.findings import findings_about
 from tools.ui.drawing import EVERY_STATE, MOST_STATES, draw
 from tools.ui.layout import Box
 

@@ -6,11 +6,11 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from tools.accounts import actions
+from tools.accounts.grants.grant_actions import grant, granted_tool_groups, granted_tools
 from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.definitions.callers import Caller
 from tools.models import Agent, Token
-from tools.policy import actions
-from tools.policy.grant_actions import grant, granted_tool_groups, granted_tools
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
 PLAIN = ("description", "strict", "active", "max_in_flight")

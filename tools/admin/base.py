@@ -27,13 +27,13 @@ from guardian.shortcuts import get_group_perms, get_user_perms
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
+from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.grants.grant_actions import check_changeable, check_held
 from tools.definitions import strict_json
 from tools.definitions.callers import Caller
 from tools.definitions.names import SLUG
 from tools.errors import Forbidden, ToolcribError
 from tools.models import Organization, User
-from tools.policy.callers import actor_of, caller_of_user
-from tools.policy.grant_actions import check_changeable, check_held
 
 
 def actor(request: HttpRequest, organization: Organization | None = None) -> Actor:

@@ -4,9 +4,9 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from tools.accounts.login import person_sessions
 from tools.admin.base import ReadOnly, actor
 from tools.models import PersonSession
-from tools.policy import person_sessions
 
 
 @admin.register(PersonSession)

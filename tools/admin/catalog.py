@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from tools.accounts.groups import save_group
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.catalog import actions
 from tools.catalog.registry import registry
@@ -19,10 +20,9 @@ from tools.catalog.sources import save_source
 from tools.definitions import strict_json
 from tools.definitions.callers import Caller
 from tools.errors import ToolcribError
+from tools.insight.findings import findings_about
 from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService, ToolVersion
 from tools.models.source import Source
-from tools.policy.findings import findings_about
-from tools.policy.groups import save_group
 
 EXAMPLE = {
     "name": "shout",

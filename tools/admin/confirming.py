@@ -11,8 +11,8 @@ from django.http import HttpRequest
 
 from tools.admin.base import ActionForm, ReadOnly, actor
 from tools.admin.catalog import RefusesAloud
+from tools.approvals import confirmation_rules
 from tools.models import Confirmation, ConfirmationDecision, ConfirmationRule
-from tools.policy import confirmation_rules
 
 
 @admin.register(Confirmation)

@@ -9,11 +9,12 @@ from django.contrib import admin, messages
 from django.http import HttpRequest
 
 from sandbox.spec import IsolationLevel
+from tools.accounts import actions
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, HostsField, LinesField
 from tools.catalog.builtins import install_builtins
+from tools.licensing import tiers as tier_actions
+from tools.licensing.licenses import Change
 from tools.models import LicenseTier, Organization
-from tools.policy import actions
-from tools.policy.licenses import Change
 from tools.policy.licensing import standing_of
 
 _NAMED = 20
@@ -50,7 +51,7 @@ class OrganizationForm(ActionForm):
     def _rename(self, data: dict[str, Any]) -> None:
         if "tier" in self.changed_data:
             place = self.instance
-            self.follows = actions.set_tier(organization=place, tier=data["tier"], by=self.by)
+            self.follows = tier_actions.set_tier(organization=place, tier=data["tier"], by=self.by)
         if "name" in self.changed_data:
             actions.rename_organization(organization=self.instance, name=data["name"], by=self.by)
 
@@ -103,8 +104,8 @@ class TierForm(ActionForm):
         if changes.pop("every_level"):
             changes["isolation_levels"] = None
         if self.instance._state.adding:
-            return actions.create_tier(by=self.by, **changes)
-        self.follows = actions.change_tier(tier=self.instance, by=self.by, **changes)
+            return tier_actions.create_tier(by=self.by, **changes)
+        self.follows = tier_actions.change_tier(tier=self.instance, by=self.by, **changes)
         return self.instance
 
 

@@ -17,6 +17,11 @@ from django.http import HttpRequest, HttpResponse
 from audit.actions import record
 from audit.changes import difference
 from audit.events import Event, Outcome
+from tools.accounts.grants.grant_actions import check_held
+from tools.accounts.grants.standing_in import check_may_stand_in
+from tools.accounts.login import person_sessions, second_factors
+from tools.accounts.people import count_up
+from tools.accounts.roles import offered, role_of, roles
 from tools.admin.base import LinesField, OwnOrganization, Strict, actor, giver
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden
@@ -28,11 +33,6 @@ from tools.models import (
     ToolGroupObjectPermission,
     User,
 )
-from tools.policy import person_sessions, second_factors
-from tools.policy.grant_actions import check_held
-from tools.policy.people import count_up
-from tools.policy.roles import offered, role_of, roles
-from tools.policy.standing_in import check_may_stand_in
 
 ROLES = "roles"
 POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")

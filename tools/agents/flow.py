@@ -24,10 +24,11 @@ from tools.agents.runs import NotYet, Over, Run
 from tools.agents.steps import Action
 from tools.definitions.chains import values
 from tools.definitions.chains.values import TooMuch, Unknown
-from tools.execution import attempts, outputs
-from tools.execution.attempts import Open
+from tools.execution import outputs
 from tools.execution.composition import Waiting
 from tools.models import Execution
+from tools.workflows import attempts
+from tools.workflows.attempts import Open
 
 MOST_PLANS = 2
 MOST_ATTEMPTS = 3  # of a step that may be repeated

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from audit.canonical import commitment
+from tools.accounts.callers import caller_of_account
 from tools.agents.asked import PastStep
 from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.planned import rows_of
@@ -23,7 +24,6 @@ from tools.models import Execution, User
 from tools.models.execution import ExecutionQuerySet
 from tools.policy import authorization
 from tools.policy.availability import STATE
-from tools.policy.callers import caller_of_account
 from tools.policy.decision import Asked, Question
 from tools.policy.pins import snapshot_for
 

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
+from tools.accounts.callers import actor_of
 from tools.agents import recordings
 from tools.agents.asked import Asked, PastStep, Unusable
 from tools.agents.call_rows import ACT, THINK, Spent
@@ -31,7 +32,6 @@ from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.models import Execution, Session
 from tools.policy import pins
-from tools.policy.callers import actor_of
 from tools.policy.decision import Asked as Filter
 
 MOST_SAID = 4_096  # tokens of one reply

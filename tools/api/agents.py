@@ -12,6 +12,9 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tools.accounts import actions
+from tools.accounts.grants import grant_actions, grants_of_many
+from tools.accounts.grants.standing_in import check_may_issue
 from tools.api.bodies import (
     AgentAnswer,
     AgentBody,
@@ -28,9 +31,9 @@ from tools.api.filters import filtered
 from tools.definitions import strict_json
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
+from tools.limits import allowances
 from tools.models import Agent, Token, User
-from tools.policy import actions, allowances, grant_actions, grants_of_many, pins
-from tools.policy.standing_in import check_may_issue
+from tools.policy import pins
 from tools.shapes import agent_shape, allowances_shape, token_shape
 from tools.web.pages import CursorPages, by_name, newest, paging
 from tools.web.proof import Proof, by_method

@@ -6,8 +6,8 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.api.fields import Strict, Text
+from tools.limits.allowances import AMOUNT
 from tools.models.allowance import Kind, Period
-from tools.policy.allowances import AMOUNT
 
 
 class Amount(serializers.CharField):

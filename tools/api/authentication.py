@@ -6,11 +6,11 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.request import Request
 
 from config.http import turns
+from tools.accounts.callers import caller_of_token, caller_of_user
+from tools.accounts.organizations import acting_in
+from tools.accounts.people import may
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Unauthenticated
-from tools.policy.callers import caller_of_token, caller_of_user
-from tools.policy.organizations import acting_in
-from tools.policy.people import may
 
 HEADER = 'Bearer realm="toolcrib"'
 

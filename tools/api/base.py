@@ -8,6 +8,8 @@ from rest_framework.serializers import Serializer
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.api.idempotency import KeyedView
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
@@ -16,9 +18,7 @@ from tools.execution import sessions
 from tools.models import Organization
 from tools.policy import pins
 from tools.policy.authorization import check_groups
-from tools.policy.callers import actor_of
 from tools.policy.decision import DEFAULT_STATE, Asked
-from tools.policy.people import require
 
 Body = TypeVar("Body", bound=Serializer[Any])
 

@@ -15,12 +15,12 @@ from tools.definitions.callers import Caller, Scope
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import FINAL, Status
 from tools.definitions.strict_json import MAX_VALUES
-from tools.execution import batch_actions
-from tools.execution.batch_actions import Line
 from tools.execution.confirmations import of_executions
 from tools.models import Execution
 from tools.shapes import execution_shape
 from tools.web.proof import Proof, by_method
+from tools.workflows import batch_actions
+from tools.workflows.batch_actions import Line
 
 ANSWERS = {
     200: BatchAnswer,

@@ -20,9 +20,9 @@ from tools.definitions.vocabulary import (
     ParameterType,
     ToolType,
 )
+from tools.limits.allowances import MOST_QUOTAS
 from tools.models import Resolution
 from tools.models.tool import Origin, ToolStatus
-from tools.policy.allowances import MOST_QUOTAS
 from tools.web.pages import PageReference
 
 

@@ -39,8 +39,6 @@ from tools.definitions.chains.written import definition_of, own_field, written_o
 from tools.definitions.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound
-from tools.execution import chain_actions
-from tools.execution.chain_rehearsal import rehearse
 from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
 from tools.policy import authorization
@@ -49,6 +47,8 @@ from tools.policy.visibility import visible_tool
 from tools.shapes import execution_shape, tool_here
 from tools.web.pages import PAGING
 from tools.web.proof import Proof, by_method
+from tools.workflows import chain_actions
+from tools.workflows.chain_rehearsal import rehearse
 
 RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
 

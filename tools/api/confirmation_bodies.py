@@ -6,8 +6,8 @@ from rest_framework import serializers
 
 from tools.api.bodies import ErrorAnswer, Page
 from tools.api.fields import Flag, Strict, Text, Whole
+from tools.approvals.decisions import LONGEST_REASON, MOST_AT_ONCE
 from tools.definitions.fields import DECIMAL
-from tools.execution.decisions import LONGEST_REASON, MOST_AT_ONCE
 from tools.models import ConfirmationStatus
 
 

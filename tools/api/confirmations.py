@@ -28,12 +28,11 @@ from tools.api.confirmation_bodies import (
 )
 from tools.api.filters import AGENT, PERIOD, TOOL, filtered, in_period
 from tools.api.idempotency import Keying
+from tools.approvals import confirmation_rules, decisions
+from tools.approvals.decisions import Decided, Word
 from tools.definitions.callers import Scope
 from tools.errors import ToolcribError
-from tools.execution import decisions
-from tools.execution.decisions import Decided, Word
 from tools.models import Confirmation, ConfirmationRule, ConfirmationStatus
-from tools.policy import confirmation_rules
 from tools.shapes import confirmation_shape, rule_shape
 from tools.web.pages import CursorPages, by_name, newest, paging
 from tools.web.proof import Proof, by_method

@@ -15,10 +15,10 @@ from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.strict_json import MAX_VALUES
 from tools.execution import sessions
+from tools.insight.explain import Explanation, pretended, subject_of
+from tools.insight.whatif import what_if
 from tools.policy.decision import Asked
-from tools.policy.explain import Explanation, pretended, subject_of
 from tools.policy.pins import snapshot_for
-from tools.policy.whatif import what_if
 from tools.shapes import difference_shape, explained_shape, request_shape
 from tools.web.pages import PAGING
 from tools.web.proof import Proof, by_method

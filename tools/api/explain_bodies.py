@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from tools.api.bodies import Page
 from tools.api.fields import Strict, Text, texts
-from tools.policy.changes import Change, Grant, Group, Tier, ToolGroups
+from tools.insight.changes import Change, Grant, Group, Tier, ToolGroups
 
 
 class GateRow(serializers.Serializer[Any]):

@@ -6,16 +6,16 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tools.accounts.grants import grant_actions
+from tools.accounts.grants.grant_actions import KINDS, SUBJECTS
+from tools.accounts.grants.grant_ids import grant_id, read_grant_id
+from tools.accounts.grants.granted import granted
 from tools.api.base import CallerView
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.grants_bodies import GrantBody, GrantList, GrantPage
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound
 from tools.models.grant_rows import GrantRow, Sought
-from tools.policy import grant_actions
-from tools.policy.grant_actions import KINDS, SUBJECTS
-from tools.policy.grant_ids import grant_id, read_grant_id
-from tools.policy.granted import granted
 from tools.web.pages import bad_cursor, paging, reference, size_of
 from tools.web.proof import Proof, by_method
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from rest_framework import serializers
 
+from tools.accounts.grants.grant_actions import KINDS, SUBJECTS
 from tools.api.bodies import Page
 from tools.api.fields import Items, Strict, Text
-from tools.policy.grant_actions import KINDS, SUBJECTS
 
 
 def _items(help_text: str) -> Items:

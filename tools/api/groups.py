@@ -9,6 +9,9 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tools.accounts.grants.narrowing import check_group_change
+from tools.accounts.groups import create_group, save_group
+from tools.accounts.people import may
 from tools.api.conditional import ConditionalView, Representation, conditional
 from tools.api.filters import IN_SESSION
 from tools.api.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
@@ -22,10 +25,7 @@ from tools.errors import NotFound
 from tools.models import ToolGroup
 from tools.policy import authorization
 from tools.policy.decision import DEFAULT_STATE, Asked
-from tools.policy.groups import create_group, save_group
-from tools.policy.narrowing import check_group_change
 from tools.policy.openings import openings_of
-from tools.policy.people import may
 from tools.shapes import group_shape
 from tools.web.pages import PAGING
 from tools.web.proof import Proof, by_method

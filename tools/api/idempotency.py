@@ -22,15 +22,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from config.http.answers import written
+from tools.accounts import idempotency
+from tools.accounts.grants.grants import grants
+from tools.accounts.idempotency import Kept
+from tools.accounts.people import noting_permissions
 from tools.catalog.registry import registry
 from tools.definitions import strict_json
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, ToolcribError
 from tools.models.idempotency_key import Attempt
-from tools.policy import idempotency
-from tools.policy.grants import grants
-from tools.policy.idempotency import Kept
-from tools.policy.people import noting_permissions
 from tools.web.queries import QueryView
 
 HEADER = "Idempotency-Key"

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from sandbox.spec import IsolationLevel
+from tools.accounts import actions
 from tools.api.bodies import (
     OrganizationAnswer,
     OrganizationBody,
@@ -25,9 +26,9 @@ from tools.api.license_bodies import OrganizationChanged, TierChanged, TierFollo
 from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import Scope
 from tools.errors import Forbidden, NotFound
+from tools.licensing import tiers as tier_actions
+from tools.licensing.licenses import preview
 from tools.models import LicenseTier, Organization
-from tools.policy import actions
-from tools.policy.licenses import preview
 from tools.shapes import organization_shape, tier_shape
 from tools.web.pages import CursorPages, by_name, paging
 from tools.web.proof import Proof, by_method
@@ -135,7 +136,7 @@ class OrganizationDetail(OrganizationView):
         change = None
         if "tier" in wanted:
             tier = self.tier(wanted["tier"])
-            change = actions.set_tier(organization=organization, tier=tier, by=self.actor)
+            change = tier_actions.set_tier(organization=organization, tier=tier, by=self.actor)
         if "name" in wanted:
             actions.rename_organization(
                 organization=organization, name=wanted["name"], by=self.actor
@@ -211,6 +212,6 @@ class TierDetail(PlatformView):
     def patch(self, request: Request, name: str) -> Response:
         """Change a tier; every organization that has it is held to it from its next request on."""
         tier = self.tier(name)
-        follows = actions.change_tier(tier=tier, by=self.actor, **self.body(TierChange))
+        follows = tier_actions.change_tier(tier=tier, by=self.actor, **self.body(TierChange))
         organizations = {slug: change.as_dict() for slug, change in follows.items()}
         return self.answer(self.representation(name), beside={"organizations": organizations})

@@ -3,9 +3,9 @@ from typing import Any
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
+from tools.accounts.grants.narrowing import check_not_narrowed
 from tools.definitions.callers import MANAGING, Caller, Scope
 from tools.errors import Forbidden
-from tools.policy.narrowing import check_not_narrowed
 
 _MANAGING = MANAGING | {Scope.MANAGE}
 

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from tools.api.base import CallerView
 from tools.api.workflow_bodies import RecommendationsAnswer
 from tools.errors import Malformed
-from tools.policy.recommendations import recommend
+from tools.insight.recommendations import recommend
 
 LONGEST = 4_000
 ASKED = [

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from tools.api.base import CallerView
 from tools.api.filters import AGENT, PERIOD, SESSION, filtered, in_period
-from tools.policy import requests
+from tools.limits import requests
 from tools.shapes import moment
 from tools.web.pages import CursorPages, PageReference, newest, paging
 

@@ -7,7 +7,7 @@ from rest_framework.throttling import BaseThrottle
 
 from tools.definitions.callers import Caller
 from tools.definitions.rates import Rate
-from tools.policy import ratelimits
+from tools.limits import ratelimits
 
 READING = frozenset({"GET", "HEAD"})
 

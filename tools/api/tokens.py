@@ -11,6 +11,11 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tools.accounts import actions
+from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.grants.narrowing import check_own_token, manages_some
+from tools.accounts.login import attempts, second_factors
+from tools.accounts.login.codes import factor_of
 from tools.api.agents import issued, rotated
 from tools.api.authentication import source_ip
 from tools.api.base import CallerView
@@ -20,10 +25,6 @@ from tools.api.idempotency import Keying, answered_once, request_of
 from tools.definitions.callers import Caller, Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Token, User
-from tools.policy import actions, attempts, second_factors
-from tools.policy.callers import actor_of, caller_of_user
-from tools.policy.codes import factor_of
-from tools.policy.narrowing import check_own_token, manages_some
 from tools.shapes import token_shape
 from tools.web.pages import CursorPages, newest, paging
 from tools.web.proof import Proof, by_method

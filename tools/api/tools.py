@@ -32,9 +32,10 @@ from tools.definitions.strict_json import MAX_VALUES
 from tools.definitions.told import TOLD, Form
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import Category
+from tools.insight.findings import findings_about
+from tools.limits import requests
 from tools.models import ToolVersion
-from tools.policy import authorization, requests
-from tools.policy.findings import findings_about
+from tools.policy import authorization
 from tools.policy.visibility import visible_tool
 from tools.shapes import tool_here, tool_shape, version_shape
 from tools.web.pages import PAGING, CursorPages, paging

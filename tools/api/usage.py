@@ -8,8 +8,8 @@ from rest_framework.response import Response
 from tools.api.base import CallerView
 from tools.api.usage_bodies import UsageAnswer
 from tools.errors import Malformed
-from tools.execution.usage import DIMENSIONS, Wanted, usage
 from tools.shapes import usage_shape
+from tools.usage.usage import DIMENSIONS, Wanted, usage
 
 
 class UsageView(CallerView):

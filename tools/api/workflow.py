@@ -5,6 +5,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tools.accounts.people import may
 from tools.api.base import CallerView
 from tools.api.bodies import DefinitionBody
 from tools.api.idempotency import Keying
@@ -14,10 +15,9 @@ from tools.catalog.workflow import EVERY_GROUP, START, graph
 from tools.definitions.callers import Scope
 from tools.definitions.names import WILDCARD
 from tools.definitions.strict_json import MAX_VALUES
+from tools.insight.findings import findings, findings_of_proposal
+from tools.insight.reach import reach_of
 from tools.policy.decision import Asked
-from tools.policy.findings import findings, findings_of_proposal
-from tools.policy.people import may
-from tools.policy.reach import reach_of
 from tools.web.proof import Proof, by_method
 
 MOST_FINDINGS = 500

@@ -12,15 +12,15 @@ from django.db import transaction
 
 from audit.actions import record
 from audit.events import Event, Outcome
+from tools.accounts.callers import actor_of
 from tools.catalog import model_prices
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
 from tools.execution import cache, confirmations, shared_consent
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
+from tools.limits import budgets, ratelimits, requests
 from tools.models import Execution
-from tools.policy import budgets, ratelimits, requests
-from tools.policy.callers import actor_of
 from tools.policy.confirmations import needed
 from tools.policy.licensing import tier_now
 

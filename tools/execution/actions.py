@@ -9,6 +9,8 @@ from django.db.models.functions import Now
 from audit.actions import record
 from audit.events import Event, Outcome
 from config.http import turns
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, REFUSED, Status
 from tools.errors import AuditHalted, Conflict, Mismatch, NotFound, Refused
@@ -19,8 +21,6 @@ from tools.execution.pipeline import admit
 from tools.execution.reading import readable
 from tools.models import Execution
 from tools.models.execution import Resolution
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 
 ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
 _LATE_REFUSALS = {AuditHalted.code: AuditHalted}  # answered as at the door; all others as usual

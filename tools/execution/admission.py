@@ -15,15 +15,8 @@ from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
 from tools.execution import references, sessions
 from tools.execution.context import Admission
 from tools.execution.running import check_delivery
-from tools.policy import (
-    accountability,
-    authorization,
-    fan_out,
-    licensing,
-    pressure,
-    ratelimits,
-    requests,
-)
+from tools.limits import fan_out, pressure, ratelimits, requests
+from tools.policy import accountability, authorization, licensing
 from tools.policy.availability import AVAILABILITY
 from tools.policy.licensing import LICENSE
 from tools.policy.permissions import PERMISSION

@@ -2,14 +2,14 @@
 
 from contextlib import suppress
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN
 from tools.errors import Conflict
 from tools.execution import cancelling
 from tools.models import Agent, Execution
 from tools.models.execution import ExecutionQuerySet
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 
 MOST_AT_ONCE = 1_000
 

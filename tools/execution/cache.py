@@ -21,6 +21,7 @@ from audit.actions import Actor, record
 from audit.canonical import commitment
 from audit.events import Event, Outcome
 from tools import metrics
+from tools.accounts.callers import actor_of
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.catalog.upstreams import owner_of
 from tools.definitions.callers import Caller
@@ -29,9 +30,8 @@ from tools.definitions.vocabulary import ToolType
 from tools.execution import events, sessions
 from tools.execution.context import Admission, Hit, Performance, Result
 from tools.execution.outputs import Parcel
+from tools.limits import budgets
 from tools.models import CacheEntry, Execution, Organization, StoredOutput
-from tools.policy import budgets
-from tools.policy.callers import actor_of
 
 
 class Parked(Exception):

@@ -19,13 +19,13 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools import metrics
+from tools.accounts.callers import actor_of
 from tools.definitions.results import EventType, Status
 from tools.errors import Refused, TooManyHeld
 from tools.execution import events, shared_consent
 from tools.execution.context import Admission, Performance, Result
+from tools.limits import budgets
 from tools.models import Confirmation, ConfirmationStatus, Execution
-from tools.policy import budgets
-from tools.policy.callers import actor_of
 from tools.policy.confirmations import Need, StoredOptions, bound_hash, needed
 from tools.policy.decision import Asked, Question
 

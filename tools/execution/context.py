@@ -8,6 +8,7 @@ from uuid import UUID
 
 from audit.actions import Actor
 from sandbox.spec import IsolationLevel
+from tools.accounts.callers import actor_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.rates import Rate
@@ -16,12 +17,11 @@ from tools.definitions.tool import ToolDefinition
 from tools.errors import Shed
 from tools.execution.call import Call
 from tools.execution.outputs import Parcel
+from tools.limits.pressure import Arrival
 from tools.models import Execution, Session
 from tools.policy import isolation, pins
-from tools.policy.callers import actor_of
 from tools.policy.confirmations import Need
 from tools.policy.decision import Asked, Question
-from tools.policy.pressure import Arrival
 
 
 @dataclass(frozen=True)

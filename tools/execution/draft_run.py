@@ -17,6 +17,8 @@ from django.db import connection, transaction
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog.proposing import proposed
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions import strict_json
@@ -29,12 +31,11 @@ from tools.errors import InvalidCall, Malformed, Refused
 from tools.execution import outcomes
 from tools.execution.context import Result
 from tools.execution.running import check_delivery, settle
+from tools.limits import budgets, pressure, ratelimits
 from tools.models import Organization, Tool
-from tools.policy import accountability, authorization, budgets, isolation, pressure, ratelimits
-from tools.policy.callers import actor_of
+from tools.policy import accountability, authorization, isolation
 from tools.policy.confirmations import StoredOptions, needed
 from tools.policy.decision import DEFAULT_STATE, Asked, Question
-from tools.policy.people import require
 from tools.runners.base import Run
 from tools.runners.registry import RUNNERS
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools import metrics
+from tools.accounts.callers import actor_of
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
 from tools.errors import InvalidCall, NotFound, Refused, Shed
@@ -20,9 +21,9 @@ from tools.execution.admission import ADMISSION
 from tools.execution.call import Call
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
+from tools.limits import pressure, requests
 from tools.models import Execution
-from tools.policy import fallbacks, pressure, requests
-from tools.policy.callers import actor_of
+from tools.policy import fallbacks
 from tools.policy.licensing import tier_now
 
 

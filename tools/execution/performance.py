@@ -21,6 +21,7 @@ from audit.events import Event
 from audit.events import Outcome as Evidence
 from config.logs import request_id
 from tools import metrics
+from tools.accounts.callers import caller_of_execution
 from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
 from tools.catalog.verified import ALTERED, INVALID
@@ -46,10 +47,10 @@ from tools.execution.outputs import Parcel
 from tools.execution.returning import EFFECT, record_late
 from tools.execution.running import check_delivery, run, settle_output
 from tools.execution.transforms import observation_of
+from tools.limits import budgets
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE, Ending
-from tools.policy import accountability, authorization, budgets, pins
-from tools.policy.callers import caller_of_execution
+from tools.policy import accountability, authorization, pins
 from tools.policy.decision import Asked, Question
 from tools.policy.labels import group_label
 

@@ -28,8 +28,8 @@ from tools.execution.context import Performance, Result
 from tools.execution.entrance import admit, transitions_of
 from tools.execution.performance import CLAIM, RUN, claim, finish
 from tools.execution.returning import LEASE_LOST, effect_of, give_back
+from tools.limits import requests
 from tools.models import Execution
-from tools.policy import requests
 from tools.policy.decision import Asked
 
 log = logging.getLogger(__name__)

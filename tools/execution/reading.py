@@ -2,10 +2,10 @@
 
 from django.db.models import Q
 
+from tools.accounts.people import may
 from tools.definitions.callers import Caller
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
-from tools.policy.people import may
 
 
 def readable(caller: Caller) -> ExecutionQuerySet:

@@ -6,6 +6,8 @@ may call tools as. One call is retried once; what failed again is retried itself
 
 from django.db import IntegrityError
 
+from tools.accounts.callers import caller_at_playground
+from tools.accounts.impersonation import agents_for
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import Conflict, Forbidden, ToolcribError
@@ -14,8 +16,6 @@ from tools.execution.call import Call
 from tools.execution.redacted import redacted
 from tools.models import Execution
 from tools.models.execution import RETRIED_ONCE, Resolution
-from tools.policy.callers import caller_at_playground
-from tools.policy.impersonation import agents_for
 
 
 def retry(*, person: Caller, execution: Execution, wait_s: float = 0.0) -> Execution:

@@ -19,9 +19,9 @@ from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
 from tools.execution import bell, cache, events
 from tools.execution.context import Performance
+from tools.limits import budgets
 from tools.models import Confirmation, Execution
 from tools.models.execution import AT_ONCE, EFFECT_POSSIBLE, ExecutionQuerySet
-from tools.policy import budgets
 
 log = logging.getLogger(__name__)
 MOST_ATTEMPTS = 3

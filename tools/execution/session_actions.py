@@ -10,6 +10,8 @@ from django.db.models.functions import Cast, Left, Length, Now
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools import metrics
+from tools.accounts.callers import actor_of, caller_of_agent, caller_of_user
+from tools.accounts.people import may, require
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.definitions import names
 from tools.definitions.callers import Caller
@@ -17,9 +19,7 @@ from tools.errors import Conflict, Malformed, NotFound, Refused
 from tools.models import Organization, Session, StateTransition
 from tools.models.session import SessionQuerySet
 from tools.policy import authorization, pins
-from tools.policy.callers import actor_of, caller_of_agent, caller_of_user
 from tools.policy.decision import Asked
-from tools.policy.people import may, require
 
 MOST_OPEN = 1_000  # sessions of one caller
 MOST_TRANSITIONS = 200  # shown with a session; its history holds all

@@ -14,6 +14,7 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools import metrics
+from tools.accounts.callers import actor_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, Status
@@ -22,7 +23,6 @@ from tools.execution.call import Call
 from tools.execution.context import Admission, Performance, Result
 from tools.models import Execution, Session, StateTransition
 from tools.policy.availability import matches_state
-from tools.policy.callers import actor_of
 from tools.policy.decision import Asked
 from tools.policy.labels import state_label
 

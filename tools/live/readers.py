@@ -11,8 +11,8 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
+from tools.accounts.people import holders
 from tools.models import User
-from tools.policy.people import holders
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Finding whom a command speaks of, and asking in an agent's name."""
 
+from tools.accounts.callers import caller_of_agent
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden, NotFound
 from tools.models import Agent, Organization
-from tools.policy.callers import caller_of_agent
 
 
 def find_organization(slug: str) -> Organization:

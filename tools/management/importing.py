@@ -12,10 +12,10 @@ from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import MAX_BYTES, Document
 from tools.definitions.dialects.items import Choice, Item, Kind, Source
 from tools.errors import Malformed, NotFound
+from tools.insight.findings import findings
 from tools.management import text
 from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text
 from tools.models import Organization
-from tools.policy.findings import findings
 
 STDIN = "-"
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})

@@ -7,6 +7,7 @@ allowed when every gate has said yes.
 from collections.abc import Iterator
 
 from tools import metrics
+from tools.accounts.grants.grants import grants, permissions_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL, RUN_AGENT, RUN_BATCH
@@ -21,11 +22,10 @@ from tools.policy.availability import (
     told,
 )
 from tools.policy.decision import Asked, Gate, Question, Verdict
-from tools.policy.grants import grants
 from tools.policy.labels import group_label, known_part
 from tools.policy.licensing import LICENSE, tier_now
 from tools.policy.openings import is_reached, openings_of
-from tools.policy.permissions import PERMISSION, object_permission, permissions_of
+from tools.policy.permissions import PERMISSION, object_permission
 
 GATES: tuple[Gate, ...] = AVAILABILITY + PERMISSION + LICENSE
 

@@ -1,12 +1,10 @@
 """What a caller was granted: the tool itself, and the permissions the tool requires."""
 
-from collections.abc import Iterator
-
+from tools.accounts.grants.grants import grants, permissions_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.names import WILDCARD
 from tools.policy.decision import Question, Verdict, passed
-from tools.policy.grants import grants
 
 
 def object_permission(question: Question) -> Verdict:
@@ -44,21 +42,6 @@ def required_permissions(question: Question) -> Verdict:
         f"The caller lacks permissions that {question.tool.name} requires: {', '.join(missing)}."
     )
     return Verdict("required_permissions", False, "permission_missing", reason)
-
-
-def permissions_of(caller: Caller, snapshot: Snapshot) -> frozenset[str]:
-    """Those granted by name, and those that come with the groups the caller was granted."""
-    return snapshot.remember(
-        ("permissions", caller.granted_groups, caller.granted_permissions),
-        lambda: caller.granted_permissions.union(*_through_groups(caller, snapshot)),
-    )
-
-
-def _through_groups(caller: Caller, snapshot: Snapshot) -> Iterator[frozenset[str]]:
-    everything = WILDCARD in caller.granted_groups
-    for group in snapshot.groups.values():
-        if everything or group.name in caller.granted_groups:
-            yield group.permissions
 
 
 PERMISSION = (object_permission, required_permissions)

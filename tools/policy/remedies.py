@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from tools.accounts.grants.grants import permissions_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.verified import INVALID
 from tools.definitions.callers import Caller
@@ -20,7 +21,7 @@ from tools.policy.decision import Asked, Question, Verdict
 from tools.policy.isolation import effective_level
 from tools.policy.labels import known_part
 from tools.policy.openings import Cause, Closing, in_the_way, openings_of
-from tools.policy.permissions import may_know, permissions_of
+from tools.policy.permissions import may_know
 
 _MOST_NAMED = 3
 _MOST_LOOKED_AT = 200

@@ -1,11 +1,11 @@
 """Which tools a person or agent may look at: all with `view_tool`, else those they could call."""
 
+from tools.accounts.people import may
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import NotFound
 from tools.policy import authorization
 from tools.policy.decision import DEFAULT_STATE, Asked, Question
-from tools.policy.people import may
 
 PASSING = frozenset({"state", "group_open", "source_open"})
 

@@ -13,11 +13,11 @@ from django_htmx.middleware import HtmxDetails
 
 from config.http import turns
 from config.logs import request_id
+from tools.accounts.callers import caller_of_user
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
 from tools.errors import ToolcribError
 from tools.models import Organization, User
-from tools.policy.callers import caller_of_user
 from tools.policy.pins import snapshot_for
 
 

@@ -18,11 +18,11 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from config.http import errors
 from config.http.redirects import own_path
+from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.login import freshness, identity_provider
+from tools.accounts.login.attempts import guarded
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, SingleSignOn, User
-from tools.policy import freshness, identity_provider
-from tools.policy.attempts import guarded
-from tools.policy.callers import actor_of, caller_of_user
 from tools.ui import carried, proving
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.entering import safe_next

@@ -11,21 +11,21 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from tools.accounts.grants.grant_actions import AGENT
+from tools.accounts.grants.grant_ids import grant_id, read_grant_id
+from tools.accounts.grants.granted import granted
+from tools.accounts.impersonation import agents_for
+from tools.accounts.people import may, require
 from tools.definitions.results import REFUSED
 from tools.errors import ToolcribError
 from tools.execution import session_actions
 from tools.execution.agent_calls import open_calls
 from tools.execution.reading import readable
+from tools.limits import allowances
+from tools.limits.allowances import Standing
 from tools.models import Agent, Session, Token
 from tools.models.allowance import Kind
 from tools.models.grant_rows import GrantRow, Sought
-from tools.policy import allowances
-from tools.policy.allowances import Standing
-from tools.policy.grant_actions import AGENT
-from tools.policy.grant_ids import grant_id, read_grant_id
-from tools.policy.granted import granted
-from tools.policy.impersonation import agents_for
-from tools.policy.people import may, require
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents import find_agent

@@ -11,13 +11,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.errors import Malformed, ToolcribError
+from tools.limits import allowances
+from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent
 from tools.models.allowance import Kind, Period
-from tools.policy import allowances
-from tools.policy.allowances import AMOUNT, MOST_QUOTAS
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.agents import find_agent

@@ -9,14 +9,15 @@ from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
+from tools.accounts import actions
+from tools.accounts.callers import actor_of
+from tools.accounts.grants import grant_actions
+from tools.accounts.grants.grant_actions import AGENT, BODY_KINDS
+from tools.accounts.people import require
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution.agent_calls import stop_calls
 from tools.models.grant_rows import GrantRow
-from tools.policy import actions, grant_actions
-from tools.policy.callers import actor_of
-from tools.policy.grant_actions import AGENT, BODY_KINDS
-from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.agent import show, token_inputs
 from tools.ui.agents import find_agent

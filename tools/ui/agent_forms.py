@@ -9,12 +9,12 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from tools.accounts import actions
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog.bounds import MOST
 from tools.errors import Malformed, ToolcribError
 from tools.models import Agent
-from tools.policy import actions
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.agents import find_agent
 from tools.ui.inputs import Input, Widget, plain, words

@@ -14,6 +14,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from tools.accounts.impersonation import agents_for
+from tools.accounts.people import may
 from tools.agents import actions
 from tools.agents.actions import Report
 from tools.agents.asked import ITERATIONS, TOKENS
@@ -22,8 +24,6 @@ from tools.errors import Conflict, NotFound
 from tools.execution import actions as executions
 from tools.execution.redacted import redacted
 from tools.models import Execution
-from tools.policy.impersonation import agents_for
-from tools.policy.people import may
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.agent_plan import shown_plan

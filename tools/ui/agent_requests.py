@@ -13,13 +13,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from audit.actions import redactor_of
+from tools.accounts.people import may
 from tools.agents import actions
 from tools.agents.asked import PATTERNS, PLAN, REACT
 from tools.agents.call_rows import THINK
 from tools.definitions.results import Status
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
-from tools.policy.people import may
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.executions import BULKY, FAILED, fingerprint, of_agent, older_than

@@ -16,17 +16,17 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from audit.actions import redactor_of
+from tools.accounts.people import may
 from tools.definitions.batches import MOST_INPUTS
 from tools.definitions.results import OPEN, Status
 from tools.errors import Malformed, ToolcribError
-from tools.execution import batch_actions
-from tools.execution.batch_actions import Line
 from tools.models import Execution
-from tools.policy.people import may
 from tools.ui.access import PageRequest, page
 from tools.ui.gauges import Gauge, gauge
 from tools.ui.shown import milliseconds
 from tools.web.proof import Proof, proof
+from tools.workflows import batch_actions
+from tools.workflows.batch_actions import Line
 
 PAGE = "ui/batch.html"
 LINES = 50  # on a page

@@ -12,12 +12,12 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from tools.accounts.people import may
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.vocabulary import ToolType
 from tools.execution.reading import readable
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
-from tools.policy.people import may
 from tools.ui.access import PageRequest, page
 from tools.ui.executions import BULKY
 

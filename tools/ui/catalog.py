@@ -15,14 +15,14 @@ from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import trigger_client_event
 
 from config.http.redirects import own_path
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search import ranked, relevant
 from tools.definitions.vocabulary import Category, ToolType
 from tools.models import ToolStatus
-from tools.policy.callers import actor_of
 from tools.policy.licensing import LowestTiers, lowest_tiers
-from tools.policy.people import may, require
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
 from tools.ui.facets import LABELS, Facet, Kinds, chips, counted, facets, kinds_of

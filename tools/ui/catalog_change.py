@@ -12,13 +12,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog.registry import CatalogTool
 from tools.errors import Conflict, Malformed
+from tools.insight.bulk import MOST, Account, Deed, Do, Kind, Line, carry_out, lost_by, permit, plan
 from tools.models import Tool
-from tools.policy.bulk import MOST, Account, Deed, Do, Kind, Line, carry_out, lost_by, permit, plan
-from tools.policy.callers import actor_of
 from tools.policy.licensing import lowest_tiers
-from tools.policy.people import require
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog import UNDO, Search, back_of

@@ -10,6 +10,8 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.chain_texts import ChainText, Remark, read_text, text_of
 from tools.catalog.registry import CatalogTool
@@ -19,8 +21,6 @@ from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound, ToolcribError
 from tools.models import Tool
-from tools.policy.callers import actor_of
-from tools.policy.people import may, require
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chain_drawing import Drawing, draw, inputs_of

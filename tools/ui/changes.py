@@ -13,13 +13,13 @@ from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
 from tools.catalog import drift
 from tools.definitions.differences import shown
 from tools.definitions.tool import in_order
 from tools.errors import Malformed, ToolcribError
 from tools.models import Decision, OnDrift, UpstreamChange
-from tools.policy.callers import actor_of
-from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page
 from tools.ui.drawn import draw_difference, fields_of
 from tools.ui.origins import Source, source_of

@@ -8,13 +8,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog import channels
 from tools.catalog.channel_fields import SECURITIES
 from tools.catalog.credentials import MASK
 from tools.errors import ToolcribError
 from tools.models import MessageChannel, MessageKind
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import Input, Widget, choices, placed, plain, words
 from tools.web.proof import Proof, proof

@@ -20,11 +20,11 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
+from tools.accounts.people import may
+from tools.approvals import decisions
+from tools.approvals.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
 from tools.errors import Forbidden, Malformed
-from tools.execution import decisions
-from tools.execution.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
 from tools.models import Confirmation, ConfirmationStatus
-from tools.policy.people import may
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.shown import maker_of, pretty

@@ -8,11 +8,11 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from sandbox.egress.grammar import Url
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog import mcp_consents, mcp_servers
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.models import Grant, McpOAuthClient, McpServer
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof
 

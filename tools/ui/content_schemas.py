@@ -9,12 +9,12 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
 from tools.catalog import content_schemas
 from tools.definitions import strict_json
 from tools.errors import Malformed, ToolcribError
 from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
-from tools.policy.callers import actor_of
-from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import Input, Widget, choices, placed, plain
 from tools.ui.shown import pretty, text_difference

@@ -8,6 +8,8 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.verified import check_current
 from tools.definitions.implementations import READERS
@@ -15,8 +17,6 @@ from tools.definitions.tool import Definition, in_order, read_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, ToolcribError
 from tools.models import Tool
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.argument_rows import MOVES, arranged
 from tools.ui.argument_schema import NotAsTable, unfolded

@@ -12,10 +12,10 @@ from django.utils.crypto import constant_time_compare
 from audit.actions import record
 from audit.events import Event, Outcome
 from config.http.redirects import own_path
+from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.login import freshness, second_factors
+from tools.accounts.login.login import PeopleBackend
 from tools.models import User
-from tools.policy import freshness, second_factors
-from tools.policy.callers import actor_of, caller_of_user
-from tools.policy.login import PeopleBackend
 from tools.ui.access import address_of
 
 _BACKEND = f"{PeopleBackend.__module__}.{PeopleBackend.__name__}"

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
 
+from tools.accounts.people import may
 from tools.definitions.implementations.builtin import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
@@ -22,7 +23,6 @@ from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
 from tools.models import Agent, Execution, Resolution
 from tools.models.execution import ExecutionQuerySet
-from tools.policy.people import may
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calls_within import calls_within
 from tools.ui.chain_run import drawn_run

@@ -14,17 +14,17 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from tools.accounts.grants.grant_actions import granted_tools
+from tools.accounts.people import may, require
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, ToolcribError
+from tools.insight.changes import Change, Grant, Tier, ToolGroups
+from tools.insight.explain import Explained, Explanation, subject_of
+from tools.insight.whatif import what_if
 from tools.models import Agent, LicenseTier
-from tools.policy.changes import Change, Grant, Tier, ToolGroups
 from tools.policy.decision import DEFAULT_STATE, Asked
-from tools.policy.explain import Explained, Explanation, subject_of
-from tools.policy.grant_actions import granted_tools
-from tools.policy.people import may, require
 from tools.policy.pins import snapshot_for
-from tools.policy.whatif import what_if
 from tools.shapes import difference_shape
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.results import page_or_results, wants_results

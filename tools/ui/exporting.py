@@ -3,11 +3,11 @@
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
+from tools.accounts.people import require
 from tools.catalog.actions import find_tool
 from tools.catalog.exporting import Exported, Format, exported
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Malformed
-from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.shown import pretty
 from tools.web.proof import Proof, proof

@@ -12,8 +12,8 @@ from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from tools.errors import Conflict, Malformed, ToolcribError
-from tools.policy import (
+from tools.accounts.callers import actor_of
+from tools.accounts.login import (
     authenticator_apps,
     freshness,
     person_sessions,
@@ -21,7 +21,7 @@ from tools.policy import (
     second_factors,
     security_keys,
 )
-from tools.policy.callers import actor_of
+from tools.errors import Conflict, Malformed, ToolcribError
 from tools.ui import kept
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof

@@ -12,8 +12,8 @@ from django.urls import ResolverMatch
 from django_htmx.http import HttpResponseClientRedirect
 
 from config.http import errors
+from tools.accounts.login import freshness, second_factors
 from tools.models import User
-from tools.policy import freshness, second_factors
 from tools.ui import again
 from tools.web.proof import SAFE, asks
 

@@ -13,17 +13,17 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
+from tools.accounts.callers import actor_of
+from tools.accounts.groups import create_group, save_group
+from tools.accounts.people import may, require
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.names import WILDCARD
 from tools.definitions.schedules import schedule_of
 from tools.errors import Conflict, NotFound, ToolcribError
+from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
-from tools.policy.callers import actor_of
-from tools.policy.group_effects import Effects, effects_of
-from tools.policy.groups import create_group, save_group
 from tools.policy.openings import openings_of
-from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.group_forms import as_line, change_from, fill, inputs_of, tell
 from tools.ui.inputs import Input, plain

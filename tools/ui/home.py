@@ -15,18 +15,18 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.views.decorators.http import require_safe
 
+from tools.accounts.people import may
 from tools.definitions.results import Status
-from tools.execution import lately
-from tools.execution.lately import MOST_COUNTED, Figures, Series
 from tools.execution.reading import readable
 from tools.models import Execution
-from tools.policy.people import may
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, lined, stacked
 from tools.ui.executions import BULKY, FAILED
 from tools.ui.house import lines
 from tools.ui.shown import milliseconds
+from tools.usage import lately
+from tools.usage.lately import MOST_COUNTED, Figures, Series
 
 PAGE = "ui/home.html"
 ROWS = 5

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from audit.log import standing
 from config.local.accounts import missing_separation
-from tools.policy import second_factors
+from tools.accounts.login import second_factors
 from tools.ui import licenses, sandbox
 from tools.ui.access import PageRequest
 from tools.ui.sandbox import Notice

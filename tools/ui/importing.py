@@ -9,6 +9,8 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
 from tools.catalog.import_preview import LEFT_OUT, Choices, Row, digest, perform
 from tools.catalog.importing import permissions
 from tools.catalog.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
@@ -17,8 +19,6 @@ from tools.definitions.dialects.given import Entry, Read, read
 from tools.definitions.dialects.items import Kind, Source
 from tools.errors import ToolcribError
 from tools.models import EgressCredential, McpServer
-from tools.policy.callers import actor_of
-from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page
 from tools.ui.import_form import CREDENTIAL, VARIABLE, Asked, Kept, asked
 from tools.ui.import_shown import DIALECTS, echo, shown_row

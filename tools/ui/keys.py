@@ -10,11 +10,11 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
 from tools.catalog import keys
 from tools.catalog.newest import Known, newest
 from tools.models import SigningKey, ToolVersion
-from tools.policy.callers import actor_of
-from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof
 

@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from tools.accounts.people import may
 from tools.catalog import knowledge_browsing as browsing
 from tools.catalog.knowledge import export_graph
 from tools.definitions.visible import visible
@@ -19,7 +20,6 @@ from tools.knowledge.documents import Syntax
 from tools.knowledge.entries import local_name
 from tools.policy import authorization
 from tools.policy.decision import Asked, Question
-from tools.policy.people import may
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calling import usual_group, usual_state
 from tools.web.proof import Proof, proof

@@ -7,13 +7,13 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog.knowledge import Imported, Preview, import_graph, preview_import
 from tools.definitions.visible import visible
 from tools.errors import Malformed, TooLarge, ToolcribError
 from tools.knowledge.documents import MOST_FLAWS, Syntax
 from tools.knowledge.entries import local_name
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.ui import kept
 from tools.ui.access import PageRequest, page
 from tools.ui.knowledge import entity_address

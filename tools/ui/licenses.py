@@ -16,19 +16,19 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog import seats
 from tools.catalog.registry import Snapshot
 from tools.catalog.tiers import Standing, lowest_tier
 from tools.definitions.licenses import LicenseState
 from tools.definitions.names import SLUG
 from tools.errors import Conflict, NotFound
+from tools.insight.tier_outlook import apply_move, outlook_of_move
+from tools.licensing.kinds import kinds_in, names_of, passing
+from tools.licensing.licenses import Change
 from tools.models import LicenseTier, Organization, User
-from tools.policy.callers import actor_of
-from tools.policy.kinds import kinds_in, names_of, passing
-from tools.policy.licenses import Change
 from tools.policy.licensing import includes, standing_of
-from tools.policy.people import require
-from tools.policy.tier_outlook import apply_move, outlook_of_move
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.sandbox import Notice, manages
 from tools.ui.tiers import UNDO, keep_undo, outlook_context, require_superuser, undo_key

@@ -13,11 +13,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from audit.actions import record
 from audit.events import Event, Outcome
+from tools.accounts.callers import actor_of
+from tools.accounts.login import identity_provider
+from tools.accounts.login.attempts import guarded
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
-from tools.policy import identity_provider
-from tools.policy.attempts import guarded
-from tools.policy.callers import actor_of
 from tools.ui import entering, proving
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.entering import Entering, admit, safe_next

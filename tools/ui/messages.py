@@ -9,11 +9,11 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
 from tools.catalog.channels import find_channel, written
 from tools.errors import NotFound
 from tools.models import InboxItem, Message, MessageChannel, MessageState
-from tools.policy.callers import actor_of
-from tools.policy.people import may, require
 from tools.runners.inbox import items_of, mark_read
 from tools.runners.messages import try_channel
 from tools.runners.outbox import NotWritten

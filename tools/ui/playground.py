@@ -11,6 +11,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 from django_htmx.http import replace_url
 
+from tools.accounts.callers import caller_at_playground
+from tools.accounts.impersonation import agents_for
+from tools.accounts.people import may
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search import ranked, relevant
 from tools.definitions import strict_json
@@ -20,9 +23,6 @@ from tools.execution import actions
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution
-from tools.policy.callers import caller_at_playground
-from tools.policy.impersonation import agents_for
-from tools.policy.people import may
 from tools.policy.pins import snapshot_for
 from tools.policy.visibility import visible_tool, visible_tools
 from tools.ui.access import PageRequest, address_of, page

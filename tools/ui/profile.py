@@ -21,13 +21,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from audit.actions import record
 from audit.changes import difference
 from audit.events import Event, Outcome
+from tools.accounts import actions
+from tools.accounts.callers import actor_of
+from tools.accounts.login import identity_provider, person_sessions
+from tools.accounts.login.attempts import guarded
+from tools.accounts.roles import role_of
 from tools.definitions.callers import Scope
 from tools.errors import NotFound, ToolcribError
 from tools.models import PersonSession, SingleSignOn
-from tools.policy import actions, identity_provider, person_sessions
-from tools.policy.attempts import guarded
-from tools.policy.callers import actor_of
-from tools.policy.roles import role_of
 from tools.ui import factors, proving
 from tools.ui.access import PageRequest, page
 from tools.ui.browsers import browser

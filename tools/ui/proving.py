@@ -3,12 +3,12 @@
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.login import second_factors, security_keys
+from tools.accounts.login.attempts import SECOND_FACTOR, guarded
+from tools.accounts.login.codes import factor_of
 from tools.errors import ToolcribError
 from tools.models import User
-from tools.policy import second_factors, security_keys
-from tools.policy.attempts import SECOND_FACTOR, guarded
-from tools.policy.callers import actor_of, caller_of_user
-from tools.policy.codes import factor_of
 from tools.ui.access import address_of
 
 

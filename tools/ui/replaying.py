@@ -9,6 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from audit.records import reading
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import NotFound
@@ -16,8 +18,6 @@ from tools.execution import actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted
 from tools.models import Execution
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.ui.shown import Line, milliseconds, output_of, text_difference
 
 _MARK = re.compile(

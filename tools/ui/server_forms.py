@@ -10,13 +10,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog import mcp_servers
 from tools.catalog.mcp_values import shown_values
 from tools.catalog.owners import owner_texts
 from tools.errors import ToolcribError
 from tools.models import CredentialScope, McpServer, OnDrift, Transport
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import (
     DEFAULT,

@@ -10,11 +10,11 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog import mcp_import, mcp_servers
 from tools.errors import Malformed
 from tools.models import McpServer
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import placed, plain
 from tools.ui.picking import Pick, fill, item_of, listed_tools, pick

@@ -10,6 +10,8 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
 from tools.catalog import mcp_import, mcp_servers
 from tools.catalog.owners import owner_text
 from tools.catalog.upstreams import hub
@@ -17,8 +19,6 @@ from tools.definitions.mcp.listed_tools import digest_of
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
-from tools.policy.callers import actor_of
-from tools.policy.people import may, require
 from tools.shapes import mcp_server_shape
 from tools.ui.access import PageRequest, page
 from tools.ui.picking import Listed, listed_tools

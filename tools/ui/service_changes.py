@@ -8,11 +8,11 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
 from tools.catalog import announcements, services
 from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import ToolService
-from tools.policy.callers import actor_of
-from tools.policy.people import require
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, Input, Widget, listed, placed, plain
 from tools.ui.services import shown

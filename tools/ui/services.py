@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from toolcrib_service.wire import Queue
+from tools.accounts.people import may, require
 from tools.catalog.announcements import MOST_PENDING
 from tools.catalog.services import find_service, tools_of
 from tools.definitions.announcements import Announcement, read_announcement
@@ -21,7 +22,6 @@ from tools.definitions.tool import in_order
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 from tools.models import Execution, ServiceStatus, Tool, ToolService
-from tools.policy.people import may, require
 from tools.runners.service import client
 from tools.toolservices.client import Life
 from tools.ui.access import PageRequest, page

@@ -21,13 +21,13 @@ from django.views.decorators.http import require_http_methods, require_safe
 from audit.actions import Actor
 from audit.events import Event
 from sandbox.spec import IsolationLevel
+from tools.accounts import actions
+from tools.accounts.callers import actor_of
+from tools.accounts.installation import Standing, standings
+from tools.accounts.people import may, require
 from tools.errors import Forbidden, ToolcribError
+from tools.insight.findings import findings
 from tools.models import Organization
-from tools.policy import actions
-from tools.policy.callers import actor_of
-from tools.policy.findings import findings
-from tools.policy.installation import Standing, standings
-from tools.policy.people import may, require
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.house import lines
 from tools.ui.inputs import Input, Widget, choices, plain

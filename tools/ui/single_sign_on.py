@@ -12,11 +12,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from sandbox.egress.grammar import Url
+from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.login import freshness, identity_provider, single_sign_on
+from tools.accounts.login.identity_provider import Identity
 from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
-from tools.policy import freshness, identity_provider, single_sign_on
-from tools.policy.callers import actor_of, caller_of_user
-from tools.policy.identity_provider import Identity
 from tools.ui import again
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.entering import admit, safe_next

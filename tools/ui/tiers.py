@@ -10,11 +10,9 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from tools.accounts.callers import actor_of
 from tools.errors import Conflict, Forbidden, Malformed, NotFound
-from tools.models import LicenseTier, Organization
-from tools.policy.callers import actor_of
-from tools.policy.licenses import Change
-from tools.policy.tier_outlook import (
+from tools.insight.tier_outlook import (
     MOST_PLACES,
     Outlook,
     apply_terms,
@@ -22,7 +20,9 @@ from tools.policy.tier_outlook import (
     take_move_back,
     take_terms_back,
 )
-from tools.policy.tier_terms import TERMS, same_terms, terms_of
+from tools.licensing.licenses import Change
+from tools.licensing.tier_terms import TERMS, same_terms, terms_of
+from tools.models import LicenseTier, Organization
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.tier_form import (
     TierForm,

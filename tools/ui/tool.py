@@ -7,6 +7,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from tools.accounts.people import may
 from tools.catalog.actions import find_tool
 from tools.catalog.membership import Through, memberships
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -16,12 +17,11 @@ from tools.definitions.differences import shown
 from tools.errors import ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call
+from tools.insight.findings import findings_about
+from tools.insight.reach import MOST_AGENTS, agents_that_reach
 from tools.models import Execution, ToolVersion
 from tools.policy.decision import Asked
-from tools.policy.findings import findings_about
 from tools.policy.openings import openings_of
-from tools.policy.people import may
-from tools.policy.reach import MOST_AGENTS, agents_that_reach
 from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.attempts import Attempt, attempt_of

@@ -13,21 +13,21 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from tools.accounts.people import may, require
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.execution.usage import Figures, Usage, Wanted, durations, usage
+from tools.insight.explain import Explanation
+from tools.insight.reach import known_callers
 from tools.models import Agent
 from tools.policy.decision import Asked
-from tools.policy.explain import Explanation
-from tools.policy.people import may, require
 from tools.policy.pins import snapshot_for
-from tools.policy.reach import known_callers
 from tools.policy.visibility import visible_tool
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.calling import usual_state
 from tools.ui.explain import LABELS
 from tools.ui.usage import charts_of
+from tools.usage.usage import Figures, Usage, Wanted, durations, usage
 
 PAGE_SIZE = 25
 DAYS = 14

@@ -12,12 +12,12 @@ from django.urls import reverse
 from django.utils.formats import date_format
 from django.views.decorators.http import require_safe
 
+from tools.accounts.people import may
 from tools.errors import Malformed
-from tools.execution.usage import DIMENSIONS, Figures, Ranked, Row, Usage, Wanted, ranking, usage
-from tools.policy.people import may
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, stacked
+from tools.usage.usage import DIMENSIONS, Figures, Ranked, Row, Usage, Wanted, ranking, usage
 
 PAGE = "ui/usage.html"
 PAGE_SIZE = 100

@@ -14,6 +14,8 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
 from tools.catalog import drift, verification
 from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.compared import versions_apart
@@ -28,8 +30,6 @@ from tools.models import (
     ToolVersion,
     UpstreamChange,
 )
-from tools.policy.callers import actor_of
-from tools.policy.people import may, require
 from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.drawn import draw_difference

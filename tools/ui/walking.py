@@ -14,10 +14,10 @@ from django.views.decorators.http import require_safe
 from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow import graph, leads_to
 from tools.definitions.names import WILDCARD
+from tools.insight.explain import subject_of
+from tools.insight.walks import MOST_STEPS, Walk, walked
 from tools.policy.decision import DEFAULT_STATE, Asked
-from tools.policy.explain import subject_of
 from tools.policy.pins import snapshot_for
-from tools.policy.walks import MOST_STEPS, Walk, walked
 from tools.ui.access import PageRequest, page
 from tools.ui.drawing import draw
 from tools.ui.explain import agents_for_explaining, listed

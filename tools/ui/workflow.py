@@ -8,10 +8,10 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from tools.accounts.people import require
 from tools.catalog.lint import Finding, Severity
 from tools.catalog.workflow import EVERY_GROUP, Edge, Graph, graph
-from tools.policy.findings import findings
-from tools.policy.people import require
+from tools.insight.findings import findings
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.drawing import Mark, Marks, draw
 

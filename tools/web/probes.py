@@ -25,8 +25,8 @@ from sandbox.daemon.capability import Capability
 from sandbox.spec import IsolationLevel
 from sandbox.state import State, ask
 from tools import metrics as counted
-from tools.execution.heartbeat import workers_alive
 from tools.execution.isolation import watch
+from tools.worker.heartbeat import workers_alive
 
 ASKED_EVERY_S = 1.0
 _PATIENCE_S = 2.0

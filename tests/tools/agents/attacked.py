@@ -12,11 +12,11 @@ from tests.tools.agents.conftest import SAYS, begun
 from tests.tools.agents.poison import FORBIDDEN
 from tests.tools.execution.working import work_off
 from tests.tools.held import approver, reject
+from tools.accounts.callers import caller_of_agent
 from tools.catalog import actions as catalog
 from tools.definitions.results import Status
 from tools.models import Agent, Confirmation, Execution, Organization
 from tools.policy import authorization
-from tools.policy.callers import caller_of_agent
 from tools.policy.decision import Asked, Question
 from tools.policy.pins import snapshot_for
 

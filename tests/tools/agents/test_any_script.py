@@ -17,12 +17,12 @@ from tests.stubs.llm import Native, calls
 from tests.tools.agents.attacked import refused_by
 from tests.tools.agents.conftest import SAYS, begun
 from tests.tools.held import approve, approver, reject
+from tools.accounts import actions as policy
 from tools.catalog import actions as catalog
 from tools.definitions.results import OPEN, REFUSED
 from tools.execution import cancelling, session_actions
 from tools.execution.pipeline import perform
 from tools.models import Agent, Confirmation, Execution, Organization, Session, Tool, queue
-from tools.policy import actions as policy
 
 pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.timeout(300)]
 STATES = ("undefined", "s1")

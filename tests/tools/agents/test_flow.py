@@ -13,13 +13,15 @@ from tests import factories
 from tests.tools.agents.conftest import FAILS, SAYS, begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
+from tools.accounts.grants import grant_actions
 from tools.agents.following import events_of
+from tools.approvals import decisions, expiry
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden
-from tools.execution import actions, attempts, decisions, expiry
+from tools.execution import actions
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Session, StateTransition, Tool, queue
-from tools.policy import grant_actions
+from tools.workflows import attempts
 
 pytestmark = pytest.mark.usefixtures("alone")
 WORKFLOW = {

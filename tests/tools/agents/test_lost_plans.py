@@ -8,10 +8,11 @@ from tests.tools.agents.test_flow import codes, outcomes, places, plan, said, st
 from tests.tools.execution.working import calls_of
 from tools.agents import plan_records
 from tools.catalog import actions as catalog
-from tools.execution import composition, reaper
+from tools.execution import composition
 from tools.execution.composing import Composition
 from tools.execution.pipeline import perform
 from tools.models import Execution, Tool, queue
+from tools.worker import reaper
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAID = {"$step": "a", "path": "/output/said"}

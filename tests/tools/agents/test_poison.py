@@ -32,8 +32,8 @@ from tools.agents.fences import Fence
 from tools.agents.prompts import Form, prompt_of
 from tools.agents.steps import Action, Move, Step
 from tools.agents.toolbox import Toolbox
+from tools.approvals import decisions
 from tools.errors import ToolcribError
-from tools.execution import decisions
 from tools.execution.session_actions import open_session
 from tools.execution.transforms import observation_of
 from tools.models import Confirmation, Execution

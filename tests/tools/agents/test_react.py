@@ -15,13 +15,14 @@ from tests.tools.agents.conftest import SAYS, begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools import metrics
+from tools.accounts.grants import grant_actions
 from tools.agents import runs
+from tools.approvals import decisions
 from tools.errors import Refused
-from tools.execution import actions, decisions
+from tools.execution import actions
 from tools.execution.pipeline import perform
 from tools.execution.session_actions import open_session
 from tools.models import Confirmation, Execution, Session
-from tools.policy import grant_actions
 from tools.shapes import agent_request_shape
 
 pytestmark = pytest.mark.usefixtures("alone")

@@ -7,13 +7,13 @@ from tests.stubs.llm import calls
 from tests.tools.agents.conftest import begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import at_the_browser
+from tools.accounts.callers import caller_at_playground
+from tools.accounts.grants import grant_actions
 from tools.agents import actions as agent_actions
 from tools.agents.actions import Wanted
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.execution import actions
 from tools.models import Execution
-from tools.policy import grant_actions
-from tools.policy.callers import caller_at_playground
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAY = ("say", '{"text": "hello"}')

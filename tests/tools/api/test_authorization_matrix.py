@@ -35,6 +35,11 @@ from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecor
 from tests import agent_runs, factories
 from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.document import AS_JSON
+from tools.accounts import actions
+from tools.accounts.grants.grant_ids import grant_id
+from tools.accounts.login import freshness
+from tools.accounts.roles import Role, roles
+from tools.approvals import confirmation_rules
 from tools.catalog import (
     builtins,
     channels,
@@ -62,9 +67,6 @@ from tools.models import (
     User,
 )
 from tools.models.grant_rows import GrantRow
-from tools.policy import actions, confirmation_rules, freshness
-from tools.policy.grant_ids import grant_id
-from tools.policy.roles import Role, roles
 from tools.ui import workspace
 from tools.web import proof
 
@@ -677,7 +679,7 @@ class Side:
         factories.token(self.agent.service_account)
         factories.token(self.somebody)
         browser = Client()
-        browser.force_login(self.somebody, backend="tools.policy.login.PeopleBackend")
+        browser.force_login(self.somebody, backend="tools.accounts.login.login.PeopleBackend")
         self.browser = PersonSession.objects.get(user=self.somebody)
         self.session = Session.objects.create(
             organization=organization, user=self.agent.service_account, agent=self.agent,
@@ -927,7 +929,7 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
     managing = {"scopes": ["read", "execute", "manage"]}
     one_tool = {"tools": [sides["here"].tool.name]}
     browser = Client()
-    browser.force_login(chief, backend="tools.policy.login.PeopleBackend")
+    browser.force_login(chief, backend="tools.accounts.login.login.PeopleBackend")
     return [
         Kind("nobody", Client(), known=False),
         Kind("suspended agent", Client(), stopped, known=False),
@@ -987,7 +989,7 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
 
     def enter(user: User) -> Client:
         client = Client()
-        client.force_login(user, backend="tools.policy.login.PeopleBackend")
+        client.force_login(user, backend="tools.accounts.login.login.PeopleBackend")
         return client
 
     return [
@@ -1236,7 +1238,7 @@ def left_open(sides: dict[str, Side]) -> Kind:
     """A superuser's browser whose proof is old."""
     client = Client()
     chief = factories.superuser(sides["here"].organization)
-    client.force_login(chief, backend="tools.policy.login.PeopleBackend")
+    client.force_login(chief, backend="tools.accounts.login.login.PeopleBackend")
     session = client.session
     session[freshness.AT] = 0
     session.save()

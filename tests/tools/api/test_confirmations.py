@@ -10,9 +10,9 @@ from tests import factories
 from tests.api import BASE, Api
 from tests.tools.held import approve, approver, at_the_browser, held, word
 from tests.tools.shapes import check_error
-from tools.execution import decisions
+from tools.accounts import actions as policy
+from tools.approvals import decisions
 from tools.models import Confirmation, ConfirmationRule, Execution
-from tools.policy import actions as policy
 
 
 class Browser:
@@ -20,7 +20,7 @@ class Browser:
 
     def __init__(self, user):
         self.client = Client(enforce_csrf_checks=True)
-        self.client.force_login(user, backend="tools.policy.login.PeopleBackend")
+        self.client.force_login(user, backend="tools.accounts.login.login.PeopleBackend")
         self.client.get("/")  # any page brings the cookie
         self.csrf = self.client.cookies["toolcrib_csrf"].value
 

@@ -13,10 +13,10 @@ from tests import factories
 from tests.api import Api
 from tests.tools.definitions.test_strict_json import HOSTILE
 from tests.tools.shapes import check_error
+from tools.accounts.callers import caller_of_user
+from tools.accounts.grants.grants import grants
 from tools.catalog.registry import registry
 from tools.models import Execution, Organization, ToolGroup, User
-from tools.policy.callers import caller_of_user
-from tools.policy.grants import grants
 
 MIB = 1024 * 1024
 
@@ -222,7 +222,7 @@ def test_a_token_in_a_cookie_opens_nothing(api):
 
 def test_a_session_reads_without_and_writes_only_with_its_csrf_token(admin_user):
     client = Client(enforce_csrf_checks=True)
-    client.force_login(admin_user, backend="tools.policy.login.PeopleBackend")
+    client.force_login(admin_user, backend="tools.accounts.login.login.PeopleBackend")
     assert client.get("/api/v1/tools").status_code == 200
     check_error(client.post("/api/v1/groups", {"name": "a"}, "application/json"), 403)
 

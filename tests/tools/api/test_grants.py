@@ -9,9 +9,9 @@ from guardian.shortcuts import assign_perm
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
+from tools.accounts.grants.grant_ids import grant_id, read_grant_id
 from tools.models import User
 from tools.models.grant_rows import GrantRow
-from tools.policy.grant_ids import grant_id, read_grant_id
 
 
 def rows(api, query: str = "") -> list[tuple[str, str, str, str]]:

@@ -20,10 +20,10 @@ from tests.tools.api.test_authorization_matrix import ADDRESSES
 from tests.tools.api.test_confirmations import Browser, said
 from tests.tools.held import approver
 from tests.tools.shapes import check_error
+from tools.accounts import idempotency
 from tools.api import idempotency as hook
 from tools.api.idempotency import KeyedView, Keying
 from tools.catalog.registry import registry
-from tools.execution.tasks import forget_idempotency_keys
 from tools.models import (
     Agent,
     IdempotencyKey,
@@ -33,7 +33,7 @@ from tools.models import (
     Token,
     ToolGroup,
 )
-from tools.policy import idempotency
+from tools.worker.tasks import forget_idempotency_keys
 
 KEY = {"Idempotency-Key": "one-key"}
 REPLAYED = "Idempotent-Replayed"

@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from tests import builtins, factories, licenses
 from tests.tools.shapes import check_error
+from tools.licensing import licenses as ours
 from tools.models import LicenseTier, Organization, Tool
-from tools.policy import licenses as ours
 
 
 def tools(organization, count):

@@ -4,11 +4,11 @@ import pytest
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.policy import allowing, rates
+from tests.tools.limits import allowing, rates
 from tests.tools.shapes import check_error, check_execution
+from tools.limits import ratelimits
+from tools.limits.ratewindow import Window
 from tools.models import Allowance, Organization
-from tools.policy import ratelimits
-from tools.policy.ratewindow import Window
 
 QUOTA = {"tool": None, "kind": "calls", "period": "day", "amount": "100"}
 

@@ -15,6 +15,7 @@ from audit.models import AuditLog, Checkpoint
 from tests import agent_runs, factories
 from tests.tools.api.test_authorization_matrix import Side
 from tests.ui.test_queries import grow
+from tools.accounts.grants import grant_actions
 from tools.api.urls import urlpatterns
 from tools.catalog import actions, keys
 from tools.models import (
@@ -28,7 +29,6 @@ from tools.models import (
     Pin,
     Tool,
 )
-from tools.policy import grant_actions
 from tools.web.queries import known
 
 FEW = 3
@@ -50,7 +50,7 @@ def test_the_list_of_agents_asks_as_much_of_four_as_of_one(
 def test_a_list_asks_as_much_of_many_rows_as_of_few(organization: Organization) -> None:
     side, reader = Side(organization, "axe"), factories.superuser(organization)
     client = Client(SERVER_NAME="127.0.0.1")
-    client.force_login(reader, backend="tools.policy.login.PeopleBackend")
+    client.force_login(reader, backend="tools.accounts.login.login.PeopleBackend")
     lists = addresses(side)
     more(side, reader, FEW)
     few = {name: fewest(client, address) for name, address in lists.items()}

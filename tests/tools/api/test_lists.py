@@ -13,9 +13,9 @@ from tests import bulk, factories
 from tests.api import Api
 from tests.tools.api.document import document
 from tests.tools.shapes import check_error
+from tools.accounts.grants import grant_actions
 from tools.catalog import actions
 from tools.models import InboxItem, McpAuthorization, McpServer, Message, Organization, Session
-from tools.policy import grant_actions
 
 BASE = "/api/v1"
 

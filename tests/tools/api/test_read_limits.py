@@ -5,7 +5,7 @@ import pytest
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
-from tools.policy import ratelimits, ratewindow
+from tools.limits import ratelimits, ratewindow
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from tests import factories
 from tests.api import Api
 from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error
+from tools.licensing import tiers
 from tools.models import EgressCredential, LicenseTier, Organization, SandboxProfile
-from tools.policy import actions
 
 pytestmark = pytest.mark.django_db
 
@@ -92,7 +92,7 @@ def test_a_profile_that_tools_name_is_409_with_their_names(admin_api, organizati
 
 def test_a_tier_without_profiles_is_403(admin_api, organization):
     tier = LicenseTier.objects.get(name="Teams")
-    actions.set_tier(organization=organization, tier=tier, by=factories.by(organization))
+    tiers.set_tier(organization=organization, tier=tier, by=factories.by(organization))
     refused = admin_api.post("/sandbox-profiles", {"name": "mine"})
     check_error(refused, 403, "license_excludes_profiles")
     named = factories.definition(constraints={"sandbox_profile": "mine"})

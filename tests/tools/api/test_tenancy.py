@@ -19,6 +19,7 @@ from tests import factories
 from tests.api import Api
 from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error
+from tools.accounts.grants.grant_ids import grant_id
 from tools.models import (
     Agent,
     EgressCredential,
@@ -32,7 +33,6 @@ from tools.models import (
     User,
 )
 from tools.models.grant_rows import GrantRow
-from tools.policy.grant_ids import grant_id
 
 SECRET = "c4nary-of-theirs"  # in every text of the other organization
 SCOPES = ["read", "execute", "manage"]
@@ -88,7 +88,7 @@ def api(attacker: User) -> Api:
 @pytest.fixture
 def browser(attacker: User) -> Client:
     client = Client()
-    client.force_login(attacker, backend="tools.policy.login.PeopleBackend")
+    client.force_login(attacker, backend="tools.accounts.login.login.PeopleBackend")
     return client
 
 

@@ -15,8 +15,9 @@ from tests.authenticators import code_of
 from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error
 from tests.ui.second_factors import with_app
+from tools.accounts import tokens
+from tools.accounts.login import attempts
 from tools.models import Token
-from tools.policy import attempts, tokens
 
 SCOPED = [
     # scopes, method, path, whether the scope is there

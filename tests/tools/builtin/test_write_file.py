@@ -11,10 +11,10 @@ from django.db import connection
 from sandbox.spec import Limits
 from tests import factories
 from tests.tools.shapes import check_error
+from tools.accounts import actions
 from tools.builtin.workspace import writing
 from tools.execution.pipeline import perform
 from tools.models import Execution
-from tools.policy import actions
 
 
 def failed(execution, code):

@@ -10,11 +10,12 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.snapshots import current_catalog
+from tools.accounts import actions as policy
 from tools.catalog import actions, credentials, profiles
 from tools.catalog.wall import sandbox
 from tools.errors import Conflict, Forbidden, InvalidDefinition, Malformed, Unavailable
+from tools.licensing import tiers
 from tools.models import LicenseTier, SandboxProfile
-from tools.policy import actions as policy
 
 pytestmark = pytest.mark.django_db
 
@@ -61,7 +62,7 @@ def core(organization):
 
     def lower():
         tier = LicenseTier.objects.get(name="Teams")
-        policy.set_tier(organization=organization, tier=tier, by=factories.by(organization))
+        tiers.set_tier(organization=organization, tier=tier, by=factories.by(organization))
 
     return lower
 

@@ -15,8 +15,8 @@ from tools.catalog.keys import current_key
 from tools.catalog.registry import registry
 from tools.catalog.versions import statement_of
 from tools.errors import Forbidden
+from tools.licensing import tiers
 from tools.models import LicenseTier, Organization, Tool, ToolVersion
-from tools.policy import actions as policy
 
 
 def many_tools(organization, count):
@@ -130,7 +130,7 @@ def test_a_change_of_a_tier_is_seen_with_the_next_revision(db):
     place = factories.organization("tier-change", "Core")
     before = registry.snapshot(place.pk, revision(place)).tier
     teams = LicenseTier.objects.get(name="Teams")
-    policy.set_tier(organization=place, tier=teams, by=factories.by(place))
+    tiers.set_tier(organization=place, tier=teams, by=factories.by(place))
     after = registry.snapshot(place.pk, revision(place)).tier
     assert (before.name, after.name) == ("Core", "Teams")
 

@@ -11,14 +11,14 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.waiting import until
+from tools.accounts import actions as policy
 from tools.catalog import actions as catalog
 from tools.catalog import mcp_servers, services
 from tools.catalog.registry import registry
 from tools.execution import cache
 from tools.execution.pipeline import perform
-from tools.execution.reaper import reap
 from tools.models import CacheEntry, Execution, Organization, StateTransition
-from tools.policy import actions as policy
+from tools.worker.reaper import reap
 
 pytestmark = pytest.mark.usefixtures("committed")
 COUNTS = "import uuid\ndef main(parameters):\n    return str(uuid.uuid4())\n"

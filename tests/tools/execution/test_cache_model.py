@@ -9,12 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from tests import factories
 from tests.properties import examples, of_machine
+from tools.accounts.grants.grant_actions import grant
 from tools.catalog import actions as catalog
 from tools.errors import Refused
 from tools.execution import cache
 from tools.execution.pipeline import perform
 from tools.models import CacheEntry, Execution, Organization
-from tools.policy.grant_actions import grant
 
 COUNTS = "import uuid\ndef main(p):\n    return p['text'] + ' ' + str(uuid.uuid4())\n"
 TEXTS = st.sampled_from(["a", "b"])

@@ -10,11 +10,12 @@ from audit.models import AuditRecord
 from sandbox.spec import Outcome, SandboxResult
 from tests import factories
 from tests.tools.held import at_the_browser
-from tests.tools.policy.allowing import bound, budget, standing
+from tests.tools.limits.allowing import bound, budget, standing
 from tests.waiting import blocks_another_connection, until
 from tools.errors import Conflict, Forbidden
-from tools.execution import actions, claiming, outcomes, performance, reaper, returning, stumbling
+from tools.execution import actions, claiming, outcomes, performance, returning, stumbling
 from tools.models import Execution, Resolution
+from tools.worker import reaper
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.workers import stopped, worker
-from tests.tools.policy.allowing import bound as bound_allowance
+from tests.tools.limits.allowing import bound as bound_allowance
 from tests.waiting import until
 from tools.definitions.results import Status
 from tools.execution import actions, capacity, claiming

@@ -23,11 +23,15 @@ from tests.tools.held import (
     word,
 )
 from tests.waiting import until
+from tools.accounts import actions as policy
+from tools.approvals import decisions
+from tools.approvals.confirmation_rules import create_rule, delete_rule
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.errors import Conflict, Forbidden, Mismatch, NotFound
-from tools.execution import actions, decisions, reaper, session_actions
+from tools.execution import actions, session_actions
 from tools.execution.pipeline import perform
+from tools.licensing import tiers
 from tools.models import (
     Confirmation,
     ConfirmationDecision,
@@ -37,8 +41,7 @@ from tools.models import (
     Token,
     User,
 )
-from tools.policy import actions as policy
-from tools.policy.confirmation_rules import create_rule, delete_rule
+from tools.worker import reaper
 
 
 @pytest.fixture
@@ -419,7 +422,7 @@ CHANGES = {
     "the token was revoked": lambda a, o: Token.objects.filter(user=a.service_account).update(
         revoked_at=timezone.now()
     ),
-    "the tier was lowered": lambda a, o: policy.set_tier(
+    "the tier was lowered": lambda a, o: tiers.set_tier(
         organization=o, tier=LicenseTier.objects.get(name="Core"), by=factories.by(o)
     ),
     "the tool was marked critical": lambda a, o: mark_critical(o),

@@ -20,12 +20,14 @@ from tests.tools.held import (
     word,
 )
 from tests.waiting import until
+from tools.approvals import decisions, expiry
 from tools.errors import Conflict, TooManyHeld
-from tools.execution import actions, claiming, decisions, expiry, reaper
+from tools.execution import actions, claiming
 from tools.execution.confirmations import MOST_HELD
 from tools.execution.pipeline import perform
-from tools.execution.polling import Poller
 from tools.models import Confirmation, Execution
+from tools.worker import reaper
+from tools.worker.polling import Poller
 
 
 @pytest.fixture

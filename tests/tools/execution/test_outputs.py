@@ -12,12 +12,13 @@ from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
 from tests.factories import definition
+from tools.accounts import actions as policy
 from tools.errors import Conflict, Gone, NotFound
-from tools.execution import outputs, retention
+from tools.execution import outputs
 from tools.execution.call import Parent
 from tools.execution.pipeline import admit, perform
 from tools.models import CacheEntry, Execution, InboxItem, Message, StoredOutput
-from tools.policy import actions as policy
+from tools.worker import retention
 
 pytestmark = pytest.mark.usefixtures("committed")
 LONG = "def main(parameters):\n    return 'é' * parameters['count']\n"

@@ -13,13 +13,14 @@ from tests.factories import definition
 from tests.tools.database import no_evidence_for, no_lease_for, tamper
 from tests.tools.held import attempted, attempted_in_thread
 from tests.waiting import LIMIT_S, until
+from tools.accounts import actions as policy
 from tools.builtin.workspace import workspace_of
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.execution import actions
 from tools.execution.pipeline import perform
+from tools.licensing import tiers
 from tools.models import Execution, Token
-from tools.policy import actions as policy
 
 pytestmark = pytest.mark.usefixtures("committed")
 SLEEPS = "import time\ndef main(parameters):\n    time.sleep(60)\n"
@@ -117,7 +118,7 @@ REVOCATIONS = {
     "the tool was changed": lambda a, o: catalog.update_tool(
         tool=tool(o), definition=definition(description="Other."), by=factories.by(o)
     ),
-    "the tier was lowered": lambda a, o: policy.set_tier(
+    "the tier was lowered": lambda a, o: tiers.set_tier(
         organization=o, tier=type(o.tier).objects.get(name="Core"), by=factories.by(o)
     ),
 }

@@ -12,13 +12,13 @@ from audit.records import payloads
 from tests import factories
 from tests.tools.held import approve, approver
 from tests.waiting import until
+from tools.accounts import actions as policy
+from tools.accounts.callers import caller_of_token, caller_of_user
 from tools.errors import InvalidCall
-from tools.execution import retention
 from tools.execution.pipeline import admit, perform
 from tools.models import Confirmation, Execution
-from tools.policy import actions as policy
-from tools.policy.callers import caller_of_token, caller_of_user
 from tools.shapes import execution_shape
+from tools.worker import retention
 
 pytestmark = pytest.mark.usefixtures("committed")
 SECRET = "swordfish-7"

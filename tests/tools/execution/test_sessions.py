@@ -15,14 +15,15 @@ from tests.tools.database import no_transition_for
 from tests.tools.held import attempted, attempted_in_thread
 from tests.waiting import LIMIT_S, until
 from tools import metrics
+from tools.accounts import actions as policy
+from tools.accounts.callers import caller_of_user
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, Refused
-from tools.execution import actions, session_actions, session_keeping
+from tools.execution import actions, session_actions
 from tools.execution.pipeline import admit
 from tools.execution.sessions import Overtaken
 from tools.models import Execution, Session, StateTransition
-from tools.policy import actions as policy
-from tools.policy.callers import caller_of_user
+from tools.worker import session_keeping
 
 pytestmark = pytest.mark.usefixtures("committed")
 FAILS = {"source": "def main(parameters):\n    raise ValueError('no')\n"}

@@ -17,13 +17,13 @@ from hypothesis.stateful import (
 
 from tests import factories
 from tests.properties import examples, of_machine
+from tools.accounts import actions as policy
+from tools.accounts.callers import caller_of_agent
 from tools.definitions.results import OPEN
 from tools.errors import Conflict, Refused
 from tools.execution import actions, session_actions
 from tools.execution.pipeline import admit, perform
 from tools.models import Execution, Session, StateTransition
-from tools.policy import actions as policy
-from tools.policy.callers import caller_of_agent
 
 pytestmark = pytest.mark.usefixtures("committed")
 GROUPS = ("knowledge", "compute")

@@ -13,7 +13,7 @@ from django.test import Client
 from tests import crib as cribs
 from tools.models import User
 
-BACKEND = "tools.policy.login.PeopleBackend"
+BACKEND = "tools.accounts.login.login.PeopleBackend"
 
 
 def logged_in(user: User) -> str:

@@ -16,12 +16,12 @@ from tests.tools.held import held
 from tests.tools.live import reading as reads
 from tests.tools.live.reading import logged_in, reading
 from tests.waiting import until
+from tools.accounts.login import person_sessions
 from tools.execution import bell
 from tools.live import relay
 from tools.live.readers import readers
 from tools.live.streams import EACH, Stream, Streams, Topics
 from tools.models import Agent, Execution, Organization, User
-from tools.policy import person_sessions
 
 SOON_S, NEVER_S = 5, 1.5
 A_MINUTE_S = 60

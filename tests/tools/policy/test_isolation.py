@@ -11,12 +11,13 @@ from tests import factories
 from tests.tools.database import tamper
 from tests.tools.held import attempted
 from tests.tools.snapshots import current_catalog
+from tools.accounts import actions as policy
 from tools.catalog import actions, profiles
 from tools.catalog.registry import registry
 from tools.errors import Refused
 from tools.execution.pipeline import admit
+from tools.licensing import tiers
 from tools.models import LicenseTier, Tool
-from tools.policy import actions as policy
 from tools.policy.isolation import effective_level
 
 LEVELS = ["None", "Standard", "Strict", "Restricted"]
@@ -182,7 +183,7 @@ def test_at_restricted_a_profile_decides_about_the_network(agent, organization, 
 
 def lower(organization):
     tier = LicenseTier.objects.get(name="Teams")
-    policy.set_tier(organization=organization, tier=tier, by=factories.by(organization))
+    tiers.set_tier(organization=organization, tier=tier, by=factories.by(organization))
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,16 @@ from audit.actions import Actor
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.snapshots import current_catalog
+from tools.accounts import actions as policy
 from tools.builtin.manifest import DEFINITIONS
 from tools.catalog import actions, profiles, seats
 from tools.catalog.builtins import install_builtins
 from tools.errors import Forbidden, Malformed, Refused, ToolcribError
 from tools.execution.pipeline import admit, perform
+from tools.licensing import licenses
+from tools.licensing import tiers as tier_actions
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
-from tools.policy import actions as policy
-from tools.policy import licenses, licensing
+from tools.policy import licensing
 from tools.policy.authorization import usable_tools
 from tools.policy.decision import Asked
 from tools.policy.isolation import effective_level
@@ -32,7 +34,7 @@ def tier(name):
 
 
 def move(organization, name):
-    return policy.set_tier(
+    return tier_actions.set_tier(
         organization=organization, tier=tier(name), by=factories.by(organization)
     )
 
@@ -174,7 +176,7 @@ def test_what_runs_restricted_because_it_must_is_never_refused_for_it(organizati
 
 def test_a_builtin_runs_at_its_own_level_whatever_the_tier_lists(db):
     place = factories.organization("own-level", "Core")
-    policy.change_tier(tier=tier("Core"), by=factories.by(place), isolation_levels=[])
+    tier_actions.change_tier(tier=tier("Core"), by=factories.by(place), isolation_levels=[])
     agent = factories.agent(place, groups=["read-only"])
     assert factories.execution(agent, "read_file", path="a", group=["read-only"]).pk
 
@@ -208,7 +210,7 @@ def test_a_minimum_may_be_lowered_to_what_the_licence_includes(organization):
 
 def test_a_profile_may_not_demand_what_the_licence_does_not_include(organization):
     by = factories.by(organization)
-    policy.change_tier(tier=tier("Enterprise"), by=by, isolation_levels=["Standard"])
+    tier_actions.change_tier(tier=tier("Enterprise"), by=by, isolation_levels=["Standard"])
     with pytest.raises(Forbidden):
         profiles.create_profile(
             organization=organization, profile={"name": "p", "minimum_isolation": "Strict"}, by=by
@@ -217,7 +219,7 @@ def test_a_profile_may_not_demand_what_the_licence_does_not_include(organization
 
 def test_a_tier_lists_levels_that_there_are(organization):
     with pytest.raises(Malformed, match="Restricted"):
-        policy.change_tier(
+        tier_actions.change_tier(
             tier=tier("Core"), by=factories.by(organization), isolation_levels=["Weak"]
         )
 
@@ -283,7 +285,7 @@ def test_64_at_once_register_exactly_as_many_tools_as_the_licence_allows(place):
 def test_at_once_enabled_and_registered_stay_within_the_limit(place, tier_of):
     tools(place, 10)
     move(place, "Core")
-    policy.set_tier(organization=place, tier=tier_of(5), by=factories.by(place))
+    tier_actions.set_tier(organization=place, tier=tier_of(5), by=factories.by(place))
     disabled = [*Tool.objects.custom().filter(organization=place, status="disabled")]
     Tool.objects.custom().filter(organization=place, status="active").update(
         status="disabled", deleted_at=timezone.now()
@@ -310,9 +312,9 @@ def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
     def work(number):
         if number == 3:
             by = factories.by(places[0])
-            return policy.change_tier(tier=shrinking, by=by, max_custom_tools=2)
+            return tier_actions.change_tier(tier=shrinking, by=by, max_custom_tools=2)
         each = places[number if number < 3 else number - 1]
-        return policy.set_tier(organization=each, tier=shrinking, by=factories.by(each))
+        return tier_actions.set_tier(organization=each, tier=shrinking, by=factories.by(each))
 
     at_once(work, 7)
     assert {seats.seated(each.pk).count() for each in places} == {2}
@@ -327,7 +329,7 @@ def test_tiers_that_are_changed_at_once_wait_for_each_other(tier_of):
     rows.update(license_expires_at=timezone.now() + timedelta(days=40))
     before = dict(rows.values_list("pk", "revision"))
     by = factories.by(places[0])
-    at_once(lambda n: policy.change_tier(tier=tiers[n], by=by, max_custom_tools=n), 4)
+    at_once(lambda n: tier_actions.change_tier(tier=tiers[n], by=by, max_custom_tools=n), 4)
     assert dict(rows.values_list("pk", "revision")) == {pk: n + 4 for pk, n in before.items()}
     rows.update(license_expires_at=None)
 
@@ -359,7 +361,7 @@ def test_tools_beyond_the_limit_are_refused_before_anything_has_disabled_them(
     organization, agent, db
 ):
     tools(organization, 12)
-    policy.change_tier(tier=tier("Core"), by=factories.by(organization), max_custom_tools=10)
+    tier_actions.change_tier(tier=tier("Core"), by=factories.by(organization), max_custom_tools=10)
     ends(organization, days=-20)
     assert refusal(agent, "t11") == "license_tool_limit"
     assert status(organization, "t11") == ToolStatus.ACTIVE

@@ -10,7 +10,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.stubs import llm
 from tests.stubs.web import Reply
-from tests.tools.policy import allowing
+from tests.tools.limits import allowing
 from tests.tools.runners.conftest import KEY
 from tools.errors import InvalidCall, QuotaExceeded, Refused
 from tools.execution.pipeline import admit, perform

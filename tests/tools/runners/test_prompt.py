@@ -10,7 +10,7 @@ from tests import factories
 from tests.stubs import llm
 from tests.stubs.web import Raw, Reply
 from tests.tools.held import attempted_in_thread
-from tests.tools.policy import allowing
+from tests.tools.limits import allowing
 from tests.tools.runners.conftest import KEY
 from tools.errors import QuotaExceeded
 from tools.execution import actions

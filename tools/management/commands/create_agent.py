@@ -6,15 +6,16 @@ from urllib.parse import quote
 from django.core.management.base import CommandParser
 from django.db import transaction
 
+from tools.accounts import actions
+from tools.accounts.grants.grant_actions import granted_tool_groups, granted_tools
 from tools.catalog.builtins import install_builtins
 from tools.definitions.names import WILDCARD
 from tools.errors import NotFound
+from tools.licensing import tiers
 from tools.management import arguments, text
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.management.tokens import how_to_use, token_document, token_lines
 from tools.models import Agent, LicenseTier, Organization
-from tools.policy import actions
-from tools.policy.grant_actions import granted_tool_groups, granted_tools
 
 NEW_ORGANIZATION_TIER = "Enterprise"
 
@@ -71,7 +72,7 @@ def provide_organization(slug: str, tier_name: str | None) -> tuple[Organization
     if tier_name is None or tier_name == found.tier.name:
         return found, []
     tier, before = find_tier(tier_name), found.tier.name
-    actions.set_tier(organization=found, tier=tier, by=operator(slug))
+    tiers.set_tier(organization=found, tier=tier, by=operator(slug))
     found.refresh_from_db()
     return found, [f"The tier of the organization {slug} is now {tier.name}; it was {before}."]
 

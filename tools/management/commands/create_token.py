@@ -4,13 +4,13 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tools.accounts import actions
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, NotFound
 from tools.management import arguments, text
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.management.tokens import how_to_use, token_document, token_lines
 from tools.models import User
-from tools.policy import actions
 
 
 class Command(ToolcribCommand):

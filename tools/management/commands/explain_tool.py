@@ -4,13 +4,13 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tools.accounts.callers import caller_of_agent
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.errors import NotFound
+from tools.insight.explain import Explained, Explanation
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
-from tools.policy.callers import caller_of_agent
 from tools.policy.decision import Asked
-from tools.policy.explain import Explained, Explanation
 from tools.shapes import explained_shape, request_shape
 
 HEADER = ("GATE", "PASSED", "CODE", "REASON")

@@ -10,11 +10,11 @@ from django.core.management.base import CommandParser
 
 from tools.definitions.licenses import MOST_BYTES, read_license
 from tools.errors import Malformed, NotFound
+from tools.licensing import licenses
+from tools.licensing.licenses import Change
 from tools.management import arguments, text
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.models import Organization
-from tools.policy import licenses
-from tools.policy.licenses import Change
 from tools.shapes import license_shape
 
 

@@ -8,9 +8,9 @@ from django.core.management.base import CommandParser
 from tools.catalog.lint import Finding, Severity
 from tools.catalog.registry import registry
 from tools.catalog.workflow import EVERY_GROUP
+from tools.insight.findings import findings
 from tools.management import agents, arguments
 from tools.management.command import DONE, FAILED, ToolcribCommand
-from tools.policy.findings import findings
 
 _PLURALS = {
     Severity.ERROR: "errors",

@@ -4,10 +4,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tools.accounts.login import second_factors
 from tools.errors import NotFound
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.models import User
-from tools.policy import second_factors
 
 
 class Command(ToolcribCommand):

@@ -1,0 +1,197 @@
+"""People who call tools as an agent: only who was granted it, and always named in evidence."""
+
+from uuid import uuid4
+
+import pytest
+from guardian.shortcuts import assign_perm
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.tools.held import approve, approver, at_the_browser, word
+from tools.accounts import actions
+from tools.accounts.callers import caller_at_playground, caller_of_execution
+from tools.accounts.impersonation import agents_for
+from tools.approvals import decisions
+from tools.definitions.callers import Caller
+from tools.definitions.results import Status
+from tools.errors import Conflict, Forbidden, NotFound, Refused
+from tools.execution import actions as calls_of
+from tools.execution.pipeline import admit
+from tools.models import Agent, Execution, Organization, User
+
+
+@pytest.fixture
+def person(organization: Organization) -> User:
+    """Who may act as every agent of the organization."""
+    found = factories.person(organization)
+    factories.permit(found, "impersonate_agent", "view_execution")
+    return found
+
+
+def as_agent(person: User, agent: Agent) -> Caller:
+    return caller_at_playground(at_the_browser(person), agent.slug)
+
+
+@pytest.mark.parametrize("held", [(), ("impersonate_agent",), ("view_execution", "view_agent")])
+def test_nobody_acts_as_an_agent_without_both_permissions(
+    organization: Organization, agent: Agent, held: tuple[str, ...]
+) -> None:
+    somebody = factories.person(organization)
+    factories.permit(somebody, *held)
+    assert list(agents_for(somebody.pk)) == []
+    with pytest.raises(NotFound):
+        as_agent(somebody, agent)
+
+
+def test_an_agent_of_another_organization_is_nobodys(person: User) -> None:
+    theirs = factories.agent(factories.organization(f"org-{uuid4().hex[:12]}"), "theirs")
+    for somebody in (person, factories.superuser(person.organization)):
+        with pytest.raises(NotFound):
+            as_agent(somebody, theirs)
+
+
+def test_it_can_be_granted_for_one_agent_alone(organization: Organization, agent: Agent) -> None:
+    another, somebody = factories.agent(organization), factories.person(organization)
+    factories.permit(somebody, "view_execution")
+    assign_perm("tools.impersonate_agent", somebody, another)
+    assert list(agents_for(somebody.pk)) == [another]
+    with pytest.raises(NotFound):
+        as_agent(somebody, agent)
+
+
+def test_whoever_is_not_active_acts_as_nobody(person: User, agent: Agent) -> None:
+    User.objects.filter(pk=person.pk).update(is_active=False)
+    assert not agents_for(person.pk).exists()
+    assert not agents_for(agent.service_account.pk).exists()
+
+
+def test_nobody_acts_as_a_suspended_agent(person: User, agent: Agent) -> None:
+    Agent.objects.filter(pk=agent.pk).update(active=False)
+    with pytest.raises(Forbidden, match="suspended"):
+        as_agent(person, agent)
+
+
+def test_the_person_holds_what_the_agent_holds_and_no_more(
+    organization: Organization, agent: Agent
+) -> None:
+    factories.tool(organization, group=["hidden"])
+    caller = as_agent(factories.superuser(organization), agent)
+    assert not caller.is_superuser
+    with pytest.raises(Refused):
+        admit(caller, factories.call("echo", {"text": "x"}, group=["hidden"]))
+
+
+def test_a_call_is_the_agents_and_evidence_names_the_person(person: User, agent: Agent) -> None:
+    factories.tool(agent.organization)
+    execution = admit(as_agent(person, agent), factories.call("echo", {"text": "x"}))
+    assert (execution.agent_id, execution.made_by_id) == (agent.pk, person.pk)
+    record = AuditRecord.objects.get(execution_id=execution.pk, code="TOOL.ACCEPT")
+    assert (record.actor_kind, record.actor) == ("agent", agent.slug)
+    assert record.details["made_by"] == f"person:{person.username}"
+
+
+def test_a_refusal_names_the_person_too(person: User, agent: Agent) -> None:
+    factories.tool(agent.organization, group=["hidden"])
+    with pytest.raises(Refused):
+        admit(as_agent(person, agent), factories.call("echo", {"text": "x"}, group=["hidden"]))
+    record = AuditRecord.objects.filter(code="TOOL.DENY", subject="echo").latest("id")
+    assert record.details["made_by"] == f"person:{person.username}"
+
+
+def test_what_a_worker_records_names_the_person(person: User, agent: Agent) -> None:
+    factories.tool(agent.organization)
+    execution = admit(as_agent(person, agent), factories.call("echo", {"text": "x"}))
+    caller = caller_of_execution(factories.claimed(execution))
+    assert caller.active
+    assert caller.maker is not None
+    assert caller.maker.name == person.username
+
+
+def test_ones_own_call_names_nobody_else(organization: Organization) -> None:
+    person = factories.superuser(organization)
+    factories.tool(person.organization)
+    caller = caller_at_playground(at_the_browser(person), "")
+    execution = admit(caller, factories.call("echo", {"text": "x"}))
+    assert execution.made_by_id == person.pk
+    record = AuditRecord.objects.get(execution_id=execution.pk, code="TOOL.ACCEPT")
+    assert "made_by" not in record.details
+
+
+def test_a_call_does_not_begin_once_the_person_may_not_make_it_any_more(
+    person: User, agent: Agent
+) -> None:
+    factories.tool(agent.organization)
+    execution = admit(as_agent(person, agent), factories.call("echo", {"text": "x"}))
+    person.user_permissions.clear()
+    assert not caller_of_execution(Execution.objects.get(pk=execution.pk)).active
+
+
+def held_by(person: User, agent: Agent) -> Execution:
+    factories.tool(agent.organization, requires_confirmation=True)
+    execution = admit(as_agent(person, agent), factories.call("echo", {"text": "x"}))
+    assert execution.status == Status.REQUIRES_CONFIRMATION
+    return execution
+
+
+@pytest.mark.parametrize("superuser", [False, True])
+def test_nobody_agrees_to_the_call_they_made_in_an_agents_name(
+    person: User, agent: Agent, superuser: bool
+) -> None:
+    if superuser:
+        person = factories.superuser(agent.organization)
+    factories.permit(person, "decide_confirmation")
+    confirmation = held_by(person, agent).confirmation
+    with pytest.raises(Forbidden, match="your own call"):
+        decisions.decide(caller=at_the_browser(person), word=word(confirmation))
+
+
+def test_somebody_else_agrees_to_it(person: User, agent: Agent) -> None:
+    execution = held_by(person, agent)
+    approve(execution.confirmation, approver(agent.organization))
+    assert Execution.objects.get(pk=execution.pk).status == Status.PENDING
+
+
+def test_a_call_whose_maker_was_changed_is_not_what_was_agreed_to(
+    person: User, agent: Agent
+) -> None:
+    execution = held_by(person, agent)
+    Execution.objects.filter(pk=execution.pk).update(made_by=None)
+    factories.permit(person, "decide_confirmation")
+    with pytest.raises(Conflict):
+        approve(execution.confirmation, person)
+    assert Execution.objects.get(pk=execution.pk).status != Status.PENDING
+
+
+def test_a_token_makes_no_call_in_anothers_name(agent: Agent) -> None:
+    factories.tool(agent.organization)
+    execution = factories.execution(agent)
+    assert execution.made_by_id is None
+    assert caller_of_execution(execution).maker is None
+
+
+def test_the_agents_budget_pays(person: User, agent: Agent) -> None:
+    factories.tool(agent.organization, rate_limit_per_minute=1)
+    admit(factories.caller(agent), factories.call("echo", {"text": "x"}))
+    with pytest.raises(Refused, match="minute"):
+        admit(as_agent(person, agent), factories.call("echo", {"text": "x"}))
+
+
+def test_an_agent_that_is_suspended_meanwhile_is_not_begun(person: User, agent: Agent) -> None:
+    factories.tool(agent.organization)
+    execution = admit(as_agent(person, agent), factories.call("echo", {"text": "x"}))
+    actions.change_agent(agent=agent, by=factories.by(agent.organization), active=False)
+    assert not caller_of_execution(Execution.objects.get(pk=execution.pk)).active
+
+
+@pytest.mark.usefixtures("committed", "crib")
+def test_what_a_call_calls_in_turn_names_the_person_too(person: User, agent: Agent) -> None:
+    factories.tool(agent.organization)
+    calls = {"tool_name": "echo", "parameters": {"text": "x"}}
+    call = factories.call("call_tool", calls, group=["*"])
+    wide = factories.agent(agent.organization, groups=["*"])
+    execution = calls_of.execute(caller=as_agent(person, wide), call=call, wait_s=30)
+    assert execution.status == Status.SUCCESS
+    within = Execution.objects.get(parent=execution.pk)
+    assert (within.agent_id, within.made_by_id) == (wide.pk, person.pk)
+    records = AuditRecord.objects.filter(execution_id__in=[execution.pk, within.pk])
+    assert {record.details.get("made_by") for record in records} == {f"person:{person.username}"}

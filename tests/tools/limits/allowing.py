@@ -1,0 +1,82 @@
+"""Quotas and budgets in the hands of a test."""
+
+import threading
+from decimal import Decimal
+
+from django.db import connection
+
+from tests import factories
+from tools.catalog.registry import registry
+from tools.errors import QuotaExceeded
+from tools.execution.pipeline import admit
+from tools.limits import allowances
+from tools.models import AllowanceUse
+
+
+def bound(agent, *quotas, **changes):
+    """Quotas as (kind, amount) of all tools a day, or as (kind, amount, tool, period)."""
+    if quotas:
+        changes["quotas"] = [_quota(*quota) for quota in quotas]
+    by = factories.by(agent.organization)
+    allowances.set_allowances(agent=agent, by=by, changes=changes)
+
+
+def _quota(kind, amount, tool=None, period="day"):
+    return {"tool": tool, "kind": kind, "period": period, "amount": Decimal(amount)}
+
+
+def budget(amount, period="day"):
+    return {"amount": Decimal(amount), "period": period}
+
+
+def priced(organization, cost, name="echo", **fields):
+    return factories.tool(organization, name, cost_per_invocation=cost, **fields)
+
+
+def standing(agent):
+    """Used and held of every allowance, in the order in which they are shown."""
+    return [(float(one.used), float(one.held)) for one in allowances.allowances_of(agent)]
+
+
+def uses(agent):
+    return AllowanceUse.objects.filter(allowance__agent=agent)
+
+
+def snapshot_of(caller):
+    return registry.snapshot(caller.organization_id, caller.revision)
+
+
+def ask_at_once(caller, names) -> tuple[list[str], list[Exception]]:
+    """Calls of these tools, all at once: what became of them, and what else was raised."""
+    outcomes: list[str] = []
+
+    def ask(name: str) -> None:
+        try:
+            admit(caller, factories.call(name, {"text": "x"}))
+            outcomes.append("accepted")
+        except QuotaExceeded as refusal:
+            outcomes.append(refusal.code)
+
+    faults = at_once([lambda name=name: ask(name) for name in names])
+    return outcomes, faults
+
+
+def at_once(deeds) -> list[Exception]:
+    """A thread per deed, each with connections of its own; what they raised."""
+    faults: list[Exception] = []
+    start = threading.Barrier(len(deeds))
+
+    def do(deed) -> None:
+        start.wait()
+        try:
+            deed()
+        except Exception as fault:  # noqa: BLE001 - the test says which there may be
+            faults.append(fault)
+        finally:
+            connection.close()
+
+    connection.close()  # the pool is for those who work
+    threads = [threading.Thread(target=do, args=(deed,)) for deed in deeds]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    return faults

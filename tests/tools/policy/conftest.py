@@ -1,8 +1,0 @@
-import pytest
-
-from tests import factories
-
-
-@pytest.fixture
-def scout(organization):
-    return factories.agent(organization, "scout", groups=["default", "read"])

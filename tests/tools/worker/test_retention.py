@@ -1,0 +1,311 @@
+"""Of every kind what is old goes; what is young, open or needed stays, and so does everybody's."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from django.contrib.sessions.models import Session as BrowserSession
+from django.utils import timezone
+
+from audit.export import exporting
+from audit.models import Alert, AlertChannel, AlertDelivery, AuditExport, AuditRecord
+from config.env import BadSetting, env_days
+from tests import factories
+from tools.definitions.results import EventType
+from tools.execution import events
+from tools.models import (
+    CatalogNames,
+    Confirmation,
+    ConfirmationDecision,
+    Execution,
+    RequestRecord,
+    Session,
+    StateTransition,
+    ToolFilter,
+)
+from tools.worker import retention
+
+pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
+OLD, YOUNG = timedelta(days=40), timedelta(days=20)
+
+
+@pytest.fixture(autouse=True)
+def thirty_days(settings):
+    settings.RETENTION_DAYS = dict.fromkeys(settings.RETENTION_DAYS, 30)
+
+
+def ago(age):
+    return timezone.now() - age
+
+
+def a_session(agent, closed=None, created=OLD):
+    made = Session.objects.create(
+        organization=agent.organization, user=agent.service_account, agent=agent, groups=[],
+        state="Default", created_at=ago(created),
+    )  # fmt: skip
+    if closed is not None:
+        Session.objects.filter(pk=made.pk).update(closed_at=ago(closed))
+    return made
+
+
+def over(agent, age, **fields):
+    execution = factories.execution(agent)
+    if fields:
+        Execution.objects.filter(pk=execution.pk).update(**fields)
+    factories.ended(execution, completed_at=ago(age))
+    return execution
+
+
+def left(model, *rows):
+    """Which of them are still there, by their places."""
+    pks = {*model.objects.filter(pk__in=[row.pk for row in rows]).values_list("pk", flat=True)}
+    return [place for place, row in enumerate(rows) if row.pk in pks]
+
+
+@pytest.fixture
+def echo(organization):
+    return factories.tool(organization)
+
+
+@pytest.fixture
+def stranger():
+    """An agent of another organization, whose rows are young."""
+    other = factories.organization("others")
+    factories.tool(other)
+    return factories.agent(other)
+
+
+def test_calls_that_ended_long_ago_go_with_what_belongs_to_them(agent, echo):
+    old, young = over(agent, OLD), over(agent, YOUNG)
+    waiting = factories.execution(agent)
+    moved = StateTransition.objects.create(
+        organization=agent.organization, execution=old, tool_name="echo", from_state="a",
+        to_state="b",
+    )  # fmt: skip
+    retention.forget_all()
+    assert left(Execution, old, young, waiting) == [1, 2]
+    assert left(StateTransition, moved) == []
+    assert not old.events.exists()
+    assert AuditRecord.objects.filter(execution_id=old.pk).exists()
+
+
+def expired(organization, kind):
+    """What the records of it say went, in their order, and until which time."""
+    found = AuditRecord.objects.filter(
+        organization=organization.slug, code="ROWS.EXPIRE", subject=kind
+    )
+    return [(one.details["rows"], one.details["before"]) for one in found.order_by("id")]
+
+
+def test_each_organization_has_a_record_of_what_went_and_until_which_time(agent, echo, stranger):
+    for _ in range(2):
+        execution = over(agent, OLD)
+    StateTransition.objects.create(
+        organization=agent.organization, execution=execution, tool_name="echo", from_state="a",
+        to_state="b",
+    )  # fmt: skip
+    events.append(execution.pk, EventType.IN_PROGRESS, "It goes on.")
+    over(stranger, OLD), over(agent, YOUNG)
+    count = execution.events.count()
+    retention.forget_all()
+    ((rows, before),) = expired(agent.organization, "executions")
+    assert rows == {"executions": 2, "events": count, "transitions": 1}
+    assert abs(datetime.fromisoformat(before) - ago(timedelta(days=30))) < timedelta(minutes=5)
+    assert [rows for rows, _ in expired(stranger.organization, "executions")] == [{"executions": 1}]
+
+
+def test_there_is_no_record_where_nothing_went(agent, echo):
+    over(agent, YOUNG)
+    retention.forget_all()
+    records = AuditRecord.objects.filter(organization=agent.organization.slug)
+    assert not records.filter(code="ROWS.EXPIRE").exists()
+
+
+def test_calls_of_a_call_stay_as_long_as_it_does(agent, echo):
+    parent, old_parent = over(agent, YOUNG), over(agent, OLD)
+    child = over(agent, OLD, parent=parent, place="a", depth=1)
+    old_child = over(agent, OLD, parent=old_parent, place="a", depth=1)
+    retention.forget_all()
+    assert left(Execution, parent, child, old_parent, old_child) == [0, 1]
+
+
+def test_calls_of_a_session_that_is_open_stay_and_so_does_what_nobody_resolved(agent, echo):
+    opened, closed = a_session(agent), a_session(agent, closed=YOUNG)
+    in_open = over(agent, OLD, session=opened)
+    in_closed = over(agent, OLD, session=closed)
+    unresolved = factories.execution(agent)
+    factories.ended(
+        unresolved, status="Failed", error_code="OUTCOME_UNKNOWN", completed_at=ago(OLD)
+    )
+    retention.forget_all()
+    assert left(Execution, in_open, in_closed, unresolved) == [0, 2]
+
+
+def test_closed_sessions_go_once_no_call_speaks_of_them(agent, echo):
+    old, young = a_session(agent, closed=OLD), a_session(agent, closed=YOUNG)
+    opened, named = a_session(agent), a_session(agent, closed=OLD)
+    over(agent, YOUNG, session=named)
+    retention.forget_all()
+    assert left(Session, old, young, opened, named) == [1, 2, 3]
+
+
+def held(agent, status, age, call_age):
+    execution = over(agent, call_age) if call_age is not None else factories.execution(agent)
+    made = Confirmation.objects.create(
+        organization=agent.organization, execution=execution, bound_hash="0" * 64, reasons=[],
+        status=status, expires_at=timezone.now(), created_at=ago(age),
+    )  # fmt: skip
+    ConfirmationDecision.objects.create(
+        confirmation=made, user=agent.service_account, approved=True
+    )
+    return made
+
+
+def test_confirmations_go_once_they_are_decided_and_their_calls_over(agent, echo):
+    rows = [
+        held(agent, "approved", OLD, YOUNG),
+        held(agent, "approved", OLD, None),
+        held(agent, "pending", OLD, None),
+        held(agent, "rejected", YOUNG, YOUNG),
+    ]
+    retention.forget_all()
+    assert left(Confirmation, *rows) == [1, 2, 3]
+
+
+def test_events_and_transitions_may_go_before_their_calls(agent, echo, settings):
+    settings.RETENTION_DAYS = settings.RETENTION_DAYS | {"executions": 0}
+    old, waiting = over(agent, OLD), factories.execution(agent)
+    for one in (old, waiting):
+        events.append(one.pk, EventType.IN_PROGRESS, "It goes on.")
+        one.events.update(created_at=ago(OLD))
+    moves = [
+        StateTransition.objects.create(
+            organization=agent.organization, session=session, execution=over(agent, OLD),
+            tool_name="echo", from_state="a", to_state="b", at=ago(age),
+        )
+        for session, age in [(None, OLD), (None, YOUNG), (a_session(agent), OLD)]
+    ]  # fmt: skip
+    retention.forget_all()
+    assert (old.events.exists(), waiting.events.exists()) == (False, True)
+    assert left(StateTransition, *moves) == [1, 2]
+    assert left(Execution, old, waiting) == [0, 1]
+
+
+def test_records_of_requests_go(agent):
+    names = CatalogNames.objects.create(digest="0" * 64, names=[])
+    kept = ToolFilter.objects.create(
+        digest="1" * 64, catalog=names, available_tools=[], filtered_by_state=[], out_of_service=[]
+    )
+    rows = [
+        RequestRecord.objects.create(
+            organization=agent.organization, request_id="r", kind="list", actor_kind="agent",
+            actor="a", user_id=agent.service_account.pk, requested_groups=[],
+            initial_state="Default", tool_filter=kept, at=ago(age),
+        )
+        for age in (OLD, YOUNG)
+    ]  # fmt: skip
+    retention.forget_all()
+    assert left(RequestRecord, *rows) == [1]
+    assert [rows for rows, _ in expired(agent.organization, "requests")] == [{"requests": 1}]
+
+
+def test_lists_of_names_go_once_no_request_names_them_and_none_was_stored_lately(agent):
+    used, unused, young = (
+        ToolFilter.objects.create(
+            digest=letter * 64, available_tools=[], filtered_by_state=[], out_of_service=[],
+            catalog=CatalogNames.objects.create(digest=letter * 64, names=[]),
+        )
+        for letter in "abc"
+    )  # fmt: skip
+    for model in (ToolFilter, CatalogNames):
+        model.objects.filter(digest__in=["a" * 64, "b" * 64]).update(created_at=ago(OLD))
+    RequestRecord.objects.create(
+        organization=agent.organization, request_id="r", kind="list", actor_kind="agent",
+        actor="a", user_id=agent.service_account.pk, requested_groups=[],
+        initial_state="Default", tool_filter=used, at=ago(YOUNG),
+    )  # fmt: skip
+    retention.forget_all()
+    assert left(ToolFilter, used, unused, young) == [0, 2]
+    assert left(CatalogNames, used.catalog, unused.catalog, young.catalog) == [0, 2]
+
+
+def test_alerts_that_were_acknowledged_go_and_deliveries_that_are_over(organization):
+    def alert(rule, age, acknowledged):
+        return Alert.objects.create(
+            organization=organization.slug, rule=rule, severity="warning", actor="a", message="m",
+            count=1, first_at=ago(age), last_at=ago(age),
+            acknowledged_at=ago(age) if acknowledged else None,
+            acknowledged_by="root" if acknowledged else "",
+        )  # fmt: skip
+
+    alerts = [alert("a", OLD, True), alert("b", OLD, False), alert("c", YOUNG, True)]
+    channel = AlertChannel.objects.create(
+        organization=organization.slug, name="c", kind="email", target="a@example.org"
+    )
+    deliveries = [
+        AlertDelivery.objects.create(alert=alerts[1], channel=channel, delivered_at=ago(OLD)),
+        AlertDelivery.objects.create(alert=alerts[2], channel=channel),
+    ]
+    retention.forget_all()
+    assert [rows for rows, _ in expired(organization, "alerts")] == [{"alerts": 1}]
+    assert [rows for rows, _ in expired(organization, "deliveries")] == [{"deliveries": 1}]
+    assert left(Alert, *alerts) == [1, 2]
+    assert left(AlertDelivery, *deliveries) == [1]
+
+
+def test_exports_that_are_over_go(organization):
+    rows = [
+        AuditExport.objects.create(
+            organization=organization.slug, format="jsonl", opened=False, asked_by="ada",
+            asked_by_id="1", state=state, created_at=ago(age),
+            expires_at=timezone.now() + timedelta(days=1),
+        )
+        for state, age in [("gone", OLD), ("gone", YOUNG), ("ready", OLD)]
+    ]  # fmt: skip
+    exporting.sweep()
+    assert left(AuditExport, *rows) == [1, 2]
+    assert [rows for rows, _ in expired(organization, "exports")] == [{"exports": 1}]
+
+
+def test_sessions_of_browsers_go_when_they_expire():
+    rows = [
+        BrowserSession.objects.create(session_key=key, session_data="", expire_date=when)
+        for key, when in (
+            ("old", ago(timedelta(seconds=1))),
+            ("young", timezone.now() + timedelta(1)),
+        )
+    ]
+    retention.forget_all()
+    assert left(BrowserSession, *rows) == [1]
+
+
+def test_a_round_goes_on_after_a_batch(agent, echo, monkeypatch):
+    monkeypatch.setattr(retention, "BATCH", 1)
+    rows = [over(agent, OLD) for _ in range(3)]
+    retention.forget_all()
+    assert left(Execution, *rows) == []
+
+
+def test_what_another_organization_has_that_is_young_stays(agent, echo, stranger):
+    theirs, ours = over(stranger, YOUNG), over(agent, OLD)
+    retention.forget_all()
+    assert left(Execution, theirs, ours) == [0]
+
+
+def test_for_ever_is_for_ever(agent, echo, settings):
+    settings.RETENTION_DAYS = dict.fromkeys(settings.RETENTION_DAYS, 0)
+    old = over(agent, OLD)
+    retention.forget_all()
+    assert left(Execution, old) == [0]
+
+
+@pytest.mark.parametrize("wrong", ["executions", "executions=x", "dreams=3", "executions=-1"])
+def test_a_kind_that_cannot_be_read_is_refused(monkeypatch, wrong):
+    monkeypatch.setenv("RETENTION_DAYS", wrong)
+    with pytest.raises(BadSetting, match="KIND=DAYS"):
+        env_days("RETENTION_DAYS", {"executions": 400})
+
+
+def test_a_kind_that_is_not_named_keeps_its_default(monkeypatch):
+    monkeypatch.setenv("RETENTION_DAYS", "executions=90, events=0")
+    given = env_days("RETENTION_DAYS", {"executions": 400, "events": 400, "alerts": 400})
+    assert given == {"executions": 90, "events": 0, "alerts": 400}

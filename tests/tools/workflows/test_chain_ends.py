@@ -1,0 +1,261 @@
+"""How runs of chains end: what is undone then, and what is said of the rest."""
+
+import pytest
+from django.db.models.functions import Now
+
+from tests import factories
+from tests.tools.execution.working import calls_of, work_off
+from tests.tools.workflows.test_chains import (
+    FAILS,
+    FAILS_ON,
+    SAYS,
+    begun,
+    chain,
+    done,
+    now,
+    places,
+    step,
+)
+from tools.catalog import actions as catalog
+from tools.execution import actions, composing, performance, stumbling
+from tools.execution.pipeline import perform
+from tools.models import Execution, Tool
+from tools.worker import reaper
+from tools.workflows import attempts, chain_actions
+
+pytestmark = pytest.mark.usefixtures("alone")
+ENDS = {"TIMEOUT": "import time\ndef main(parameters):\n    time.sleep(9)\n", "ERR": FAILS}
+UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
+
+
+@pytest.fixture(autouse=True)
+def tools(organization):
+    factories.tool(organization, "say", implementation={"source": SAYS})
+    factories.tool(organization, "fail", implementation={"source": FAILS})
+    factories.tool(organization, "picky", implementation={"source": FAILS_ON})
+
+
+def told(execution, name):
+    """The places that its end names in one of its lists."""
+    return [one["place"] for one in now(execution).error_details[name]]
+
+
+def cancel(agent, execution):
+    actions.cancel(caller=factories.caller(agent), execution=execution)
+
+
+def test_cancelling_a_run_leaves_alone_what_undoes(agent, organization):
+    chain(
+        organization,
+        step("one", compensate_with=UNDO),
+        step("two", "fail", on_error="compensate"),
+    )
+    execution = begun(agent)
+    perform(execution.pk)
+    for place in ("one", "two"):
+        perform(calls_of(execution).get(place=place).pk)
+    assert places(execution)["undo:one"] == "Pending"
+    cancel(agent, execution)
+    assert places(execution)["undo:one"] == "Pending"
+    work_off(organization)
+    assert (now(execution).status, told(execution, "compensated")) == ("Failed", ["one"])
+
+
+@pytest.mark.part("calls")
+def test_a_call_that_could_not_be_made_in_the_last_turn_is_remembered(agent, organization):
+    gone = {"$step": "one", "path": "/output/gone"}
+    chain(
+        organization,
+        step("one", compensate_with={"tool_name": "say", "parameters": {"text": gone}}),
+        step("two", "fail", on_error="compensate"),
+    )
+    found = done(agent)
+    absent = chain_actions.calls_of(found)[-1]
+    assert (absent.place, absent.id, absent.error_code) == ("undo:one", None, "VALUE_MISSING")
+    assert told(found, "not_compensated") == ["one"]
+
+
+def test_a_limit_of_calls_ends_a_run_as_its_step_says(agent, organization, monkeypatch):
+    monkeypatch.setattr(composing, "MOST_CALLS", 3)
+    undo = {"tool_name": "say", "parameters": {"text": {"$item": ""}}}
+    loop = {"for_each": ["a", "b", "c", "d"], "parallel": 4, "text": {"$item": ""}}
+    chain(organization, step("one", **loop, compensate_with=undo, on_error="compensate"))
+    found = done(agent)
+    assert (found.status, found.error_code) == ("Failed", "TOO_MANY_CALLS")
+    assert found.error_details["step"] == "one"
+    ended = [call.status for call in calls_of(found).filter(place__startswith="one/")]
+    assert ended == ["Cancelled"] * 3
+
+
+@pytest.mark.part("calls")
+def test_what_undoes_is_made_beyond_the_limit_of_calls(agent, organization, monkeypatch):
+    monkeypatch.setattr(composing, "MOST_CALLS", 4)
+    undo = {"tool_name": "say", "parameters": {"text": {"$item": ""}}}
+    loop = {"for_each": ["a", "b", "c", "d"], "text": {"$item": ""}, "compensate_with": undo}
+    chain(organization, step("one", **loop), step("two", on_error="compensate"))
+    found = done(agent)
+    assert found.error_code == "TOO_MANY_CALLS"
+    assert told(found, "compensated") == ["one/3", "one/2", "one/1", "one/0"]
+
+
+@pytest.mark.parametrize(("code", "status"), [("TIMEOUT", "Timeout"), ("ERR", "Failed")])
+def test_a_run_fails_whichever_way_its_step_ended(agent, organization, code, status):
+    """Only its own time that is over makes a run one that took too long."""
+    factories.tool(organization, "ends", implementation={"source": ENDS[code]})
+    chain(organization, step("one", "ends", timeout="PT0.5S"))
+    found = done(agent)
+    assert (calls_of(found).get().status, found.status) == (status, "Failed")
+
+
+def test_an_output_that_its_schema_forbids_is_undone_where_that_was_said(agent, organization):
+    chain(
+        organization,
+        step("one", compensate_with=UNDO),
+        on_cancel="compensate",
+        output={"$step": "one", "path": "/output/said"},
+        output_schema={"type": "integer"},
+    )
+    found = done(agent)
+    assert (found.status, found.error_code, found.output) == ("Failed", "OUTPUT_INVALID", None)
+    assert (told(found, "compensated"), found.error_details["places"]) == (["one"], ["/"])
+
+
+@pytest.mark.part("calls")
+def test_an_output_that_cannot_be_made_is_undone_where_that_was_said(agent, organization):
+    gone = {"$step": "one", "path": "/output/gone"}
+    chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate", output=gone)
+    found = done(agent)
+    assert (found.error_code, told(found, "compensated")) == ("OUTPUT_MISSING", ["one"])
+
+
+@pytest.mark.part("calls")
+def test_what_a_chain_redacts_and_selects_is_done_once(agent, organization):
+    chain(
+        organization,
+        step("one", text="secret"),
+        transform={"select": "$.list", "redact": ["$[0]"]},
+    )
+    assert done(agent).output == ["[redacted]", 2, 3]
+
+
+@pytest.mark.part("calls")
+def test_a_run_that_is_refused_midway_says_what_it_has_done(agent, organization):
+    chain(organization, step("one"), step("two"))
+    execution = begun(agent)
+    perform(execution.pk)
+    perform(calls_of(execution).get().pk)
+    tool = Tool.objects.present().get(organization=organization, name="chain")
+    catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    work_off(organization)
+    found = now(execution)
+    assert (found.status, found.error_code) == ("PermissionDenied", "tool_disabled")
+    assert told(found, "committed") == ["two", "one"]
+
+
+@pytest.mark.part("calls")
+def test_a_run_whose_worker_was_lost_too_often_says_what_it_has_done(agent, organization):
+    chain(organization, step("one"), step("two"))
+    execution = begun(agent)
+    perform(execution.pk)
+    perform(calls_of(execution).get().pk)
+    Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
+    for _ in range(3):
+        assert performance.claim(execution.pk, "gone") is not None
+        Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
+        reaper.reap()
+    assert now(execution).error_code == "WORKER_LOST"
+    assert (told(execution, "committed"), told(execution, "unknown")) == (["one"], ["two"])
+
+
+@pytest.mark.part("calls")
+def test_a_run_that_no_worker_can_begin_again_says_what_it_has_done(agent, organization):
+    chain(organization, step("one"), step("two"))
+    execution = begun(agent)
+    perform(execution.pk)
+    perform(calls_of(execution).get().pk)
+    for _ in range(stumbling.MOST_STUMBLES):
+        stumbling.count(execution.pk, ValueError())
+    work_off(organization)
+    assert now(execution).error_code == "POISONED"
+    assert told(execution, "committed") == ["one"]
+
+
+@pytest.mark.part("calls")
+def test_a_run_that_is_cancelled_as_it_succeeds_is_undone_where_that_was_said(agent, organization):
+    chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate")
+    execution = begun(agent)
+    perform(execution.pk)
+    claimed = performance.claim(calls_of(execution).get().pk, "test")
+    for one in performance.RUN:  # without the turn of its run that follows
+        one(claimed)
+    last = performance.claim(execution.pk, "test")
+    performance.compose(last)
+    assert last.result.status == "Success"
+    cancel(agent, execution)
+    performance.finish(last)
+    work_off(organization)
+    assert (now(execution).status, told(execution, "compensated")) == ("Cancelled", ["one"])
+
+
+@pytest.mark.part("calls")
+def test_what_undoes_an_item_of_a_loop_is_given_what_that_item_gave(agent, organization):
+    own = {"tool_name": "say", "parameters": {"text": {"$step": "one"}}}
+    third = {"tool_name": "say", "parameters": {"text": {"$step": "one", "path": "/output/2"}}}
+    loop = {"for_each": ["a", "bad", "c"], "on_error": "continue", "text": {"$item": ""}}
+    chain(
+        organization,
+        step("one", "picky", **loop, compensate_with=own),
+        step("two", compensate_with=third),
+        step("three", "fail", on_error="compensate"),
+    )
+    calls = calls_of(done(agent)).filter(place__startswith="undo:")
+    given = {call.place: call.parameters["text"] for call in calls}
+    assert given == {"undo:two": "c", "undo:one/2": "c", "undo:one/0": "a"}
+
+
+@pytest.mark.part("calls")
+def test_what_undoes_is_tried_again_as_was_said(agent, organization, monkeypatch):
+    undo = {"tool_name": "fail", "parameters": {"text": "x"}}
+    retries = {"attempts": 2, "wait": "PT10S"}
+    chain(
+        organization,
+        step("one", compensate_with=undo | {"retries": retries}),
+        step("two", "fail", on_error="compensate"),
+    )
+    execution = done(agent)
+    assert execution.stage == "Running"
+    pause_over(execution, monkeypatch)
+    undone = [place for place in places(execution) if place.startswith("undo:")]
+    assert undone == ["undo:one", "undo:one#2"]
+    assert (now(execution).status, told(execution, "not_compensated")) == ("Failed", ["one"])
+
+
+@pytest.mark.part("calls")
+def test_what_undoes_is_tried_again_after_a_limit_that_passes(agent, organization, monkeypatch):
+    factories.tool(organization, "slowly", rate_limit_per_minute=1)
+    undo = {"tool_name": "slowly", "parameters": {"text": "x"}}
+    chain(
+        organization,
+        step("one", compensate_with=undo),
+        step("two", compensate_with=undo),
+        step("three", "fail", on_error="compensate"),
+    )
+    execution = done(agent)
+    assert (execution.stage, places(execution)["undo:one"]) == ("Running", "PermissionDenied")
+    changed(organization, {"rate_limit_per_minute": 10}, name="slowly")
+    pause_over(execution, monkeypatch)
+    assert told(execution, "compensated") == ["two", "one"]
+
+
+def pause_over(execution, monkeypatch):
+    """The moment has come at which it goes on by itself."""
+    due = now(execution).wake_at
+    monkeypatch.setattr(attempts, "clock", lambda: due)
+    Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
+    work_off(execution.organization)
+
+
+def changed(organization, fields, name):
+    tool = Tool.objects.present().get(organization=organization, name=name)
+    definition = catalog.amended(tool.version.definition, fields)
+    catalog.update_tool(tool=tool, definition=definition, by=factories.by(organization))

@@ -1,0 +1,134 @@
+"""A worker that is lost under a run of a chain: what it was about to do is done all the same."""
+
+import pytest
+
+from tests import factories
+from tests.tools.execution.working import calls_of, work_off
+from tests.tools.workflows.test_chains import (
+    FAILS,
+    SAYS,
+    begun,
+    chain,
+    changed,
+    now,
+    places,
+    step,
+)
+from tools.execution import actions, claiming, composition, performance
+from tools.execution.pipeline import perform
+from tools.models import Execution
+from tools.worker import reaper
+
+pytestmark = pytest.mark.usefixtures("alone")
+UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
+
+
+class Killed(BaseException):
+    """As a worker is: nothing after it is done."""
+
+
+@pytest.fixture(autouse=True)
+def tools(organization):
+    factories.tool(organization, "say", implementation={"source": SAYS})
+    factories.tool(organization, "fail", implementation={"source": FAILS})
+
+
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """Who ends a call takes no turn of its run: the test does."""
+    monkeypatch.setattr(composition, "may_go_on", lambda _: [])
+
+
+def lost(execution):
+    """Its worker has fallen silent, and that was seen."""
+    Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
+    reaper.reap()
+
+
+def killed_as_it_parks(execution, monkeypatch):
+    def park(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(composition, "_park", park)
+        with pytest.raises(Killed):
+            perform(execution.pk)
+    lost(execution)
+
+
+def test_an_undoing_that_was_begun_is_ended_though_the_run_is_cancelled(
+    agent, organization, monkeypatch, one_by_one
+):
+    chain(
+        organization,
+        step("one", compensate_with=UNDO),
+        step("two", compensate_with=UNDO),
+        step("three", "fail", on_error="compensate"),
+    )
+    execution = begun(agent)
+    for _ in range(3):
+        perform(execution.pk)
+        perform(calls_of(execution).last().pk)
+    killed_as_it_parks(execution, monkeypatch)
+    assert places(execution)["undo:two"] == "Pending"
+    actions.cancel(caller=factories.caller(agent), execution=execution)
+    work_off(organization)
+    found = now(execution)
+    assert (found.status, found.error_details["step"]) == ("Failed", "three")
+    undone = [one["step"] for one in found.error_details["compensated"]]
+    assert undone == ["two", "one"]
+
+
+def test_a_run_goes_on_as_it_began_when_the_chain_is_changed_and_a_turn_is_lost(
+    agent, organization, one_by_one
+):
+    chain(organization, step("one"), step("two", text="old"))
+    execution = begun(agent)
+    perform(execution.pk)
+    perform(calls_of(execution).get().pk)
+    assert performance.claim(execution.pk, "gone") is not None  # and the worker is killed
+    lost(execution)
+    changed(organization, {"chain": {"steps": [step("one"), step("two", text="new")]}})
+    work_off(organization)
+    found = now(execution)
+    assert (found.status, found.output["said"]) == ("Success", "old")
+
+
+def test_a_run_whose_turn_was_lost_is_undone_when_it_is_cancelled_then(
+    agent, organization, one_by_one
+):
+    chain(organization, step("one", compensate_with=UNDO), step("two"), on_cancel="compensate")
+    execution = begun(agent)
+    perform(execution.pk)
+    perform(calls_of(execution).get().pk)
+    assert performance.claim(execution.pk, "gone") is not None
+    lost(execution)
+    actions.cancel(caller=factories.caller(agent), execution=execution)
+    work_off(organization)
+    found = now(execution)
+    assert (found.status, found.error_code) == ("Cancelled", "CANCELLED")
+    assert [one["step"] for one in found.error_details["compensated"]] == ["one"]
+
+
+def test_a_run_whose_turn_was_lost_never_expires_in_the_queue(agent, organization, one_by_one):
+    chain(organization, step("one"), step("two"))
+    execution = begun(agent)
+    perform(execution.pk)
+    perform(calls_of(execution).get().pk)
+    performance.claim(execution.pk, "gone")
+    lost(execution)
+    Execution.objects.filter(pk=execution.pk).update(queued_at="2020-01-01T00:00:00Z")
+    claiming.drop_expired()
+    work_off(organization)
+    assert now(execution).status == "Success"
+
+
+def test_a_run_that_is_lost_again_and_again_is_set_aside(agent, organization):
+    chain(organization, step("one"))
+    execution = begun(agent)
+    for _ in range(3):
+        assert performance.claim(execution.pk, "gone") is not None
+        lost(execution)
+    found = now(execution)
+    assert (found.status, found.error_code) == ("Failed", "WORKER_LOST")
+    assert found.attempt == 3

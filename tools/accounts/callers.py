@@ -1,0 +1,225 @@
+"""From credentials to a caller. A bearer token costs one indexed query, and that query also brings
+the organization's revision, by which the caller's process knows whether its catalog is current."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.utils import timezone
+
+from audit.actions import Actor
+from config.logs import request_id
+from tools.accounts import dead_tokens
+from tools.accounts.impersonation import agents_for
+from tools.accounts.tokens import Presented, hashed, matches, read_token
+from tools.definitions.callers import Caller, CallerKind, Maker, Scope
+from tools.definitions.names import WILDCARD
+from tools.errors import Forbidden, NotFound, Unauthenticated
+from tools.models import Agent, Execution, Organization, Token, User
+from tools.models.callers import (
+    Holder,
+    TokenLimits,
+    TokenRow,
+    holder_of_account,
+    holder_of_token,
+    holders_of_agents,
+)
+
+LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
+_UNLIMITED = TokenLimits(None, None, None)
+_OF_AGENTS = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
+_NOBODY = Presented("0" * 8, "0" * 43)
+REFUSAL = "The token is not valid. Ask an administrator for a new one."
+
+
+def caller_of_token(text: str, *, source_ip: str = "") -> Caller:
+    """The caller behind a bearer token. Raises `Unauthenticated`, always with the same words."""
+    presented = read_token(text)
+    if presented is None:
+        raise Unauthenticated(REFUSAL)
+    found = holder_of_token(presented.public_id)
+    if found is None:
+        matches(_NOBODY, hashed(presented.secret))  # the same work as for a known one
+        raise Unauthenticated(REFUSAL)
+    holder, token = found
+    now = timezone.now()
+    if not matches(presented, token.secret_hash):
+        raise Unauthenticated(REFUSAL)
+    if ended := _ended(holder, token, now):
+        dead_tokens.note(holder, token.id, reason=ended, source_ip=source_ip)
+        raise Unauthenticated(REFUSAL)
+    if not holder.active:
+        dead_tokens.note(holder, token.id, reason="agent_suspended", source_ip=source_ip)
+        raise Unauthenticated("The agent is suspended.", code="agent_suspended")
+    if token.last_used_at is None or now - token.last_used_at > LAST_USED_STEP:
+        Token.objects.filter(pk=token.id).update(last_used_at=now)
+    return _caller(holder, token.limits, token_id=token.id, source_ip=source_ip)
+
+
+def caller_of_user(
+    user: User, *, organization: Organization | None = None, source_ip: str = ""
+) -> Caller:
+    """A person in their own organization, or in another one they may act in."""
+    home = organization or user.organization
+    travels = user.is_superuser or home.pk == user.organization_id  # what home granted does not
+    return Caller(
+        kind=CallerKind.PERSON,
+        name=user.username,
+        organization_id=home.pk,
+        organization=home.slug,
+        revision=home.revision,
+        user_id=user.pk,
+        granted_groups=frozenset(
+            [WILDCARD] if user.is_superuser else user.granted_groups if travels else ()
+        ),
+        granted_permissions=frozenset(
+            [WILDCARD] if user.is_superuser else user.granted_permissions if travels else ()
+        ),
+        scopes=frozenset(Scope),
+        is_superuser=user.is_superuser,
+        source_ip=source_ip,
+    )
+
+
+def caller_of_execution(execution: Execution) -> Caller:
+    """Whoever asked for an execution, with what they are granted now.
+
+    `active` is False for one who was suspended, whose token was revoked or may no longer execute,
+    or who may no longer act in the organization, or as the agent, since.
+    """
+    holder, limits, token_good = holder_of_account(
+        user=execution.user_id, organization=execution.organization_id, token=execution.token_id
+    )
+    caller = _caller(holder, limits, token_id=execution.token_id, source_ip=execution.source_ip)
+    good = holder.active and token_good and Scope.EXECUTE in caller.scopes
+    if execution.made_by_id is not None:
+        caller, allowed = _made_by(caller, execution.made_by_id)
+        good = good and allowed
+    return caller if good and _is_at_home(holder) else replace(caller, active=False)
+
+
+def caller_of_agent(agent: Agent) -> Caller:
+    """An agent as its own token would bring it; `active` is False for a suspended one."""
+    holder, _, _ = holder_of_account(
+        user=agent.service_account_id, organization=agent.organization_id, token=None
+    )
+    return _caller_of(holder)
+
+
+def callers_of_agents(agents: Iterable[Agent]) -> list[Caller]:
+    """The same for many, in their order, with one query."""
+    wanted = [agent.pk for agent in agents]
+    holders = {holder.agent_id: holder for holder in holders_of_agents(wanted)}
+    return [_caller_of(holders[pk]) for pk in wanted if pk in holders]
+
+
+def caller_at_playground(person: Caller, agent: str | None, *, source_ip: str = "") -> Caller:
+    """The person themselves, or the agent that they call tools as: with what it is granted, and no
+    more. Raises `NotFound` for an agent they may not act as, `Forbidden` for a suspended one."""
+    maker = Maker(person.user_id, person.name)
+    if not agent:
+        return replace(person, maker=maker)
+    rows = agents_for(person.user_id).filter(organization_id=person.organization_id)
+    found = rows.filter(slug=agent).first()
+    if found is None:
+        raise NotFound(f"There is no agent {agent[:63]!r} for you.", code="agent_not_found")
+    caller = caller_of_agent(found)
+    if not caller.active:
+        raise Forbidden(f"The agent {found.slug} is suspended.", code="agent_suspended")
+    return replace(caller, maker=maker, source_ip=source_ip)
+
+
+def caller_of_account(user: User) -> Caller:
+    """Whoever has the account, at home, with everything they hold and no token that narrows it."""
+    holder, _, _ = holder_of_account(user=user.pk, organization=user.organization_id, token=None)
+    return _caller(holder, _UNLIMITED, token_id=None)
+
+
+def actor_of(caller: Caller) -> Actor:
+    """The caller as evidence names it."""
+    return Actor(
+        kind=caller.kind,
+        name=caller.name,
+        organization=caller.organization,
+        id=str(caller.agent_id or caller.user_id),
+        token_id=str(caller.token_id or ""),
+        source_ip=caller.source_ip,
+        request_id=request_id.get(),
+        made_by=_in_its_name(caller),
+    )
+
+
+def _in_its_name(caller: Caller) -> str:
+    """The person who acts for the caller, where that is another."""
+    maker = caller.maker
+    return f"{CallerKind.PERSON}:{maker.name}" if maker and maker.id != caller.user_id else ""
+
+
+def _made_by(caller: Caller, person: UUID) -> tuple[Caller, bool]:
+    """With the person who made its call, and whether they may still make it."""
+    if person == caller.user_id:
+        return replace(caller, maker=Maker(person, caller.name)), True
+    name = User.objects.values_list("username", flat=True).get(pk=person)
+    allowed = agents_for(person).filter(service_account=caller.user_id).exists()
+    return replace(caller, maker=Maker(person, name)), allowed
+
+
+def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:
+    """Why a token with the right secret is good no more; empty where it is good."""
+    if token.revoked_at:
+        return "token_revoked"
+    if token.expires_at <= now:
+        return "token_expired"
+    return "" if holder.user_active else "holder_inactive"
+
+
+def _is_at_home(holder: Holder) -> bool:
+    """Or where they are granted to act, as things stand now."""
+    if holder.home_id == holder.organization_id or holder.superuser:
+        return True
+    place = Organization(pk=holder.organization_id)
+    return User.objects.get(pk=holder.user_id).has_perm("tools.act_in_organization", place)
+
+
+def _caller_of(holder: Holder) -> Caller:
+    caller = _caller(holder, _OF_AGENTS, token_id=None)
+    return caller if holder.active else replace(caller, active=False)
+
+
+def _narrowed(held: frozenset[str], wanted: list[str] | None) -> frozenset[str]:
+    """What is left of a holder's groups; "*" in a token's list is all of them, and no more."""
+    if wanted is None or WILDCARD in wanted:
+        return held
+    return frozenset(wanted) if WILDCARD in held else held.intersection(wanted)
+
+
+def _caller(
+    holder: Holder, limits: TokenLimits, *, token_id: UUID | None, source_ip: str = ""
+) -> Caller:
+    everything = [WILDCARD] if holder.superuser else None
+    at_home = holder.home_id == holder.organization_id  # what home granted does not travel
+    held = holder.groups if at_home else []
+    permitted = holder.permissions if at_home else []
+    tools = limits.tools
+    every_tool = tools is None or WILDCARD in tools
+    groups = limits.groups
+    every_group = groups is None or WILDCARD in groups
+    return Caller(
+        kind=CallerKind.AGENT if holder.agent_id else CallerKind.PERSON,
+        name=holder.agent or holder.username,
+        organization_id=holder.organization_id,
+        organization=holder.organization,
+        revision=holder.revision,
+        user_id=holder.user_id,
+        agent_id=holder.agent_id,
+        token_id=token_id,
+        granted_groups=_narrowed(frozenset(everything or held), limits.groups),
+        granted_permissions=frozenset(everything or permitted),
+        scopes=frozenset(Scope if limits.scopes is None else limits.scopes),
+        token_tools=None if every_tool else frozenset(tools or ()),
+        token_groups=None if every_group else frozenset(groups or ()),
+        is_superuser=holder.superuser,
+        strict=bool(holder.strict),
+        source_ip=source_ip,
+    )

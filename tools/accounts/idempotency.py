@@ -1,0 +1,239 @@
+"""What a request that changes something was answered, kept under the caller's idempotency key.
+
+Whoever sends it once more gets the answer while they may still get it: the permissions that the
+action relied on are asked again, and nothing that was held then may be lost since.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import OperationalError, connection, transaction
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+from psycopg.errors import LockNotAvailable
+
+from audit.actions import record
+from audit.events import Event, Outcome
+from config.http.answers import written
+from tools.accounts import people
+from tools.accounts.callers import actor_of
+from tools.catalog import sealing
+from tools.definitions.callers import Caller
+from tools.definitions.names import WILDCARD
+from tools.errors import Conflict, Forbidden, Mismatch
+from tools.models import IdempotencyKey, Token
+from tools.models.idempotency_key import Attempt, KeyedBy
+
+PURPOSE = b"toolcrib kept answer"
+SECRETS_FOR = timedelta(minutes=10)
+WAIT_S = 5  # for the first request of one key; below the patience of every other lock
+# Longer than any request takes that asks others: then its process is gone.
+ABANDONED_AFTER = timedelta(minutes=5)
+_WAIT = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
+
+
+class InProgress(Conflict):
+    """The first request with the key is not over."""
+
+    code, retry_after_s = "idempotency_in_progress", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The first answer. Of its secrets, those that are given still; `withheld` says of the others
+    that they were left out."""
+
+    status: int
+    answer: str
+    headers: Mapping[str, str]
+    withheld: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One that changes something, by whom and under which key."""
+
+    caller: Caller
+    key: str
+    address: tuple[str, str] = field(repr=False)  # method and path
+    fingerprint: str = field(repr=False)  # of everything else in it
+
+    @property
+    def keyed_by(self) -> KeyedBy:
+        caller = self.caller
+        return KeyedBy(
+            caller.organization_id,
+            caller.user_id,
+            _narrowing(caller),
+            KeyedBy.digest(*self.address),
+            self.key,
+        )
+
+
+def fingerprint(*parts: str) -> str:
+    """Keyed, since a body may hold a password that is easily guessed."""
+    return salted_hmac(PURPOSE, json.dumps(parts), algorithm="sha256").hexdigest()
+
+
+def claim(request: Request, check_replay: Callable[[], None] = lambda: None) -> Attempt | Kept:
+    """The attempt of the request that is to act, or what the first one was answered. Call it in a
+    transaction.
+
+    Where the first one is not over, waits for `WAIT_S`. Raises `InProgress`; `Mismatch` for another
+    request, and `Forbidden` where the caller may no longer get what was answered; `check_replay`
+    says more of that.
+    """
+    keyed_by, held = request.keyed_by, _held(request.caller)
+    hours = timedelta(hours=settings.IDEMPOTENCY_HOURS)
+    with _bounded_wait():
+        attempt = IdempotencyKey.objects.claim(
+            keyed_by,
+            fingerprint=request.fingerprint,
+            authority=held,
+            kept=hours,
+            abandoned=ABANDONED_AFTER,
+        )
+    return attempt or _kept(request, IdempotencyKey.objects.of(keyed_by).get(), check_replay)
+
+
+@transaction.atomic
+def keep(
+    attempt: Attempt,
+    *,
+    status: int,
+    answer: Any,
+    headers: Mapping[str, str],
+    secret: Collection[str],
+    relied_on: Collection[str],
+) -> None:
+    """The answer of the attempt, unless another has taken over meanwhile. Of an object, the members
+    named in `secret` are sealed, and null in what is kept."""
+    row = IdempotencyKey.objects.select_for_update().under(attempt).first()
+    if row is None:
+        return
+    hidden = {name: answer[name] for name in secret if answer.get(name)} if secret else {}
+    shown = answer | dict.fromkeys(hidden) if hidden else answer
+    row.status = status
+    row.answer = "" if shown is None else _text(shown)
+    row.headers = dict(headers)
+    row.authority |= {"relied_on": sorted(relied_on)}
+    row.had_secrets = bool(hidden)
+    if hidden:
+        row.secrets = sealing.seal(
+            _text(hidden), organization=row.organization_id, row=row.attempt, purpose=PURPOSE
+        )
+    row.save(update_fields=["status", "answer", "headers", "authority", "had_secrets", "secrets"])
+
+
+def release(attempt: Attempt) -> None:
+    """Let the key be used anew: nothing was decided."""
+    IdempotencyKey.objects.under(attempt).delete()
+
+
+def forget() -> None:
+    """What is too old, and secrets that are given no more."""
+    IdempotencyKey.objects.erase_secrets(SECRETS_FOR)
+    IdempotencyKey.objects.forget(timedelta(hours=settings.IDEMPOTENCY_HOURS))
+
+
+def _kept(request: Request, row: IdempotencyKey, check_replay: Callable[[], None]) -> Kept:
+    _check_may_still(request.caller, row.authority)
+    check_replay()
+    if row.fingerprint != request.fingerprint:
+        raise Mismatch(
+            "This idempotency key was used for another request. Use a new key for a new request."
+        )
+    if row.status is None:
+        raise _in_progress()
+    if not row.had_secrets:
+        return Kept(row.status, row.answer, row.headers)
+    if (hidden := _opened(row)) is None:
+        return Kept(row.status, row.answer, row.headers, withheld=True)
+    record(
+        Event.SECRET_REPEAT,
+        by=actor_of(request.caller),
+        outcome=Outcome.SUCCESS,
+        subject=request.address[1],
+        details={"members": sorted(hidden), "began_at": row.began_at.isoformat()},
+    )
+    return Kept(row.status, _text(json.loads(row.answer) | hidden), row.headers)
+
+
+def _opened(row: IdempotencyKey) -> dict[str, Any] | None:
+    """Its secrets, while they are given."""
+    if row.secrets is None or row.began_at < timezone.now() - SECRETS_FOR:
+        return None
+    try:
+        text = sealing.unseal(
+            bytes(row.secrets), organization=row.organization_id, row=row.attempt, purpose=PURPOSE
+        )
+    except sealing.Unreadable:
+        return None
+    hidden: dict[str, Any] = json.loads(text)
+    return hidden
+
+
+def _check_may_still(caller: Caller, authority: Mapping[str, Any]) -> None:
+    for permission in authority.get("relied_on", ()):
+        people.require_held(caller, permission)
+    now = _held(caller)
+    lost = authority["superuser"] and not now["superuser"]
+    for kind in ("groups", "permissions"):
+        lost = lost or (WILDCARD not in now[kind] and not set(authority[kind]) <= set(now[kind]))
+    if lost:
+        raise Forbidden(
+            "You hold less than when this request was first sent, so its answer is not given "
+            "again. Ask for what you need with a new key.",
+            code="not_permitted",
+        )
+
+
+def _held(caller: Caller) -> dict[str, Any]:
+    return {
+        "superuser": caller.is_superuser,
+        "groups": sorted(caller.granted_groups),
+        "permissions": sorted(caller.granted_permissions),
+    }
+
+
+def _narrowing(caller: Caller) -> str:
+    """What the caller's token takes away from the account; a session is not a token."""
+    if caller.token_id is None:
+        return KeyedBy.digest("session")
+    limits = Token.objects.filter(pk=caller.token_id).values_list("groups", "tools")
+    groups, tools = limits.get()
+    return KeyedBy.digest(
+        "token",
+        sorted(caller.scopes),
+        None if groups is None else sorted(groups),
+        None if tools is None else sorted(tools),
+    )
+
+
+@contextmanager
+def _bounded_wait() -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute(_WAIT, [f"{WAIT_S}s"])
+        usual = cursor.fetchone()[0]
+        try:
+            yield
+        except OperationalError as error:
+            if isinstance(error.__cause__, LockNotAvailable):
+                raise _in_progress() from None
+            raise
+        cursor.execute(_WAIT, [usual])
+
+
+def _in_progress() -> InProgress:
+    return InProgress(
+        "The first request with this idempotency key is not over. Send it again in a moment."
+    )
+
+
+def _text(answer: Any) -> str:
+    return written(answer).decode()

@@ -1,0 +1,18 @@
+"""A code that somebody types as their second factor: of their app, or one for recovery."""
+
+from audit.actions import Actor
+from tools.accounts.login import authenticator_apps, recovery_codes
+from tools.accounts.login.second_factors import APP, RECOVERY
+from tools.models import User
+
+_LONGEST = 40
+
+
+def factor_of(*, user: User, code: str, by: Actor, recovers: bool = True) -> str:
+    """Which it was; empty where it is not good. It is used up by this. Call it `guarded`."""
+    typed = "".join(code.split())[:_LONGEST]
+    if authenticator_apps.looks_like_one(typed):
+        return APP if authenticator_apps.verify(user=user, code=typed) else ""
+    if recovers and recovery_codes.use(user=user, code=typed, by=by):
+        return RECOVERY
+    return ""

@@ -1,0 +1,3 @@
+"""What people decide about calls that need a person: the rules, decisions, reminders and expiry.
+Holding a call and spending its approval is `execution`.
+"""

@@ -1,0 +1,254 @@
+"""Why a caller may use a tool, or which gates say no, and what would change that.
+
+The verdicts are those of the gates themselves. What an execution would spend or wait for stands
+beside them: looked at, never taken.
+"""
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from uuid import UUID
+
+from tools.accounts.callers import caller_of_agent
+from tools.accounts.people import may, require
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.callers import Caller, CallerKind
+from tools.errors import Malformed, NotFound, Refused, ToolcribError
+from tools.insight.changes import Grant, Tier
+from tools.insight.reach import reach_of
+from tools.limits import budgets, pressure, ratelimits
+from tools.models import Agent
+from tools.policy import authorization, confirmations
+from tools.policy.decision import Asked, Question, Verdict
+from tools.policy.remedies import Case, Reader, closings, remedy
+
+CONFIRMATION = "confirmation"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One gate's answer, with what would change it."""
+
+    gate: str
+    passed: bool
+    code: str
+    reason: str
+    remedy: str
+
+    def as_dict(self) -> dict[str, str | bool]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Every gate's answer about one tool, in the order in which they are asked."""
+
+    tool: CatalogTool
+    available: bool
+    rows: tuple[Row, ...]
+
+    @property
+    def refused_by(self) -> Row | None:
+        """The gate a call would fail at first; to be held for a person is not to be refused."""
+        refusals = (row for row in self.rows if not row.passed and row.gate != CONFIRMATION)
+        return next(refusals, None)
+
+    @property
+    def held(self) -> bool:
+        return any(row.gate == CONFIRMATION and not row.passed for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Supposed:
+    """A call that nobody makes, without any option."""
+
+    require_confirmation: bool = False
+    confirmation_reason: str = ""
+
+
+SUPPOSED = Supposed()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Of one caller's request; `everything` where its reader may know every tool and group."""
+
+    caller: Caller
+    asked: Asked
+    snapshot: Snapshot
+    everything: bool
+    account: UUID | None = None  # whose use is looked at, where the caller is a pretended one
+
+    @cached_property
+    def reader(self) -> Reader:
+        return Reader(self.caller, self.snapshot, self.everything)
+
+    @cached_property
+    def request(self) -> tuple[Row, ...]:
+        """The gates that ask about the caller and the request alone."""
+        return tuple(self._row(gate(self)) for gate in _REQUEST)
+
+    @property
+    def allowed(self) -> bool:
+        return all(row.passed for row in self.request)
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        try:
+            return authorization.groups_granted(self.caller, self.asked, self.snapshot)
+        except ToolcribError:
+            return []
+
+    @cached_property
+    def tools(self) -> list[CatalogTool]:
+        """Those the reader may know, in the order of their names."""
+        return [tool for tool in self.snapshot.sorted_tools if self.reader.may_know(tool)]
+
+    @cached_property
+    def _reached(self) -> Set[str]:
+        return reach_of(self.snapshot).of(self.caller, self.asked) if self.allowed else set()
+
+    def question(self, tool: CatalogTool) -> Question:
+        return Question(self.caller, tool, self.asked, self.snapshot)
+
+    def available(self, tool: CatalogTool) -> bool:
+        """Whether the tool exists for the request: what a listing would say."""
+        return tool.name in self._reached
+
+    def gates_of(self, tool: CatalogTool) -> list[Row]:
+        """What decides whether the tool exists for the request."""
+        question = self.question(tool)
+        return [self._row(verdict, question) for verdict in authorization.explain(question)]
+
+    def refusal(self, tool: CatalogTool) -> Verdict | None:
+        """The first no to the tool, whatever would change it; for who may know everything."""
+        verdicts = (*(gate(self) for gate in _REQUEST), *authorization.explain(self.question(tool)))
+        return next((verdict for verdict in verdicts if not verdict.passed), None)
+
+    def of(self, tool: CatalogTool) -> Explained:
+        question, gates = self.question(tool), self.gates_of(tool)
+        used_by = replace(self.caller, user_id=self.account or self.caller.user_id)
+        spent = replace(question, caller=used_by)
+        looked_at = [self._row(look(spent), question) for look in LOOKS]
+        available = self.allowed and all(row.passed for row in gates)
+        return Explained(tool, available, (*gates, *looked_at))
+
+    def _row(self, verdict: Verdict, question: Question | None = None) -> Row:
+        if not verdict.passed and not self.everything:
+            verdict = _fit_to_be_seen(verdict, question, self.reader)
+        said = remedy(Case(verdict, self.reader, self.asked, question))
+        return Row(verdict.gate, verdict.passed, verdict.code, verdict.reason, said)
+
+
+def subject_of(viewer: Caller, agent: str | None) -> tuple[Caller, bool]:
+    """Whom an explanation is about, and whether the viewer may know every tool and group.
+
+    Of others only to people who may look at agents and tools. Raises `Forbidden`, `NotFound`.
+    """
+    if agent is None or (viewer.kind == CallerKind.AGENT and viewer.name == agent):
+        return viewer, may(viewer, "view_tool")
+    require(viewer, "view_agent")
+    require(viewer, "view_tool")
+    rows = Agent.objects.select_related("service_account", "organization")
+    found = rows.filter(organization_id=viewer.organization_id, slug=agent).first()
+    if found is None:
+        raise NotFound(f"There is no agent {agent[:63]!r}.", code="agent_not_found")
+    return caller_of_agent(found), True
+
+
+def pretended(
+    caller: Caller,
+    snapshot: Snapshot,
+    *,
+    groups: Sequence[str] = (),
+    tools: Sequence[str] = (),
+    permissions: Sequence[str] = (),
+    tier: str | None = None,
+) -> tuple[Caller, Snapshot]:
+    """An agent as it would be with these grants beside its own, in an organization of that tier."""
+    if tier is not None:
+        snapshot = Tier(tier).catalog(snapshot)
+    if not (groups or tools or permissions):
+        return caller, snapshot
+    if caller.kind != CallerKind.AGENT:
+        raise Malformed("Only grants of an agent can be supposed: name one.")
+    more = Grant(
+        caller.name,
+        groups=(*caller.granted_groups, *groups),
+        permissions=(*caller.granted_permissions, *permissions),
+        more_tools=tuple(tools),
+    )
+    return more.caller(caller, more.catalog(snapshot)), snapshot
+
+
+def _standing(explanation: Explanation) -> Verdict:
+    caller = explanation.caller
+    try:
+        authorization.check_standing(caller)
+    except Refused:
+        return Verdict("standing", False, "agent_suspended", f"{caller.name} is suspended.")
+    return Verdict("standing", True)
+
+
+def _granted_groups(explanation: Explanation) -> Verdict:
+    try:
+        authorization.groups_granted(explanation.caller, explanation.asked, explanation.snapshot)
+    except ToolcribError as refusal:
+        return Verdict("granted_groups", False, refusal.code, refusal.message)
+    return Verdict("granted_groups", True)
+
+
+_REQUEST: tuple[Callable[[Explanation], Verdict], ...] = (_standing, _granted_groups)
+
+
+def _confirmation(question: Question) -> Verdict:
+    """A held call is not refused; still it does not run before a person has agreed."""
+    need = confirmations.needed(question, SUPPOSED)
+    if need is None:
+        return Verdict(CONFIRMATION, True)
+    people = "two people" if need.approvals > 1 else "a person"
+    reason = f"The call waits until {people} agreed. {' '.join(need.reasons)}".strip()
+    return Verdict(CONFIRMATION, False, "confirmation_needed", reason)
+
+
+def _rate(question: Question) -> Verdict:
+    return ratelimits.peek(question.caller, question.tool)
+
+
+# What is looked at without being spent, at its place behind the gates.
+LOOKS: tuple[Callable[[Question], Verdict], ...] = (
+    pressure.peek,
+    _rate,
+    budgets.peek,
+    _confirmation,
+)
+
+
+def _fit_to_be_seen(verdict: Verdict, question: Question | None, reader: Reader) -> Verdict:
+    """Some gates name groups of the tool; an agent is told only of those it was granted."""
+    if question is None or verdict.code not in _NAMING:
+        return verdict
+    return replace(verdict, reason=_NAMING[verdict.code](question, reader))
+
+
+def _groups_known(question: Question, reader: Reader) -> str:
+    groups = sorted(filter(reader.may_know_group, question.snapshot.groups_of(question.tool)))
+    known = f" Of its groups you were granted: {', '.join(groups)}." if groups else ""
+    return f"The tool {question.tool.name} is not in a requested group.{known}"
+
+
+def _closings_known(question: Question, reader: Reader) -> str:
+    reasons = " ".join(closing.reason for closing in closings(question, reader))
+    return reasons or f"A group that leads to the tool {question.tool.name} is closed now."
+
+
+def _consent(question: Question, reader: Reader) -> str:
+    """Rules may name groups, and are the organization's own business."""
+    return f"A call of the tool {question.tool.name} waits until a person agreed."
+
+
+_NAMING: dict[str, Callable[[Question, Reader], str]] = {
+    "tool_not_in_group": _groups_known,
+    "group_closed": _closings_known,
+    "confirmation_needed": _consent,
+}

@@ -1,0 +1,236 @@
+"""Calls of a while ago, put to the gates again: as things stand, and as they would stand.
+
+Where a group has windows, each call is judged by the hour at which it was made. Equal calls are
+asked about once; nothing is written, counted or spent.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Case, Count, DateTimeField, Func, Q, Value, When
+
+from tools.catalog.registry import Snapshot
+from tools.definitions.callers import Caller
+from tools.definitions.results import Status
+from tools.errors import ToolcribError
+from tools.insight.reach import OF_THE_REQUEST
+from tools.models import Execution
+from tools.policy import authorization, openings
+from tools.policy.decision import Asked, Question, Verdict
+
+MOST_COMBINATIONS = 10_000
+MOST_TURNED = 200
+STEP = timedelta(minutes=15)  # windows rarely begin at other minutes
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+# Of a catalog: what is compared tool by tool, and what was worked out about it. A tier decides only
+# which tools are there.
+_LOOKED_AT = {"tools", "tier", "_settled", "_remembered"}
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Calls that are alike to every gate; `at` only where the hour counts."""
+
+    agent_id: UUID
+    tool: str
+    groups: tuple[str, ...] | None
+    state: str
+    refused: bool
+    calls: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Calls that would end otherwise. `verdict` is the gate's that refuses: with the change those
+    that were accepted, without it those that were refused."""
+
+    combination: Combination
+    verdict: Verdict
+
+
+@dataclass
+class Replay:
+    """How the calls of a time would have ended. `cut` where there were too many combinations. All
+    calls that would end otherwise are counted; the first `MOST_TURNED` combinations of them told.
+    """
+
+    calls: int = 0
+    combinations: int = 0
+    cut: bool = False
+    calls_refused: int = 0
+    calls_passed: int = 0
+    would_be_refused: list[Turned] = field(default_factory=list)
+    would_pass: list[Turned] = field(default_factory=list)
+
+
+class Clock(openings.Watch):
+    """Opening hours as of a moment that is set."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._shown: openings.Openings | None = None
+
+    def set(self, moment: datetime | None) -> None:
+        self._shown = None if moment is None else self.at(moment)
+
+    def now(self) -> openings.Openings:
+        return super().now() if self._shown is None else self._shown
+
+
+@dataclass(frozen=True, eq=False)
+class Then(Snapshot):
+    """A catalog whose opening hours follow a clock of their own."""
+
+    clock: Clock | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Then":
+        kept = {one.name: getattr(snapshot, one.name) for one in fields(Snapshot)}
+        return cls(**kept, clock=Clock(snapshot)).changed()
+
+    def settle(self, key: Any, work: Any) -> Any:
+        return self.clock if key == openings.WATCH else super().settle(key, work)
+
+
+@dataclass(frozen=True)
+class World:
+    """A catalog, the agents as they are in it, and the names of the tools that are there for
+    somebody: in service, and in the licence."""
+
+    snapshot: Snapshot
+    callers: dict[UUID, Caller]
+    there: Collection[str]
+
+    @cached_property
+    def _granted(self) -> dict[tuple[UUID, tuple[str, ...] | None], bool]:
+        return {}
+
+    def passes(self, combination: Combination) -> bool:
+        """Whether no gate would refuse the call. Raises `LookupError` for what is gone."""
+        tool = self.snapshot.tools[combination.tool]
+        key = (combination.agent_id, combination.groups)
+        granted = self._granted.get(key)
+        if granted is None:
+            granted = self._granted[key] = self._beforehand(combination) is None
+        if not granted or combination.tool not in self.there:
+            return False
+        question = Question(
+            self.callers[combination.agent_id], tool, _asked(combination), self.snapshot
+        )
+        return all(gate(question).passed for gate in OF_THE_REQUEST)
+
+    def refusal(self, combination: Combination) -> Verdict | None:
+        """The first gate's that would refuse the call. Raises `LookupError` for what is gone."""
+        tool, caller = self.snapshot.tools[combination.tool], self.callers[combination.agent_id]
+        if verdict := self._beforehand(combination):
+            return verdict
+        question = Question(caller, tool, _asked(combination), self.snapshot)
+        verdicts = (gate(question) for gate in authorization.GATES)
+        return next((verdict for verdict in verdicts if not verdict.passed), None)
+
+    def _beforehand(self, combination: Combination) -> Verdict | None:
+        """What is refused before a tool is looked at."""
+        caller = self.callers[combination.agent_id]
+        try:
+            authorization.check_standing(caller)
+            authorization.groups_granted(caller, _asked(combination), self.snapshot)
+        except ToolcribError as refusal:
+            gate = str(refusal.details.get("gate", "granted_groups"))
+            return Verdict(gate, False, refusal.code, refusal.message)
+        return None
+
+
+def hours_count(*snapshots: Snapshot) -> bool:
+    return any(group.schedule for one in snapshots for group in one.groups.values())
+
+
+def combinations_of(
+    *, organization_id: UUID, agents: Iterable[UUID], since: datetime, until: datetime, hourly: bool
+) -> tuple[list[Combination], bool]:
+    """The commonest first, in one query, and whether there were more. Invalid calls are left out:
+    they say nothing about who may do what."""
+    rows = Execution.objects.filter(
+        organization_id=organization_id,
+        agent_id__in=list(agents),
+        created_at__gte=since,
+        created_at__lt=until,
+    ).exclude(status=Status.VALIDATION_ERROR)
+    quarter = Func(Value(STEP), "created_at", Value(_EPOCH), function="date_bin")
+    when = quarter if hourly else Value(None)
+    denied = Case(When(Q(status=Status.PERMISSION_DENIED), then=True), default=False)
+    counted = (
+        rows.annotate(denied=denied, at=Func(when, function="", output_field=DateTimeField()))
+        .values_list("agent_id", "tool_name", "requested_groups", "state", "denied", "at")
+        .annotate(calls=Count("pk"))
+        .order_by("-calls", "tool_name", "state")[: MOST_COMBINATIONS + 1]
+    )
+    found = [_combination(row) for row in counted]
+    return found[:MOST_COMBINATIONS], len(found) > MOST_COMBINATIONS
+
+
+def replay(combinations: list[Combination], before: World, after: World) -> Replay:
+    """What ends otherwise because of the change alone: what the gates would say now as they stand
+    is not the change's doing."""
+    alike = _Alike(before, after)
+    now, then = (replace(world, snapshot=Then.of(world.snapshot)) for world in (before, after))
+    found = Replay(sum(one.calls for one in combinations), len(combinations))
+    for one in sorted(combinations, key=lambda one: one.at or _EPOCH):
+        if alike.to_all_gates(one):
+            continue
+        for world in (now, then):
+            assert isinstance(world.snapshot, Then) and world.snapshot.clock is not None
+            world.snapshot.clock.set(one.at)
+        try:
+            if then.passes(one) != one.refused or now.passes(one) == one.refused:
+                continue  # as it ended, or no doing of the change
+        except LookupError:  # the tool was deleted since
+            continue
+        if one.refused:
+            found.calls_passed += one.calls
+            _tell(found.would_pass, one, now)
+        else:
+            found.calls_refused += one.calls
+            _tell(found.would_be_refused, one, then)
+    return found
+
+
+class _Alike:
+    """What a change leaves as it is: there the gates need not be asked."""
+
+    def __init__(self, before: World, after: World) -> None:
+        self._before, self._after = before, after
+        kept = {one.name for one in fields(Snapshot)} - _LOOKED_AT
+        self._rest = all(
+            getattr(before.snapshot, name) is getattr(after.snapshot, name) for name in kept
+        )
+
+    def to_all_gates(self, one: Combination) -> bool:
+        before, after = self._before, self._after
+        return (
+            self._rest
+            and before.snapshot.tools.get(one.tool) is after.snapshot.tools.get(one.tool)
+            and (one.tool in before.there) == (one.tool in after.there)
+            and before.callers[one.agent_id] is after.callers[one.agent_id]
+        )
+
+
+def _tell(turned: list[Turned], one: Combination, refusing: World) -> None:
+    verdict = refusing.refusal(one) if len(turned) < MOST_TURNED else None
+    if verdict is not None:
+        turned.append(Turned(one, verdict))
+
+
+def _asked(combination: Combination) -> Asked:
+    groups = combination.groups
+    return Asked.of(None if groups is None else list(groups), combination.state)
+
+
+def _combination(row: tuple[Any, ...]) -> Combination:
+    agent_id, tool, groups, state, refused, at, calls = row
+    asked = None if groups is None else tuple(groups)
+    return Combination(agent_id, tool, asked, state, refused, calls, at)

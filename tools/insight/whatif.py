@@ -1,0 +1,155 @@
+"""What a change would make different before anybody makes it: to what each agent sees, and to the
+calls of the last day. The same gates are asked twice; nothing is written, counted or spent.
+"""
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.utils import timezone
+
+from tools.accounts.people import may, require
+from tools.catalog.registry import Snapshot
+from tools.definitions.callers import Caller
+from tools.errors import Malformed, NotFound
+from tools.insight.changes import Change, Grant
+from tools.insight.reach import Reach, is_licensed, known_callers, there_for_somebody
+from tools.insight.replay import Replay, World, combinations_of, hours_count, replay
+from tools.licensing.kinds import Kinds, kinds_after, kinds_in, left_of, names_of, passing
+from tools.models import Agent
+
+LAST_DAY = timedelta(days=1)
+LONGEST = timedelta(days=7)
+MOST_AGENTS = 200
+_MOST_QUESTIONS = 500_000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one agent would see in its own groups, in some state, beside what it sees now."""
+
+    agent: str
+    added: list[str]
+    removed: list[str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`calls` is None for who may not see executions; `cut` where there are more agents."""
+
+    since: datetime
+    until: datetime
+    agents: dict[UUID, str]
+    cut: bool
+    seen: list[Seen]
+    calls: Replay | None
+
+
+def what_if(
+    *, viewer: Caller, change: Change, snapshot: Snapshot, since: datetime | None = None
+) -> Difference:
+    """Raises `Forbidden` for who may not make the change or may not see agents and tools."""
+    for permission in (change.permission, "view_agent", "view_tool"):
+        require(viewer, permission)
+    until = timezone.now()
+    since = _checked(since, until) if since else until - LAST_DAY
+    after = change.catalog(snapshot)
+    kinds = kinds_in(snapshot), kinds_after(snapshot, after)
+    touched = _touched(change, snapshot, after, kinds)
+    agents, cut = _agents(change, snapshot, len(touched))
+    callers = {caller.name: caller for caller in known_callers(agents, snapshot.revision)}
+    known = {agent.pk: callers[agent.slug] for agent in agents}
+    changed = {pk: change.caller(one, snapshot) for pk, one in known.items()}
+    before = World(snapshot, known, _there(snapshot, kinds[0]))
+    then = World(after, changed, _there(after, kinds[1]))
+    return Difference(
+        since=since,
+        until=until,
+        agents={agent.pk: agent.slug for agent in agents},
+        cut=cut,
+        seen=list(_seen(touched, before, then, kinds)),
+        calls=_calls(before, then, since, until) if may(viewer, "view_execution") else None,
+    )
+
+
+def _checked(since: datetime, until: datetime) -> datetime:
+    if not until - LONGEST <= since < until:
+        raise Malformed(
+            f"since must lie in the past, {LONGEST.days} days back at most.", code="since_invalid"
+        )
+    return since
+
+
+def _agents(change: Change, snapshot: Snapshot, tools: int) -> tuple[list[Agent], bool]:
+    """Those the change concerns, and whether there are more than can be looked at."""
+    rows = Agent.objects.filter(organization_id=snapshot.organization_id, active=True)
+    rows = rows.select_related("service_account", "organization").order_by("slug")
+    if isinstance(change, Grant):
+        found = list(rows.filter(slug=change.agent))
+        if not found:
+            raise NotFound(f"There is no active agent {change.agent!r}.", code="agent_not_found")
+        return found, False
+    most = min(MOST_AGENTS, max(1, _MOST_QUESTIONS // (2 * max(1, tools))))
+    found = list(rows[: most + 1])
+    return found[:most], len(found) > most
+
+
+def _there(snapshot: Snapshot, kinds: Kinds) -> set[str]:
+    return names_of(passing(kinds, snapshot, there_for_somebody))
+
+
+def _seen(
+    touched: list[str], before: World, after: World, kinds: tuple[Kinds, Kinds]
+) -> Iterator[Seen]:
+    names, some = sorted(touched), frozenset(touched)
+    reached, would_be = (
+        Reach(left_of(of, lambda tool: tool.name in some), world.snapshot)
+        for of, world in zip(kinds, (before, after), strict=True)
+    )
+    for pk, caller in before.callers.items():
+        now, then = reached.of(caller), would_be.of(after.callers[pk])
+        if now != then:
+            yield Seen(caller.name, _in_order(then - now, names), _in_order(now - then, names))
+
+
+def _in_order(some: Set[str], names: list[str]) -> list[str]:
+    return [name for name in names if name in some] if some else []
+
+
+def _touched(
+    change: Change, before: Snapshot, after: Snapshot, kinds: tuple[Kinds, Kinds]
+) -> list[str]:
+    """The tools about which the change may alter an answer."""
+    if isinstance(change, Grant):
+        return list(before.tools)
+    groups = {name for name, group in after.groups.items() if before.groups.get(name) is not group}
+    licensed: set[str] = set()
+    if before.tier is not after.tier:
+        licensed = _licensed(before, kinds[0]) ^ _licensed(after, kinds[1])
+    return [
+        name
+        for name, tool in after.tools.items()
+        if before.tools[name] is not tool
+        or (groups and not groups.isdisjoint(before.groups_of(tool) | after.groups_of(tool)))
+        or (groups and tool.definition.raw["required_permissions"])
+        or name in licensed
+    ]
+
+
+def _licensed(snapshot: Snapshot, kinds: Kinds) -> set[str]:
+    return names_of(passing(kinds, snapshot, is_licensed))
+
+
+def _calls(before: World, after: World, since: datetime, until: datetime) -> Replay:
+    hourly = hours_count(before.snapshot, after.snapshot)
+    found, cut = combinations_of(
+        organization_id=before.snapshot.organization_id,
+        agents=before.callers,
+        since=since,
+        until=until,
+        hourly=hourly,
+    )
+    result = replay(found, before, after)
+    result.cut = cut
+    return result

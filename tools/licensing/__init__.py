@@ -1,0 +1,3 @@
+"""License files and tiers: installed, compared, and what another one would change. The gate that
+reads a license is `policy`.
+"""

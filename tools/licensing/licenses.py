@@ -1,0 +1,428 @@
+"""Changing what an organization's licence includes, and what follows for its tools.
+
+Every change of a tier ends in `hold`: custom tools beyond the limit are disabled, the newest
+first, and those the licence had disabled come back, the oldest first, as far as there is room.
+`preview` says the same beforehand, worked out by the same functions.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from itertools import batched
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.changes import difference
+from audit.events import Event, Outcome
+from audit.models import AuditRecord
+from tools import metrics
+from tools.catalog import seats
+from tools.catalog.license_catalogs import license_catalogs
+from tools.catalog.registry import CatalogLicense, CatalogTool, Snapshot, registry
+from tools.catalog.tiers import lowest_tier, standing_of
+from tools.definitions.callers import CallerKind
+from tools.definitions.licenses import License, LicenseState, read_license, state_of
+from tools.errors import Conflict, NotFound
+from tools.licensing.kinds import Kinds, kinds_in, kinds_of, left_of, names_of, passing
+from tools.licensing.tier_terms import same_terms, terms_of
+from tools.models import LicenseTier, Organization, Tool, ToolStatus
+from tools.policy.licensing import includes
+
+_MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
+_AT_ONCE = 100  # organizations whose tools are in memory together
+_NOBODY = seats.Moves[Any]()
+_IN_USE: tuple[str, str] = (ToolStatus.ACTIVE, "")
+BEAT = "licence clock"
+_COLUMNS = (
+    "tier", "license_id", "license_document", "license_expires_at", "license_grace_days"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Change:
+    """What another tier means: names of custom tools that are disabled or enabled again, of tools
+    in use that the licence would refuse or no longer refuses, and of profiles that stop working."""
+
+    tier_before: str
+    tier: str
+    disabled: tuple[str, ...] = ()
+    enabled: tuple[str, ...] = ()
+    gated: tuple[str, ...] = ()
+    opened: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return any((self.disabled, self.enabled, self.gated, self.opened, self.profiles))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            field: list(value) if isinstance(value, tuple) else value
+            for field, value in asdict(self).items()
+        }
+
+    def named(self) -> dict[str, Any]:
+        """As evidence keeps it: bounded, with the numbers."""
+        lists = ("disabled", "enabled", "gated", "opened", "profiles")
+        names = {field: list(getattr(self, field)) for field in lists}
+        return {
+            "tier_before": self.tier_before,
+            "tier": self.tier,
+            **{field: found[:_MOST_NAMED] for field, found in names.items()},
+            "counts": {field: len(found) for field, found in names.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Tools:
+    """An organization's tools, and what the gates of a licence say of them."""
+
+    catalog: Snapshot
+
+    @classmethod
+    def of(cls, catalog: Snapshot) -> "Tools":
+        """Their definitions were read and their signatures checked when the catalog was; in which
+        state they are, their rows say."""
+        rows = Tool.objects.present().filter(organization_id=catalog.organization_id)
+        told = rows.exclude(status=ToolStatus.ACTIVE, status_reason="")
+        found = told.values_list("name", "status", "status_reason")
+        states = {name: (status, reason) for name, status, reason in found}
+        other = {
+            name: replace(tool, status=state[0], status_reason=state[1])
+            for name, tool in catalog.tools.items()
+            if (state := states.get(name, _IN_USE)) != (tool.status, tool.status_reason)
+        }
+        if other:
+            catalog = catalog.changed(tools=MappingProxyType({**catalog.tools, **other}))
+        return cls(catalog)
+
+    def moves(self, tier: LicenseTier) -> seats.Moves[CatalogTool]:
+        return seats.moves_of(seats.custom_by_age(self.catalog), tier)
+
+    def refused(self, tier: LicenseTier, moved: seats.Moves[Any] = _NOBODY) -> frozenset[str]:
+        """The tools that stay in use, or come back to it, and that the tier's licence refuses."""
+        kinds = (*self._stay(moved), *kinds_of(self._back(moved), self.catalog))
+        left = {tool.name: tool for kind in kinds for tool in kind}
+        under = self.catalog.changed(
+            tier=tier, tools=MappingProxyType(left), license=CatalogLicense()
+        )
+        included = names_of(passing(kinds, under, includes))
+        return frozenset(
+            name for name, tool in left.items() if name not in included and tool.enabled
+        )
+
+    def profiles(self) -> tuple[str, ...]:
+        return tuple(self.catalog.profiles)
+
+    def _stay(self, moved: seats.Moves[Any]) -> Kinds:
+        """Those that do not move."""
+        away = {tool.name for tool in moved.out}
+        away.update(tool.name for tool in moved.back if seats.returns_to_use(tool))
+        kinds = kinds_in(self.catalog)
+        return left_of(kinds, lambda tool: tool.name not in away) if away else kinds
+
+    def _back(self, moved: seats.Moves[Any]) -> list[CatalogTool]:
+        """Those that come back to use, as they will be."""
+        names = [tool.name for tool in moved.back if seats.returns_to_use(tool)]
+        known = (self.catalog.tool(name) for name in names)
+        status, reason = _IN_USE
+        there = (tool for tool in known if tool is not None)
+        return [replace(tool, status=status, status_reason=reason) for tool in there]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A locked organization, and the tier that counted before something was changed."""
+
+    place: Organization
+    before: LicenseTier
+    revision: int
+
+
+def effective_tier(organization: Organization) -> LicenseTier:
+    return standing_of(organization).tier
+
+
+def locked_tier(tier: LicenseTier) -> LicenseTier:
+    """The row as it is, and so until the transaction ends. Locked before any organization: what is
+    moved to a tier while that is changed is moved to one or the other."""
+    return LicenseTier.objects.select_for_update(no_key=True).get(pk=tier.pk)
+
+
+def locked_places(tier: LicenseTier) -> list[Held]:
+    """The organizations a change of the tier may concern, in their next revisions: those that have
+    it, and those whose licence ends, for it may be or become the lowest."""
+    concerned = Q(tier_id=tier.pk) | Q(license_expires_at__isnull=False)
+    revisions = Organization.objects.filter(concerned).next_revisions()
+    rows = Organization.objects.select_related("tier").filter(pk__in=revisions).order_by("pk")
+    lowest = lowest_tier()
+    return [Held(row, standing_of(row, lowest).tier, revisions[row.pk]) for row in rows]
+
+
+def held_to(tier: LicenseTier) -> list[Organization]:
+    """The organizations for which the tier counts now, by slug."""
+    lowest = lowest_tier()
+    concerned = Q(tier_id=tier.pk) | Q(license_expires_at__isnull=False)
+    rows = Organization.objects.filter(concerned).select_related("tier").order_by("slug")
+    return [place for place in rows if standing_of(place, lowest).tier == tier]
+
+
+def locked(organization_id: UUID) -> Held:
+    """Its next revision, in which whatever follows will be seen."""
+    revision = Organization.objects.next_revision(organization_id)
+    place = Organization.objects.select_related("tier").get(pk=organization_id)
+    return Held(place, effective_tier(place), revision)
+
+
+def hold(held: Held, by: Actor, *, before: LicenseTier | None = None) -> Change:
+    """Make an organization's tools fit the tier that counts now. What changed is saved before."""
+    return hold_all([replace(held, before=before or held.before)], by)[held.place.slug]
+
+
+def hold_all(every: Iterable[Held], by: Actor) -> dict[str, Change]:
+    """The same for many, by slug, in a few statements for each hundred; more are made only for
+    tools that are disabled or enabled.
+
+    What follows for its tools is evidence of the organization's, whoever changed what for all.
+    """
+    lowest = lowest_tier()
+    changes: dict[str, Change] = {}
+    for some in batched(every, _AT_ONCE, strict=False):
+        changes |= _hold_some(some, lowest, by)
+    return changes
+
+
+def _hold_some(some: Sequence[Held], lowest: LicenseTier | None, by: Actor) -> dict[str, Change]:
+    """Tools are looked at where some move or the terms are others: else nothing can follow."""
+    rows = Organization.objects.select_related("tier").in_bulk([held.place.pk for held in some])
+    tiers = {pk: standing_of(row, lowest).tier for pk, row in rows.items()}
+    moves = seats.moves_by_organization(tiers)
+    same = {
+        pk for held in some
+        if (pk := held.place.pk) not in moves
+        and same_terms(terms_of(held.before), terms_of(tiers[pk]))
+    }  # fmt: skip
+    catalogs = license_catalogs(row for pk, row in rows.items() if pk not in same)
+    changes = {}
+    for held in some:
+        pk, slug = held.place.pk, held.place.slug
+        moved, tier = moves.get(pk, _NOBODY), tiers[pk]
+        changes[slug] = (
+            Change(held.before.name, tier.name)
+            if pk in same
+            else _difference(Tools(catalogs[pk]), held.before, tier, moved)
+        )
+        seats.carry_out(moved, tier, held.revision, replace(by, organization=slug))
+    return changes
+
+
+def preview(
+    organization: Organization, tier: LicenseTier, *, catalog: Snapshot | None = None
+) -> Change:
+    """What `set_tier` would do, as the row and the catalog stand; who has locked the row brings the
+    catalog as it stands then. Nothing is saved."""
+    tools = Tools.of(catalog or registry.snapshot(organization.pk, organization.revision))
+    return _moved_to(tier, tools, effective_tier(organization))
+
+
+def preview_all(organizations: Sequence[Organization], tier: LicenseTier) -> list[Change]:
+    """The same for many, as their rows stand, in a few statements."""
+    lowest, catalogs = lowest_tier(), license_catalogs(organizations)
+    return [
+        _moved_to(tier, Tools(catalogs[row.pk]), standing_of(row, lowest).tier)
+        for row in organizations
+    ]
+
+
+@transaction.atomic
+def install_license(*, organization: Organization, file: bytes, by: Actor) -> Change:
+    """Set the organization's tier, and until when, as a signed licence says.
+
+    Raises `Malformed` for a file that is none, `BadSignature`, `Conflict` and `NotFound` for one
+    that is not for this organization, now, here.
+    """
+    license, document = read_license(file, settings.LICENSE_KEYS)
+    tier = _tier(license)
+    held = locked(organization.pk)
+    place = held.place
+    _check(license, place)
+    before = _written(place)
+    place.tier = tier
+    place.license_id, place.license_document = license.id, document
+    place.license_expires_at = license.expires_at
+    place.license_grace_days = license.grace_days
+    place.save(update_fields=_COLUMNS)
+    change = hold(held, by)
+    said = {"issued_at": _text(license.issued_at), "expires_at": _text(license.expires_at)}
+    details = {**said, "grace_days": license.grace_days, **change.named()}
+    _record(Event.LICENSE_INSTALL, license.id, by, details | difference(before, _written(place)))
+    transaction.on_commit(lambda: _show(place.slug, license.expires_at))
+    return change
+
+
+@transaction.atomic
+def remove_license(*, organization: Organization, by: Actor) -> Change:
+    """The lowest tier counts then, until a person sets another one.
+
+    The document stays in the row: no licence older than it is installed later.
+    """
+    held = locked(organization.pk)
+    place, removed = held.place, held.place.license_id
+    if not removed:
+        raise NotFound(f"{place.slug} has no installed licence.", code="license_not_found")
+    before = _written(place)
+    place.tier = lowest_tier() or place.tier
+    place.license_id, place.license_expires_at = "", None
+    place.save(update_fields=["tier", "license_id", "license_expires_at"])
+    change = hold(held, by)
+    said = change.named() | difference(before, _written(place))
+    _record(Event.LICENSE_REMOVE, removed, by, said)
+    transaction.on_commit(lambda: _show(place.slug, None))
+    return change
+
+
+def apply_expiry() -> list[str]:
+    """Hold organizations whose licence is over to the lowest tier; the slugs of those changed.
+
+    The gates have refused since the moment it was over. This puts the tools and the evidence right.
+    """
+    changed = []
+    for place in Organization.objects.filter(license_expires_at__isnull=False).select_related(
+        "tier"
+    ):
+        _show(place.slug, place.license_expires_at)
+        if _is_over(place) and _unsettled(place) and _expire(place.pk):
+            changed.append(place.slug)
+    return changed
+
+
+@transaction.atomic
+def _expire(organization_id: UUID) -> bool:
+    """Asked again under the lock: another worker, or a new licence, may have been faster."""
+    held = locked(organization_id)
+    place = held.place
+    if not (_is_over(place) and _unsettled(place)):
+        return False
+    by = Actor(CallerKind.SYSTEM, BEAT, place.slug)
+    change = hold(held, by, before=place.tier)
+    tiers = difference({"tier": change.tier_before}, {"tier": change.tier})
+    details = {"expires_at": _text(place.license_expires_at), **change.named(), **tiers}
+    _record(Event.LICENSE_EXPIRE, _expired_subject(place), by, details)
+    return True
+
+
+def _is_over(place: Organization) -> bool:
+    return standing_of(place).state == LicenseState.EXPIRED
+
+
+def _unsettled(place: Organization) -> bool:
+    """Its end has not been recorded yet, or tools do not fit the lowest tier."""
+    told = AuditRecord.objects.filter(
+        organization=place.slug, code=Event.LICENSE_EXPIRE, subject=_expired_subject(place)
+    )
+    moved = seats.moves(Tool.objects.custom().filter(organization=place), effective_tier(place))
+    return bool(moved.out) or not told.exists()
+
+
+def _expired_subject(place: Organization) -> str:
+    return f"{place.license_id or 'licence'} {_text(place.license_expires_at)}"
+
+
+def _moved_to(tier: LicenseTier, tools: Tools, before: LicenseTier) -> Change:
+    return _difference(tools, before, tier, tools.moves(tier))
+
+
+def _difference(
+    tools: Tools, before: LicenseTier, after: LicenseTier, moved: seats.Moves[Any]
+) -> Change:
+    refused = tools.refused(before), tools.refused(after, moved)
+    lost = before.custom_sandbox_profiles and not after.custom_sandbox_profiles
+    return Change(
+        tier_before=before.name,
+        tier=after.name,
+        disabled=_names(moved.out, lambda tool: tool.status == ToolStatus.ACTIVE),
+        enabled=_names(moved.back, seats.returns_to_use),
+        gated=tuple(sorted(refused[1] - refused[0])),
+        opened=tuple(sorted(refused[0] - refused[1] - {tool.name for tool in moved.out})),
+        profiles=tools.profiles() if lost else (),
+    )
+
+
+def _names[AnyTool: seats.Seated](
+    tools: Iterable[AnyTool], wanted: Callable[[AnyTool], bool]
+) -> tuple[str, ...]:
+    return tuple(tool.name for tool in tools if wanted(tool))
+
+
+def _check(license: License, place: Organization) -> None:
+    now = timezone.now()
+    if license.organization != place.slug:
+        raise Conflict(
+            f"The licence is for the organization {license.organization}, not for {place.slug}.",
+            code="license_of_another_organization",
+        )
+    if license.issued_at > now:
+        raise Conflict(
+            f"The licence was issued on {_text(license.issued_at)}, which has not come yet. Is "
+            "the clock of this machine right?",
+            code="license_not_yet_issued",
+        )
+    if state_of(license.expires_at, license.grace_days, now) == LicenseState.EXPIRED:
+        raise Conflict(
+            f"The licence ended on {_text(license.expires_at)}, and its {license.grace_days} days "
+            "of grace are over.",
+            code="license_expired",
+        )
+    known = _issued_at(place.license_document)
+    if known is not None and license.issued_at < known:
+        raise Conflict(
+            f"The licence was issued on {_text(license.issued_at)}, before the one that was "
+            f"installed last ({_text(known)}).",
+            code="license_older",
+        )
+
+
+def _issued_at(document: dict[str, Any] | None) -> datetime | None:
+    """Of the last one: it was read when it was installed."""
+    said = (document or {}).get("license", {}).get("issued_at")
+    return datetime.fromisoformat(said) if said else None
+
+
+def _tier(license: License) -> LicenseTier:
+    found = LicenseTier.objects.select_for_update(no_key=True).filter(name=license.tier).first()
+    if found is None:
+        known = ", ".join(LicenseTier.objects.values_list("name", flat=True))
+        raise NotFound(
+            f"The licence is for the tier {license.tier!r}, which is not there, only: {known}.",
+            code="tier_not_found",
+        )
+    return found
+
+
+def _written(place: Organization) -> dict[str, Any]:
+    return {
+        "tier": place.tier.name,
+        "license": place.license_id,
+        "expires_at": place.license_expires_at,
+        "grace_days": place.license_grace_days,
+    }
+
+
+def _record(event: Event, subject: str, by: Actor, details: dict[str, Any]) -> None:
+    record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)
+
+
+def _text(moment: datetime | None) -> str:
+    return moment.isoformat().replace("+00:00", "Z") if moment else "never"
+
+
+def _show(slug: str, expires_at: datetime | None) -> None:
+    left_s = (expires_at - timezone.now()).total_seconds() if expires_at else float("inf")
+    metrics.license_expires.labels(slug).set(left_s)

@@ -1,0 +1,93 @@
+"""Which tier an organization has, and what a tier includes.
+
+Every change counts the revision of each organization up that it may concern, and is evidence in
+each for which something follows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from django.db import transaction
+
+from audit.actions import Actor, record
+from audit.changes import difference
+from audit.events import Event, Outcome
+from tools.errors import Conflict
+from tools.licensing import licenses
+from tools.licensing.licenses import Change
+from tools.licensing.tier_terms import check_tier
+from tools.models import LicenseTier, Organization
+
+
+@transaction.atomic
+def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Change:
+    """Raises `Conflict` where an installed licence says which tier it is."""
+    tier = licenses.locked_tier(tier)
+    held = licenses.locked(organization.pk)
+    place = held.place
+    if place.license_id and tier != place.tier:
+        raise Conflict(
+            f"The tier of {place.slug} is set by the licence {place.license_id}. Install another "
+            "one, or remove it first.",
+            code="tier_is_licensed",
+        )
+    by, before = replace(by, organization=place.slug), {"tier": place.tier.name}
+    place.tier = tier
+    place.save(update_fields=["tier"])
+    change = licenses.hold(held, by)
+    after = {"tier": tier.name}
+    if before != after or change.any:
+        _record(by, organization.slug, before, after, **change.named())
+    return change
+
+
+@transaction.atomic
+def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Change]:
+    """What follows, by the slugs of the organizations for which something does.
+
+    Counts the revision of every organization it may concern, so that all processes see it.
+    """
+    licenses.locked_tier(tier)
+    tier.refresh_from_db()
+    places = licenses.locked_places(tier)
+    before = {field: getattr(tier, field) for field in changes}
+    for field, value in changes.items():
+        setattr(tier, field, value)
+    _save_tier(tier)
+    every = licenses.hold_all(places, by)
+    follows = {slug: change for slug, change in every.items() if change.any}
+    named = {slug: change.named() for slug, change in follows.items()}
+    if before != changes or follows:
+        _record(by, tier.name, before, changes, organizations=named)
+    for slug in follows.keys() - {by.organization}:
+        own = replace(by, organization=slug)
+        _record(own, tier.name, before, changes, **named[slug])
+    return follows
+
+
+@transaction.atomic
+def create_tier(*, by: Actor, **fields: Any) -> LicenseTier:
+    """It may be the lowest, hence the one that is left where a licence has run out."""
+    tier = LicenseTier(**fields)
+    places = licenses.locked_places(tier)
+    _save_tier(tier)
+    licenses.hold_all(places, by)
+    _record(by, tier.name, None, fields)
+    return tier
+
+
+def _save_tier(tier: LicenseTier) -> None:
+    check_tier(tier)
+    tier.save()
+
+
+def _record(
+    by: Actor,
+    subject: str,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    **more: Any,
+) -> None:
+    details = difference(before, after) | more
+    record(Event.TIER_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)

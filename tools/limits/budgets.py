@@ -1,0 +1,281 @@
+"""What an agent may use in a day or a month: calls (a quota) and cost (a budget).
+
+A call holds what it may use when it is accepted, in one statement that cannot overdraw; what it
+did use is known at its end. Locks are taken in one order everywhere: allowances by their id, then
+their periods, then reservations.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from tools import metrics
+from tools.catalog import model_prices
+from tools.catalog.registry import CatalogAllowance, CatalogTool, Snapshot
+from tools.definitions.callers import Caller, CallerKind
+from tools.errors import QuotaExceeded
+from tools.limits.periods import ends_at, starts_on
+from tools.models import Allowance, AllowanceUse
+from tools.models.allowance import Kind
+from tools.policy.authorization import usable_tools
+from tools.policy.decision import Asked, Question, Verdict, passed
+
+THRESHOLDS = (80, 100)  # percent
+MOST_SUGGESTED = 3
+ONE = Decimal(1)
+# Amounts come from the rows as they are now, not from the catalog. What costs nothing always fits.
+_RESERVE = """
+    WITH wanted AS (
+        SELECT * FROM unnest(%(ids)s::uuid[], %(days)s::date[], %(amounts)s::numeric[])
+            AS w (id, starts_on, amount)
+    ), bounds AS (
+        SELECT id, amount FROM tools_allowance
+        WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR KEY SHARE
+    ), taken AS (
+        INSERT INTO tools_allowanceuse AS u (allowance_id, starts_on, used, held, alerted_percent)
+        SELECT bounds.id, wanted.starts_on, 0, wanted.amount, 0
+        FROM bounds JOIN wanted ON wanted.id = bounds.id
+        WHERE wanted.amount <= bounds.amount ORDER BY bounds.id
+        ON CONFLICT (allowance_id, starts_on) DO UPDATE SET held = u.held + excluded.held
+        WHERE excluded.held = 0 OR u.used + u.held + excluded.held
+            <= (SELECT amount FROM bounds WHERE bounds.id = excluded.allowance_id)
+        RETURNING u.id, u.allowance_id
+    ), kept AS (
+        INSERT INTO tools_reservation (execution_id, use_id, amount)
+        SELECT %(execution)s::uuid, taken.id, wanted.amount
+        FROM taken JOIN wanted ON wanted.id = taken.allowance_id
+    )
+    SELECT id FROM bounds WHERE id NOT IN (SELECT allowance_id FROM taken)
+"""
+_GIVE_BACK = """
+    WITH found AS MATERIALIZED (
+        SELECT r.id, r.use_id, r.amount, u.alerted_percent AS before,
+            a.id AS allowance_id, a.amount AS bound,
+            CASE a.kind WHEN 'calls' THEN %(calls)s::numeric ELSE %(cost)s::numeric END AS spent
+        FROM tools_reservation r
+        JOIN tools_allowanceuse u ON u.id = r.use_id
+        JOIN tools_allowance a ON a.id = u.allowance_id
+        WHERE r.execution_id = %(execution)s::uuid
+        ORDER BY a.id FOR UPDATE OF u
+    ), gone AS (
+        DELETE FROM tools_reservation r USING found WHERE r.id = found.id RETURNING found.*
+    )
+    UPDATE tools_allowanceuse u
+    SET held = u.held - gone.amount, used = u.used + gone.spent,
+        alerted_percent = greatest(u.alerted_percent, CASE
+            WHEN gone.bound = 0 THEN 0
+            WHEN u.used + gone.spent >= gone.bound THEN 100
+            WHEN u.used + gone.spent >= gone.bound * 0.8 THEN 80 ELSE 0 END)
+    FROM gone WHERE u.id = gone.use_id
+    RETURNING u.id, gone.before, u.alerted_percent
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortage:
+    """The allowance that has no room for a call, and how it stands."""
+
+    allowance: CatalogAllowance
+    taken: Decimal  # used and held
+    ends_at: datetime
+    now: datetime
+
+    @property
+    def left(self) -> Decimal:
+        return max(Decimal(0), self.allowance.amount - self.taken)
+
+    @property
+    def resets_in_s(self) -> int:
+        return max(1, math.ceil((self.ends_at - self.now).total_seconds()))
+
+
+def reserve(
+    execution_id: UUID,
+    *,
+    caller: Caller,
+    tool: CatalogTool,
+    asked: Asked,
+    snapshot: Snapshot,
+    cost: Decimal,
+) -> None:
+    """Hold what the call may use of every allowance that applies. Raises `QuotaExceeded`.
+
+    Call it in the transaction that writes the execution's row; a refusal must undo all of it.
+    """
+    allowances = _that_apply(caller, tool, snapshot)
+    if not allowances:
+        return
+    now = timezone.now()
+    values: dict[str, Any] = {
+        "execution": execution_id,
+        "ids": [one.id for one in allowances],
+        "days": [starts_on(one.period, snapshot.time_zone, now) for one in allowances],
+        "amounts": [_amount(one, cost) for one in allowances],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_RESERVE, values)
+        short = {row[0] for row in cursor.fetchall()}
+    if short:
+        shortage = _longest((one for one in allowances if one.id in short), snapshot, now)
+        raise _refusal(shortage, caller, tool, asked, snapshot)
+
+
+def peek(question: Question) -> Verdict:
+    """What the gate would say now, holding nothing."""
+    caller, tool, snapshot = question.caller, question.tool, question.snapshot
+    now = timezone.now()
+    short = [
+        one
+        for one in _that_apply(caller, tool, snapshot)
+        if not _has_room(one, _amount(one, model_prices.most(tool.definition)), snapshot, now)
+    ]
+    if not short:
+        return passed("budget")
+    shortage = _longest(short, snapshot, now)
+    refusal = _refusal(shortage, caller, tool, question.asked, snapshot)
+    return Verdict("budget", False, refusal.code, refusal.message)
+
+
+def settle(execution_id: UUID, *, spent: Decimal) -> None:
+    """The call is over, and this is what it cost: in the transaction that ends it. Safe to repeat.
+
+    One indexed statement, also for a call that holds nothing: what it holds was decided when it was
+    accepted, whatever the catalog says now.
+    """
+    for use_id, before, now in _give_back(execution_id, calls=1, cost=spent):
+        for percent in THRESHOLDS:
+            if before < percent <= now:
+                _alert(use_id, percent)
+
+
+def release(execution_id: UUID) -> None:
+    """The call never ran: give back what it holds. Safe to repeat."""
+    _give_back(execution_id, calls=0, cost=Decimal(0))
+
+
+def _that_apply(
+    caller: Caller, tool: CatalogTool, snapshot: Snapshot
+) -> tuple[CatalogAllowance, ...]:
+    if caller.agent_id is None:
+        return ()
+    every = snapshot.allowances.get(caller.agent_id, ())
+    return tuple(one for one in every if one.tool_name in ("", tool.name))
+
+
+def _give_back(execution_id: UUID, *, calls: int, cost: Decimal) -> list[tuple[int, int, int]]:
+    """Periods that were charged: id, percent alerted before and now."""
+    values: dict[str, Any] = {"execution": execution_id, "calls": calls, "cost": cost}
+    with connection.cursor() as cursor:
+        cursor.execute(_GIVE_BACK, values)
+        return cursor.fetchall()
+
+
+def _amount(allowance: CatalogAllowance, cost: Decimal) -> Decimal:
+    return ONE if allowance.kind == Kind.CALLS else cost
+
+
+def _has_room(
+    allowance: CatalogAllowance, amount: Decimal, snapshot: Snapshot, now: datetime
+) -> bool:
+    """What costs nothing always fits."""
+    starts = starts_on(allowance.period, snapshot.time_zone, now)
+    use = AllowanceUse.objects.filter(allowance=allowance.id, starts_on=starts).first()
+    taken = use.used + use.held if use else Decimal(0)
+    return not amount or taken + amount <= allowance.amount
+
+
+def _longest(short: Iterable[CatalogAllowance], snapshot: Snapshot, now: datetime) -> _Shortage:
+    """The one that has to be waited for longest."""
+    zone = snapshot.time_zone
+    one = max(short, key=lambda allowance: ends_at(allowance.period, zone, now))
+    use = AllowanceUse.objects.filter(
+        allowance=one.id, starts_on=starts_on(one.period, zone, now)
+    ).first()
+    taken = use.used + use.held if use else Decimal(0)
+    return _Shortage(one, taken, ends_at(one.period, zone, now), now)
+
+
+def _refusal(
+    shortage: _Shortage, caller: Caller, tool: CatalogTool, asked: Asked, snapshot: Snapshot
+) -> QuotaExceeded:
+    allowance, wait_s = shortage.allowance, shortage.resets_in_s
+    budget = allowance.kind == Kind.COST
+    cheaper = _cheaper(shortage, caller, tool, asked, snapshot) if budget else []
+    what = "budget" if budget else "quota"
+    of = f" for the tool {allowance.tool_name}" if allowance.tool_name else ""
+    hint = f" Cheaper tools in its groups: {', '.join(cheaper)}." if cheaper else ""
+    return QuotaExceeded(
+        f"The {what} of {caller.name}{of} has no room for this call: "
+        f"{_number(allowance.kind, shortage.taken)} of {_number(allowance.kind, allowance.amount)} "
+        f"a {allowance.period} are used or held. "
+        f"It begins anew in {wait_s} s; an administrator can raise it.{hint}",
+        code=f"{what}_exceeded",
+        gate="budget",
+        tool=allowance.tool_name or None,
+        period=allowance.period,
+        limit=_number(allowance.kind, allowance.amount),
+        used=_number(allowance.kind, shortage.taken),
+        resets_in_s=wait_s,
+        **({"cheaper": cheaper} if budget else {}),
+    )
+
+
+def _cheaper(
+    shortage: _Shortage, caller: Caller, tool: CatalogTool, asked: Asked, snapshot: Snapshot
+) -> list[str]:
+    """Tools the caller may use in this request, in a group of this one, that cost less and fit."""
+    groups = snapshot.groups_of(tool)
+    found = (
+        one
+        for one in usable_tools(caller, asked, snapshot)
+        if one.definition.cost < tool.definition.cost
+        and _fits(one, shortage)
+        and not groups.isdisjoint(snapshot.groups_of(one))
+    )
+    best = sorted(found, key=lambda one: (one.definition.cost, one.name))
+    return [one.name for one in best[:MOST_SUGGESTED]]
+
+
+def _fits(tool: CatalogTool, shortage: _Shortage) -> bool:
+    """A bound of one tool does not bind the others."""
+    return bool(shortage.allowance.tool_name) or tool.definition.cost <= shortage.left
+
+
+def _number(kind: str, amount: Decimal) -> int | str:
+    """Calls are counted; money is a decimal string."""
+    return int(amount) if kind == Kind.CALLS else f"{amount.normalize():f}"
+
+
+def _alert(use_id: int, percent: int) -> None:
+    """Once per period and threshold: whoever raised `alerted_percent` comes here."""
+    use = AllowanceUse.objects.get(pk=use_id)
+    allowance = Allowance.objects.select_related("agent", "organization").get(pk=use.allowance_id)
+    metrics.allowance_alerts.labels(allowance.kind, percent).inc()
+    record(
+        Event.BUDGET_ALERT,
+        by=Actor(CallerKind.SYSTEM, "budgets", allowance.organization.slug),
+        outcome=Outcome.CHANGED,
+        subject=allowance.agent.slug,
+        reason=f"{percent}_percent",
+        details=_alert_details(allowance, use) | {"percent": percent},
+    )
+
+
+def _alert_details(allowance: Allowance, use: AllowanceUse) -> dict[str, Any]:
+    return {
+        "kind": allowance.kind,
+        "tool": allowance.tool_name or None,
+        "period": allowance.period,
+        "starts_on": use.starts_on.isoformat(),
+        "limit": _number(allowance.kind, allowance.amount),
+        "used": _number(allowance.kind, use.used),
+    }

@@ -1,0 +1,286 @@
+"""Whether there is room for one more call: asked early, of what a thread found out a second ago.
+
+A call asks no query here, so that it can be turned away in no time while the database is busy. What
+this process has let in since the thread looked is counted on top; where that decides, the thread
+looks again at once, so that bounds hold without a count that ran ahead of what is over already.
+"""
+
+import atexit
+import logging
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from config.database import GONE
+from tools import metrics
+from tools.definitions.callers import Caller
+from tools.errors import Overloaded, Shed
+from tools.limits.turned_away import Tally
+from tools.models import queue
+from tools.policy.decision import Question, Verdict, passed
+
+log = logging.getLogger(__name__)
+GATE = "load"
+FOR_S = 1.0  # how long a sample is good
+_AGAIN_WITHIN_S = 0.025  # how long a call waits for a new one
+_LEAST_PAUSE_S = 0.05
+_IDLE_S, _STALE_S, _WORTHLESS_S = 10.0, 3.0, 30.0
+_LONGEST_PAUSE_S = 2.0
+_LOST_S = 5.0  # a call that was let in is written by then, or never
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What waited and ran when the queries began, `at` on the monotonic clock."""
+
+    at: float = -math.inf
+    places: Mapping[UUID, queue.Place] = MappingProxyType({})
+    agents: Mapping[UUID, queue.InFlight] = MappingProxyType({})
+
+    @cached_property
+    def youngest_first_s(self) -> float:
+        """For how long nobody at all has come to the head of a queue: no worker takes calls.
+
+        A place with a bound of its own says nothing of that: one call that has just got room may
+        have waited long for it.
+        """
+        return min(self._waits(bounded=False), default=0.0)
+
+    @cached_property
+    def oldest_first_s(self) -> float:
+        return max([*self._waits(bounded=False), *self._waits(bounded=True)], default=0.0)
+
+    def _waits(self, *, bounded: bool) -> list[float]:
+        waiting = [place for place in self.places.values() if place.bounded is bounded]
+        return [place.oldest_s for place in waiting if place.oldest_s is not None]
+
+
+def look() -> Sample:
+    at = time.monotonic()
+    places = {place.id: place for place in queue.places()}
+    return Sample(at, places, queue.in_flight())
+
+
+@dataclass(eq=False, slots=True)
+class Arrival:
+    """A call that was let in; `left_at` once it is written."""
+
+    keys: tuple[UUID, ...]
+    at: float = field(default_factory=time.monotonic)
+    left_at: float | None = None
+
+
+class Pressure:
+    """What a process knows of the queue. Without a thread it knows what `sample` was told."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._known = Sample()
+        self._recent: dict[UUID, set[Arrival]] = defaultdict(set)
+        self._lock = threading.Lock()
+
+    def sample(self, found: Sample) -> None:
+        with self._lock:
+            self._known = found
+            for key, arrivals in [*self._recent.items()]:
+                left = {one for one in arrivals if not _counted(one, found)}
+                if left:
+                    self._recent[key] = left
+                else:
+                    del self._recent[key]
+        metrics.queue_age.set(found.oldest_first_s)
+        metrics.queue_depth.set(sum(place.depth for place in found.places.values()))
+
+    def enter(self, caller: Caller) -> Arrival:
+        """Let one call in. Raises `Shed`; nothing is on record then, `turn_away` sees to that."""
+        refusal = self.refusal(caller)
+        if refusal is not None and self._might_pass(caller):
+            self._look_again()
+            refusal = self.refusal(caller)
+        if refusal is not None:
+            raise refusal
+        arrival = Arrival(tuple(filter(None, (caller.organization_id, caller.agent_id))))
+        with self._lock:
+            # Once more, with nobody beside: of those who asked just now, one may have the place.
+            refusal = self._by(self._usable(), caller)
+            if refusal is not None:
+                raise refusal
+            for key in arrival.keys:
+                self._recent[key].add(arrival)
+        return arrival
+
+    def leave(self, arrival: Arrival | None, *, written: bool) -> None:
+        """Its row is there, and the next sample counts it; or there will be none."""
+        if arrival is None:
+            return
+        arrival.left_at = time.monotonic()
+        if not written:
+            with self._lock:
+                for key in arrival.keys:
+                    self._recent[key].discard(arrival)
+
+    def turn_away(self, caller: Caller, tool: str, refusal: Shed) -> None:
+        metrics.shed.labels(refusal.code).inc()
+        self.tally.add(caller, tool, refusal.code)
+
+    def refusal(self, caller: Caller, *, recent: bool = True) -> Shed | None:
+        """By the last sample and, with `recent`, by what was let in since."""
+        return self._by(self._sample(), caller, recent=recent)
+
+    def _by(self, known: Sample, caller: Caller, *, recent: bool = True) -> Shed | None:
+        place, agent = known.places.get(caller.organization_id), self._agent(known, caller)
+        if agent is not None and caller.agent_id is not None:
+            used = agent.open + recent * self._since(caller.agent_id)
+            if used >= agent.most:
+                return _too_many(caller, agent.most, used)
+        if place is not None:
+            used = place.depth + recent * self._since(place.id)
+            if used >= place.max_depth:
+                return _full(place, used)
+        first_s = place.oldest_s if place is not None else None
+        if max(known.youngest_first_s, first_s or 0.0) > settings.QUEUE_AGE_S:
+            return Overloaded(
+                "Calls wait too long for a worker at the moment. Try again in a few seconds.",
+                gate=GATE,
+            )
+        return None
+
+    def _agent(self, known: Sample, caller: Caller) -> queue.InFlight | None:
+        return known.agents.get(caller.agent_id) if caller.agent_id is not None else None
+
+    def _since(self, key: UUID) -> int:
+        return len(self._recent.get(key, ()))
+
+    def _might_pass(self, caller: Caller) -> bool:
+        """Whether only what was let in since the sample speaks against it."""
+        return self.refusal(caller, recent=False) is None
+
+    def _sample(self) -> Sample:
+        return self._usable()
+
+    def _usable(self) -> Sample:
+        return self._known
+
+    def _look_again(self) -> None:
+        """Nobody looks here."""
+
+
+class Watched(Pressure):
+    """The same, with a thread that looks each second as long as somebody asks, and when told to."""
+
+    def __init__(self, find: Callable[[], Sample] = look) -> None:
+        super().__init__()
+        self._find = find
+        self._wanted, self._seen = threading.Event(), threading.Condition()
+        self._asked_at = 0.0
+        self._thread: threading.Thread | None = None
+
+    def _sample(self) -> Sample:
+        """After a pause nobody knows anything; a call is not made to wait for long."""
+        self._asked_at = time.monotonic()
+        if self._asked_at - self._known.at > _STALE_S:
+            self._look_again()
+        return self._usable()
+
+    def _usable(self) -> Sample:
+        worthless = self._asked_at - self._known.at > _WORTHLESS_S
+        return Sample() if worthless else self._known
+
+    def _look_again(self) -> None:
+        since = time.monotonic()
+        self._start()
+        self._wanted.set()
+        with self._seen:
+            self._seen.wait_for(lambda: self._known.at >= since, _AGAIN_WITHIN_S)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._watch, name="pressure", daemon=True)
+                self._thread.start()
+                atexit.register(self._write_rest)
+
+    def _watch(self) -> None:
+        while True:
+            self._wanted.clear()
+            # About a tenth of its time at most, however long the queue has grown.
+            pause_s = 9 * self._round_s()
+            time.sleep(min(max(_LEAST_PAUSE_S, pause_s), _LONGEST_PAUSE_S))
+            idle = time.monotonic() - self._asked_at > _IDLE_S and not self.tally
+            self._wanted.wait(None if idle else FOR_S)
+
+    def _round_s(self) -> float:
+        """How long one look took; one that failed counts as a long one."""
+        began = time.monotonic()
+        try:
+            self.sample(self._find())
+            took_s = time.monotonic() - began
+            with self._seen:
+                self._seen.notify_all()
+            self.tally.write()
+        except GONE as error:
+            log.warning("nobody knows how long the queue is: %s", type(error).__name__)
+        except Exception:  # the thread's outermost edge: it looks again in a second
+            log.exception("nobody knows how long the queue is")
+        else:
+            return took_s
+        finally:
+            connection.close()
+        return FOR_S
+
+    def _write_rest(self) -> None:
+        try:
+            self.tally.write(every=True)
+        except Exception:  # the process ends; who was turned away is in its log then
+            log.exception("turned away and not on record: %s", self.tally)
+
+
+HERE = Watched()
+
+
+def peek(question: Question) -> Verdict:
+    """What the gate would say now, letting nobody in."""
+    refusal = HERE.refusal(question.caller)
+    if refusal is None:
+        return passed(GATE)
+    return Verdict(GATE, False, refusal.code, refusal.message)
+
+
+def _counted(arrival: Arrival, found: Sample) -> bool:
+    """Whether the sample has seen its row, or never will."""
+    left = arrival.left_at is not None and arrival.left_at <= found.at
+    return left or found.at - arrival.at > _LOST_S
+
+
+def _too_many(caller: Caller, most: int, used: int) -> Shed:
+    return Shed(
+        f"{used} calls of {caller.name} are not over yet; {most} may be open at once. Wait for "
+        "one of them, or cancel it.",
+        code="too_many_in_flight",
+        gate=GATE,
+        limit=most,
+        used=used,
+        resets_in_s=1,
+    )
+
+
+def _full(place: queue.Place, used: int) -> Shed:
+    """By the time the first in line has waited, what waits now has mostly begun."""
+    wait_s = min(60, max(1, math.ceil(place.oldest_s or 1)))
+    return Shed(
+        f"{used} calls of the organization wait for a worker; {place.max_depth} may. Try again in "
+        f"{wait_s} s.",
+        gate=GATE,
+        limit=place.max_depth,
+        used=used,
+        resets_in_s=wait_s,
+    )

@@ -1,0 +1,150 @@
+"""What became of executions whose worker fell silent, and of those nobody has begun.
+
+What may be begun again is, up to `MOST_ATTEMPTS` times, and then it is set aside; for an external
+effect nobody can know whether it happened, and the row says so (ruling 16). Hints that were lost
+are given again, each time after a longer pause; who waited too long to begin is dropped.
+
+A round is begun by beat, or by a worker where beat is silent. Several at once share the work: each
+call is a transaction of its own, and whoever has its row locked has it in hand.
+"""
+
+import time
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from audit.events import Event
+from audit.models import AuditRecord
+from tools.definitions.results import EventType, Status
+from tools.definitions.vocabulary import Delivery
+from tools.execution import bell, cache, cancelling, claiming, events
+from tools.execution.chain_boundary import end_of
+from tools.execution.returning import (
+    CANCELLED,
+    EFFECT,
+    REPEATABLE,
+    REQUEUED,
+    effect_of,
+    may_repeat,
+    record_lost,
+    release,
+)
+from tools.limits import budgets
+from tools.models import Execution
+
+BATCH = 100
+# Who waits longer for a lock leaves the call to the next round. A process that was stopped in the
+# middle of one (SIGSTOP) loses its transaction: callers may wait for the allowance it has locked.
+_PATIENCE = (
+    "SELECT set_config('lock_timeout', '2s', true),"
+    " set_config('idle_in_transaction_session_timeout', '10s', true)"
+)
+
+
+class _Rounds:
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+
+_rounds = _Rounds()
+
+
+def silent_s() -> float:
+    """Since this process began its last round, or its life."""
+    return time.monotonic() - _rounds.last
+
+
+def reap() -> list[UUID]:
+    """Settle what was abandoned; the ids of executions of which a worker is to be told again."""
+    _rounds.last = time.monotonic()
+    # At most as many as workers run, and no locks yet. Those that cannot be settled are passed by.
+    abandoned = Execution.objects.abandoned().order_by("lease_until")
+    for execution_id in list(abandoned.values_list("pk", flat=True)):
+        with claiming.passed_by("an abandoned execution was not settled"):
+            _settle_one(execution_id)
+    claiming.drop_expired()
+    with claiming.passed_by("calls of an ended one were not stopped"):
+        cancelling.stop_orphans()
+    return Execution.objects.hint_again(BATCH)
+
+
+@transaction.atomic
+def _settle_one(execution_id: UUID) -> None:
+    execution = _taken(execution_id)
+    if execution is not None:
+        _settle(execution)
+        transaction.on_commit(lambda: bell.ring(execution_id))
+
+
+def _taken(execution_id: UUID) -> Execution | None:
+    """With its row locked. None when somebody has it in hand, or it is abandoned no more."""
+    with connection.cursor() as cursor:
+        cursor.execute(_PATIENCE)
+    found = Execution.objects.abandoned().select_related("tool_version", "organization")
+    locked = found.select_for_update(of=("self",), skip_locked=True, no_key=True)
+    return locked.filter(pk=execution_id).first()
+
+
+def _settle(execution: Execution) -> None:
+    """Back to the queue, or to its end. The row is locked and still abandoned."""
+    delivery = _delivery(execution.tool_version.definition)
+    effect = effect_of(execution, delivery, begun=True)
+    if may_repeat(execution, delivery, counts=True, begun=True):
+        row = Execution.objects.held(execution.pk, execution.fence)
+        word = release(row, execution, reason=REQUEUED, counts=True, begun=True, effect=effect)
+        record_lost(execution, "reaper", reason=word, **(effect if word == CANCELLED else {}))
+    elif delivery in REPEATABLE:
+        _set_aside(execution, effect)
+    else:
+        message = "The worker was lost during the call; whether its effect happened is not known."
+        _end(execution, "OUTCOME_UNKNOWN", message, effect)
+
+
+def _delivery(definition: object) -> str:
+    """What cannot be read, since somebody wrote past us, is not repeated."""
+    said = definition.get("delivery") if isinstance(definition, dict) else None
+    return said if isinstance(said, str) else Delivery.EXTERNAL
+
+
+def _set_aside(execution: Execution, effect: dict[str, bool]) -> None:
+    """Poison, perhaps: whoever took it was lost."""
+    attempts = _attempts(execution)
+    workers = len({attempt["worker"] for attempt in attempts})
+    message = (
+        f"Set aside after {execution.attempt} attempts: {workers}"
+        f" {'worker was' if workers == 1 else 'different workers were'} lost while running it, the"
+        f" last one before {timezone.now():%Y-%m-%d %H:%M:%S} UTC. Ask an administrator before you"
+        " call again."
+    )
+    said = f"{message} {EFFECT}" if effect else message
+    _end(execution, "WORKER_LOST", said, effect, attempts=attempts)
+
+
+def _attempts(execution: Execution) -> list[dict[str, str]]:
+    """How each attempt was lost, as evidence has it, the present one last."""
+    earlier = AuditRecord.objects.filter(execution_id=execution.pk, code=Event.TOOL_LOST)
+    lost = [
+        {"worker": str(one.details.get("worker", "")), "reason": one.reason}
+        for one in earlier.order_by("occurred_at", "id")
+    ]
+    return [*lost, {"worker": execution.worker, "reason": "lease_over"}]
+
+
+def _end(
+    execution: Execution, code: str, message: str, effect: dict[str, bool], **details: Any
+) -> None:
+    Execution.objects.held(execution.pk, execution.fence).update(
+        status=Status.FAILED,
+        lease_until=None,
+        completed_at=Now(),
+        error_code=code,
+        error_message=message,
+        error_details=effect | end_of(execution, execution.tool_version.definition),
+    )
+    budgets.settle(execution.pk, spent=execution.cost)  # its effect may have happened
+    cache.give_up(execution.pk)
+    events.append(execution.pk, EventType.FAILED, message)
+    record_lost(execution, "reaper", reason=code, **effect, **details)

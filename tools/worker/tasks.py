@@ -1,0 +1,116 @@
+"""What Celery calls. A message carries an execution's id and nothing else."""
+
+import logging
+from datetime import timedelta
+from uuid import UUID
+
+from celery import shared_task
+from django.conf import settings
+
+from config.database import GONE, replace_dead_connections
+from tools.accounts import idempotency
+from tools.approvals import expiry
+from tools.catalog import questions
+from tools.execution import cache, capacity, isolation
+from tools.execution.hints import RUN_EXECUTION, tell
+from tools.execution.pipeline import perform_next
+from tools.licensing import licenses
+from tools.limits import ratelimits
+from tools.models import Execution
+from tools.usage import days
+from tools.worker import reaper, retention, services, session_keeping
+
+log = logging.getLogger(__name__)
+
+
+@shared_task(name=RUN_EXECUTION)
+def run_execution(execution_id: str) -> None:
+    """A hint that finds the worker stopping, or no database, is dropped; its row waits on."""
+    capacity.hinted.beat()
+    if not capacity.take(wait=True):
+        return
+    try:
+        waiting = perform_next(UUID(execution_id))
+    except GONE as error:
+        log.warning("an execution was not begun: %s", type(error).__name__)
+        replace_dead_connections()
+        return
+    finally:
+        capacity.give()
+    tell(waiting)
+
+
+@shared_task(name="tools.execution.tasks.reap")
+def reap() -> None:
+    """Without a database, or while another round is long, the next one is soon enough."""
+    try:
+        tell(reaper.reap())
+    except GONE as error:
+        log.warning("nothing was reaped: %s", type(error).__name__)
+        replace_dead_connections()
+
+
+@shared_task(name="tools.execution.tasks.forget_expired")
+def forget_expired() -> None:
+    cache.forget_expired()
+
+
+@shared_task(name="tools.execution.tasks.forget_rate_hits")
+def forget_rate_hits() -> None:
+    ratelimits.forget_hits()
+
+
+@shared_task(name="tools.execution.tasks.watch_confirmations")
+def watch_confirmations() -> None:
+    expiry.watch()
+
+
+@shared_task(name="tools.execution.tasks.forget_idempotency_keys")
+def forget_idempotency_keys() -> None:
+    Execution.objects.forget_keys(timedelta(hours=settings.IDEMPOTENCY_HOURS))
+    idempotency.forget()
+
+
+@shared_task(name="tools.execution.tasks.expire_outputs")
+def expire_outputs() -> None:
+    retention.keep()
+
+
+@shared_task(name="tools.execution.tasks.apply_retention")
+def apply_retention() -> None:
+    retention.forget_all()
+
+
+@shared_task(name="tools.execution.tasks.add_up_days")
+def add_up_days() -> None:
+    days.add_up()
+
+
+@shared_task(name="tools.execution.tasks.learn_questions")
+def learn_questions() -> None:
+    questions.learn()
+
+
+@shared_task(name="tools.execution.tasks.apply_license_expiry")
+def apply_license_expiry() -> None:
+    licenses.apply_expiry()
+
+
+@shared_task(name="tools.execution.tasks.record_isolation")
+def record_isolation() -> None:
+    isolation.record_changes()
+
+
+@shared_task(name="tools.execution.tasks.keep_sessions")
+def keep_sessions() -> None:
+    session_keeping.close_idle()
+    session_keeping.count_stuck()
+
+
+@shared_task(name="tools.execution.tasks.hear_services")
+def hear_services() -> None:
+    try:
+        services.look()
+    except GONE as error:
+        log.warning("no service was heard: %s", type(error).__name__)
+        replace_dead_connections()

@@ -1,0 +1,190 @@
+"""One run of a chain, as its rows tell it: which steps are over, and what they gave back."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tools.definitions.chains import values
+from tools.definitions.chains.document import MOST_ATTEMPTS, Chain, Step
+from tools.definitions.chains.values import TooMuch, Unknown
+from tools.execution.chain_boundary import boundary, calls_of, done, last_attempt, number_of
+from tools.execution.composing import Composition, Made
+from tools.execution.composition import Waiting
+from tools.models.execution import UNDO
+from tools.workflows import attempts
+from tools.workflows.attempts import Failed, Open, Succeeded
+
+MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
+_EXPIRED = "what it gave back has expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Its condition did not hold."""
+
+
+type Over = Succeeded | Failed | Skipped
+type StepState = Over | Open
+_WORDS = {Succeeded: "succeeded", Failed: "failed", Skipped: "skipped"}
+
+
+class Run:
+    """The scope of its values and conditions, too."""
+
+    def __init__(self, view: Composition) -> None:
+        self.view = view
+        self.chain: Chain = view.definition.chain
+        self._states: dict[str, Over] = {}
+        self._outputs: dict[str, Any] = {}
+        self._item: Any = None
+        self._in_loop = False
+        self._undone = ("", "")  # the step that is being undone, and the place of its call
+
+    # --- what values and conditions ask ---
+    @property
+    def input(self) -> dict[str, Any]:
+        return self.view.parameters
+
+    def output(self, step: str) -> Any:
+        if step == self._undone[0]:
+            return self._output_at(self._undone[1])
+        state = self._states.get(step)
+        if not isinstance(state, Succeeded):
+            raise Unknown(f"it {self.state(step)}" if state else "it has not run")
+        if step not in self._outputs:
+            self._outputs[step] = self._output(step, state)
+        return self._outputs[step]
+
+    def outputs(self, text: str) -> dict[str, Any]:
+        found = {}
+        for step, state in self._states.items():
+            if step in text and isinstance(state, Succeeded):
+                found[step] = {"output": self.output(step)}
+        return found
+
+    def item(self) -> Any:
+        if not self._in_loop:
+            raise Unknown("there is no item outside a loop")
+        return self._item
+
+    def state(self, step: str) -> str:
+        return _WORDS[type(self._states[step])]
+
+    # --- what the turn asks ---
+    def settle(self, step: Step, state: Over) -> None:
+        self._states[step.id] = state
+
+    def at_undoing(self, step: Step, place: str) -> None:
+        """Values are asked for what undoes one call of a step from here on: with its item, where
+        it has one, and its own output instead of the list. Raises `Unknown`.
+        """
+        self._undone, self._in_loop = (step.id, place), step.loop
+        self._item = self._item_at(step, number_of(place)) if step.loop else None
+
+    def call(self, step: Step, place: str, *, item: Any = None) -> StepState:
+        """The last attempt of one call, made if it can be."""
+        self._item, self._in_loop = item, step.loop
+        standing = self.standing(step, place)
+        return self._begin(step, standing) if isinstance(standing, str) else standing
+
+    def standing(self, step: Step, place: str) -> StepState | str:
+        """Of one call; or the place of the attempt that is to be made of it now."""
+        snapshot = self.view.performance.snapshot
+        most = partial(_most_attempts, step)
+        return attempts.standing(self.view.made, place, snapshot, most=most, wait_s=step.wait_s)
+
+    def stop_steps(self) -> None:
+        """Nobody waits for what is open of its steps any more; what undoes goes on."""
+        self.view.cancel_open([place for place in self.view.made if not _undoes(place)])
+
+    def steps_open(self) -> Waiting | None:
+        """While steps run it is not known what there is to undo."""
+        opened = [one for one in self.view.made.values() if one.open and not _undoes(one.place)]
+        return Waiting(below=1) if opened else None
+
+    def done(self) -> Iterator[tuple[Step, str, Made]]:
+        """What succeeded, the last first: each with the place of its call, without the attempt."""
+        return done(self.chain, self.view.made)
+
+    def boundary(self) -> dict[str, Any]:
+        """What stays done, what was undone, what could not be, and what nobody knows."""
+        return boundary(self.chain, self.view.made)
+
+    def settle_for_undoing(self) -> None:
+        """So that what undoes may use what the steps gave back: of a loop what its items did, each
+        at its place, `null` where one failed."""
+        for step in self.chain.steps:
+            calls = calls_of(step.id, self.view.made)
+            if step.loop and calls:
+                most = max(map(number_of, calls))
+                places = [f"{step.id}/{number}" for number in range(most + 1)]
+            else:
+                places = [place for place, made in calls.items() if made.succeeded]
+            if places:
+                self._states[step.id] = Succeeded(tuple(places))
+
+    def _item_at(self, step: Step, number: int) -> Any:
+        found = values.resolved(step.for_each, self)
+        if not isinstance(found, list) or number >= len(found):
+            raise Unknown("the list of its items is another one now")
+        return found[number]
+
+    def _begin(self, step: Step, place: str) -> StepState:
+        try:
+            parameters = values.resolved(step.parameters, self)
+        except Unknown as absence:
+            return Failed(absence.code, f"{absence}.")
+        made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
+        if made.open:
+            return Open()
+        base = place.partition("#")[0]
+        if made.succeeded:  # the answer was known already
+            return Succeeded((base,))
+        return self.call(step, base, item=self._item)
+
+    def _output_at(self, place: str) -> Any:
+        made = last_attempt(self.view.made, place)[1]
+        found = self.view.outputs([made.place]) if made else {}
+        if not found:
+            raise Unknown(_EXPIRED)
+        return next(iter(found.values()))
+
+    def _output(self, step: str, state: Succeeded) -> Any:
+        if self._bytes_until(step) > MOST_READ:
+            limit = f"it and the steps before it gave back more than {MOST_READ} bytes"
+            raise TooMuch(f"it cannot be read: {limit}")
+        succeeded = self._succeeded(state)
+        outputs = self.view.outputs(succeeded.values())
+        if len(outputs) < len(succeeded):
+            raise Unknown(_EXPIRED)
+        if state.places == (step,):
+            return outputs[succeeded[step]]
+        return [outputs.get(succeeded.get(place, "")) for place in state.places]
+
+    def _bytes_until(self, step: str) -> int:
+        """Of all outputs up to a step's that is over: as much in each later turn."""
+        total = 0
+        for one in self.chain.steps:
+            state = self._states.get(one.id)
+            if isinstance(state, Succeeded):
+                places = self._succeeded(state).values()
+                total += sum(self.view.made[place].output_bytes or 0 for place in places)
+            if one.id == step:
+                break
+        return total
+
+    def _succeeded(self, state: Succeeded) -> dict[str, str]:
+        """By place, that of its last attempt: an item of a loop may have failed."""
+        attempts = {place: last_attempt(self.view.made, place)[1] for place in state.places}
+        return {place: one.place for place, one in attempts.items() if one and one.succeeded}
+
+
+def _most_attempts(step: Step, made: Made) -> int:
+    """What undoes is tried again after a refusal that passes, whatever was said of it."""
+    briefly = made.error_code in attempts.BRIEFLY and _undoes(made.place)
+    return MOST_ATTEMPTS if briefly else step.attempts
+
+
+def _undoes(place: str) -> bool:
+    return place.startswith(UNDO)

@@ -1,0 +1,40 @@
+"""Undoing what a run of a chain has done: the last step first, one call after the other.
+
+What has no compensation stays. One that fails is told of, and the others are undone all the same.
+"""
+
+from tools.definitions.chains import values
+from tools.definitions.chains.document import Step
+from tools.definitions.chains.values import Unknown
+from tools.execution.composition import Waiting
+from tools.models.execution import UNDO
+from tools.workflows.attempts import Open
+from tools.workflows.chain_run import Run, StepState
+
+
+def undo(run: Run) -> Waiting | None:
+    """None when there is nothing left to undo."""
+    run.settle_for_undoing()
+    for step, place, _made in run.done():
+        if step.undoing is None:
+            continue
+        state = _undone(run, step, step.undoing, place)
+        if isinstance(state, Open):
+            return Waiting(below=state.below, until=state.until)
+    return None
+
+
+def _undone(run: Run, step: Step, undoing: Step, place: str) -> StepState:
+    """How far what undoes one call of a step has come; it is made if it can be."""
+    standing = run.standing(undoing, f"{UNDO}{place}")
+    if not isinstance(standing, str):
+        return standing
+    try:
+        run.at_undoing(step, place)
+        parameters = values.resolved(undoing.parameters, run)
+    except Unknown as absence:
+        run.view.tell(f"{place} cannot be compensated: {absence}")
+        run.view.give_up(standing, undoing.tool_name, "VALUE_MISSING", str(absence))
+    else:
+        run.view.begin(standing, undoing.tool_name, parameters, timeout_s=undoing.timeout_s)
+    return _undone(run, step, undoing, place)
