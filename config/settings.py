@@ -108,10 +108,10 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "config.http.policy.live",
-                "tools.ui.changes.waiting",
-                "tools.ui.confirmations.waiting",
-                "tools.ui.sandbox.notice",
-                "tools.ui.licenses.notice",
+                "tools.ui.approvals.changes.waiting",
+                "tools.ui.approvals.confirmations.waiting",
+                "tools.ui.settings.sandbox.notice",
+                "tools.ui.licenses.licenses.notice",
             ]
         },
     }

@@ -178,14 +178,14 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "the page of agents without a permission",
-        "tools/ui/agents.py",
+        "tools/ui/agents/agents.py",
         'require(request.caller, "view_agent")',
         "pass",
         (),
     ),
     (
         "the page of settings without a permission",
-        "tools/ui/settings.py",
+        "tools/ui/settings/settings.py",
         'require(request.caller, "audit.view_auditrecord")',
         "pass",
         (),

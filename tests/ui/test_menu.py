@@ -8,7 +8,7 @@ from django.test import Client
 
 from tests.ui.conftest import Grant
 from tests.ui.pages import text
-from tools.ui.contrast import part_of_product
+from tools.ui.settings.contrast import part_of_product
 
 GROUPS = ["work", "catalog", "sources", "evidence", "administration"]
 USED = re.compile(r'<use href="[^"#]*img/icons[^"#]*\.svg#([a-z-]+)"')

@@ -19,7 +19,7 @@ from tests import bulk, factories
 from tests.browser.test_accessibility import ONE_OF_EACH
 from tests.tools.api.test_authorization_matrix import Side
 from tests.ui.addresses import addresses_of
-from tests.ui.test_knowledge import ELEMENTS, teller
+from tests.ui.knowledge.test_knowledge import ELEMENTS, teller
 from tools.approvals import confirmation_rules
 from tools.catalog import channels, credentials, mcp_servers, profiles, services
 from tools.catalog.drift import note_upstream

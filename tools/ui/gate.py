@@ -14,7 +14,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from config.http import errors
 from tools.accounts.login import freshness, second_factors
 from tools.models import User
-from tools.ui import again
+from tools.ui.accounts import again
 from tools.web.proof import SAFE, asks
 
 API, CALLED = "/api/", "/api/v1/"

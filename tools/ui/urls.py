@@ -1,7 +1,7 @@
 from django.urls import URLPattern, path
 
-from tools.ui import (
-    again,
+from tools.ui.accounts import again, factors, login, profile, single_sign_on
+from tools.ui.agents import (
     agent,
     agent_asking,
     agent_bounds,
@@ -10,54 +10,28 @@ from tools.ui import (
     agent_request,
     agent_requests,
     agents,
-    batch,
-    batches,
-    catalog,
-    catalog_change,
-    chains,
-    changes,
-    channel_forms,
-    confirmations,
+)
+from tools.ui.approvals import changes, confirmations
+from tools.ui.catalog import catalog, catalog_change, exporting, importing, tool, tool_use, versions
+from tools.ui.chains import chains
+from tools.ui.editor import content_schemas, editor
+from tools.ui.executions import batch, batches, executions, outputs, sessions
+from tools.ui.groups import groups
+from tools.ui.home import home, search, usage
+from tools.ui.knowledge import knowledge, knowledge_entity, knowledge_import
+from tools.ui.licenses import licenses, tiers
+from tools.ui.messages import channel_forms, messages
+from tools.ui.playground import playground
+from tools.ui.servers import (
     connecting,
-    content_schemas,
-    editor,
-    executions,
-    explain,
-    exporting,
-    factors,
-    groups,
-    home,
-    importing,
-    keys,
-    knowledge,
-    knowledge_entity,
-    knowledge_import,
-    licenses,
-    login,
-    messages,
-    outputs,
-    playground,
-    profile,
-    sandbox,
-    search,
     server_forms,
     server_import,
     servers,
     service_changes,
     services,
-    sessions,
-    settings,
-    single_sign_on,
-    styleguide,
-    tiers,
-    tool,
-    tool_use,
-    usage,
-    versions,
-    walking,
-    workflow,
-    workspace,
 )
+from tools.ui.settings import keys, sandbox, settings, styleguide, workspace
+from tools.ui.workflow import explain, walking, workflow
 
 EXECUTION = "executions/<uuid:execution_id>/"
 AGENT_REQUEST = "agent/requests/<uuid:request_id>/"

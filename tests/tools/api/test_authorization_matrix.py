@@ -67,7 +67,7 @@ from tools.models import (
     User,
 )
 from tools.models.grant_rows import GrantRow
-from tools.ui import workspace
+from tools.ui.settings import workspace
 from tools.web import proof
 
 IN = "in"  # past every question of who may: 2xx, or a 4xx that is about something else
@@ -372,7 +372,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
     # Who has shown no password is led to the login; nothing is told apart.
     "second-factor": {"get": OPEN, "post": OPEN},
-    "single-sign-on": {"get": OPEN},  # tests/ui/test_single_sign_on.py
+    "single-sign-on": {"get": OPEN},  # tests/ui/accounts/test_single_sign_on.py
     "single-sign-on-back": {"get": OPEN},
     "login-again": {"get": Needs(), "post": Needs(refuses=True)},
     "logout": {"post": Needs()},
@@ -424,13 +424,15 @@ PAGES: dict[str, dict[str, Needs]] = {
     "groups": {"get": Needs(permission="tools.view_toolgroup")},
     "group-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_toolgroup")),
     "group-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_toolgroup")),
-    "walk": {"get": Needs()},  # one's own, or an agent's as Explain: tests/ui/test_walking.py
+    "walk": {
+        "get": Needs()
+    },  # one's own, or an agent's as Explain: tests/ui/workflow/test_walking.py
     "workflow": {"get": Needs(permission="tools.view_tool")},
-    # Or with grants of the group that read_file is in: tests/ui/test_workspace.py.
+    # Or with grants of the group that read_file is in: tests/ui/settings/test_workspace.py.
     "workspace": {"get": Needs(superuser=True)},
     "workspace-file": {"get": Needs(superuser=True)},
     "workspace-download": {"get": Needs(superuser=True)},
-    # Or with grants of the group that search_knowledge is in: tests/ui/test_knowledge.py.
+    # Or with grants of the group that search_knowledge is in: tests/ui/knowledge/test_knowledge.py.
     "knowledge": {"get": Needs(superuser=True)},
     "knowledge-entity": {"get": Needs(superuser=True)},
     "knowledge-export": {"get": Needs(superuser=True)},
@@ -442,19 +444,19 @@ PAGES: dict[str, dict[str, Needs]] = {
     "schema-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_contentschema")),
     "schema-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_contentschema")),
     "schema-remove": dict.fromkeys(("get", "post"), Needs(permission="tools.delete_contentschema")),
-    "playground": dict.fromkeys(("get", "post"), Needs()),  # tests/ui/test_playground.py
+    "playground": dict.fromkeys(("get", "post"), Needs()),  # tests/ui/playground/test_playground.py
     "settings": {"get": Needs(permission="audit.view_auditrecord")},
     "settings-organization": dict.fromkeys(("get", "post"), Needs(superuser=True)),
     "usage": {"get": Needs()},  # of one's own calls, or of all
     "explain": {"get": Needs()},
     "what-if": {"get": Needs(permission="tools.view_agent")},
     "sandbox": {"get": Needs(permission="tools.change_tool")},
-    "styleguide": {"get": Needs(superuser=True)},  # or staff: tests/ui/test_styleguide.py
+    "styleguide": {"get": Needs(superuser=True)},  # or staff: tests/ui/settings/test_styleguide.py
     "licenses": {"get": Needs(permission="tools.view_licensetier")},
     "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
     "license-tier": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
     "licenses-undo": {"post": Needs(superuser=True)},
-    # One's own, or of all; of an agent that one may act as: tests/ui/test_agent_asking.py.
+    # One's own, or of all; of an agent that one may act as: tests/ui/agents/test_agent_asking.py.
     "agent-requests": {"get": Needs()},
     "agent-request-new": dict.fromkeys(("get", "post"), Needs()),
     "agent-request": {"get": SEEN_EXECUTION},
@@ -555,7 +557,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "alert-rule": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
     "alert-rule-new": dict.fromkeys(("get", "post"), Needs(superuser=True)),
     "audit-exports": dict.fromkeys(("get", "post"), Needs(permission="audit.view_auditrecord")),
-    # Of those who asked alone: tests/ui/test_exports_page.py.
+    # Of those who asked alone: tests/ui/audit/test_exports_page.py.
     "audit-export-file": {"get": Needs(sees=NOBODY)},
     "audit-export-remove": {"post": Needs(sees=NOBODY)},
     "channel-test": {"post": Needs(permission="audit.change_alertchannel")},
@@ -1419,7 +1421,8 @@ class Offers(HTMLParser):
 
 OFFERED_ALL_THE_SAME = (
     "workspace", "knowledge", "execution-cancel",  # to everybody, who may be refused
-    "batch-cancel", "confirmations-decide",  # forms without a button: tests/ui/test_batches.py
+    # forms without a button: tests/ui/executions/test_batches.py
+    "batch-cancel", "confirmations-decide",
     "profile-session-end",  # one's own
 )  # fmt: skip
 

@@ -1,0 +1,169 @@
+"""Versions of a tool: told apart on a page, gone back to, and whether each is what was signed."""
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from audit.models import AuditRecord
+from tests import factories
+from tests.ui.conftest import Grant
+from tests.ui.pages import notes, text
+from tools.catalog import keys, verification
+from tools.catalog.actions import update_tool
+from tools.models import Organization, Tool, ToolVersion
+from tools.policy.pins import set_pins
+from tools.ui.catalog.versions import FLAWS
+
+PAGE = "/tools/echo/difference/"
+HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
+
+
+@pytest.fixture
+def tool(organization: Organization) -> Tool:
+    """Of two versions."""
+    made = factories.tool(organization)
+    return change(made, description="Other\u3164 words.", change_note="Clearer.")
+
+
+def change(tool: Tool, **fields: str) -> Tool:
+    definition = factories.definition(**fields)
+    return update_tool(tool=tool, definition=definition, by=factories.by(tool.organization))
+
+
+def current(tool: Tool) -> ToolVersion:
+    return ToolVersion.objects.get(pk=Tool.objects.get(pk=tool.pk).version_id)
+
+
+def test_the_last_two_are_told_apart_where_none_is_named(admin_client: Client, tool: Tool) -> None:
+    page = text(admin_client.get(PAGE))
+    assert '<option value="1.0.0" selected>1.0.0</option>' in page
+    assert '<option value="1.0.1" selected data-note="in-use">' in page
+    assert "U+3164 HANGUL FILLER</mark>" in page and "\u3164" not in page
+
+
+def test_any_two_are_told_apart(admin_client: Client, tool: Tool) -> None:
+    change(tool, description="Third words.")
+    page = text(admin_client.get(f"{PAGE}?from=1.0.0&to=1.0.2"))
+    assert "<ins>Third words.</ins>" in page and "Other" not in page
+
+
+def test_one_version_has_nothing_to_be_compared_with(
+    admin_client: Client, organization: Organization
+) -> None:
+    factories.tool(organization)
+    assert "one-version-only" in notes(admin_client.get(PAGE))
+
+
+@pytest.mark.parametrize("query", ["from=9.9.9", "from=1.0.0&to=x"])
+def test_a_version_that_is_not_there_is_a_page(
+    admin_client: Client, tool: Tool, query: str
+) -> None:
+    assert admin_client.get(f"{PAGE}?{query}").status_code == 404
+
+
+def test_going_back_is_asked_on_the_page(admin_client: Client, tool: Tool) -> None:
+    assert 'href="?from=1.0.1&amp;to=1.0.0&amp;restore=yes"' in text(admin_client.get(PAGE))
+    page = text(admin_client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes"))
+    assert "1.0.0" in notes(page)["asks-to-restore"][0]
+    assert 'name="version" value="1.0.0"' in page
+    assert current(tool).label == "1.0.1"
+
+
+def test_what_restoring_does_is_told_from_what_is_in_use(admin_client: Client, tool: Tool) -> None:
+    change(tool, description="Third words.")
+    answer = admin_client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes")
+    assert answer["Location"] == f"{PAGE}?from=1.0.2&to=1.0.0&restore=yes"
+
+
+def test_an_earlier_version_is_restored(
+    admin_client: Client, organization: Organization, tool: Tool
+) -> None:
+    sent = {"version": "1.0.0", "digest": current(tool).digest}
+    page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
+    (said,) = notes(page)["message-success"]
+    assert all(word in said for word in ("echo", "1.0.0", "1.0.2"))
+    assert current(tool).definition["description"] == "Returns what it was given."
+    found = AuditRecord.objects.filter(organization=organization.slug, code="REG.TOOL_RESTORE")
+    assert found.get().details["restored"] == "1.0.0"
+
+
+def test_a_tool_that_was_changed_meanwhile_is_read_again(admin_client: Client, tool: Tool) -> None:
+    sent = {"version": "1.0.0", "digest": current(tool).digest}
+    change(tool, description="Third words.")
+    page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
+    assert "message-error" in notes(page) and "Third words." in page
+    assert current(tool).label == "1.0.2"
+
+
+def test_what_is_not_what_was_signed_is_not_restored(admin_client: Client, tool: Tool) -> None:
+    forge(tool.versions.get(label="1.0.0"))
+    sent = {"version": "1.0.0", "digest": current(tool).digest}
+    page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
+    (said,) = notes(page)["message-error"]
+    assert "1.0.0" in said and FLAWS[verification.ALTERED] in notes(page)["version-flaw"]
+    assert current(tool).label == "1.0.1"
+
+
+def test_a_version_that_is_not_there_is_not_restored(admin_client: Client, tool: Tool) -> None:
+    sent = {"version": "9.9.9", "digest": current(tool).digest}
+    assert admin_client.post("/tools/echo/restore", sent).status_code == 404
+
+
+@pytest.mark.parametrize("what", ["restore", "drift", "difference/"])
+def test_a_name_that_no_tool_can_have_is_not_there(admin_client: Client, what: str) -> None:
+    send = admin_client.get if what.endswith("/") else admin_client.post
+    assert send(f"/tools/%01/{what}").status_code == 404
+
+
+def test_who_may_only_look_restores_nothing(client_of: Grant, tool: Tool) -> None:
+    client = client_of("tools.view_tool")
+    page = text(client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes"))
+    assert "asks-to-restore" not in notes(page) and "restore=yes" not in page
+    sent = {"version": "1.0.0", "digest": current(tool).digest}
+    assert client.post("/tools/echo/restore", sent).status_code == 403
+    assert current(tool).label == "1.0.1"
+
+
+def test_the_tools_page_says_of_each_version_why_and_by_which_key(
+    admin_client: Client, tool: Tool
+) -> None:
+    page = text(admin_client.get("/tools/echo/"))
+    assert "Clearer." in page and len(notes(page)["authentic"]) == 2
+    assert current(tool).key_id in page and f'href="{PAGE}"' in page
+
+
+def test_a_flaw_is_told_in_words(
+    admin_client: Client, organization: Organization, tool: Tool
+) -> None:
+    forge(tool.versions.get(label="1.0.0"))
+    page = text(admin_client.get("/tools/echo/"))
+    altered = [FLAWS[verification.ALTERED]]
+    assert notes(page)["version-flaw"] == altered and len(notes(page)["authentic"]) == 1
+    assert notes(admin_client.get("/tools/echo/versions/1/"))["version-flaw"] == altered
+    by = factories.by(organization)
+    keys.distrust_key(organization=organization, key_id=current(tool).key_id, by=by)
+    flaws = notes(admin_client.get("/tools/echo/"))["version-flaw"]
+    assert FLAWS[verification.DISTRUSTED] in flaws
+
+
+def test_who_keeps_to_a_version_is_told_to_who_may_see_agents(
+    admin_client: Client, client_of: Grant, organization: Organization, tool: Tool
+) -> None:
+    agent = factories.agent(organization, "careful")
+    set_pins(agent=agent, pins={"echo": "1.0.0"}, by=factories.by(organization))
+    page = text(admin_client.get("/tools/echo/"))
+    assert '<a href="/explain/?agent=careful">careful</a>' in page
+    assert "careful" in notes(page)["pinned-by"][0]
+    assert "careful" not in text(client_of("tools.view_tool").get("/tools/echo/"))
+
+
+def forge(version: ToolVersion) -> None:
+    """As somebody does who writes the database and nothing else."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER USER")
+        cursor.execute(
+            "UPDATE tools_toolversion SET definition = definition || %s::jsonb WHERE id = %s",
+            ['{"description": "Forged."}', version.pk],
+        )
+        cursor.execute("ALTER TABLE tools_toolversion ENABLE TRIGGER USER")

@@ -1,0 +1,51 @@
+"""Effective groups on the pages: of a tool, and of the catalog's filter."""
+
+import pytest
+from django.test import Client
+
+from tests import factories
+from tests.tools.snapshots import closed_now
+from tests.ui.pages import inline_code, notes, text
+from tools.catalog.actions import save_group
+from tools.catalog.membership import Through
+from tools.models import Organization
+from tools.ui.catalog.tool import THROUGH
+
+
+@pytest.fixture(autouse=True)
+def _tree(organization: Organization) -> None:
+    by = factories.by(organization)
+    factories.tool(organization, "ask", group=["reading"])
+    factories.tool(organization, "plain")
+    save_group(organization=organization, name="library", by=by)
+    save_group(organization=organization, name="reading", by=by, parent="library")
+
+
+def test_a_tools_page_says_where_its_groups_came_from(admin_client: Client) -> None:
+    page = admin_client.get("/tools/ask/")
+    assert '<span class="tag">library</span> <span class="about" data-note="through">' in text(page)
+    assert notes(page)["through"] == [THROUGH[Through.PARENT]]
+    assert '<span class="tag">reading</span><' in text(page)
+    assert inline_code(page) == []
+
+
+def test_a_tools_page_says_which_group_is_closed(
+    admin_client: Client, organization: Organization
+) -> None:
+    by, hours = factories.by(organization), closed_now()
+    save_group(organization=organization, name="library", by=by, schedule=hours)
+    page = text(admin_client.get("/tools/ask/"))
+    (closed,) = notes(page)["group-closed"]
+    assert "library" in closed and "reading" not in closed
+
+
+def test_the_form_offers_effective_groups_and_begins_with_an_own_one(admin_client: Client) -> None:
+    attempt = admin_client.get("/tools/ask/").context["attempt"]
+    assert (attempt.groups, attempt.offered[:2]) == (["reading"], ["library", "reading"])
+
+
+def test_the_catalog_is_filtered_by_a_parent(admin_client: Client) -> None:
+    page = admin_client.get("/?group=library")
+    assert [tool.name for tool in page.context["shown"]] == ["ask"]
+    assert page.context["choices"][1][:2] == ("group", "Group")
+    assert "library" in page.context["choices"][1][2]

@@ -1,0 +1,173 @@
+"""Asking somebody who is logged in to prove it again, before what must not be done from a browser
+that was left open. What they were about to send is sealed into the page and goes on then."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render, resolve_url
+from django.urls import Resolver404, resolve
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+from django_htmx.http import HttpResponseClientRedirect
+
+from audit.actions import record
+from audit.events import Event, Outcome
+from config.http import errors
+from config.http.redirects import own_path
+from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.login import freshness, identity_provider
+from tools.accounts.login.attempts import guarded
+from tools.errors import ToolcribError
+from tools.models import AuthenticatorApp, SingleSignOn, User
+from tools.ui import carried
+from tools.ui.access import PageRequest, address_of, page
+from tools.ui.accounts import proving
+from tools.ui.accounts.entering import safe_next
+from tools.web.proof import Proof, proof
+
+PAGE, DONE = "accounts/again.html", "accounts/again_done.html"
+ANSWERS = ("again.password", "again.code", "again.key")
+SEALED = "again.sealed"
+OURS = (*ANSWERS, SEALED, "again.username", "csrfmiddlewaretoken")
+KEPT = "waits_for_proof"  # of a session: what a part of a page was about to send, and where
+DOWNLOADS = frozenset({"export", "tool-export", "knowledge-export", "api-export",
+                       "api-audit-export", "audit-export-file"})  # fmt: skip
+WRONG = "That is not right. Try again."
+_LOST = "What you were about to send is kept no longer. Go back, and send it again."
+_MOST_IN_SESSION = 256 * 1024
+
+
+@proof(Proof.NOT_NEEDED)
+@sensitive_post_parameters(*ANSWERS)
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def again_page(request: PageRequest) -> HttpResponseBase:
+    """For who was on the way to a page, or sends from within one."""
+    onwards = safe_next(request)
+    context: dict[str, Any] = {"next": onwards}
+    if request.method != "POST":
+        context |= request.session.pop(KEPT, {}) if "kept" in request.GET else {}
+        return _stored_nowhere(render(request, PAGE, context | _ways(request, onwards)))
+    if (refused := _refused(request, context, onwards)) is not None:
+        return refused
+    if _is_download(onwards):
+        return render(request, DONE, context)
+    return redirect(onwards)
+
+
+def ask(request: HttpRequest) -> HttpResponse | None:
+    """What stands in the way of a request that must be fresh; None once it is."""
+    htmx: Any = getattr(request, "htmx", None)
+    back = (htmx.current_url_abs_path or "/") if htmx else _came_from(request)
+    if request.method in ("GET", "HEAD"):
+        return _lead(request, back if htmx else request.get_full_path())
+    if request.method != "POST":
+        return _lead(request, back)
+    sealed = request.POST.get(SEALED) or carried.seal(request, without=OURS)
+    if sealed is None:
+        return _lead(request, back)
+    context = {SEALED.replace(".", "_"): sealed, "action": request.get_full_path()}
+    if htmx:
+        if len(sealed) <= _MOST_IN_SESSION:
+            request.session[KEPT] = context
+        return HttpResponseClientRedirect(f"{_address(back)}&kept=1")
+    if not any(request.POST.get(name) for name in ANSWERS):
+        return _stored_nowhere(render(request, PAGE, context | _ways(request, back)))
+    if (refused := _refused(request, context, back)) is not None:
+        return _stored_nowhere(refused)
+    try:
+        carried.restore(request, sealed)
+    except carried.Lost:
+        return errors.refused(request, 400, _LOST)
+    return None
+
+
+def _lead(request: HttpRequest, onwards: str) -> HttpResponse:
+    if getattr(request, "htmx", None):
+        return HttpResponseClientRedirect(_address(onwards))
+    return redirect(_address(onwards))
+
+
+def passed(request: HttpRequest, user: User, how: str) -> None:
+    freshness.note(request.session)
+    by = actor_of(caller_of_user(user, source_ip=address_of(request)))
+    record(Event.AUTHENTICATED_AGAIN, by=by, outcome=Outcome.SUCCESS, details={"by": how})
+
+
+def _refused(request: HttpRequest, context: dict[str, Any], onwards: str) -> HttpResponse | None:
+    """None where the person has proven themselves."""
+    user = _person(request)
+    try:
+        how = _proven(request, user)
+    except ToolcribError as refusal:
+        return proving.refused(request, PAGE, context | _ways(request, onwards), refusal)
+    if not how:
+        said = context | _ways(request, onwards) | {"message": WRONG}
+        return render(request, PAGE, said, status=401)
+    passed(request, user, how)
+    return None
+
+
+def _proven(request: HttpRequest, user: User) -> str:
+    """By what; empty where it was not right. Raises `TooManyAttempts`."""
+    password, code, key = (request.POST.get(name, "") for name in ANSWERS)
+    if code or key:
+        return proving.factor_proven(request, user, code=code, key=key)
+    with guarded(username=user.username, source_ip=address_of(request)) as attempt:
+        good = user.check_password(password)
+        if good:
+            attempt.succeeded()
+    return "password" if good else ""
+
+
+def _ways(request: HttpRequest, onwards: str) -> dict[str, Any]:
+    """What the person may prove themselves by."""
+    user = _person(request)
+    known = identity_provider.configured() and (
+        SingleSignOn.objects.filter(user=user, issuer=settings.OIDC_ISSUER).exists()
+    )
+    asked = urlencode({"again": "1", "next": onwards})
+    return {
+        "has_password": user.has_usable_password(),
+        "has_app": AuthenticatorApp.objects.filter(user=user).exists(),
+        "options": proving.key_options(request, user),
+        "provider": settings.OIDC_NAME if known else "",
+        "provider_address": f"{resolve_url('single-sign-on')}?{asked}",
+        "minutes": settings.FRESH_SECONDS // 60,
+        "back": onwards,
+    }
+
+
+def _is_download(address: str) -> bool:
+    try:
+        return resolve(urlsplit(address).path).url_name in DOWNLOADS
+    except Resolver404:
+        return False
+
+
+def _came_from(request: HttpRequest) -> str:
+    """The page the form stood on."""
+    referer = request.headers.get("Referer", "")
+    if not url_has_allowed_host_and_scheme(referer, allowed_hosts={request.get_host()}):
+        return resolve_url("home")
+    parts = urlsplit(referer)
+    address = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    return own_path(address, resolve_url("home"))
+
+
+def _address(onwards: str) -> str:
+    return f"{resolve_url('login-again')}?{urlencode({'next': onwards})}"
+
+
+def _person(request: HttpRequest) -> User:
+    assert isinstance(request.user, User)
+    return request.user
+
+
+def _stored_nowhere(response: HttpResponse) -> HttpResponse:
+    response["Cache-Control"] = "no-store"
+    return response

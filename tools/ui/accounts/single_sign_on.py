@@ -1,0 +1,122 @@
+"""`/login/sso/`: to the identity provider and back: to come in, to prove it again, to connect."""
+
+import time
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from sandbox.egress.grammar import Url
+from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.login import freshness, identity_provider, single_sign_on
+from tools.accounts.login.identity_provider import Identity
+from tools.errors import Forbidden, NotFound, ToolcribError
+from tools.models import User
+from tools.ui.access import PageRequest, address_of, page
+from tools.ui.accounts import again
+from tools.ui.accounts.entering import admit, safe_next
+from tools.web.proof import Proof, proof
+
+LOGIN, GO = "accounts/login.html", "accounts/single_sign_on.html"
+HOW = "single sign-on"
+ENTER, AGAIN, CONNECT = "enter", "again", "connect"
+_JUST_NOW_S = 120
+
+
+@never_cache
+@require_safe
+def begin(request: HttpRequest) -> HttpResponse:
+    if not identity_provider.configured():
+        return redirect("login")
+    onwards = safe_next(request)
+    proves = request.GET.get("again") == "1" and request.user.is_authenticated
+    try:
+        return redirect(_begun(request, AGAIN if proves else ENTER, onwards))
+    except ToolcribError as problem:
+        return _failed(request, problem, onwards)
+
+
+@never_cache
+@require_safe
+def come_back(request: HttpRequest) -> HttpResponse:
+    """What the provider sends the browser back with. Good once, for the session that began it."""
+    if not identity_provider.configured():
+        return redirect("login")
+    try:
+        identity, purpose, onwards = identity_provider.finish(request)
+        if purpose == ENTER:
+            user = single_sign_on.person_of(identity, source_ip=address_of(request))
+            return _in(request, user, identity, onwards)
+        return _for_who_is_in(request, identity, purpose, onwards)
+    except ToolcribError as problem:
+        return _failed(request, problem, reverse("home"))
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def connect(request: PageRequest) -> HttpResponseBase:
+    """Shows where the person goes, before they do."""
+    if not identity_provider.configured():
+        raise NotFound("Single sign-on is not set up here.", code="not_configured")
+    url = _begun(request, CONNECT, reverse("profile"))
+    context = {"url": url, "host": Url.parse(url).host.text, "provider": settings.OIDC_NAME}
+    return render(request, GO, context)
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def disconnect(request: PageRequest) -> HttpResponseBase:
+    single_sign_on.unlink(user=request.user, by=actor_of(request.caller))
+    messages.success(request, f"You come in by your password alone, not by {settings.OIDC_NAME}.")
+    return redirect("profile")
+
+
+def _begun(request: HttpRequest, purpose: str, onwards: str) -> str:
+    back = request.build_absolute_uri(reverse("single-sign-on-back"))
+    if settings.HTTPS:
+        back = back.replace("http://", "https://", 1)
+    return identity_provider.begin(
+        request, back, purpose=purpose, onwards=onwards, again=purpose == AGAIN
+    )
+
+
+def _in(request: HttpRequest, user: User, identity: Identity, onwards: str) -> HttpResponse:
+    """As fresh as what the provider asked for."""
+    answer = admit(request, user, onwards, how=HOW, factor=HOW if identity.strong else "")
+    if request.user.is_authenticated and identity.at:
+        freshness.note(request.session, identity.at)
+    return answer
+
+
+def _for_who_is_in(
+    request: HttpRequest, identity: Identity, purpose: str, onwards: str
+) -> HttpResponse:
+    user = request.user
+    if not isinstance(user, User):
+        raise Forbidden("You are logged out meanwhile. Log in and begin again.")
+    if purpose == CONNECT:
+        by = actor_of(caller_of_user(user, source_ip=address_of(request)))
+        single_sign_on.link(user=user, identity=identity, by=by)
+        messages.success(request, f"You come in by {settings.OIDC_NAME} from now on, too.")
+        return redirect(onwards)
+    if not single_sign_on.is_theirs(user, identity):
+        raise Forbidden("That is another person than the one who is logged in.")
+    if abs(time.time() - identity.at) > _JUST_NOW_S:
+        raise Forbidden("The identity provider did not ask you anew. Use another way.")
+    again.passed(request, user, HOW)
+    return redirect(onwards)
+
+
+def _failed(request: HttpRequest, problem: ToolcribError, onwards: str) -> HttpResponse:
+    if request.user.is_authenticated:
+        messages.error(request, problem.message, extra_tags=problem.code)
+        return redirect("profile")
+    context = {"message": problem.message, "next": onwards, "provider": settings.OIDC_NAME}
+    return render(request, LOGIN, context, status=problem.http_status)

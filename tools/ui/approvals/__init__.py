@@ -1,0 +1,1 @@
+"""What waits for a person: held calls, and changes that upstreams made to tools."""

@@ -1,0 +1,234 @@
+"""`/confirmations/`: calls that wait for a person, and what was decided.
+
+Everything that would run is shown from the stored row, never in the caller's words; what is too
+long for the queue is decided on a page of its own, where it stands whole.
+"""
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.core import signing
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+from django.views.decorators.http import require_POST, require_safe
+
+from tools.accounts.people import may
+from tools.approvals import decisions
+from tools.approvals.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
+from tools.errors import Forbidden, Malformed
+from tools.models import Confirmation, ConfirmationStatus
+from tools.shapes import money
+from tools.ui.access import PageRequest, page
+from tools.ui.playground.would_do import would_do
+from tools.ui.shown import maker_of, pretty
+from tools.ui.visible import Piece, mixed_words, pieces
+from tools.web.proof import Proof, proof
+
+QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"
+PAGE_SIZE = 25
+DECIDED = 20
+LONGEST = 4_000  # characters of arguments that the queue shows
+_SALT = "confirmation shown"
+_VERBS = {"approve": True, "reject": False}
+
+
+@dataclass(frozen=True)
+class Card:
+    """One held call as an approver reads it."""
+
+    confirmation: Confirmation
+    who: str
+    kind: str
+    made_by: str
+    arguments: list[Piece]
+    length: int
+    hidden: int
+    mixed: list[str]
+    cost: str
+    approvals: int
+    obstacle: Forbidden | None
+    issued: bool
+    minutes_left: float
+    would_do: list[str]
+
+    @property
+    def long(self) -> bool:
+        return self.length > LONGEST
+
+    @property
+    def waits(self) -> bool:
+        return self.confirmation.status == ConfirmationStatus.PENDING and self.minutes_left > 0
+
+
+def waiting(request: HttpRequest) -> dict[str, Any]:
+    """For every template: how many calls wait; nothing is asked before a page shows it."""
+    return {"held": SimpleLazyObject(lambda: _count(request))}
+
+
+@require_safe
+@page
+def queue(request: PageRequest) -> HttpResponse:
+    rows = decisions.pending(request.caller).order_by("expires_at", "pk")
+    if request.GET.get("part") == "fresh":
+        return _fresh(request, rows.values_list("pk", flat=True))
+    shown = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+    done = decisions.readable(request.caller).exclude(status=ConfirmationStatus.PENDING)
+    context = {
+        "cards": [_card(request, row) for row in shown],
+        "page": shown,
+        "seen": _seen(rows.values_list("pk", flat=True)),
+        "decided": done.order_by("-decided_at")[:DECIDED],
+        "decides": may(request.caller, PERMISSION),
+        "shown_at": _stamp(request),
+    }
+    return render(request, QUEUE, context)
+
+
+@require_safe
+@page
+def one(request: PageRequest, confirmation_id: UUID) -> HttpResponse:
+    confirmation = decisions.one_of(request.caller, confirmation_id)
+    context = {
+        "card": _card(request, confirmation),
+        "decides": may(request.caller, PERMISSION),
+        "shown_at": _stamp(request),
+    }
+    return render(request, ONE, context)
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def decide(request: PageRequest) -> HttpResponseBase:
+    """One call by its own button, or all that were picked, each with the hash it was shown with."""
+    words = _words(request)
+    if not words:
+        messages.warning(request, "No call was picked.")
+    for said, found in zip(
+        words, decisions.decide_many(caller=request.caller, words=words), strict=True
+    ):
+        _tell(request, said, found)
+    return redirect("confirmations")
+
+
+_SEEING = ("view_confirmation", "decide_confirmation")
+
+
+def _count(request: HttpRequest) -> int:
+    """Of the person's own organization; 0 for whoever may not see them."""
+    user = getattr(request, "user", None)
+    if user is None or not any(user.has_perm(f"tools.{name}") for name in _SEEING):
+        return 0
+    return Confirmation.objects.filter(
+        organization_id=user.organization_id,
+        status=ConfirmationStatus.PENDING,
+        expires_at__gt=timezone.now(),
+    ).count()
+
+
+def _fresh(request: PageRequest, ids: Any) -> HttpResponse:
+    """A line that says so when the queue is another one than the reader's; else nothing."""
+    if _seen(ids) == request.GET.get("seen"):
+        return HttpResponse(status=204)
+    return render(request, f"{QUEUE}#fresh", {"changed": True})
+
+
+def _seen(ids: Any) -> str:
+    """Tells one queue from another."""
+    text = " ".join(sorted(str(pk) for pk in ids))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _card(request: PageRequest, confirmation: Confirmation) -> Card:
+    execution = confirmation.execution
+    text = pretty(execution.parameters)
+    arguments = pieces(text)
+    left = confirmation.expires_at - timezone.now()
+    agent = execution.agent
+    return Card(
+        confirmation=confirmation,
+        who=agent.slug if agent else execution.user.username,
+        kind="agent" if agent else "person",
+        made_by=maker_of(execution),
+        arguments=arguments,
+        length=len(text),
+        hidden=sum(bool(piece.name) for piece in arguments),
+        mixed=mixed_words(text),
+        cost=money(execution.cost),
+        approvals=sum(word.approved for word in confirmation.decisions.all()),
+        obstacle=_obstacle(request, confirmation),
+        issued=decisions.issued_its_token(request.caller, execution),
+        minutes_left=left.total_seconds() / 60,
+        would_do=would_do(execution.tool_version),
+    )
+
+
+def _obstacle(request: PageRequest, confirmation: Confirmation) -> Forbidden | None:
+    said = [word.user_id for word in confirmation.decisions.all()]
+    if request.caller.user_id in said:
+        return Forbidden("You have agreed; the call waits for another person.")
+    return decisions.obstacle(request.caller, confirmation)
+
+
+def _words(request: PageRequest) -> list[Word]:
+    given, displayed_s = request.POST, _displayed_s(request)
+    if chosen := given.get("one"):
+        verb, _, identifier = chosen.partition(" ")
+        picked = [identifier]
+    else:
+        verb, picked = given.get("many", ""), given.getlist("pick")
+    if verb not in _VERBS:
+        raise Malformed("The form names nothing to do. Reload the page and try again.")
+    if len(picked) > MOST_AT_ONCE:
+        raise Malformed(f"At most {MOST_AT_ONCE} calls are decided at once.")
+    return [_word(given, item, _VERBS[verb], displayed_s) for item in picked]
+
+
+def _word(given: QueryDict, item: str, approve: bool, displayed_s: float | None) -> Word:
+    try:
+        identifier = UUID(item)
+    except ValueError:
+        raise Malformed("The form names no call. Reload the page and try again.") from None
+    reason = given.get(f"reason.{item}", "").strip() or given.get("reason", "").strip()
+    return Word(
+        identifier,
+        given.get(f"hash.{item}", ""),
+        approve,
+        reason=reason,
+        displayed_s=displayed_s,
+    )
+
+
+def _tell(request: PageRequest, said: Word, found: Decided) -> None:
+    if found.confirmation is None:
+        reason = found.refusal.message if found.refusal else ""
+        messages.error(request, f"Not decided: {reason}")
+        return
+    tool = found.confirmation.execution.tool_name
+    if not said.approve:
+        messages.success(request, f"{tool} was refused.")
+    elif found.confirmation.status == ConfirmationStatus.PENDING:
+        messages.success(request, f"You agreed to {tool}; it waits for another person.")
+    else:
+        messages.success(request, f"{tool} may run.")
+
+
+def _stamp(request: PageRequest) -> str:
+    """When this page was made, for the record of how long it was read."""
+    return signing.dumps({"at": time.time(), "for": str(request.user.pk)}, salt=_SALT)
+
+
+def _displayed_s(request: PageRequest) -> float | None:
+    try:
+        stamp = signing.loads(request.POST.get("shown_at", ""), salt=_SALT)
+    except signing.BadSignature:
+        return None
+    return round(time.time() - stamp["at"], 1) if stamp["for"] == str(request.user.pk) else None

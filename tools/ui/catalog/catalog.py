@@ -1,0 +1,218 @@
+"""`/`: what there is, found by filters that stand in the address, and a switch per tool."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.core.paginator import Page, Paginator
+from django.http import HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+from django_htmx.http import trigger_client_event
+
+from config.http.redirects import own_path
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
+from tools.catalog.actions import find_tool, set_enabled
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.search import ranked, relevant
+from tools.definitions.vocabulary import Category, ToolType
+from tools.models import ToolStatus
+from tools.policy.licensing import LowestTiers, lowest_tiers
+from tools.policy.visibility import visible_tools
+from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
+from tools.ui.catalog.facets import LABELS, Facet, Kinds, chips, counted, facets, kinds_of
+from tools.ui.results import page_or_results
+from tools.web.proof import proof
+
+PAGE_SIZE = 25
+SORTS: dict[str, Callable[[CatalogTool], Any]] = {
+    "name": lambda tool: tool.name.lower(),
+    "category": lambda tool: (tool.definition.raw["category"], tool.name.lower()),
+    "updated": lambda tool: tool.updated_at,
+}
+TEMPLATE = "catalog/catalog.html"
+UNDO = "catalog-undo"  # what a person may take back, in the session and on a message
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the address asks for. Unknown words in it filter nothing out by accident: they match
+    nothing, as they would in the address of any other list."""
+
+    q: str = ""
+    category: str = ""
+    group: str = ""
+    type: str = ""
+    status: str = ""
+    tier: str = ""
+    origin: str = ""
+    sort: str = ""  # the best first where words are looked for, else by name
+
+    @classmethod
+    def of(cls, query: QueryDict) -> "Search":
+        given = {name: query.get(name, "").strip()[:200] for name in cls.__dataclass_fields__}
+        usual = given["sort"] == "name" and not given["q"]
+        if usual or given["sort"].removeprefix("-") not in SORTS:
+            given["sort"] = ""
+        return cls(**given)
+
+    @property
+    def filters(self) -> dict[str, str]:
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in fields.items() if value and name != "sort"}
+
+    def address(self, **changes: str | int) -> str:
+        """The catalog's address with this search; defaults are left out of it."""
+        sort = {"sort": self.sort} if self.sort else {}
+        query = {**self.filters, **sort, **changes}
+        query = {name: value for name, value in query.items() if (name, value) != ("page", 1)}
+        return reverse("catalog") + (f"?{urlencode(query)}" if query else "")
+
+    def without(self, name: str) -> str:
+        """The address of the same search without one of its filters."""
+        return replace(self, **{name: ""}).address()
+
+    def matches(self, tool: CatalogTool, snapshot: Snapshot, tiers: Mapping[UUID, str]) -> bool:
+        """But for the words, which the ranked search looks for."""
+        raw = tool.definition.raw
+        return (
+            self.category in ("", raw["category"])
+            and self.type in ("", raw["type"])
+            and self.status in ("", tool.status)
+            and self.tier in ("", tiers.get(tool.id))
+            and self.origin in ("", tool.origin)
+            and (not self.group or self.group in snapshot.groups_of(tool))
+        )
+
+    def found(
+        self, tools: Iterable[CatalogTool], snapshot: Snapshot, tiers: LowestTiers
+    ) -> list[CatalogTool]:
+        matching = [tool for tool in tools if self.matches(tool, snapshot, tiers.of)]
+        if self.q:
+            matching = [one.tool for one in relevant(ranked(snapshot, self.q, matching))]
+        if not self.order or (self.order == "name" and not self.q):
+            return matching  # as it came: by rank, or by name
+        key = SORTS[self.order.removeprefix("-")]
+        return sorted(matching, key=key, reverse=self.order.startswith("-"))
+
+    @property
+    def order(self) -> str:
+        """One of the columns, or none: then by rank."""
+        return self.sort or ("" if self.q else "name")
+
+
+@require_safe
+@page
+def tool_list(request: PageRequest) -> HttpResponse:
+    search, snapshot = Search.of(request.GET), snapshot_of(request)
+    tools, tiers = visible_tools(request.caller, snapshot), lowest_tiers(snapshot)
+    kinds = kinds_of(tools, snapshot, tiers)
+    found = search.found(tools, snapshot, tiers)
+    shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
+    here = search.address(page=shown.number)
+    context = {
+        "search": search,
+        "counts": _counts(kinds),
+        "shown": shown,
+        "links": _links(search, shown),
+        "columns": _columns(search),
+        "choices": _choices(kinds),
+        # Where words are looked for, of the tools that were found: those are ranked only once.
+        "facets": _facets(search, kinds_of(found, snapshot, tiers) if search.q else kinds),
+        "chips": chips(search.filters, search.without),
+        "may_change": may(request.caller, "change_tool"),
+        **_bulk(request, snapshot, tiers),
+        "may_add": may(request.caller, "add_tool"),
+        "here": here,
+    }
+    return page_or_results(request, TEMPLATE, context, here=here)
+
+
+@proof(lambda request, *, enabled, **_: enabled)
+@require_POST
+@page
+def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
+    require(request.caller, "change_tool")
+    tool = find_tool(request.user.organization, name)
+    set_enabled(tool=tool, enabled=enabled, by=actor_of(request.caller), reason="ui")
+    if not request.htmx:
+        return redirect(back_of(request, request.POST))
+    part = "catalog/tool.html#state" if request.POST.get("part") == "state" else f"{TEMPLATE}#row"
+    changed = current_snapshot(request).tools[tool.name]
+    here = back_of(request, request.POST)
+    context = {"tool": changed, "may_change": True, "here": here, "part": "state"}
+    said = {"text": f"{tool.name} is {'enabled' if enabled else 'disabled'}."}
+    response = render(request, part, context)
+    trigger_client_event(response, "said", said)
+    return trigger_client_event(response, "tool-changed", {})
+
+
+def back_of(request: PageRequest, given: QueryDict) -> str:
+    """Where a form says that it came from, if that is here; else the catalog."""
+    return own_path(given.get("next", ""), reverse("catalog"))
+
+
+def _counts(kinds: Kinds) -> dict[str, int]:
+    counts = {status.value: 0 for status in ToolStatus}
+    for kind, number in kinds.items():
+        counts[kind.status] += number
+    return counts | {"all": sum(counts.values())}
+
+
+def _choices(kinds: Kinds) -> list[tuple[str, str, list[str]]]:
+    """The filters beside the search: field, label and values."""
+    groups = sorted(set().union(*(kind.group for kind in kinds)))
+    return [
+        ("category", "Category", [*Category]),
+        ("group", "Group", groups),
+        ("type", "Type", [*ToolType]),
+        ("status", "Status", [*ToolStatus.values]),
+    ]
+
+
+def _facets(search: Search, kinds: Kinds) -> list[Facet]:
+    chosen = {name: value for name, value in search.filters.items() if name in LABELS}
+    return facets(counted(kinds, chosen), chosen, search.address)
+
+
+def _bulk(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[str, Any]:
+    """What the bar below the tools offers, and what may be taken back."""
+    return {
+        "groups": sorted(snapshot.groups),
+        "tiers": tiers.names if request.caller.is_superuser else (),
+        "undo": request.session.get(UNDO, {}).get("key", ""),
+    }
+
+
+def _columns(search: Search) -> dict[str, dict[str, str]]:
+    """Each column that sorts: where its heading leads, and how it is sorted now."""
+    columns = {}
+    for name in SORTS:
+        up, down = search.order == name, search.order == f"-{name}"
+        wanted = f"-{name}" if up else name
+        state = "ascending" if up else "descending" if down else "none"
+        address = (
+            _without_sort(search)
+            if wanted == "name" and not search.q
+            else search.address(sort=wanted)
+        )
+        columns[name] = {"address": address, "state": state}
+    return columns
+
+
+def _without_sort(search: Search) -> str:
+    return Search(**search.filters).address()
+
+
+def _links(search: Search, shown: Page[CatalogTool]) -> dict[str, str]:
+    return {
+        "previous": search.address(page=shown.number - 1) if shown.has_previous() else "",
+        "next": search.address(page=shown.number + 1) if shown.has_next() else "",
+        "clear": reverse("catalog"),
+        "view": search.address(),
+    }

@@ -1,0 +1,182 @@
+"""`/tools/<name>/`: one tool, its versions, and a form that calls it."""
+
+from typing import Any
+
+from django.http import Http404, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from tools.accounts.people import may
+from tools.catalog.actions import find_tool
+from tools.catalog.membership import Through, memberships
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.verification import Evidence
+from tools.definitions.callers import Caller
+from tools.definitions.differences import shown
+from tools.errors import ToolcribError
+from tools.execution import actions
+from tools.execution.call import Call
+from tools.insight.findings import findings_about
+from tools.insight.reach import MOST_AGENTS, agents_that_reach
+from tools.models import Execution, ToolVersion
+from tools.policy.decision import Asked
+from tools.policy.openings import openings_of
+from tools.policy.visibility import visible_tool
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.catalog.versions import flaw_of, shown_upstream, shown_versions
+from tools.ui.chains.chains import drawn
+from tools.ui.chains.rehearsing import can_be_rehearsed, rehearsed
+from tools.ui.executions.executions import shown_execution
+from tools.ui.playground.attempts import Attempt, attempt_of
+from tools.ui.shown import difference, pretty
+from tools.ui.workflow.workflow import shown_finding
+from tools.web.proof import Proof, proof
+
+TEMPLATE = "catalog/tool.html"
+WAIT_S = 20.0
+LIVE_WAIT_S = 1.5  # the part that htmx was given then follows the execution by itself
+THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "as a parent"}
+
+
+@require_safe
+@page
+def tool_page(request: PageRequest, name: str) -> HttpResponse:
+    tool = visible_tool(request.caller, snapshot_of(request), name)
+    return _page(request, tool, attempt_of(tool, request.caller, snapshot_of(request)))
+
+
+@proof(Proof.NOT_NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
+    """A call on the one road, as the person who is logged in."""
+    if request.method == "GET":
+        return redirect("tool", name=name)
+    tool = visible_tool(request.caller, snapshot_of(request), name)
+    attempt = attempt_of(tool, request.caller, snapshot_of(request))
+    attempt.fill(request.POST)
+    parameters = attempt.form.parameters()
+    if not attempt.form.flawed and _rehearses(tool, request.POST):
+        _rehearse(request, tool, attempt, parameters)
+    elif not attempt.form.flawed:
+        call = Call(tool.name, parameters, group=attempt.asked, state=attempt.state)
+        _execute(request.caller, attempt, call, LIVE_WAIT_S if request.htmx else WAIT_S)
+    if request.htmx:
+        context = {"tool": tool, "attempt": attempt, "drawing": can_be_rehearsed(tool)}
+        return render(request, f"{TEMPLATE}#try", context)
+    return _page(request, tool, attempt)
+
+
+@require_safe
+@page
+def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
+    """A version, and what it changed."""
+    tool = visible_tool(request.caller, snapshot_of(request), name)
+    versions = ToolVersion.objects.filter(tool_id=tool.id, number__lte=number)[:2]
+    found = list(versions)
+    if not found or found[0].number != number:
+        raise Http404
+    before = found[1] if len(found) > 1 else None
+    row = find_tool(request.user.organization, name)
+    context = {
+        "tool": tool,
+        "version": found[0],
+        "before": before,
+        "flaw": flaw_of(Evidence.of(row.organization), row, found[0]),
+        "lines": difference(before.definition if before else None, found[0].definition),
+        "definition": pretty(shown(found[0].definition)),
+    }
+    return render(request, "catalog/version.html", context)
+
+
+def _page(request: PageRequest, tool: CatalogTool, attempt: Attempt) -> HttpResponse:
+    raw = tool.definition.raw
+    row = find_tool(request.user.organization, tool.name)
+    context = {
+        "tool": tool,
+        "raw": raw,
+        "attempt": attempt,
+        "may_change": may(request.caller, "change_tool"),
+        "may_export": may(request.caller, "view_tool"),
+        "here": request.path if request.method == "GET" else "",
+        "input_schema": pretty(raw["input_schema"]),
+        "output_schema": pretty(raw["output_schema"]) if raw["output_schema"] else "",
+        "facts": _facts(tool),
+        "findings": _findings(request, tool),
+        "groups": _groups(tool, snapshot_of(request)),
+        "users": _users(request, tool),
+        "upstream": shown_upstream(row),
+        "drawing": drawn(raw) if can_be_rehearsed(tool) else None,
+        **shown_versions(request, row),
+    }
+    return render(request, TEMPLATE, context)
+
+
+def _users(request: PageRequest, tool: CatalogTool) -> dict[str, Any] | None:
+    """Which agents can use it, for who may view agents and tools."""
+    if not (may(request.caller, "view_agent") and may(request.caller, "view_tool")):
+        return None
+    names, cut = agents_that_reach(tool, snapshot_of(request))
+    return {"agents": names, "cut": cut, "looked_at": MOST_AGENTS}
+
+
+def _groups(tool: CatalogTool, snapshot: Snapshot) -> list[dict[str, str]]:
+    """Each effective group, where it came from, and why it is closed where it is."""
+    closings = openings_of(snapshot).closings
+    return [
+        {
+            "name": name,
+            "through": THROUGH[through],
+            "closed": closings[name].reason if name in closings else "",
+        }
+        for name, through in memberships(tool, snapshot).items()
+    ]
+
+
+def _findings(request: PageRequest, tool: CatalogTool) -> list[dict[str, Any]]:
+    """For who may view every tool: findings speak of others too."""
+    if not may(request.caller, "view_tool"):
+        return []
+    return [shown_finding(one) for one in findings_about(snapshot_of(request), tool.name)]
+
+
+def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
+    raw = tool.definition.raw
+    constraints = raw["constraints"]
+    return [
+        ("Type", raw["type"]),
+        ("Category", raw["category"]),
+        ("Delivery", raw["delivery"]),
+        ("Side effects", "allowed" if constraints["allow_side_effects"] else "none"),
+        ("Isolation", constraints["required_isolation"]),
+        ("Time at most", constraints["max_execution_time"]),
+        ("Output at most", f"{constraints['max_output_size']:,} bytes"),
+        ("Calls a minute", raw["rate_limit_per_minute"] or "no limit"),
+        ("Cost per call", raw["cost_per_invocation"]),
+        ("Confirmation", "a person must confirm" if raw["requires_confirmation"] else "not needed"),
+        ("Arguments", raw["argument_validation"]),
+        ("In a model's context", f"about {tool.definition.token_price:,} tokens"),
+    ]
+
+
+def _rehearses(tool: CatalogTool, data: QueryDict) -> bool:
+    return data.get("do") == "rehearse" and can_be_rehearsed(tool)
+
+
+def _rehearse(
+    request: PageRequest, tool: CatalogTool, attempt: Attempt, parameters: dict[str, Any]
+) -> None:
+    asked = Asked.of(attempt.asked, attempt.state)
+    attempt.rehearsal = rehearsed(request.caller, tool, parameters, asked, snapshot_of(request))
+
+
+def _execute(caller: Caller, attempt: Attempt, call: Call, wait_s: float) -> None:
+    try:
+        execution = actions.execute(caller=caller, call=call, wait_s=wait_s)
+    except ToolcribError as refusal:
+        recorded = attempt.refused(refusal)
+        attempt.execution = shown_execution(recorded) if recorded else None
+    else:
+        written = Execution.objects.get(pk=execution.pk)  # its times are the database's
+        attempt.execution = shown_execution(written)

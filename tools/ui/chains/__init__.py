@@ -1,0 +1,1 @@
+"""Chains as they are written, drawn and rehearsed, and how a run of one stands."""

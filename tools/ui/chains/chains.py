@@ -1,0 +1,182 @@
+"""`/chains/`: chains and how they are written. Each is a tool, and its page is the tool's."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
+from tools.catalog.actions import find_tool, register_tool, update_tool
+from tools.catalog.chain_texts import ChainText, Remark, read_text, text_of
+from tools.catalog.registry import CatalogTool
+from tools.catalog.verified import check_current
+from tools.definitions.chains.document import Chain
+from tools.definitions.tool import Definition
+from tools.definitions.vocabulary import ToolType
+from tools.errors import NotFound, ToolcribError
+from tools.models import Tool
+from tools.policy.visibility import visible_tools
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.chains.chain_drawing import Drawing, draw, inputs_of
+from tools.ui.inputs import plain
+from tools.web.proof import Proof, proof
+
+LIST, FORM = "chains/chains.html", "chains/chain_form.html"
+PAGE_SIZE = 25
+CHANGED = (
+    "Somebody changed the chain while you wrote. What you wrote is still here: open the chain in"
+    " another window, carry over what is missing, and save again."
+)
+RENAMED = "A chain keeps its name: {name}. Write a new chain for another one."
+BEGINNING = """\
+name: read_and_check
+description: Reads a file of the workspace and checks that it is JSON.
+parameters:
+- {name: path, type: String, description: The file., required: true}
+steps:
+- id: file
+  tool_name: read_file
+  parameters:
+    path: {$input: /path}
+- id: check
+  tool_name: validate_content
+  parameters:
+    content: {$step: file, path: /output/content}
+    format: json
+output: {$step: check, path: /output/valid}
+"""
+
+
+@dataclass
+class Draft:
+    """A chain as it is being written, and what is said of it."""
+
+    text: str
+    tool: Tool | None
+    digest: str = ""  # of the version it began with
+    read: ChainText = field(default_factory=ChainText)
+
+    @property
+    def drawing(self) -> Drawing | None:
+        return drawn(self.read.definition) if self.read.definition else None
+
+    @property
+    def flaws(self) -> list[Remark]:
+        return self.read.flaws
+
+
+def drawn(definition: Definition) -> Drawing:
+    return draw(Chain(definition["implementation"]["chain"]), inputs_of(definition))
+
+
+@require_safe
+@page
+def chain_list(request: PageRequest) -> HttpResponse:
+    found = [
+        tool
+        for tool in visible_tools(request.caller, snapshot_of(request))
+        if tool.definition.type == ToolType.CHAIN
+    ]
+    found.sort(key=lambda tool: tool.name.lower())
+    shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {
+        "page": shown,
+        "rows": [_row(tool) for tool in shown],
+        "may_add": may(request.caller, "add_tool"),
+    }
+    return render(request, LIST, context)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def write_chain(request: PageRequest) -> HttpResponseBase:
+    require(request.caller, "add_tool")
+    if request.method != "POST":
+        return _shown(request, Draft(BEGINNING, None))
+    return _answered(request, _sent(request, None))
+
+
+@proof(Proof.NOT_NEEDED)
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
+    """A new version. Runs that have begun go on as they began."""
+    require(request.caller, "change_tool")
+    tool = find_tool(request.user.organization, name)
+    if tool.type != ToolType.CHAIN:
+        raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
+    check_current(tool)
+    assert tool.version is not None
+    if request.method != "POST":
+        text = text_of(tool.version.definition)
+        return _shown(request, Draft(text, tool, tool.version.digest))
+    return _answered(request, _sent(request, tool))
+
+
+@proof(Proof.NOT_NEEDED)
+@require_POST
+@page
+def check(request: PageRequest) -> HttpResponse:
+    """What is wrong with a text while it is written, and its picture; nothing is kept."""
+    if not may(request.caller, "change_tool"):
+        require(request.caller, "add_tool")
+    draft = _sent(request, None)
+    draft.read = read_text(request.user.organization, draft.text)
+    return render(request, f"{FORM}#checked", {"draft": draft})
+
+
+def _sent(request: PageRequest, tool: Tool | None) -> Draft:
+    given = plain(request.POST)
+    text = given.get("text", "").replace("\r\n", "\n")
+    return Draft(text, tool, given.get("digest", "")[:100])
+
+
+def _answered(request: PageRequest, draft: Draft) -> HttpResponseBase:
+    organization = request.user.organization
+    draft.read = read_text(organization, draft.text)
+    if draft.read.definition is None:
+        return _shown(request, draft, status=400)
+    try:
+        saved = _saved(request, draft)
+    except ToolcribError as error:
+        draft.flaws.append(Remark(None, "", error.message))
+        return _shown(request, draft, status=error.http_status)
+    if saved is None:
+        return _shown(request, draft, status=409)
+    messages.success(request, f"{saved.name} is kept. Try it below.")
+    return redirect("tool", name=saved.name)
+
+
+def _saved(request: PageRequest, draft: Draft) -> Tool | None:
+    """None where it cannot be kept as what it says it is, which the draft then tells."""
+    by, tool = actor_of(request.caller), draft.tool
+    if tool is None:
+        return register_tool(
+            organization=request.user.organization, definition=draft.read.raw, by=by
+        )
+    assert tool.version is not None
+    if draft.read.raw.get("name") != tool.name:
+        draft.flaws.append(Remark(None, "name", RENAMED.format(name=tool.name)))
+        return None
+    if tool.version.digest != draft.digest:
+        draft.flaws.append(Remark(None, "", CHANGED))
+        return None
+    return update_tool(tool=tool, definition=draft.read.raw, by=by)
+
+
+def _shown(request: PageRequest, draft: Draft, *, status: int = 200) -> HttpResponse:
+    if request.method != "POST":
+        draft.read = read_text(request.user.organization, draft.text)
+    return render(request, FORM, {"draft": draft, "tool": draft.tool}, status=status)
+
+
+def _row(tool: CatalogTool) -> dict[str, Any]:
+    chain = tool.definition.chain
+    return {"tool": tool, "steps": [(step.id, step.tool_name) for step in chain.steps]}

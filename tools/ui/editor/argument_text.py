@@ -1,0 +1,146 @@
+"""The arguments as YAML or JSON beside their table, and the two in step.
+
+A form says what its table and its text were when it was drawn, so that without any script it is
+known which of the two somebody has changed since, and that one counts.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from tools.catalog.exporting import as_yaml
+from tools.definitions import schemas
+from tools.definitions.dialects import documents
+from tools.definitions.vocabulary import ParameterType
+from tools.errors import ToolcribError
+from tools.ui.editor.argument_rows import CELLS, Row, rows_of
+from tools.ui.editor.drafts import ARGUMENTS_TEXT as KEY
+from tools.ui.editor.drafts import Draft, Noted
+from tools.ui.shown import on_one_line, pretty
+
+TABLE, TEXT = "table", "text"
+_KINDS = {kind.lower(): str(kind) for kind in ParameterType}
+_TORN = (
+    "The table of arguments and their text were both changed, and say different things. Choose"
+    " which of the two counts."
+)
+
+
+def put_in_step(draft: Draft) -> None:
+    """The text says what the table says."""
+    if _follow_table(draft):
+        _note(draft)
+
+
+def bring_in_step(draft: Draft, data: Mapping[str, str], counts: str = "") -> None:
+    """What was changed is carried over into the other; `counts` is a person's word on which."""
+    draft.noted = Noted(data.get("table-noted", "")[:64], data.get("text-noted", "")[:64])
+    text_changed = KEY in data and draft.noted.text != _note_of(draft.text.value)
+    if counts not in {TABLE, TEXT}:
+        both = text_changed and draft.noted.table != _note_of_table(draft)
+        if both and not _agree(draft):
+            draft.torn = True
+            draft.flaws.append({"field": "", "message": _TORN})
+            return
+        counts = TEXT if text_changed else TABLE
+    carried = _lead_table(draft) if counts == TEXT else _follow_table(draft)
+    if carried:  # else it still counts as changed, lest the other undoes it
+        _note(draft)
+
+
+def write_as(draft: Draft, language: str) -> None:
+    draft.text.value = "[]" if language == "json" else ""
+    put_in_step(draft)
+
+
+def _note(draft: Draft) -> None:
+    draft.noted = Noted(_note_of_table(draft), _note_of(draft.text.value))
+
+
+def _follow_table(draft: Draft) -> bool:
+    """The text is left as it is while a cell cannot be read."""
+    parameters = [row.parameter for row in draft.rows]
+    unread = any(row.flaws for row in draft.rows)
+    for row in draft.rows:
+        row.forget_flaws()  # they are told where the definition is read
+    if not unread:
+        draft.text.value = _written(parameters, like=draft.text.value)
+    return not unread
+
+
+def _lead_table(draft: Draft) -> bool:
+    """The table is left as it is while the text cannot be read, and the text says why."""
+    try:
+        draft.rows = _read(draft.text.value)
+    except (_Unfit, ToolcribError) as error:
+        draft.text.errors.append(getattr(error, "message", str(error)))
+        return False
+    return True
+
+
+def _written(parameters: list[dict[str, Any]], *, like: str) -> str:
+    """In the language in which the text was."""
+    shorter = [_shortened(one) for one in parameters]
+    as_json = like.lstrip().startswith(("[", "{"))
+    return pretty(shorter) if as_json else as_yaml(shorter).rstrip() if shorter else ""
+
+
+def _note_of_table(draft: Draft) -> str:
+    return _note_of(on_one_line([row.values for row in draft.rows]))
+
+
+def _note_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+class _Unfit(Exception):
+    """A text that cannot be read as arguments."""
+
+
+def _agree(draft: Draft) -> bool:
+    try:
+        return [row.values for row in _read(draft.text.value)] == [row.values for row in draft.rows]
+    except (_Unfit, ToolcribError):
+        return False
+
+
+def _read(text: str) -> list[Row]:
+    """Raises `_Unfit`, `ToolcribError`."""
+    if not text.strip():
+        return []
+    found = documents.read(text)
+    if len(found) != 1 or not isinstance(found[0].value, list):
+        raise _Unfit("Write one list: each argument begins with a dash, or stands in [ ].")
+    if len(found[0].value) > schemas.MAX_PROPERTIES:
+        raise _Unfit(f"A tool takes at most {schemas.MAX_PROPERTIES} arguments.")
+    return rows_of([_parameter(at, one) for at, one in enumerate(found[0].value, start=1)])
+
+
+def _parameter(number: int, one: Any) -> dict[str, Any]:
+    """What a row can hold as it was written; the rest is refused, so that nothing is lost."""
+    if not isinstance(one, dict):
+        raise _Unfit(f"Argument {number} must be an object with a name, type and description.")
+    for key in one:
+        if key not in CELLS:
+            raise _Unfit(f"Argument {number} has the unknown field {str(key)[:60]!r}.")
+    for key in ("name", "type", "description"):
+        if not isinstance(one.get(key, ""), str):
+            raise _Unfit(f"The {key} of argument {number} must be a text.")
+    if not isinstance(one.get("required", False), bool):
+        raise _Unfit(f"The field 'required' of argument {number} must be true or false.")
+    return {key: one.get(key) for key in CELLS} | {"type": _kind(number, one)}
+
+
+def _kind(number: int, one: dict[str, Any]) -> str:
+    kind = _KINDS.get((one.get("type") or ParameterType.STRING).lower())
+    if kind is None:
+        raise _Unfit(f"The type of argument {number} must be one of {', '.join(ParameterType)}.")
+    return kind
+
+
+def _shortened(parameter: dict[str, Any]) -> dict[str, Any]:
+    """Without what goes without saying. A default of false or 0 is said."""
+    said = {key: value for key, value in parameter.items() if value is not None}
+    if not parameter["required"]:
+        said.pop("required", None)
+    return {key: said[key] for key in CELLS if key in said}

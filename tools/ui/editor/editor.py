@@ -1,0 +1,212 @@
+"""`/editor/`: writing a tool, and changing one; arguments are added, moved and removed here."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
+from tools.catalog.actions import find_tool, register_tool, update_tool
+from tools.catalog.verified import check_current
+from tools.definitions.implementations import READERS
+from tools.definitions.tool import Definition, in_order, read_definition
+from tools.definitions.vocabulary import ToolType
+from tools.errors import Conflict, InvalidDefinition, ToolcribError
+from tools.models import Tool
+from tools.ui.access import PageRequest, page
+from tools.ui.editor.argument_rows import MOVES, arranged
+from tools.ui.editor.argument_schema import NotAsTable, unfolded
+from tools.ui.editor.argument_text import bring_in_step, put_in_step, write_as
+from tools.ui.editor.draft_testing import Test, asked_of, run_test
+from tools.ui.editor.drafts import Draft, definition_from, draft_from, draft_of, new_draft
+from tools.ui.inputs import json_of, plain
+from tools.ui.shown import Line, difference
+from tools.web.proof import Proof, proof
+
+TEMPLATE = "editor/editor.html"
+CHANGED = (
+    "Somebody changed the tool while you wrote. What you wrote is still here: open the tool in"
+    " another window, carry over what is missing, and save again."
+)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def write_tool(request: PageRequest) -> HttpResponseBase:
+    require(request.caller, "add_tool")
+    if request.method == "GET":
+        kind = request.GET.get("type", "")
+        if kind == ToolType.CHAIN:
+            return redirect("chain-new")
+        known = kind in READERS and kind != ToolType.BUILTIN
+        return _shown(request, new_draft(kind if known else ToolType.CODE), None)
+    return _answered(request, draft_from(plain(request.POST), None), None)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
+    require(request.caller, "change_tool")
+    tool = find_tool(request.user.organization, name)
+    check_current(tool)
+    assert tool.version is not None
+    definition = in_order(tool.version.definition)
+    if tool.type == ToolType.BUILTIN:
+        raise Conflict(
+            "A built-in tool is configured in Administration, not written here.",
+            code="tool_is_builtin",
+        )
+    if tool.type == ToolType.CHAIN:
+        return redirect("chain-edit", name=tool.name)
+    if request.method == "GET":
+        return _shown(request, draft_of(definition, tool.version.digest), tool)
+    return _answered(request, draft_from(plain(request.POST), definition), tool)
+
+
+def _answered(request: PageRequest, draft: Draft, tool: Tool | None) -> HttpResponseBase:
+    data = plain(request.POST)
+    what, _, at = data.get("do", "save").partition(" ")
+    bring_in_step(draft, data, counts=at if what == "take" else "")
+    if what == "check":
+        return _checked(request, draft, table=at == "table")
+    if draft.flawed or what in _STEPS:
+        flawed = draft.flawed
+        if not flawed:
+            _STEPS[what](draft, at)
+        return _shown(request, draft, tool, status=400 if flawed or draft.flawed else 200)
+    definition = definition_from(draft)
+    if what == "test":
+        return _tested(request, draft, definition, tool)
+    if what == "compare":
+        return _shown(request, draft, tool, lines=_compared(draft, definition, tool))
+    saved = _canonical(draft, definition) and _saved(request, draft, definition, tool)
+    return redirect("tool", name=saved.name) if saved else _shown(request, draft, tool, status=400)
+
+
+def _tested(
+    request: PageRequest, draft: Draft, definition: dict[str, Any], tool: Tool | None
+) -> HttpResponse:
+    """Run as it stands, behind the wall; nothing is saved."""
+    test = asked_of(plain(request.POST))
+    if _canonical(draft, definition):
+        run_test(request, test, definition, tool)
+    return _shown(request, draft, tool, test=test)
+
+
+def _arrange(what: str) -> Callable[[Draft, str], None]:
+    def step(draft: Draft, at: str) -> None:
+        draft.rows = arranged(draft.rows, what, int(at) if at.isdecimal() and len(at) < 5 else 0)
+        put_in_step(draft)
+
+    return step
+
+
+def _unfold(draft: Draft, _: str) -> None:
+    """The input schema becomes rows; left as it is where the table cannot hold all of it."""
+    schema = next(one for one in draft.inputs if one.key == "input_schema")
+    try:
+        draft.rows = unfolded(json_of(schema, {}))
+        schema.value = ""
+    except NotAsTable as error:
+        schema.errors = schema.errors or [f"A table cannot hold this schema. {error}"]
+    put_in_step(draft)
+
+
+def _taken(draft: Draft, _: str) -> None:
+    """Which of the two counts was said, and they are in step."""
+
+
+# What changes the form, and saves nothing.
+_STEPS: dict[str, Callable[[Draft, str], None]] = {
+    **{what: _arrange(what) for what in MOVES},
+    "unfold": _unfold,
+    "write": write_as,
+    "take": _taken,
+}
+
+
+def _checked(request: PageRequest, draft: Draft, *, table: bool) -> HttpResponse:
+    """What is wrong with the arguments while they are written; the other half follows."""
+    if not draft.flawed:
+        _canonical(draft, definition_from(draft))
+        for row in draft.rows:
+            row.forgive_empty()
+    draft.flaws = [one for one in draft.flaws if draft.torn or one["field"] == "parameters"]
+    context = {"draft": draft, "from_table": table}
+    return render(request, f"{TEMPLATE}#checked", context)
+
+
+def _saved(
+    request: PageRequest, draft: Draft, definition: dict[str, Any], tool: Tool | None
+) -> Tool | None:
+    """The tool as it is now; None where it was refused, which the draft then says."""
+    by = actor_of(request.caller)
+    try:
+        if tool is None:
+            return register_tool(
+                organization=request.user.organization, definition=definition, by=by
+            )
+        assert tool.version is not None
+        if tool.version.digest != draft.digest:
+            draft.flaws.append({"field": "", "message": CHANGED})
+            return None
+        return update_tool(tool=tool, definition=definition, by=by)
+    except InvalidDefinition as error:
+        flaws = error.details.get("errors") or [{"field": "", "message": error.message}]
+        draft.place(flaws)
+    except ToolcribError as error:
+        draft.flaws.append({"field": "", "message": error.message})
+    return None
+
+
+def _canonical(draft: Draft, definition: dict[str, Any]) -> Definition | None:
+    """None where something is wrong, and every wrong answer then says so."""
+    unreadable = draft.flawed
+    try:
+        canonical = read_definition(definition)
+    except InvalidDefinition as error:
+        draft.place(error.details.get("errors") or [{"field": "", "message": error.message}])
+        return None
+    return None if unreadable else canonical
+
+
+def _compared(draft: Draft, definition: dict[str, Any], tool: Tool | None) -> list[Line] | None:
+    canonical = _canonical(draft, definition)
+    before = in_order(tool.version.definition) if tool and tool.version else None
+    return difference(before, in_order(canonical)) if canonical else None
+
+
+def _shown(
+    request: PageRequest,
+    draft: Draft,
+    tool: Tool | None,
+    *,
+    status: int = 200,
+    lines: list[Line] | None = None,
+    test: Test | None = None,
+) -> HttpResponse:
+    if request.method == "GET":
+        put_in_step(draft)
+    context = {
+        "draft": draft,
+        "tool": tool,
+        "types": [kind for kind in READERS if kind != ToolType.BUILTIN],
+        "lines": lines,
+        "compared": lines is not None,
+        "test": test or _test_of(request, draft, tool),
+    }
+    if request.htmx and request.method == "POST":
+        return render(request, f"{TEMPLATE}#form", context)
+    return render(request, TEMPLATE, context, status=status)
+
+
+def _test_of(request: PageRequest, draft: Draft, tool: Tool | None) -> Test | None:
+    if draft.kind != ToolType.CODE:
+        return None
+    return asked_of(plain(request.POST), tool.version.definition if tool and tool.version else {})

@@ -1,0 +1,296 @@
+"""`/executions/`: what was called, filling itself while it happens."""
+
+import hashlib
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.db.models import Q
+from django.http import HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.dateparse import parse_datetime
+from django.views.decorators.http import require_POST, require_safe
+
+from tools.accounts.people import may
+from tools.definitions.implementations.builtin import RUN_AGENT, RUN_BATCH
+from tools.definitions.results import Status
+from tools.errors import Malformed, ToolcribError
+from tools.execution import actions, retrying, session_actions
+from tools.execution.reading import readable
+from tools.execution.redacted import redacted, redacted_message
+from tools.models import Agent, Execution, Resolution
+from tools.models.execution import ExecutionQuerySet
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.chains.chain_run import drawn_run
+from tools.ui.executions.calls_within import calls_within
+from tools.ui.executions.meters import meters_of
+from tools.ui.executions.road import road_of
+from tools.ui.results import page_or_results
+from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty
+from tools.web.proof import Proof, proof
+
+PAGE_SIZE = 50
+FAILED = "failed"  # of every kind, in the place of a status
+_MOST_TRANSITIONS = 20
+LIST, PAGE = "executions/executions.html", "executions/execution.html"
+BULKY = (
+    "parameters",
+    "parameters_asked",
+    "refers_to",
+    "output",
+    "observation",
+    "error_details",
+    "warnings",
+    "metrics",
+)
+
+
+@require_safe
+@page
+def execution_list(request: PageRequest) -> HttpResponse:
+    search = _search(request.GET)
+    found = _found(request, search)
+    rows, older = _page_of(request, found)
+    newest = not request.GET.get("before")
+    seen = fingerprint(rows)
+    if request.htmx and request.GET.get("seen") == seen:
+        return HttpResponse(status=204)  # nothing changed: the reader's place stays as it is
+    context = {
+        "search": search,
+        "statuses": [(status, status) for status in Status] + [(FAILED, "Failed in any way")],
+        "rows": rows,
+        "newest": newest,
+        "live": _address(search, seen=seen) if newest else "",
+        "older": _address(search, before=str(rows[-1].pk)) if older else "",
+        "start": _address(search),
+        "since": _since(search),
+        "within": _within(request, search["within"]),
+        "everyone": may(request.caller, "view_execution"),
+    }
+    here = _address(search, before=request.GET.get("before", ""))
+    return page_or_results(request, LIST, context, here=here)
+
+
+@require_safe
+@page
+def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
+    execution = actions.one_of(request.caller, execution_id)
+    # The try-it form asks for the result alone, the execution's own page for everything that moves.
+    part = "result" if request.GET.get("part") == "result" else "moving"
+    shown = shown_execution(execution)
+    if request.htmx and request.GET.get("seen") == shown["seen"]:
+        return HttpResponse(status=204)  # a reader's focus and selection stay
+    context = {"shown": shown, **about(request, execution)}
+    return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, context)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_POST
+@page
+def cancel(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
+    execution = actions.one_of(request.caller, execution_id)
+    actions.cancel(caller=request.caller, execution=execution)
+    if not request.htmx:
+        return redirect("execution", execution_id=execution_id)
+    execution = actions.one_of(request.caller, execution_id)
+    context = {"shown": shown_execution(execution), **about(request, execution)}
+    return render(request, f"{PAGE}#moving", context)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_POST
+@page
+def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
+    """Leads to the new call, also where a gate has refused it."""
+    execution = actions.one_of(request.caller, execution_id)
+    try:
+        made = retrying.retry(person=request.caller, execution=execution).pk
+    except ToolcribError as refusal:
+        made = _identifier(str(refusal.details.get("execution_id", "")))
+        if not made.int or made == execution.pk:
+            raise
+    return redirect("execution", execution_id=made)
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
+    execution = actions.one_of(request.caller, execution_id)
+    outcome, reason = request.POST.get("outcome", ""), request.POST.get("reason", "")
+    if outcome not in Resolution.values:
+        raise Malformed("Say whether the effect happened or did not happen.")
+    actions.resolve(
+        caller=request.caller,
+        execution=execution,
+        outcome=Resolution(outcome),
+        reason=reason.strip()[:500],
+    )
+    return redirect("execution", execution_id=execution_id)
+
+
+def about(request: PageRequest, execution: Execution) -> dict[str, Any]:
+    """What its own page shows beside: its road, what it used, and whether it may be made again."""
+    failed = execution.over and execution.status != Status.SUCCESS
+    before = execution.retry_of
+    return {
+        "road": road_of(execution),
+        "meters": meters_of(execution, snapshot_of(request)),
+        "retry_of": readable(request.caller).filter(pk=before).first() if before else None,
+        "retried_as": retrying.retried_as(execution) if failed else None,
+        "retries": failed and execution.parent_id is None,
+        "why_not": retrying.why_not(request.caller, execution) if failed else None,
+    }
+
+
+def shown_execution(execution: Execution) -> dict[str, Any]:
+    """One execution with everything a page shows of it: many may look, so without secrets."""
+    metrics, timeline, said = execution.metrics, _timeline(execution), redacted(execution)
+    cancelling = execution.cancel_requested_at is not None
+    calls = calls_within(execution)
+    return {
+        "execution": execution,
+        "seen": f"{execution.status}-{len(timeline)}-{cancelling}-{calls.seen if calls else ''}",
+        "calls": calls,
+        "drawing": drawn_run(execution) if calls else None,
+        "batch": execution.tool_name == RUN_BATCH,
+        "asked": execution.tool_name == RUN_AGENT,
+        "step_of": _step_of(execution),
+        "who": execution.agent.slug if execution.agent else execution.user.username,
+        "kind": "agent" if execution.agent else "person",
+        "made_by": maker_of(execution),
+        "parameters": cut(pretty(said["parameters"])),
+        "output": output_of(execution.status, said["output"]),
+        "text": isinstance(execution.output, str),
+        "observation": said["observation"],
+        "error": said["error_message"],
+        "details": cut(pretty(said["error_details"])) if said["error_details"] else "",
+        "warnings": said["warnings"],
+        "duration": milliseconds(execution.duration_ms),
+        "peak_memory_bytes": metrics.get("peak_memory_bytes"),
+        "cpu": milliseconds(metrics.get("cpu_time_ms")),
+        "queue": milliseconds(metrics.get("queue_ms")),
+        "sandbox_start": milliseconds(metrics.get("sandbox_start_ms")),
+        "timeline": timeline,
+        "session": _session(execution),
+    }
+
+
+def _step_of(execution: Execution) -> UUID | None:
+    """The request of an agent that it is a call of."""
+    parent = execution.parent
+    return parent.pk if parent is not None and parent.tool_name == RUN_AGENT else None
+
+
+def _session(execution: Execution) -> dict[str, Any] | None:
+    if execution.session is None:
+        return None
+    row = execution.session
+    return {"row": row, "transitions": session_actions.transitions(row)[-_MOST_TRANSITIONS:]}
+
+
+def _timeline(execution: Execution) -> list[dict[str, Any]]:
+    """Every event with its distance from the moment of the call."""
+    begun = execution.created_at
+    accepted = {"type": "Accepted", "message": "", "at": begun, "after": ""}
+    followed = [
+        {
+            "type": event.type,
+            "message": redacted_message(event),
+            "at": event.created_at,
+            "after": milliseconds((event.created_at - begun).total_seconds() * 1000),
+        }
+        for event in execution.events.all()
+    ]
+    return [accepted, *followed]
+
+
+def _search(query: QueryDict) -> dict[str, str]:
+    names = ("status", "tool", "agent", "within", "since")
+    return {name: query.get(name, "").strip()[:128] for name in names}
+
+
+def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
+    wanted: dict[str, Any] = {"tool_name": search["tool"]} if search["tool"] else {}
+    if search["agent"]:
+        wanted |= of_agent(request, search["agent"])
+    if search["within"]:
+        wanted["parent"] = _identifier(search["within"])
+    rows = readable(request.caller).filter(**wanted)
+    if since := _since(search):
+        rows = rows.filter(created_at__gte=since)
+    if search["status"]:
+        rows = rows.failed() if search["status"] == FAILED else rows.at_stage(search["status"])
+    return (
+        rows.select_related("agent", "user", "parent").defer(*BULKY).order_by("-created_at", "-pk")
+    )
+
+
+def of_agent(request: PageRequest, slug: str) -> dict[str, Any]:
+    """By its account, which calls in its name alone: that has the index. Asked for both, a plan
+    that is made for any agent expects next to nothing, and reads all that the busiest has."""
+    rows = Agent.objects.filter(organization_id=request.caller.organization_id, slug=slug)
+    agent = rows.only("service_account_id").first()
+    if agent is None:
+        return {"user": None}  # nobody's: an empty page
+    return {"user": agent.service_account_id}
+
+
+def _since(search: dict[str, str]) -> datetime | None:
+    """Raises `Malformed` for what is no moment of this millennium with its offset."""
+    if not search["since"]:
+        return None
+    try:
+        found = parse_datetime(search["since"])
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None or not 2000 <= found.year <= 2999:
+        raise Malformed("since must be a moment such as 2026-01-31T12:00+00:00.")
+    return found
+
+
+def _within(request: PageRequest, text: str) -> Execution | None:
+    """The call whose own calls are listed, where the reader may see it."""
+    if not text:
+        return None
+    return readable(request.caller).filter(pk=_identifier(text)).only("tool_name").first()
+
+
+def _page_of(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
+    """One page, and whether more follows."""
+    if before := request.GET.get("before"):
+        found = older_than(request, found, _identifier(before))
+    rows = list(found[: PAGE_SIZE + 1])
+    for row in rows:
+        row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
+    return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
+
+
+def older_than(request: PageRequest, found: ExecutionQuerySet, before: UUID) -> ExecutionQuerySet:
+    """Than that one, which may have changed since; none where there is no such one."""
+    of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
+    moment = of_it.first()
+    if moment is None:
+        return found.none()
+    same = Q(created_at=moment, pk__lt=before)
+    return found.filter(Q(created_at__lt=moment) | same, created_at__lte=moment)
+
+
+def _identifier(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        return UUID(int=0)  # nobody's: an empty page, which says so
+
+
+def fingerprint(rows: list[Execution]) -> str:
+    text = " ".join(f"{row.pk}{row.stage}" for row in rows)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _address(search: dict[str, str], **more: str) -> str:
+    query = {name: value for name, value in (search | more).items() if value}
+    return reverse("executions") + (f"?{urlencode(query)}" if query else "")

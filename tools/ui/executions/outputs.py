@@ -1,0 +1,172 @@
+"""`/executions/<id>/output/`: what a call gave back, a piece at a time, or folded as JSON.
+
+Never more of it is read than a page shows. What pages show is without the secrets that evidence
+leaves out; the whole as it is comes from the API, to whoever may read the call.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from audit.actions import redactor_of
+from tools.definitions.tool import ToolDefinition
+from tools.errors import Conflict, Gone, NotFound
+from tools.execution import actions, outputs
+from tools.execution.outputs import Content
+from tools.execution.redacted import redacted
+from tools.models import Execution
+from tools.ui.access import PageRequest, page
+from tools.ui.shown import cut, pretty
+
+PAGE = "executions/output.html"
+PIECE = 32 * 1024
+MOST_FOLDED = 512 * 1024  # bytes of JSON that are read as a whole, to be folded
+MOST_NODES = 1_500
+MOST_DEPTH = 24
+OPEN_DEPTH = 2  # what is unfolded from the start
+_MARGIN = 4  # bytes of a character
+_MEMBER = re.compile(r'"((?:[^"\\]|\\.){1,200})"\s*:\s*("(?:[^"\\]|\\.)*"?|[^\s,\[\]{}]+)')
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of the output. `items` is None for what holds nothing; `more` were left out."""
+
+    name: str
+    said: str
+    kind: str
+    items: list["Node"] | None = None
+    more: int = 0
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The characters between two bytes, and the addresses of what lies before and behind."""
+
+    text: str
+    start: int
+    end: int
+    size: int
+    previous: str
+    next: str
+    last: str
+
+
+@require_safe
+@page
+def output_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
+    execution = actions.one_of(request.caller, execution_id)
+    context: dict[str, Any] = {"execution": execution, "content": None}
+    try:
+        content = outputs.content_of(execution)
+    except (Conflict, NotFound, Gone) as absent:
+        return render(request, PAGE, context | {"absent": absent.message})
+    folds = content.type == outputs.JSON and content.size <= MOST_FOLDED
+    shown = request.GET.get("as", "folded" if folds else "text")
+    context |= {"content": content, "folds": folds}
+    if folds and shown == "folded":
+        return render(request, PAGE, context | {"tree": _tree(execution, content)})
+    if folds:  # small enough to be cleaned as a whole
+        content = _cleaned(execution, content)
+    at = _number(request.GET, content.size)
+    return render(request, PAGE, context | {"piece": _piece(execution, content, at)})
+
+
+def _number(query: QueryDict, size: int) -> int:
+    """The byte that is asked for, or the beginning of the last piece that there is."""
+    text = query.get("at", "")
+    wanted = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
+    return min(wanted, max(0, size - 1)) // PIECE * PIECE
+
+
+def _piece(execution: Execution, content: Content, at: int) -> Piece:
+    """What was cut through at either end belongs to the piece in which it begins."""
+    start, end = at, min(content.size, at + PIECE)
+    raw = _bytes(execution, content, start, end)
+    return Piece(
+        text=raw,
+        start=start,
+        end=end,
+        size=content.size,
+        previous=_address(execution, start - PIECE) if start else "",
+        next=_address(execution, end) if end < content.size else "",
+        last=_address(execution, content.size - 1) if end < content.size else "",
+    )
+
+
+def _bytes(execution: Execution, content: Content, start: int, end: int) -> str:
+    raw = content.piece(start, min(content.size, end + _MARGIN) - start)
+    text = _whole_characters(raw, end - start)
+    return _without_secrets(execution, text)
+
+
+def _whole_characters(raw: bytes, length: int) -> str:
+    """Those that begin within the first `length` bytes."""
+    begin = next((at for at, byte in enumerate(raw[:_MARGIN]) if byte & 0xC0 != 0x80), 0)
+    end = length
+    while end < len(raw) and raw[end] & 0xC0 == 0x80:
+        end += 1
+    return raw[begin:end].decode("utf-8", "replace")
+
+
+def _without_secrets(execution: Execution, text: str) -> str:
+    """By their look, and of members by their names, as far as those stand in the piece."""
+    redactor = redactor_of(execution.organization.slug).with_room(PIECE * 2, 1)
+    sensitive = ToolDefinition(execution.tool_version.definition).sensitive
+
+    def masked(found: re.Match[str]) -> str:
+        name, value = found[1], found[2]
+        said = redactor.clean({name: value}, sensitive).get(name)
+        return found[0] if said == value else f'"{name}": "{said}"'
+
+    said: str = redactor.clean(_MEMBER.sub(masked, text))
+    return said
+
+
+def _output(execution: Execution, content: Content) -> Any:
+    """Without its secrets; for what is small enough to be read as a whole."""
+    if content.inline is None:
+        execution.output = json.loads(content.piece(0, content.size))
+    return redacted(execution)["output"]
+
+
+def _cleaned(execution: Execution, content: Content) -> Content:
+    text = pretty(_output(execution, content)).encode()
+    return replace(content, inline=text, size=len(text))
+
+
+def _tree(execution: Execution, content: Content) -> Node:
+    return _node("", _output(execution, content), iter(range(MOST_NODES)), 0)
+
+
+def _node(name: str, value: Any, budget: Iterator[int], depth: int) -> Node:
+    if not isinstance(value, dict | list):
+        said = value if isinstance(value, str) else json.dumps(value)
+        return Node(name, cut(said), "text" if isinstance(value, str) else "plain")
+    kind, count = ("object", len(value)) if isinstance(value, dict) else ("list", len(value))
+    if depth >= MOST_DEPTH:
+        return Node(name, cut(pretty(value)), "plain")
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    items = []
+    for key, item in pairs:
+        if next(budget, None) is None:
+            break
+        items.append(_node(str(key), item, budget, depth + 1))
+    word = "member" if kind == "object" else "item"
+    said = f"{count:,} {word}{'' if count == 1 else 's'}"
+    return Node(name, said, kind, items, count - len(items), open=depth < OPEN_DEPTH)
+
+
+def _address(execution: Execution, at: int) -> str:
+    query = urlencode({"as": "text", "at": max(0, at)})
+    return f"{reverse('execution-output', args=[execution.pk])}?{query}"

@@ -1,0 +1,1 @@
+"""Tool groups: their tree, members, opening windows, and who holds them."""

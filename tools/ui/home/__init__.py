@@ -1,0 +1,1 @@
+"""The first page, the search of pages, and what was used."""

@@ -1,0 +1,232 @@
+"""`/home/`: what runs, waits and failed, how it went of late, and the state of the house."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.humanize.templatetags.humanize import intcomma
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.views.decorators.http import require_safe
+
+from tools.accounts.people import may
+from tools.definitions.results import Status
+from tools.execution.reading import readable
+from tools.models import Execution
+from tools.shapes import money
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.charts import Chart, lined, stacked
+from tools.ui.executions.executions import BULKY, FAILED
+from tools.ui.home.house import lines
+from tools.ui.shown import milliseconds
+from tools.usage import lately
+from tools.usage.lately import MOST_COUNTED, Figures, Series
+
+PAGE = "home/home.html"
+ROWS = 5
+SPANS = {"24h": "24 hours", "14d": "14 days"}
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of calls; `url` leads to them."""
+
+    label: str
+    number: str
+    url: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart, what stands beside it, and the table behind it."""
+
+    title: str
+    about: str
+    key: tuple[tuple[str, str], ...]  # a kind and its word
+    chart: Chart
+    columns: tuple[str, ...]
+    rows: list[tuple[str, list[str]]]
+
+
+@require_safe
+@page
+def home_page(request: PageRequest) -> HttpResponse:
+    part = request.GET.get("part", "")
+    if request.htmx and part == "now":
+        return _now_part(request)
+    figures = _figures(request)
+    if request.htmx and part == "figures":
+        return render(request, f"{PAGE}#figures", figures)
+    context = {
+        **figures,
+        **_now(request),
+        "lines": list(lines(request)),
+        "begun": readable(request.caller).order_by().exists(),
+        "everyone": may(request.caller, "view_execution"),
+    }
+    return render(request, PAGE, context)
+
+
+def _now_part(request: PageRequest) -> HttpResponse:
+    shown = _now(request)
+    if request.GET.get("seen") == shown["seen"]:
+        return HttpResponse(status=204)  # nothing changed: the reader's place stays as it is
+    return render(request, f"{PAGE}#now", shown)
+
+
+def _now(request: PageRequest) -> dict[str, Any]:
+    failures = _rows(lately.failed_lately(request.caller))
+    longest = _rows(lately.longest_running(request.caller))
+    counts = _counts(lately.now_of(request.caller))
+    seen = [counts, [row.pk for row in failures], [(row.pk, _age(row)) for row in longest]]
+    return {
+        "counts": counts,
+        "failures": [(row, "") for row in failures],
+        "longest": [(row, _age(row)) for row in longest],
+        "seen": hashlib.sha256(repr(seen).encode()).hexdigest()[:16],
+    }
+
+
+def _age(row: Execution) -> str:
+    """In whole minutes, so that not every look at the page finds another."""
+    ran = timezone.now() - (row.started_at or row.created_at)
+    hours, minutes = divmod(int(ran.total_seconds() // 60), 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes else "under a minute"
+
+
+def _rows(found: Any) -> list[Execution]:
+    return list(found.select_related("agent", "user").defer(*BULKY)[:ROWS])
+
+
+def _counts(now: lately.Now) -> list[Count]:
+    """The list of what failed begins at the full minute, so that the address stays a while."""
+    since = (timezone.now() - timedelta(hours=lately.HOURS)).replace(second=0, microsecond=0)
+    failed = {"status": FAILED, "since": since.isoformat()}
+    return [
+        _count("Running", now.running, {"status": Status.RUNNING}),
+        _count("Waiting", now.waiting, {"status": Status.PENDING}),
+        _count("Held for a person", now.held, {"status": Status.REQUIRES_CONFIRMATION}, "warn"),
+        _count("Failed in 24 hours", now.failed, failed, "bad"),
+    ]
+
+
+def _count(label: str, number: int, query: dict[str, str], tone: str = "") -> Count:
+    more = number > MOST_COUNTED
+    shown = f"{intcomma(MOST_COUNTED)}+" if more else intcomma(number)
+    url = f"{reverse('executions')}?{urlencode(query)}"
+    return Count(label, shown, url, tone if number else "")
+
+
+def _figures(request: PageRequest) -> dict[str, Any]:
+    over = request.GET.get("over", "")
+    over = over if over in SPANS else "24h"
+    zone = snapshot_of(request).time_zone
+    read = lately.by_day if over == "14d" else lately.by_hour
+    series = _named(read(request.caller, zone))
+    every = [figures for _, figures in series]
+    return {
+        "over": over,
+        "spans": SPANS.items(),
+        "time_zone": zone.key,
+        "kept_minutes": round(lately.KEPT_S / 60),
+        "first": series[0][0],
+        "last": series[-1][0],
+        "calls": sum(figures.calls for figures in every),
+        "pictures": [_calls(series), _refusals(series), _latency(series), _cost(series)],
+    }
+
+
+type Named = Sequence[tuple[str, Figures]]
+
+
+def _named(series: Series) -> Named:
+    return [(_name(begins), figures) for begins, figures in series]
+
+
+def _name(begins: datetime | date) -> str:
+    return date_format(begins, "j M H:i" if isinstance(begins, datetime) else "j M Y")
+
+
+def _calls(series: Named) -> Picture:
+    bars = [
+        (
+            f"{name}: {one.calls} calls, {one.failures} failed, {one.denials} refused",
+            [
+                ("went", one.calls - one.failures - one.denials),
+                ("failed", one.failures),
+                ("refused", one.denials),
+            ],
+        )
+        for name, one in series
+    ]
+    total, failed = sum(one.calls for _, one in series), sum(one.failures for _, one in series)
+    return Picture(
+        "Calls",
+        f"{intcomma(total)} calls, {intcomma(failed)} failed",
+        (("went", "went well or are open"), ("failed", "failed"), ("refused", "refused")),
+        stacked(bars),
+        ("Calls", "Failed"),
+        _table(series, lambda one: [intcomma(one.calls), intcomma(one.failures)]),
+    )
+
+
+def _refusals(series: Named) -> Picture:
+    bars = [
+        (f"{name}: {intcomma(one.denials)} refused", [("refused", one.denials)])
+        for name, one in series
+    ]
+    total = sum(one.denials for _, one in series)
+    return Picture(
+        "Refusals",
+        f"{intcomma(total)} refused by a gate",
+        (),
+        stacked(bars),
+        ("Refused", "Of"),
+        _table(series, lambda one: [intcomma(one.denials), intcomma(one.calls)]),
+    )
+
+
+def _latency(series: Named) -> Picture:
+    points = [
+        (
+            f"{name}: median {milliseconds(one.median_ms)}, p95 {milliseconds(one.p95_ms)}",
+            (one.median_ms, one.p95_ms),
+        )
+        for name, one in series
+    ]
+    most = max((one.p95_ms for _, one in series if one.p95_ms is not None), default=None)
+    return Picture(
+        "Latency",
+        "Nothing ran" if most is None else f"p95 at most {milliseconds(most)}",
+        (("median", "median"), ("p95", "p95")),
+        lined(points, ("median", "p95")),
+        ("Median", "p95"),
+        _table(series, lambda one: [milliseconds(one.median_ms), milliseconds(one.p95_ms)]),
+    )
+
+
+def _cost(series: Named) -> Picture:
+    bars = [(f"{name}: {money(one.cost)}", [("cost", float(one.cost))]) for name, one in series]
+    total = sum((one.cost for _, one in series), Figures().cost)
+    return Picture(
+        "Cost",
+        f"{money(total)} spent",
+        (),
+        stacked(bars),
+        ("Cost",),
+        _table(series, lambda one: [money(one.cost)]),
+    )
+
+
+def _table(series: Named, cells: Callable[[Figures], list[str]]) -> list[tuple[str, list[str]]]:
+    """The latest first."""
+    return [(name, cells(one)) for name, one in reversed(series)]

@@ -1,0 +1,83 @@
+"""`/search/`: pages and tools that the person may open, by name. The palette shows the same."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from itertools import islice
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from tools.catalog.registry import CatalogTool
+from tools.catalog.search import ranked, relevant
+from tools.policy.visibility import visible_tools
+from tools.ui.access import PageRequest, page, snapshot_of
+
+TEMPLATE = "home/search.html"
+MENU = "base.html#links"
+MOST_TOOLS = 8
+LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Place:
+    label: str
+    address: str
+
+
+@require_safe
+@page
+def search_page(request: PageRequest) -> HttpResponse:
+    q = request.GET.get("q", "").strip()[:LONGEST]
+    context = {"q": q, "places": list(_places(request, q)), "tools": _tools(request, q)}
+    return render(request, f"{TEMPLATE}#found" if request.htmx else TEMPLATE, context)
+
+
+def _places(request: PageRequest, q: str) -> Iterator[Place]:
+    """Those of whose names each word that was written begins a word."""
+    wanted = q.casefold().split()
+    for place in menu(request):
+        words = place.label.casefold().split()
+        if all(any(word.startswith(one) for word in words) for one in wanted):
+            yield place
+
+
+def _tools(request: PageRequest, q: str) -> list[CatalogTool]:
+    if not q:
+        return []
+    snapshot = snapshot_of(request)
+    found = relevant(ranked(snapshot, q, visible_tools(request.caller, snapshot)))
+    return [one.tool for one in islice(found, MOST_TOOLS)]
+
+
+def menu(request: PageRequest) -> list[Place]:
+    """What the menu of this person leads to: it is written once, and read here."""
+    reader = _Links()
+    reader.feed(render_to_string(MENU, request=request))
+    return [*reader.found, Place("Profile", reverse("profile"))]
+
+
+class _Links(HTMLParser):
+    """The text of each link, but not what is counted beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Place] = []
+        self._address, self._inner = "", 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self._address = dict(attrs).get("href") or ""
+        self._inner += tag == "span"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inner -= tag == "span"
+        if tag == "a":
+            self._address = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._address and not self._inner and data.strip():
+            self.found.append(Place(data.strip(), self._address))

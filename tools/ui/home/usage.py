@@ -1,0 +1,162 @@
+"""`/usage/`: calls and what they cost, by day as a picture, and by whatever one asks as a table."""
+
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.paginator import Page, Paginator
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.formats import date_format
+from django.views.decorators.http import require_safe
+
+from tools.accounts.people import may
+from tools.errors import Malformed
+from tools.shapes import money
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.charts import Chart, stacked
+from tools.usage.usage import DIMENSIONS, Figures, Ranked, Row, Usage, Wanted, ranking, usage
+
+PAGE = "home/usage.html"
+PAGE_SIZE = 100
+PERIODS = (7, 30, 90, 365)
+FILTERS = ("agent", "tool", "group")
+_NOT_NAMED = {"agent": "people", "group": "no group", "tool": "none", "day": "never"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table; `url` leads to what it is about, where there is a page for it."""
+
+    name: str
+    url: str
+    figures: Figures
+    cost: str
+
+
+@require_safe
+@page
+def usage_page(request: PageRequest) -> HttpResponse:
+    given = _given(request.GET)
+    by, flaw, kept = given["by"], "", given
+    try:
+        days, rows = _asked(request, replace(_wanted(given), by=(by,)))
+    except Malformed as wrong:
+        flaw, kept = wrong.message, {"by": by}
+        days, rows = _asked(request, Wanted(by=(by,)))
+    shown = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+    total = sum((figures for _, figures in days.rows), Figures())
+    context = {
+        "flaw": flaw,
+        "given": given,
+        "by": by,
+        "dimensions": DIMENSIONS,
+        "found": days,
+        "shown": shown,
+        "lines": _lines(shown, by),
+        "links": _links(kept, days, shown),
+        "total": total,
+        "cost": money(total.cost),
+        "most_calls": max((figures.calls for _, figures in days.rows), default=0),
+        "most_cost": money(max((figures.cost for _, figures in days.rows), default=total.cost)),
+        **charts_of(days),
+        "periods": [(length, _period(given, length, days.until)) for length in PERIODS],
+        "everyone": may(request.caller, "view_execution"),
+        "time_zone": snapshot_of(request).time_zone.key,
+    }
+    return render(request, PAGE, context, status=400 if flaw else 200)
+
+
+def _asked(request: PageRequest, wanted: Wanted) -> tuple[Usage, Ranked | list[Row]]:
+    """Each day, and the lines of the table: days the latest first, else what was called most."""
+    if wanted.by == ("day",):
+        days = usage(request.caller, snapshot_of(request), wanted)
+        return days, days.rows[::-1]
+    found = ranking(request.caller, snapshot_of(request), wanted)
+    return found.days, found.lines
+
+
+def _given(query: QueryDict) -> dict[str, str]:
+    names = ("by", "since", "until", *FILTERS)
+    given = {name: query.get(name, "").strip()[:128] for name in names}
+    return given | {"by": given["by"] if given["by"] in DIMENSIONS else "day"}
+
+
+def _wanted(given: dict[str, str]) -> Wanted:
+    """Raises `Malformed` for what is no day."""
+    return Wanted(
+        since=_day(given, "since"),
+        until=_day(given, "until"),
+        agent=given["agent"] or None,
+        tool=given["tool"] or None,
+        group=given["group"] or None,
+    )
+
+
+def _day(given: dict[str, str], name: str) -> date | None:
+    try:
+        return date.fromisoformat(given[name]) if given[name] else None
+    except ValueError:
+        raise Malformed(f"{name} must be a day such as 2026-01-31.") from None
+
+
+def _period(given: dict[str, str], length: int, until: date) -> str:
+    """The address of so many days up to the same one."""
+    kept = {name: given[name] for name in ("by", *FILTERS) if given[name]}
+    since = until - timedelta(days=length - 1)
+    return f"?{urlencode(kept | {'since': since.isoformat(), 'until': until.isoformat()})}"
+
+
+def _links(given: dict[str, str], days: Usage, shown: Page[Row]) -> dict[str, str]:
+    """Of the same days, also where midnight has come meanwhile."""
+    kept = {name: value for name, value in given.items() if value}
+    kept |= {"since": days.since.isoformat(), "until": days.until.isoformat()}
+
+    def address(number: int) -> str:
+        return f"?{urlencode(kept | {'page': number})}#lines"
+
+    return {
+        "previous": address(shown.number - 1) if shown.has_previous() else "",
+        "next": address(shown.number + 1) if shown.has_next() else "",
+    }
+
+
+def _lines(rows: Page[Row], by: str) -> list[Line]:
+    return [
+        Line(_name(values[by], by), _url(values[by], by), figures, money(figures.cost))
+        for values, figures in rows
+    ]
+
+
+def _name(value: Any, by: str) -> str:
+    if value is None:
+        return _NOT_NAMED[by]
+    return date_format(value, "j M Y") if by == "day" else str(value)
+
+
+def _url(value: Any, by: str) -> str:
+    if by not in ("agent", "tool") or not value:
+        return ""
+    return f"{reverse('executions')}?{urlencode({by: value})}"
+
+
+def charts_of(days: Usage) -> dict[str, Chart]:
+    """Calls by how they ended, and cost; a day without calls has an empty place."""
+    known = {values["day"]: figures for values, figures in days.rows}
+    every = [days.since + timedelta(days=at) for at in range((days.until - days.since).days + 1)]
+    of_days = [(date_format(day, "j M Y"), known.get(day, Figures())) for day in every]
+    calls = [
+        (
+            f"{day}: {one.calls} calls, {one.failures} failed, {one.denials} refused",
+            [
+                ("went", one.calls - one.failures - one.denials),
+                ("failed", one.failures),
+                ("refused", one.denials),
+            ],
+        )
+        for day, one in of_days
+    ]
+    costs = [(f"{day}: {money(one.cost)}", [("cost", float(one.cost))]) for day, one in of_days]
+    return {"calls_chart": stacked(calls), "cost_chart": stacked(costs)}

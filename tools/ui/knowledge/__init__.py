@@ -1,0 +1,1 @@
+"""The organization's knowledge graph: entities, what surrounds them, and its import."""

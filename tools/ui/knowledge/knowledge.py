@@ -1,0 +1,130 @@
+"""`/knowledge/`: the entities of the organization's graph, by words and by type, and all of it as a
+document. Whoever may call the tool that searches it may look at it here."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import FileResponse, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from tools.accounts.people import may
+from tools.catalog import knowledge_browsing as browsing
+from tools.catalog.knowledge import export_graph
+from tools.definitions.visible import visible
+from tools.errors import Malformed, NotFound
+from tools.knowledge import finding
+from tools.knowledge.documents import Syntax
+from tools.knowledge.entries import local_name
+from tools.policy import authorization
+from tools.policy.decision import Asked, Question
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.playground.calling import usual_group, usual_state
+from tools.web.proof import Proof, proof
+
+TEMPLATE = "knowledge/knowledge.html"
+TOOL = "search_knowledge"
+PAGE_SIZE = 25
+_FURTHEST = 1_000_000
+_LONGEST_TYPE = 2_000
+_FILES = {
+    Syntax.TURTLE: ("ttl", "text/turtle; charset=utf-8"),
+    Syntax.JSON_LD: ("jsonld", "application/ld+json"),
+}
+
+
+@require_safe
+@page
+def search_page(request: PageRequest) -> HttpResponse:
+    require_reader(request)
+    place, wanted = request.user.organization, _wanted(request)
+    found = browsing.search(place, wanted)
+    after = wanted.offset + len(found.hits)
+    context = {
+        "wanted": wanted,
+        "found": found,
+        "rows": [_row(hit) for hit in found.hits],
+        "kinds": [_kind(iri, count) for iri, count in browsing.kinds(place)],
+        "size": browsing.size(place),
+        "standing": browsing.standing(place),
+        "before": _address(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
+        "after": _address(wanted, after) if found.hits and after < found.total else "",
+        "may_import": may(request.caller, "add_knowledgeentry"),
+        "organization": place,
+    }
+    return render(request, TEMPLATE, context)
+
+
+@proof(Proof.ALWAYS)
+@require_safe
+@page
+def export(request: PageRequest) -> HttpResponseBase:
+    """The whole graph. A failure is told before the first byte, never by half a document."""
+    require_reader(request)
+    given = request.GET.get("format", Syntax.TURTLE)
+    if given not in set(Syntax):
+        raise Malformed(f"format must be one of {', '.join(Syntax)}.", code="invalid")
+    syntax, place = Syntax(given), request.user.organization
+    ending, kind = _FILES[syntax]
+    written = export_graph(organization=place, syntax=syntax, collection=None)
+    name = f"{place.slug}-knowledge.{ending}"
+    return FileResponse(written, as_attachment=True, filename=name, content_type=kind)
+
+
+def require_reader(request: PageRequest) -> None:
+    """Raises `NotFound`, `Refused` with what a call of the tool would be refused with."""
+    snapshot = snapshot_of(request)
+    tool = snapshot.tool(TOOL)
+    if tool is None:
+        raise NotFound(f"There is no tool {TOOL} here to read with.", code="tool_not_found")
+    asked = Asked.of(usual_group(tool, request.caller, snapshot), usual_state(tool))
+    authorization.groups_granted(request.caller, asked, snapshot)
+    authorization.authorize(Question(request.caller, tool, asked, snapshot))
+
+
+def entity_address(iri: str, **more: Any) -> str:
+    return f"{reverse('knowledge-entity')}?{urlencode({'iri': iri, **more})}"
+
+
+def type_address(iri: str) -> str:
+    return f"{reverse('knowledge')}?{urlencode({'type': iri})}"
+
+
+def _wanted(request: HttpRequest) -> finding.Wanted:
+    """Raises `Malformed`."""
+    offset = request.GET.get("offset", "0")
+    if not (offset.isascii() and offset.isdecimal() and len(offset) <= 15):
+        raise Malformed("offset must be a whole number.")
+    return finding.Wanted(
+        query=request.GET.get("q", "")[: finding.LONGEST_QUERY],
+        type=request.GET.get("type", "").strip()[:_LONGEST_TYPE] or None,
+        limit=PAGE_SIZE,
+        offset=min(int(offset), _FURTHEST),
+    )
+
+
+def _row(hit: finding.Hit) -> dict[str, Any]:
+    return {
+        "label": visible(hit.label),
+        "iri": visible(hit.iri),
+        "description": visible(hit.description),
+        "language": hit.language,
+        "types": [(visible(local_name(one)), type_address(one)) for one in hit.types[:5]],
+        "url": entity_address(hit.iri),
+    }
+
+
+def _kind(iri: str, count: int) -> dict[str, Any]:
+    return {
+        "iri": iri,
+        "name": visible(local_name(iri)),
+        "count": count,
+        "url": type_address(iri),
+    }
+
+
+def _address(wanted: finding.Wanted, offset: int) -> str:
+    said = {"q": wanted.query, "type": wanted.type or "", "offset": str(max(0, offset))}
+    return f"{reverse('knowledge')}?{urlencode({name: one for name, one in said.items() if one})}"

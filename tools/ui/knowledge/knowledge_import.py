@@ -1,0 +1,154 @@
+"""`/knowledge/import/`: give a document, see what it would add, and have exactly that added."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods
+
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
+from tools.catalog.knowledge import Imported, Preview, import_graph, preview_import
+from tools.definitions.visible import visible
+from tools.errors import Malformed, TooLarge, ToolcribError
+from tools.knowledge.documents import MOST_FLAWS, Syntax
+from tools.knowledge.entries import local_name
+from tools.ui import kept
+from tools.ui.access import PageRequest, page
+from tools.ui.knowledge.knowledge import entity_address
+from tools.web.proof import Proof, proof
+
+TEMPLATE = "knowledge/knowledge_import.html"
+MOST_BYTES = 4 * 1024 * 1024  # the command takes more: here it goes to the browser and back
+_FORM = "knowledge import"
+_MOST_SHOWN = 20
+_ENDINGS = {".ttl": Syntax.TURTLE, ".jsonld": Syntax.JSON_LD, ".json": Syntax.JSON_LD}
+_NOTHING = "Give a document: choose a file, or paste it."
+_NO_TEXT = "The document is not UTF-8."
+_TOO_LARGE = f"The document is longer than {MOST_BYTES} bytes: manage.py import_knowledge takes it."
+
+
+@dataclass(frozen=True)
+class Given:
+    text: str
+    syntax: Syntax
+    name: str = ""
+
+    @property
+    def raw(self) -> dict[str, str]:
+        return {"text": self.text, "syntax": str(self.syntax), "name": self.name}
+
+
+@dataclass
+class Shown:
+    given: Given | None = None
+    preview: Preview | None = None
+    done: Imported | None = None
+    flaw: str = ""
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    status: int = 200
+
+
+@proof(Proof.NOT_NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def import_page(request: PageRequest) -> HttpResponse:
+    require(request.caller, "add_knowledgeentry")
+    shown = Shown()
+    if request.method == "POST":
+        try:
+            _perform(request, shown)
+        except ToolcribError as refusal:
+            shown.flaw, shown.status = refusal.message, refusal.http_status
+            shown.errors = refusal.details.get("errors") or []
+    return _page(request, shown)
+
+
+def _perform(request: PageRequest, shown: Shown) -> None:
+    """Raises what tells that nothing was added, or that nobody knows."""
+    writes = request.POST.get("do") == "write"
+    given = shown.given = _kept(request) if writes else _asked(request)
+    common: dict[str, Any] = {
+        "organization": request.user.organization,
+        "data": given.text.encode(),
+        "syntax": given.syntax,
+        "collection": None,
+    }
+    if writes:
+        shown.done = import_graph(**common, by=actor_of(request.caller))
+    else:
+        shown.preview = preview_import(**common)
+
+
+def _kept(request: PageRequest) -> Given:
+    """What was seen. Raises `Malformed`."""
+    raw = kept.opened(request.POST.get("kept", ""), request.user, _FORM)
+    return Given(raw["text"], Syntax(raw["syntax"]), raw["name"])
+
+
+def _asked(request: PageRequest) -> Given:
+    """Raises `Malformed`."""
+    file, name = request.FILES.get("file"), ""
+    if file is not None:
+        name, data = (file.name or "")[:200], file.read(MOST_BYTES + 1)
+    else:
+        data = request.POST.get("text", "").replace("\r\n", "\n").encode("utf-8", "replace")
+    if len(data) > MOST_BYTES:
+        raise TooLarge(_TOO_LARGE, code="too_large")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Malformed(_NO_TEXT, code="not_text") from None
+    if not text.strip():
+        raise Malformed(_NOTHING, code="nothing_given")
+    return Given(text, _syntax(request.POST.get("format", ""), name, text), visible(name))
+
+
+def _syntax(chosen: str, name: str, text: str) -> Syntax:
+    """What was chosen; else what the name says; else what it looks like."""
+    if chosen in set(Syntax):
+        return Syntax(chosen)
+    for ending, syntax in _ENDINGS.items():
+        if name.lower().endswith(ending):
+            return syntax
+    return Syntax.JSON_LD if text.lstrip()[:1] in {"{", "["} else Syntax.TURTLE
+
+
+def _page(request: PageRequest, shown: Shown) -> HttpResponse:
+    preview = shown.preview
+    context: dict[str, Any] = {
+        "shown": shown,
+        "errors": [{**one, "message": visible(str(one["message"]))} for one in shown.errors],
+        "all_errors": len(shown.errors) < MOST_FLAWS,
+        "text": shown.given.text if shown.given and not (shown.given.name or preview) else "",
+        "chosen": request.POST.get("format", ""),
+        "formats": [(Syntax.TURTLE, "Turtle"), (Syntax.JSON_LD, "JSON-LD")],
+        "most_mib": MOST_BYTES // 1024 // 1024,
+    }
+    if preview is not None and shown.given is not None:
+        context |= _previewed(preview)
+        context["kept"] = kept.sealed(shown.given.raw, request.user, _FORM)
+    return render(request, TEMPLATE, context, status=shown.status)
+
+
+def _previewed(preview: Preview) -> dict[str, Any]:
+    found = preview.contents
+    return {
+        "contents": found,
+        "new": len(found.entities) - len(preview.known),
+        "known": len(preview.known),
+        "types": [(visible(local_name(one)), count) for one, count in found.types[:_MOST_SHOWN]],
+        "entities": [_entity(one, preview) for one in found.entities[:_MOST_SHOWN]],
+        "more_entities": max(0, len(found.entities) - _MOST_SHOWN),
+    }
+
+
+def _entity(iri: str, preview: Preview) -> dict[str, Any]:
+    known = iri in preview.known
+    return {
+        "name": visible(local_name(iri)),
+        "iri": visible(iri),
+        "known": known,
+        "url": entity_address(iri) if known else "",
+    }

@@ -1,0 +1,1 @@
+"""License tiers and licenses of organizations, with what a change of one would do."""

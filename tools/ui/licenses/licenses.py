@@ -1,0 +1,273 @@
+"""`/licenses/`: the tiers side by side, what organizations use, until when, and what another tier
+would do to one."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.models import AnonymousUser
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+from django.views.decorators.http import require_POST, require_safe
+
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
+from tools.catalog import seats
+from tools.catalog.registry import Snapshot
+from tools.catalog.tiers import Standing, lowest_tier
+from tools.definitions.licenses import LicenseState
+from tools.definitions.names import SLUG
+from tools.errors import Conflict, NotFound
+from tools.insight.tier_outlook import apply_move, outlook_of_move
+from tools.licensing.kinds import kinds_in, names_of, passing
+from tools.licensing.licenses import Change
+from tools.models import LicenseTier, Organization, User
+from tools.policy.licensing import includes, standing_of
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.licenses.tiers import UNDO, keep_undo, outlook_context, require_superuser, undo_key
+from tools.ui.settings.sandbox import Notice, manages
+from tools.web.proof import Proof, proof
+
+TEMPLATE = "licenses/licenses.html"
+_NAMED = 3  # in a notice
+PAGE_SIZE = 25
+MOST_OFFERED = 200  # organizations, while one types the name of one
+_STATES = {  # words and colours of a chip
+    LicenseState.NONE: ("no end", "active"),
+    LicenseState.VALID: ("valid", "active"),
+    LicenseState.EXPIRING: ("ends soon", "pending"),
+    LicenseState.GRACE: ("days of grace", "pending"),
+    LicenseState.EXPIRED: ("ended", "denied"),
+}
+
+
+@dataclass(frozen=True)
+class Use:
+    """What an organization has of its own, against what the tier that counts allows."""
+
+    custom: int
+    limit: int | None
+    builtins: int
+    builtins_there: int
+    put_out: list[str]
+    refused: list[str]
+
+    @property
+    def share(self) -> int:
+        """Percent of the limit."""
+        return min(100, round(100 * self.custom / self.limit)) if self.limit else 100
+
+
+def notice(request: HttpRequest) -> dict[str, Any]:
+    """For every template; nothing is asked before a page of somebody logged in shows it."""
+    user = getattr(request, "user", None)
+    return {"license_notice": SimpleLazyObject(lambda: _notice_for(user))}
+
+
+def in_short(request: PageRequest) -> Notice:
+    """One line about the tier and its limits, for those who may see them."""
+    standing, snapshot = standing_of(_place(request)), snapshot_of(request)
+    custom = sum(tool.custom and not seats.put_out(tool) for tool in snapshot.tools.values())
+    limit = standing.tier.max_custom_tools
+    full = limit is not None and custom >= limit
+    used = "1 custom tool" if custom == 1 else f"{custom} custom tools"
+    most = "no limit" if limit is None else f"at most {limit}"
+    word, status = _STATES[standing.state]
+    tone = {"active": "warn" if full else "good", "pending": "warn"}.get(status, "bad")
+    until = f", {word}, until {_day(standing.expires_at)}" if standing.expires_at else ""
+    return Notice(tone, f"{standing.tier.name}: {used}, {most}{until}.")
+
+
+@require_safe
+@page
+def license_page(request: PageRequest) -> HttpResponse:
+    require(request.caller, "view_licensetier")
+    wanted, slug = request.GET.get("tier", ""), request.GET.get("organization", "")
+    if (wanted or slug) and not request.caller.is_superuser:
+        require_superuser(request)
+    place = _named_place(request, slug)
+    context = _move_context(request, place) | (_asked(place, _tier(wanted)) if wanted else {})
+    if request.htmx and request.htmx.target == "change":
+        return render(request, f"{TEMPLATE}#change", context)
+    return render(request, TEMPLATE, context | _whole(request))
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def change_tier(request: PageRequest) -> HttpResponseBase:
+    """Moves an organization to a tier, where that does what was shown."""
+    require_superuser(request)
+    place = _named_place(request, request.POST.get("organization", ""))
+    tier, left, mark = _tier(request.POST.get("tier", "")), place.tier, request.POST.get("mark", "")
+    try:
+        change = apply_move(organization=place, tier=tier, mark=mark, by=actor_of(request.caller))
+    except Conflict as conflict:
+        messages.error(request, conflict.message, extra_tags=conflict.code)
+        context = _move_context(request, place) | _asked(place, tier) | _whole(request)
+        return render(request, TEMPLATE, context, status=conflict.http_status)
+    keep_undo(request, kind="move", organization=str(place.pk), left=tier.pk, back=left.pk)
+    messages.success(request, _said(place, change), extra_tags=UNDO)
+    return redirect("licenses")
+
+
+def _move_context(request: PageRequest, place: Organization) -> dict[str, Any]:
+    may_change = request.caller.is_superuser
+    slugs = Organization.objects.order_by("slug").values_list("slug", flat=True)
+    return {
+        "tiers": LicenseTier.objects.all(),
+        "may_change": may_change,
+        "place": place,
+        "slugs": slugs[:MOST_OFFERED] if may_change else [],
+        "place_standing": standing_of(place),
+    }
+
+
+def _asked(place: Organization, tier: LicenseTier) -> dict[str, Any]:
+    """What the tier would do; where a signed licence says which it is, the page says that."""
+    if place.license_id and tier != place.tier:
+        return {}
+    return {"wanted": tier} | outlook_context(outlook_of_move(place, tier))
+
+
+def _whole(request: PageRequest) -> dict[str, Any]:
+    context = _standing(request) | _used(request) | {"undo": undo_key(request)}
+    if request.caller.is_superuser:
+        rows = Organization.objects.select_related("tier").order_by("slug")
+        here = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+        context |= {"page": here, "places": _places(list(here))}
+    return context
+
+
+def _places(rows: list[Organization]) -> list[tuple[Organization, Standing, str, str, int]]:
+    """Each with how its licence stands, in a word and its colour, and its custom tools."""
+    used = seats.counts([row.pk for row in rows])
+    lowest = lowest_tier()
+    found = []
+    for row in rows:
+        standing = standing_of(row, lowest)
+        found.append((row, standing, *_STATES[standing.state], used.get(row.pk, 0)))
+    return found
+
+
+def _standing(request: PageRequest) -> dict[str, Any]:
+    standing = standing_of(_place(request))
+    word, tone = _STATES[standing.state]
+    return {"standing": standing, "state_word": word, "state_tone": tone}
+
+
+def _used(request: PageRequest) -> dict[str, Any]:
+    return {"use": _use(snapshot_of(request), standing_of(_place(request)))}
+
+
+def _use(snapshot: Snapshot, standing: Standing) -> Use:
+    custom = seats.custom_by_age(snapshot)
+    builtin = [tool for tool in snapshot.sorted_tools if not tool.custom]
+    put_out = [tool.name for tool in custom if seats.put_out(tool)]
+    included = names_of(passing(kinds_in(snapshot), snapshot, includes))
+    in_use = [tool.name for tool in snapshot.sorted_tools if tool.enabled]
+    return Use(
+        custom=len(custom) - len(put_out),
+        limit=standing.tier.max_custom_tools,
+        builtins=sum(tool.name in included for tool in builtin),
+        builtins_there=len(builtin),
+        put_out=put_out,
+        refused=[name for name in in_use if name not in included],
+    )
+
+
+def _place(request: PageRequest) -> Organization:
+    return Organization.objects.select_related("tier").get(pk=request.caller.organization_id)
+
+
+def _tier(name: str) -> LicenseTier:
+    found = LicenseTier.objects.filter(name=name).first()
+    if found is None:
+        raise NotFound(f"There is no tier {name[:60]!r}.", code="tier_not_found")
+    return found
+
+
+def _named_place(request: PageRequest, slug: str) -> Organization:
+    """One's own where none is named."""
+    if not slug:
+        return _place(request)
+    rows = Organization.objects.select_related("tier")
+    found = rows.filter(slug=slug).first() if SLUG.fullmatch(slug) else None
+    if found is None:
+        raise NotFound(f"There is no organization {slug[:60]!r}.", code="organization_not_found")
+    return found
+
+
+def _said(place: Organization, change: Change) -> str:
+    parts = [f"The tier of {place.slug} is now {change.tier}."]
+    if change.disabled:
+        parts.append(f"Disabled: {_some(change.disabled)}.")
+    if change.enabled:
+        parts.append(f"Enabled again: {_some(change.enabled)}.")
+    return " ".join(parts)
+
+
+def _notice_for(user: User | AnonymousUser | None) -> Notice | None:
+    """Before the end for those who manage; afterwards for everybody, for tools may be missing."""
+    if not isinstance(user, User) or user.organization.license_expires_at is None:
+        return None
+    standing = standing_of(Organization.objects.select_related("tier").get(pk=user.organization_id))
+    if standing.state == LicenseState.EXPIRING and manages(user):
+        name = "license-ends-today" if _days_left(standing) <= 1 else "license-ends-soon"
+        return Notice("warn", _expiring(standing), name)
+    if standing.state == LicenseState.GRACE:
+        return Notice("warn", _grace(standing), "license-grace")
+    if standing.state == LicenseState.EXPIRED:
+        return Notice("bad", _expired(standing, user), "license-ended")
+    return None
+
+
+def _days_left(standing: Standing) -> int:
+    assert standing.expires_at is not None
+    return ceil((standing.expires_at - timezone.now()).total_seconds() / 86_400)
+
+
+def _expiring(standing: Standing) -> str:
+    days = _days_left(standing)
+    left = "today" if days <= 1 else f"in {days} days"
+    return (
+        f"The {standing.own.name} licence ends {left}, on {_day(standing.expires_at)}. Nothing "
+        f"changes until {_day(standing.grace_ends_at)}; install a new one by then."
+    )
+
+
+def _grace(standing: Standing) -> str:
+    fallback = lowest_tier() or standing.own
+    return (
+        f"The {standing.own.name} licence ended on {_day(standing.expires_at)}. Its days of grace "
+        f"end on {_day(standing.grace_ends_at)}; then only what {fallback.name} includes can be "
+        "used."
+    )
+
+
+def _expired(standing: Standing, user: User) -> str:
+    names = [*_disabled_names(user)]
+    said = f"Disabled: {_some(names)}." if names else "No tool of your own had to be disabled."
+    return (
+        f"The {standing.own.name} licence ended on {_day(standing.expires_at)}. Only what "
+        f"{standing.tier.name} includes can be used. {said}"
+    )
+
+
+def _disabled_names(user: User) -> list[str]:
+    return [*seats.disabled(user.organization_id).values_list("name", flat=True)]
+
+
+def _some(names: list[str] | tuple[str, ...]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _day(moment: datetime | None) -> str:
+    return f"{moment.day} {moment:%B %Y}" if moment else "no day"

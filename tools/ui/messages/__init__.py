@@ -1,0 +1,1 @@
+"""Messages that were sent, channels they are sent to, and a person's inbox."""

@@ -1,0 +1,106 @@
+"""`/messages/`, `/channels/` and `/inbox/`: what was sent and where to; a person's own mail."""
+
+from uuid import UUID
+
+from django.contrib import messages as notices
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
+from tools.catalog.channels import find_channel, written
+from tools.errors import NotFound
+from tools.models import InboxItem, Message, MessageChannel, MessageState
+from tools.runners.inbox import items_of, mark_read
+from tools.runners.messages import try_channel
+from tools.runners.outbox import NotWritten
+from tools.ui.access import PageRequest, page
+from tools.ui.inputs import plain
+from tools.ui.visible import pieces
+from tools.web.proof import Proof, proof
+
+PAGE_SIZE = 25
+# A state in the colours of the calls.
+TONES = {
+    MessageState.SENT: "active",
+    MessageState.QUEUED: "disabled",
+    MessageState.UNKNOWN: "rejected",
+    MessageState.FAILED: "rejected",
+    MessageState.BOUNCED: "rejected",
+}
+
+
+@require_safe
+@page
+def message_list(request: PageRequest) -> HttpResponseBase:
+    """The newest first; of one state where one is asked for."""
+    require(request.caller, "view_message")
+    rows = Message.objects.filter(organization_id=request.caller.organization_id)
+    state = request.GET.get("state", "")
+    if state in MessageState.values:
+        rows = rows.filter(state=state)
+    found = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {
+        "page": found,
+        "rows": [(one, TONES[MessageState(one.state)], pieces(one.subject)) for one in found],
+        "state": state,
+        "states": MessageState.values,
+    }
+    return render(request, "messages/messages.html", context)
+
+
+@require_safe
+@page
+def channel_list(request: PageRequest) -> HttpResponseBase:
+    require(request.caller, "view_messagechannel")
+    rows = MessageChannel.objects.filter(organization_id=request.caller.organization_id)
+    context = {
+        "channels": [(row, written(row)) for row in rows],
+        "tries": may(request.caller, "change_messagechannel"),
+    }
+    return render(request, "messages/channels.html", context)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_http_methods(["POST"])
+@page
+def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
+    """One message that says that the channel works, to whom the form names."""
+    require(request.caller, "change_messagechannel")
+    row = find_channel(request.user.organization, name)
+    recipients = plain(request.POST).get("to", "").replace(",", " ").split()
+    try:
+        sent = try_channel(channel=row, recipients=recipients, by=actor_of(request.caller))
+    except NotWritten as refusal:
+        notices.error(request, str(refusal))
+        return redirect("channel-edit", name=row.name)
+    tell = notices.success if sent.state == MessageState.SENT else notices.error
+    tell(request, f"The test on {row.name} is {sent.state}. {sent.answer}")
+    return redirect("channel-edit", name=row.name)
+
+
+@require_safe
+@page
+def inbox(request: PageRequest) -> HttpResponseBase:
+    """The reader's own, the newest first."""
+    found = Paginator(_own(request), PAGE_SIZE).get_page(request.GET.get("page"))
+    items = [(one, pieces(one.message.subject), pieces(one.message.body)) for one in found]
+    return render(request, "messages/inbox.html", {"page": found, "items": items})
+
+
+@proof(Proof.NOT_NEEDED)
+@require_http_methods(["POST"])
+@page
+def read(request: PageRequest, item_id: UUID) -> HttpResponseBase:
+    item = _own(request).filter(pk=item_id).first()
+    if item is None:
+        raise NotFound("You have no such message.", code="message_not_found")
+    mark_read(item)
+    return redirect("inbox")
+
+
+def _own(request: PageRequest) -> QuerySet[InboxItem]:
+    return items_of(request.caller.user_id, request.caller.organization_id)

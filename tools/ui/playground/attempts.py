@@ -1,0 +1,68 @@
+"""A call that somebody makes in a form: what they asked for, and what came of it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import QueryDict
+
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.callers import Caller
+from tools.definitions.names import WILDCARD
+from tools.errors import ToolcribError
+from tools.models import Execution
+from tools.policy.decision import DEFAULT_STATE
+from tools.ui.playground.calling import usual_groups, usual_state
+from tools.ui.playground.trying import TryForm, form_of
+
+
+@dataclass
+class Attempt:
+    """The try-it form, and what came of it."""
+
+    form: TryForm
+    groups: list[str]
+    offered: list[str]
+    state: str
+    states: list[str]
+    execution: dict[str, Any] | None = None
+    rehearsal: list[dict[str, Any]] | None = None
+    refusal: ToolcribError | None = None
+    flaws: list[dict[str, str]] = field(default_factory=list)
+    other: str = ""
+
+    @property
+    def asked(self) -> list[str]:
+        other = [self.other] if self.other and self.other not in self.groups else []
+        return self.groups + other
+
+    def fill(self, data: QueryDict) -> None:
+        self.form.fill({name: str(data[name]) for name in data})
+        self.groups = [_plain(name) for name in data.getlist("group")]
+        self.other = _plain(data.get("other_group", ""))
+        self.state = _plain(data.get("state", "")) or DEFAULT_STATE
+
+    def refused(self, refusal: ToolcribError) -> Execution | None:
+        """What refused the call, each flaw at its field; the row of the refused call."""
+        self.refusal = refusal
+        self.flaws = self.form.place(refusal.details.get("errors") or [])
+        recorded = refusal.details.get("execution_id")
+        return Execution.objects.filter(pk=recorded).first() if recorded else None
+
+
+def attempt_of(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> Attempt:
+    """Empty but for defaults, in the groups and the state in which the caller usually calls."""
+    effective = sorted(snapshot.groups_of(tool))
+    states = sorted(tool.definition.states - {WILDCARD})
+    groups = usual_groups(tool, caller, snapshot)
+    others = caller.granted_groups.union(groups).difference(effective)
+    return Attempt(
+        form=form_of(tool.definition.raw),
+        groups=groups,
+        offered=effective + sorted(others),
+        state=usual_state(tool),
+        states=states or [DEFAULT_STATE],
+    )
+
+
+def _plain(name: str) -> str:
+    return name.strip()[:100]

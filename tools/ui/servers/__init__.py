@@ -1,0 +1,1 @@
+"""MCP servers and tool services: registered, connected, and imported from."""

@@ -1,0 +1,136 @@
+"""Connecting an MCP server by OAuth: from its page to consent elsewhere, and back."""
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from sandbox.egress.grammar import Url
+from tools.accounts.callers import actor_of
+from tools.accounts.people import require
+from tools.catalog import mcp_consents, mcp_servers
+from tools.errors import Conflict, Malformed, NotFound, Unavailable
+from tools.models import Grant, McpOAuthClient, McpServer
+from tools.ui.access import PageRequest, page
+from tools.web.proof import Proof, proof
+
+GO, CLIENT, BACK = (
+    "servers/server_connect.html",
+    "servers/server_client.html",
+    "servers/server_connected.html",
+)
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def connect(request: PageRequest, name: str) -> HttpResponseBase:
+    """Shows where consent is asked for before anybody goes there."""
+    owner = request.POST.get("owner", "")[:200]
+    _check(request, owner)
+    row = _row(request, name)
+    client = McpOAuthClient.objects.filter(server=row).first()
+    try:
+        if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
+            require(request.caller, "change_mcpserver")
+            mcp_consents.connect_client(row=row, owner=owner, by=actor_of(request.caller))
+            messages.success(request, f"{row.name} is connected.")
+            return redirect("server", name=row.name)
+        url, expires_at = mcp_consents.begin_consent(
+            row=row,
+            owner=owner,
+            user=request.user,
+            redirect_uri=request.build_absolute_uri(reverse("oauth-callback")),
+        )
+    except (Conflict, Malformed, Unavailable) as problem:
+        messages.error(
+            request, f"{row.name} is not connected. {problem.message}", extra_tags=problem.code
+        )
+        return redirect("server", name=row.name)
+    context = {"row": row, "url": url, "host": Url.parse(url).host.text, "expires_at": expires_at}
+    return render(request, GO, context)
+
+
+@require_safe
+@page
+def come_back(request: PageRequest) -> HttpResponseBase:
+    """What the authorization server sends the browser back with. Good once, for who began it."""
+    given = {name: str(value)[:8_192] for name, value in request.GET.items()}
+    try:
+        made = mcp_consents.finish_consent(
+            user=request.user, parameters=given, by=actor_of(request.caller)
+        )
+    except (Conflict, NotFound, Unavailable) as problem:
+        return render(request, BACK, {"problem": problem.message}, status=400)
+    messages.success(request, f"{made.server.name} is connected.")
+    return redirect("server", name=made.server.name)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_POST
+@page
+def disconnect(request: PageRequest, name: str) -> HttpResponseBase:
+    owner = request.POST.get("owner", "")[:200]
+    _check(request, owner)
+    row = _row(request, name)
+    try:
+        mcp_consents.disconnect(row=row, owner=owner, by=actor_of(request.caller))
+    except NotFound as problem:
+        messages.error(request, problem.message, extra_tags=problem.code)
+    else:
+        messages.success(request, f"{row.name} is disconnected.")
+    return redirect("server", name=row.name)
+
+
+@proof(Proof.NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def client(request: PageRequest, name: str) -> HttpResponseBase:
+    """Who we are to the authorization server, where an administrator enters it."""
+    require(request.caller, "change_mcpserver")
+    row = _row(request, name)
+    known = McpOAuthClient.objects.filter(server=row).first()
+    if request.method == "GET":
+        return _form(request, row, known)
+    by = actor_of(request.caller)
+    if request.POST.get("do") == "remove":
+        mcp_consents.delete_client(row=row, by=by)
+        messages.success(request, "The client is removed.")
+        return redirect("server", name=row.name)
+    given = {name: request.POST.get(name, "") for name in ("client_id", "grant")}
+    if secret := request.POST.get("client_secret"):
+        given["client_secret"] = secret
+    try:
+        mcp_consents.set_client(row=row, client=given, by=by)
+    except Malformed as problem:
+        return _form(request, row, known, given, problem)
+    messages.success(request, "The client is kept.")
+    return redirect("server", name=row.name)
+
+
+def _form(
+    request: PageRequest,
+    row: McpServer,
+    known: McpOAuthClient | None,
+    given: dict[str, str] | None = None,
+    problem: Malformed | None = None,
+) -> HttpResponse:
+    if given is None:
+        given = {"client_id": known.client_id, "grant": known.grant} if known else {}
+    flaws = {one["field"]: one["message"] for one in problem.details["errors"]} if problem else {}
+    context = {
+        "row": row, "known": known, "given": given, "flaws": flaws, "grants": Grant.choices,
+    }  # fmt: skip
+    return render(request, CLIENT, context, status=400 if problem else 200)
+
+
+def _row(request: PageRequest, name: str) -> McpServer:
+    return mcp_servers.find_server(request.user.organization, name)
+
+
+def _check(request: PageRequest, owner: str) -> None:
+    """Whoever may see servers may connect them for himself."""
+    own = owner == f"user:{request.caller.name}"
+    require(request.caller, "view_mcpserver" if own else "change_mcpserver")

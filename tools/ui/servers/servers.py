@@ -1,0 +1,207 @@
+"""`/servers/`: MCP servers, which of them answer, and what is taken over from them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from tools.accounts.callers import actor_of
+from tools.accounts.people import may, require
+from tools.catalog import mcp_import, mcp_servers
+from tools.catalog.owners import owner_text
+from tools.catalog.upstreams import hub
+from tools.definitions.mcp.listed_tools import digest_of
+from tools.definitions.vocabulary import ToolType
+from tools.errors import Unavailable
+from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
+from tools.shapes import mcp_server_shape
+from tools.ui.access import PageRequest, page
+from tools.ui.servers.picking import Listed, listed_tools
+from tools.ui.shown import Standing
+from tools.ui.visible import Piece, pieces
+from tools.web.proof import Proof, proof
+
+LIST, ONE, REMOVE = "servers/servers.html", "servers/server.html", "servers/server_remove.html"
+PAGE_SIZE = 25
+LONGEST_SHOWN = 64  # characters of a name that is refused
+TRANSPORTS = {
+    Transport.STREAMABLE_HTTP: "Streamable HTTP",
+    Transport.SSE: "SSE",
+    Transport.STDIO: "stdio",
+}
+_WORDS = {"alive": ("answers", "active"), "unknown": ("not asked yet", "pending")}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A server in the list."""
+
+    row: McpServer
+    transport: str
+    standing: Standing
+    error: list[Piece]
+    breaker: bool
+    listed: int | None
+    imported: int
+    waiting: int  # tools that differ from what was approved
+
+
+@require_safe
+@page
+def server_list(request: PageRequest) -> HttpResponse:
+    require(request.caller, "view_mcpserver")
+    rows = McpServer.objects.filter(organization_id=request.caller.organization_id)
+    shown = Paginator(rows.prefetch_related("credentials"), PAGE_SIZE)
+    here = shown.get_page(request.GET.get("page"))
+    pins = _pins(request)
+    context = {
+        "lines": [_line(row, pins.get(row.name, [])) for row in here],
+        "page": here,
+        "dead": rows.filter(enabled=True, dead_since__isnull=False).count(),
+        "may_add": may(request.caller, "add_mcpserver"),
+    }
+    part = request.htmx and request.htmx.target == "results"
+    return render(request, f"{LIST}#results" if part else LIST, context)
+
+
+@require_safe
+@page
+def server_page(request: PageRequest, name: str) -> HttpResponse:
+    require(request.caller, "view_mcpserver")
+    row = _row(request, name)
+    tools: list[Listed] = listed_tools(row)
+    caller = request.caller
+    context = {
+        "row": row,
+        "transport": TRANSPORTS[Transport(row.transport)],
+        "shape": mcp_server_shape(row),
+        "standing": standing(row),
+        "error": pieces(row.last_error),
+        "breaker": _paused(row),
+        "tools": tools,
+        "differing": [one for one in tools if one.differs],
+        "new": sum(one.change == "new" for one in tools),
+        "refused": _findings(row, "refused"),
+        "repaired": _findings(row, "repaired"),
+        "may_change": may(caller, "change_mcpserver"),
+        "may_delete": may(caller, "delete_mcpserver"),
+        "may_import": may(caller, "add_tool"),
+        "authorizations": [(one, owner_text(one.owner)) for one in row.authorizations.all()],
+        "own_owner": f"user:{caller.name}",
+        "may_connect": may(caller, "change_mcpserver")
+        or row.credential_scope == CredentialScope.USER,
+    }
+    return render(request, ONE, context)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_POST
+@page
+def refresh(request: PageRequest, name: str) -> HttpResponseBase:
+    """Ask it for its list now. What is known of it stays where it does not answer."""
+    require(request.caller, "change_mcpserver")
+    row = _row(request, name)
+    owner = request.POST.get("owner", "")[:200]
+    try:
+        row = mcp_import.refresh(row=row, by=actor_of(request.caller), owner=owner)
+    except Unavailable as problem:
+        # Its own words are read on the page, where nothing in them can hide.
+        said = (
+            problem.message if problem.message.isascii() and problem.message.isprintable() else ""
+        )
+        messages.error(request, f"{row.name} gave no list. {said}".strip())
+    else:
+        count, refused = len(row.snapshot or ()), len(_findings(row, "refused"))
+        messages.success(request, f"{row.name} lists {count} tool{'' if count == 1 else 's'}.")
+        if refused:
+            tools = "1 tool cannot" if refused == 1 else f"{refused} tools cannot"
+            messages.warning(request, f"{tools} be imported; see Refused tools.")
+    return redirect("server", name=row.name)
+
+
+@proof(Proof.NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def remove_server(request: PageRequest, name: str) -> HttpResponseBase:
+    """Asked on a page of its own; refused while tools name it."""
+    require(request.caller, "delete_mcpserver")
+    row = _row(request, name)
+    if request.method == "GET":
+        tools = list(mcp_servers.tools_of(row).values_list("name", flat=True))
+        return render(request, REMOVE, {"row": row, "tools": tools})
+    mcp_servers.delete_server(row=row, by=actor_of(request.caller))
+    messages.success(request, f"{row.name} is removed.")
+    return redirect("servers")
+
+
+def standing(row: McpServer) -> Standing:
+    if not row.enabled:
+        return Standing("switched off", "disabled")
+    if not row.url and not row.command:
+        return Standing("groups only", "disabled", about="it has no address")
+    if row.dead_since is not None:
+        return Standing("dead", "denied", since=row.dead_since)
+    word, tone = _WORDS["unknown" if row.last_seen_at is None else "alive"]
+    return Standing(word, tone)
+
+
+def _findings(row: McpServer, result: str) -> list[tuple[list[Piece], list[Piece]]]:
+    """Tool and what is wrong with it, as they may be read."""
+    found = [one for one in row.findings if one["result"] == result]
+    return [(pieces(_short(one["tool"])), pieces(one["message"])) for one in found]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
+
+
+def _row(request: PageRequest, name: str) -> McpServer:
+    return mcp_servers.find_server(request.user.organization, name)
+
+
+def _paused(row: McpServer) -> bool:
+    """Whether this process asks it nothing for a while, after failures in a row."""
+    return hub().breaker(str(row.pk)).open
+
+
+def _line(row: McpServer, pins: list[tuple[str, str, str]]) -> Line:
+    listed = {raw["name"]: raw for raw in row.snapshot or ()}
+    waiting = [
+        tool
+        for tool, pin, status in pins
+        if status == ToolStatus.QUARANTINED
+        or (row.snapshot is not None and _differs(listed.get(tool), pin))
+    ]
+    return Line(
+        row=row,
+        transport=TRANSPORTS[Transport(row.transport)],
+        standing=standing(row),
+        error=pieces(row.last_error) if row.dead_since else [],
+        breaker=_paused(row),
+        listed=None if row.snapshot is None else len(row.snapshot),
+        imported=len(pins),
+        waiting=len(waiting),
+    )
+
+
+def _differs(raw: dict[str, Any] | None, pin: str) -> bool:
+    return raw is None or bool(pin and digest_of(raw) != pin)
+
+
+def _pins(request: PageRequest) -> dict[str, list[tuple[str, str, str]]]:
+    """By server: what its tools in the catalog are called there, approved as, and how they are."""
+    at = "version__definition__implementation__"
+    rows = Tool.objects.present().filter(
+        organization_id=request.caller.organization_id, type=ToolType.MCP
+    )
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for server, tool, pin, status in rows.values_list(
+        f"{at}server", f"{at}tool", f"{at}pin", "status"
+    ):
+        found.setdefault(server, []).append((tool, pin or "", status))
+    return found

@@ -1,0 +1,148 @@
+"""`/sandbox/`: which walls hold on this machine, how that is known, and a notice where they do not.
+
+For people who manage: it speaks of the machine, which is no tenant's own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.functional import SimpleLazyObject
+from django.views.decorators.http import require_safe
+
+from sandbox.daemon.capability import Attack, Capability, Verdict
+from sandbox.spec import Backend, IsolationLevel
+from sandbox.state import State
+from tools.errors import Forbidden
+from tools.execution.isolation import watch
+from tools.models import User
+from tools.ui.access import PageRequest, page
+
+_SILENCE = "sandboxd does not answer: no tool can run."
+_STATUSES = {"bad": "denied", "warn": "pending", "": "success"}  # colours of a chip
+_CEILINGS = {
+    None: "nothing runs",
+    IsolationLevel.NONE: "no isolation",
+    IsolationLevel.RESTRICTED: "every level",
+}
+
+
+@dataclass(frozen=True)
+class Notice:
+    tone: str
+    text: str
+    name: str = ""  # of its note on the page
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The attacks on one wall."""
+
+    name: str
+    through: list[Attack]
+    contained: list[Attack]
+
+    @property
+    def all(self) -> int:
+        return len(self.through) + len(self.contained)
+
+
+def notice(request: HttpRequest) -> dict[str, Any]:
+    """For every template; nothing is asked before a page of somebody who manages shows it."""
+    return {"wall": SimpleLazyObject(lambda: _notice_for(getattr(request, "user", None)))}
+
+
+def manages(user: User | AnonymousUser | None) -> bool:
+    return user is not None and (user.is_staff or user.has_perm("tools.change_tool"))
+
+
+@require_safe
+@page
+def sandbox_page(request: PageRequest) -> HttpResponse:
+    if not manages(request.user):
+        raise Forbidden("The sandbox is shown to those who manage tools.", code="not_permitted")
+    state = watch().state()
+    return render(request, "settings/sandbox.html", _shown(state) if state else {"state": None})
+
+
+def _notice_for(user: User | AnonymousUser | None) -> Notice | None:
+    if not manages(user):
+        return None
+    state = watch().state()
+    return notice_of(state.capability) if state else Notice("bad", _SILENCE)
+
+
+def notice_of(capability: Capability) -> Notice | None:
+    """None where everything can be had."""
+    if capability.ceiling == IsolationLevel.RESTRICTED and capability.counted:
+        return None
+    grave = not capability.serves(IsolationLevel.STANDARD) or _is_degraded(capability)
+    reason = next(iter(capability.reasons), "")
+    return Notice("bad" if grave else "warn", f"{_headline(capability)} {reason}".strip())
+
+
+def in_short() -> Notice:
+    """One line about the walls, for those who manage."""
+    state = watch().state()
+    if state is None:
+        return Notice("bad", _SILENCE)
+    attacks = state.capability.attacks
+    contained = sum(attack.contained for attack in attacks)
+    said = f"{contained} of {len(attacks)} attacks contained."
+    found = notice_of(state.capability)
+    return Notice(found.tone, f"{found.text} {said}") if found else Notice("good", said)
+
+
+def _headline(capability: Capability) -> str:
+    if _is_degraded(capability):
+        return "DEGRADED: tools run without namespaces on this machine."
+    if capability.ceiling is None:
+        return "No tool can run on this machine."
+    if capability.ceiling == IsolationLevel.NONE:
+        return "Only tools without isolation can run on this machine."
+    if capability.ceiling != IsolationLevel.RESTRICTED:
+        return f"Isolation ends at {capability.ceiling} on this machine."
+    return ""
+
+
+def _is_degraded(capability: Capability) -> bool:
+    return any(verdict.backend == Backend.DEGRADED for verdict in capability.levels.values())
+
+
+def _shown(state: State) -> dict[str, Any]:
+    capability = state.capability
+    tried = [_tried(attacks) for attacks in _by_wall(capability.attacks)]
+    return {
+        "state": state,
+        "capability": capability,
+        "ceiling": _CEILINGS.get(capability.ceiling, f"up to {capability.ceiling}"),
+        "status": _STATUSES[said.tone if (said := notice_of(capability)) else ""],
+        "checked_at": datetime.fromtimestamp(capability.checked_at, UTC),
+        "levels": [_level(level, verdict) for level, verdict in capability.levels.items()],
+        "backends": capability.backends.items(),
+        "tried": tried,
+        "contained": sum(len(one.contained) for one in tried),
+        "attacks": len(capability.attacks),
+    }
+
+
+def _level(level: IsolationLevel, verdict: Verdict) -> dict[str, Any]:
+    return {"name": level, "verdict": verdict, "reason": " ".join(verdict.reasons)}
+
+
+def _by_wall(attacks: Iterable[Attack]) -> list[list[Attack]]:
+    ordered = groupby(attacks, key=lambda attack: (attack.level, attack.backend))
+    return [list(group) for _, group in ordered]
+
+
+def _tried(attacks: list[Attack]) -> Tried:
+    first = attacks[0]
+    degraded = f" ({first.backend})" if first.backend != Backend.PROCESS else ""
+    through = [attack for attack in attacks if not attack.contained]
+    contained = [attack for attack in attacks if attack.contained]
+    return Tried(f"{first.level}{degraded}", through, contained)

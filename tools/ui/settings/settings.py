@@ -1,0 +1,212 @@
+"""`/settings/`: what the installation is set to and where, how it stands, and what is an
+organization's own.
+
+For whoever reads evidence: each start writes the same values there. They are the operator's, set in
+the environment and read at the start; what belongs to the organization is changed here.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_safe
+
+from audit.actions import Actor
+from audit.events import Event
+from sandbox.spec import IsolationLevel
+from tools.accounts import actions
+from tools.accounts.callers import actor_of
+from tools.accounts.installation import Standing, standings
+from tools.accounts.people import may, require
+from tools.errors import Forbidden, ToolcribError
+from tools.insight.findings import findings
+from tools.models import Organization
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.home.house import lines
+from tools.ui.inputs import Input, Widget, choices, plain
+from tools.ui.shown import cut
+from tools.web.proof import Proof, proof
+
+PAGE, FORM = "settings/settings.html", "settings/settings_organization.html"
+CHANGED = f"code={Event.SETTINGS_CHANGE}"
+LIMITS = ("max_concurrency", "max_queue_depth")
+QUOTA = ("workspace_max_files", "workspace_max_bytes")
+_MAY_BE_EMPTY = frozenset({"max_concurrency", "output_days"})
+_NUMBERS = frozenset({*LIMITS, *QUOTA, "output_days"})
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    value: str
+    default: str
+    does: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Another page where something is set."""
+
+    label: str
+    url: str
+    says: str
+
+
+@require_safe
+@page
+def settings_page(request: PageRequest) -> HttpResponse:
+    require(request.caller, "audit.view_auditrecord")
+    organization = Organization.objects.get(pk=request.caller.organization_id)
+    every = standings()
+    context = {
+        "sections": {title: [_row(one) for one in rows] for title, rows in every.items()},
+        "set": sum(bool(one.source) for rows in every.values() for one in rows),
+        "lines": list(lines(request)),
+        "findings": _findings(request),
+        "facts": _facts(organization),
+        "changes": request.caller.is_superuser,
+        "places": list(_places(request)),
+        "changed": f"{reverse('audit')}?{CHANGED}",
+    }
+    return render(request, PAGE, context)
+
+
+@proof(Proof.NEEDED)
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def change_organization(request: PageRequest) -> HttpResponseBase:
+    """All or nothing of what was changed. As over the API, superusers do."""
+    if not request.caller.is_superuser:
+        raise Forbidden("Only a superuser changes an organization.", code="not_permitted")
+    organization = Organization.objects.get(pk=request.caller.organization_id)
+    inputs = _inputs(organization)
+    if request.method != "POST":
+        return render(request, FORM, {"inputs": inputs})
+    before = {one.key: one.value for one in inputs}
+    data = plain(request.POST)
+    for one in inputs:
+        one.value = data.get(one.key, "").strip()[:200]
+    wanted = {one.key: _read(one) for one in inputs if one.value != before[one.key]}
+    if any(one.errors for one in inputs):
+        return render(request, FORM, {"inputs": inputs, "refused": True}, status=400)
+    try:
+        _change(organization, wanted, actor_of(request.caller))
+    except ToolcribError as error:
+        flaws = [{"field": "", "message": error.message}]
+        context = {"inputs": inputs, "refused": True, "flaws": flaws}
+        return render(request, FORM, context, status=error.http_status)
+    messages.success(request, "The organization is changed." if wanted else "Nothing was changed.")
+    return redirect("settings")
+
+
+@transaction.atomic
+def _change(organization: Organization, wanted: dict[str, Any], by: Actor) -> None:
+    if "name" in wanted:
+        actions.rename_organization(organization=organization, name=wanted["name"], by=by)
+    if "minimum_isolation" in wanted:
+        minimum = IsolationLevel(wanted["minimum_isolation"])
+        actions.set_isolation(organization=organization, minimum=minimum, by=by)
+    if "time_zone" in wanted:
+        actions.set_time_zone(organization=organization, name=wanted["time_zone"], by=by)
+    if limits := {name: wanted[name] for name in LIMITS if name in wanted}:
+        actions.set_limits(organization=organization, by=by, **limits)
+    if quota := {name: wanted[name] for name in QUOTA if name in wanted}:
+        actions.set_workspace_quota(organization=organization, by=by, **quota)
+    if "output_days" in wanted:
+        actions.set_output_days(organization=organization, days=wanted["output_days"], by=by)
+
+
+def _inputs(row: Organization) -> list[Input]:
+    levels = choices(str(level) for level in IsolationLevel)
+    asked = [
+        Input("name", "Name", required=True),
+        Input("time_zone", "Time zone", required=True,
+              help="Such as Europe/Berlin: of windows of groups, and of days of quotas."),
+        Input("minimum_isolation", "Isolation at least", Widget.SELECT, options=levels,
+              help="No tool runs at a lower level."),
+        Input("max_concurrency", "Calls that run at once", help="Empty is no limit."),
+        Input("max_queue_depth", "Calls that may wait", required=True,
+              help="One more is refused."),
+        Input("workspace_max_files", "Files in its workspace", required=True),
+        Input("workspace_max_bytes", "Bytes in its workspace", required=True),
+        Input("output_days", "Days that outputs are kept", help="Empty keeps them without an end."),
+    ]  # fmt: skip
+    for one in asked:
+        value = getattr(row, one.key)
+        one.value = "" if value is None else str(value)
+    return asked
+
+
+def _read(one: Input) -> Any:
+    """What was typed, as an action takes it; what it cannot be stands at the question."""
+    if one.key in _NUMBERS:
+        return _number(one)
+    if one.key == "name" and not 0 < len(one.value) <= _LONGEST_NAME:
+        one.errors.append(f"A name of 1 to {_LONGEST_NAME} characters is needed.")
+    if one.key == "minimum_isolation" and one.value not in list(IsolationLevel):
+        one.errors.append("Choose one of the levels.")
+    return one.value
+
+
+def _number(one: Input) -> int | None:
+    if not one.value and one.key in _MAY_BE_EMPTY:
+        return None
+    if one.value.isascii() and one.value.isdecimal() and len(one.value) <= 15:
+        return int(one.value)
+    one.errors.append("A whole number is needed.")
+    return None
+
+
+def _facts(row: Organization) -> list[tuple[str, str]]:
+    """Words of the form, and what stands there."""
+    found = [(one.label, _grouped(one.value) or "no limit") for one in _inputs(row)]
+    hosts = [item if isinstance(item, str) else item.get("host", "") for item in row.allowed_hosts]
+    return [*found, ("web_fetch may reach", ", ".join(hosts) or "nothing")]
+
+
+def _grouped(text: str) -> str:
+    return f"{int(text):,}" if text.isdecimal() else text
+
+
+def _row(one: Standing) -> Row:
+    told = one.described
+    if not one.shown:
+        value = "set" if one.source else ""
+    elif isinstance(one.value, str):
+        value = one.value
+    elif isinstance(one.value, list) and all(isinstance(item, str) for item in one.value):
+        value = ", ".join(one.value)
+    else:
+        value = json.dumps(one.value, ensure_ascii=False, indent=2)
+    return Row(told.name, cut(value), told.default, told.does, one.source)
+
+
+def _findings(request: PageRequest) -> int | None:
+    """How many the linter has of the catalog; None for who may not see every tool."""
+    return len(findings(snapshot_of(request))) if may(request.caller, "view_tool") else None
+
+
+def _places(request: PageRequest) -> Iterator[Place]:
+    every = (
+        ("view_signingkey", "Signing keys", "keys", "Under which versions of tools are signed."),
+        ("view_messagechannel", "Channels", "channels", "Where send_message may send to."),
+        ("view_licensetier", "Licences", "licenses", "What each tier includes, and the licence."),
+        ("change_tool", "Sandbox", "sandbox", "Which walls hold on this machine."),
+        ("audit.view_auditrecord", "Alerts", "alerts", "What is told of evidence, and to whom."),
+        ("view_agent", "Agents", "agents", "Who calls tools, and what they hold."),
+    )
+    for permission, label, to, says in every:
+        if may(request.caller, permission):
+            yield Place(label, reverse(to), says)
+    if request.user.is_staff:
+        says = "Profiles of sandboxes, rules of confirmations, people and their roles."
+        yield Place("Administration", reverse("admin:index"), says)

@@ -1,0 +1,42 @@
+"""`/ui/styleguide/`: every part of the design system, from the classes that the pages use.
+
+For staff: it shows nothing of an organization, and helps nobody else.
+"""
+
+import re
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from tools.errors import Forbidden
+from tools.ui.access import PageRequest, page
+from tools.ui.settings.contrast import LEAST, measured, part_of_product
+
+STATUSES = (
+    "Success", "Running", "Pending", "RequiresConfirmation", "Failed", "Timeout", "Cancelled",
+    "active", "disabled", "quarantined",
+)  # fmt: skip
+_SIZE = re.compile(r"--((?:text|title)[a-z-]*):\s*([0-9.]+rem);")
+_SPACE = re.compile(r"--(space-\d):\s*([0-9.]+rem);")
+_ICON = re.compile(r'<symbol id="([a-z-]+)"')
+_DENSITY = re.compile(r"--(row|control|cell):\s*([0-9.]+rem);")
+
+
+@require_safe
+@page
+def styleguide_page(request: PageRequest) -> HttpResponse:
+    if not (request.user.is_staff or request.user.is_superuser):
+        raise Forbidden("The style guide is shown to staff.", code="not_permitted")
+    said = part_of_product("css/tokens.css")
+    context = {
+        "sizes": _SIZE.findall(said),
+        "spaces": _SPACE.findall(said),
+        "densities": _DENSITY.findall(said),
+        "drawn": _ICON.findall(part_of_product("img/icons.svg")),
+        "pairs": measured(),
+        "least": LEAST,
+        "statuses": STATUSES,
+        "tones": ("good", "calm", "warn", "bad"),
+    }
+    return render(request, "settings/styleguide.html", context)

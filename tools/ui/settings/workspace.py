@@ -1,0 +1,185 @@
+"""`/workspace/`: the files that tools read and write, as whoever is logged in may read them.
+
+What is shown was read by `read_file` behind the wall, in a call of the person's own: it needs what
+such a call needs, and is on record like one.
+"""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_safe
+
+from tools.definitions.results import OPEN, Status
+from tools.errors import Malformed, NotFound, ToolcribError
+from tools.execution import actions, outputs
+from tools.execution.call import Call
+from tools.models import Execution
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.playground.calling import usual_group, usual_state
+from tools.ui.visible import Piece, pieces
+
+DIRECTORY, FILE = "settings/workspace.html", "settings/workspace_file.html"
+TOOL = "read_file"
+WAIT_S = 20.0
+PAGE_SIZE = 200
+PIECE = 32 * 1024
+_UNREADABLE = "\ufffd"
+
+
+@dataclass(frozen=True)
+class Look:
+    """A call of `read_file`: what it gave, or why it gave nothing."""
+
+    execution: Execution | None
+    output: dict[str, Any] | None = None
+    code: str = ""
+    flaw: str = ""
+    status: int = 200
+
+    @property
+    def waits(self) -> bool:
+        return self.execution is not None and self.execution.status in OPEN
+
+
+_STATUSES = {"FILE_NOT_FOUND": 404, "PATH_INVALID": 400, "NOT_A_FILE": 400}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a directory. `url` is empty for what cannot be opened."""
+
+    name: list[Piece]
+    kind: str
+    size: int
+    modified: str
+    url: str
+
+
+@require_safe
+@page
+def directory_page(request: PageRequest) -> HttpResponse:
+    path, offset = _path(request), _offset(request)
+    look = _looked(
+        request, {"path": path or ".", "what": "listing", "offset": offset, "length": PAGE_SIZE}
+    )
+    output = look.output or {"entries": [], "count": 0, "next_offset": None}
+    context = {
+        "look": look,
+        "trail": _trail(path),
+        "entries": [_entry(path, one) for one in output["entries"]],
+        "count": output["count"],
+        "before": _address("workspace", path, max(0, offset - PAGE_SIZE)) if offset else "",
+        "after": _next("workspace", path, output["next_offset"]),
+        "organization": request.user.organization,
+    }
+    return render(request, DIRECTORY, context, status=look.status)
+
+
+@require_safe
+@page
+def file_page(request: PageRequest) -> HttpResponse:
+    """A piece of a file, if it is text."""
+    path, offset = _path(request), _offset(request)
+    look = _looked(request, {"path": path, "offset": offset, "length": PIECE})
+    output = look.output or {"content": "", "next_offset": None}
+    context = {
+        "look": look,
+        "trail": _trail(path),
+        "binary": look.code == "ENCODING_MISMATCH",
+        "content": pieces(output["content"]),
+        "first": _address("workspace-file", path, 0) if offset else "",
+        "after": _next("workspace-file", path, output["next_offset"]),
+        "download": _address("workspace-download", path, 0),
+    }
+    return render(request, FILE, context, status=200 if context["binary"] else look.status)
+
+
+@require_safe
+@page
+def download(request: PageRequest) -> HttpResponseBase:
+    """The whole file, as bytes that no browser opens by itself."""
+    path = _path(request)
+    look = _looked(request, {"path": path, "encoding": "base64"})
+    if look.output is None:
+        context = {"look": look, "trail": _trail(path), "download": ""}
+        return render(request, FILE, context, status=look.status)
+    raw = base64.b64decode(look.output["content"])
+    response = HttpResponse(raw, content_type="application/octet-stream")
+    name = "".join(one if one.isprintable() else "_" for one in path.rpartition("/")[2])
+    response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _looked(request: PageRequest, parameters: dict[str, Any]) -> Look:
+    snapshot = snapshot_of(request)
+    tool = snapshot.tool(TOOL)
+    if tool is None:
+        raise NotFound(f"There is no tool {TOOL} here to read with.", code="tool_not_found")
+    group = usual_group(tool, request.caller, snapshot)
+    call = Call(TOOL, parameters, group=group, state=usual_state(tool))
+    try:
+        begun = actions.execute(caller=request.caller, call=call, wait_s=WAIT_S)
+    except ToolcribError as refusal:
+        recorded = refusal.details.get("execution_id")
+        refused = Execution.objects.filter(pk=recorded).first() if recorded else None
+        return Look(refused, None, refusal.code, _in_words(refusal), refusal.http_status)
+    done = Execution.objects.get(pk=begun.pk)
+    if done.status == Status.SUCCESS:
+        return Look(done, outputs.whole(done))
+    if done.status in OPEN:
+        return Look(done)
+    code = done.error_code or ""
+    return Look(done, None, code, done.error_message or "", _STATUSES.get(code, 409))
+
+
+def _in_words(refusal: ToolcribError) -> str:
+    flaws = refusal.details.get("errors") or []
+    return " ".join([refusal.message, *(one["message"] for one in flaws[:3])])
+
+
+def _path(request: HttpRequest) -> str:
+    return request.GET.get("path", "").strip("/")
+
+
+def _offset(request: HttpRequest) -> int:
+    """Raises `Malformed`."""
+    given = request.GET.get("offset", "0")
+    if not (given.isascii() and given.isdecimal() and len(given) <= 15):
+        raise Malformed("offset must be a whole number.")
+    return int(given)
+
+
+def _trail(path: str) -> list[tuple[list[Piece], str]]:
+    """Each directory above, and the last step without a link."""
+    steps = path.split("/") if path else []
+    above = [("/".join(steps[: end + 1]), step) for end, step in enumerate(steps)]
+    return [
+        (pieces(step), _address("workspace", place, 0) if place != path else "")
+        for place, step in above
+    ]
+
+
+def _entry(path: str, said: dict[str, Any]) -> Entry:
+    name, kind = said["name"], said["kind"]
+    views = {"directory": "workspace", "file": "workspace-file"}
+    opens = kind in views and _UNREADABLE not in name
+    below = f"{path}/{name}" if path else name
+    url = _address(views[kind], below, 0) if opens else ""
+    return Entry(pieces(name), kind, said["size"], said["modified"], url)
+
+
+def _next(view: str, path: str, offset: int | None) -> str:
+    return "" if offset is None else _address(view, path, offset)
+
+
+def _address(view: str, path: str, offset: int) -> str:
+    said = {**({"path": path} if path else {}), **({"offset": offset} if offset else {})}
+    return f"{reverse(view)}?{urlencode(said)}" if said else reverse(view)

@@ -1,0 +1,1 @@
+"""States of workflows, drawn and walked through, and why a caller may use a tool or not."""

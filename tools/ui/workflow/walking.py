@@ -1,0 +1,140 @@
+"""`/workflow/walk/`: a walk through the states as an agent would make it. The address is the whole
+of it, so that it can be shared; nothing is run."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.paginator import Paginator
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from tools.catalog.registry import CatalogTool
+from tools.catalog.workflow import graph, leads_to
+from tools.definitions.names import WILDCARD
+from tools.insight.explain import subject_of
+from tools.insight.walks import MOST_STEPS, Walk, walked
+from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.pins import snapshot_for
+from tools.ui.access import PageRequest, page
+from tools.ui.workflow.drawing import draw
+from tools.ui.workflow.explain import agents_for_explaining, listed
+
+TEMPLATE = "workflow/walk.html"
+PAGE_SIZE = 25
+
+
+@dataclass(frozen=True)
+class Way:
+    """What the address says."""
+
+    agent: str
+    groups: str
+    start: str
+    q: str
+    steps: tuple[str, ...]
+
+    @classmethod
+    def of_query(cls, query: QueryDict) -> "Way":
+        return cls(
+            agent=_plain(query.get("agent", ""), 63),
+            groups=_plain(query.get("groups", ""), 2000),
+            start=_plain(query.get("start", ""), 200),
+            q=_plain(query.get("q", ""), 200),
+            steps=tuple(_plain(name, 128) for name in query.getlist("step")[:MOST_STEPS]),
+        )
+
+    def address(self, steps: tuple[str, ...], **more: Any) -> str:
+        """Of the same walk with other steps; what was searched for is over with each."""
+        said = [("agent", self.agent), ("groups", self.groups), ("start", self.start)]
+        query = [*said, *(("step", name) for name in steps), *more.items()]
+        written = urlencode([(name, value) for name, value in query if value])
+        return reverse("walk") + (f"?{written}" if written else "")
+
+    def matches(self, tool: CatalogTool) -> bool:
+        return all(word in tool.name.lower() for word in self.q.lower().split())
+
+
+@require_safe
+@page
+def walk_page(request: PageRequest) -> HttpResponse:
+    way = Way.of_query(request.GET)
+    about, everything = subject_of(request.caller, way.agent or None)
+    groups = listed(way.groups) or sorted(about.granted_groups)
+    walk = walked(
+        about,
+        Asked.of(groups, way.start or None),
+        way.steps,
+        snapshot=snapshot_for(about),
+        everything=everything,
+    )
+    offered = walk.offered()
+    context = {
+        "way": way,
+        "walk": walk,
+        "about": about,
+        "himself": about is request.caller,
+        "groups": ", ".join(groups),
+        "agents": agents_for_explaining(request),
+        "start": way.start or DEFAULT_STATE,
+        "trod": _trod(way, walk),
+        "back": way.address(way.steps[:-1]) if way.steps else "",
+        "again": way.address(()),
+        "drawing": _picture(walk, groups) if everything else None,
+        **_choices(request, way, walk, offered),
+    }
+    return render(request, TEMPLATE, context)
+
+
+def _trod(way: Way, walk: Walk) -> list[dict[str, Any]]:
+    """Each step, with the address of the walk as it was after it."""
+    return [
+        {"step": step, "address": way.address(way.steps[: at + 1])}
+        for at, step in enumerate(walk.steps)
+    ]
+
+
+def _choices(
+    request: PageRequest, way: Way, walk: Walk, offered: list[CatalogTool]
+) -> dict[str, Any]:
+    """What can be called here, and the rest with what refuses it, a page of each."""
+    there = {tool.name for tool in offered}
+    others = [tool for tool in walk.explanation.tools if tool.name not in there]
+    yes = Paginator([one for one in offered if way.matches(one)], PAGE_SIZE)
+    no = Paginator([one for one in others if way.matches(one)], PAGE_SIZE)
+    open_page = yes.get_page(request.GET.get("yes"))
+    shut_page = no.get_page(request.GET.get("no"))
+    goes_on = not walk.stopped and not walk.full
+    return {
+        "open_page": open_page,
+        "open": [
+            {
+                "tool": tool,
+                "after": leads_to(tool) or walk.state,
+                "moves": leads_to(tool) not in {None, walk.state},
+                "address": way.address((*way.steps, tool.name)) if goes_on else "",
+            }
+            for tool in open_page
+        ],
+        "shut_page": shut_page,
+        "shut": [{"tool": tool, "reason": walk.reason(tool)} for tool in shut_page],
+        "more_open": _page_address(way, "yes", open_page),
+        "more_shut": _page_address(way, "no", shut_page),
+    }
+
+
+def _page_address(way: Way, name: str, shown: Any) -> str:
+    if not shown.has_next():
+        return ""
+    return way.address(way.steps, q=way.q, **{name: shown.next_page_number()})
+
+
+def _picture(walk: Walk, groups: list[str]) -> Any:
+    asked = frozenset([WILDCARD]) if WILDCARD in groups else frozenset(groups)
+    return draw(graph(walk.explanation.snapshot, asked), here=walk.state)
+
+
+def _plain(text: str, longest: int) -> str:
+    return text.strip()[:longest]

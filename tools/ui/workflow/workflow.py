@@ -1,0 +1,104 @@
+"""`/workflow/`: the states for some groups as a picture and as a table, and what is odd there."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from tools.accounts.people import require
+from tools.catalog.lint import Finding, Severity
+from tools.catalog.workflow import EVERY_GROUP, Edge, Graph, graph
+from tools.insight.findings import findings
+from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.workflow.drawing import Mark, Marks, draw
+
+TEMPLATE = "workflow/workflow.html"
+MOST_FINDINGS = 100
+_TONES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFORMATION: "calm"}
+_CHIPS = {
+    Severity.ERROR: ("denied", "error"),
+    Severity.WARNING: ("pending", "warning"),
+    Severity.INFORMATION: ("", "note"),
+}
+
+
+@require_safe
+@page
+def workflow_page(request: PageRequest) -> HttpResponse:
+    """Without a group, the tools of every group."""
+    require(request.caller, "view_tool")
+    snapshot = snapshot_of(request)
+    chosen = frozenset(name[:200] for name in request.GET.getlist("group") if name)
+    groups = chosen or EVERY_GROUP
+    shown, found = graph(snapshot, groups), findings(snapshot, groups)
+    marks = marks_of(found[:MOST_FINDINGS])
+    drawing = draw(shown, marks)
+    context = {
+        "graph": shown,
+        "drawing": drawing,
+        "rows": _rows(shown),
+        "kinds": _kinds(found[:MOST_FINDINGS], marks if drawing else Marks()),
+        "more_findings": max(0, len(found) - MOST_FINDINGS),
+        "groups": sorted({*snapshot.groups, *chosen}),
+        "chosen": sorted(chosen),
+    }
+    part = "#flow" if request.htmx and request.htmx.target == "flow" else ""
+    return render(request, f"{TEMPLATE}{part}", context)
+
+
+def shown_finding(finding: Finding) -> dict[str, Any]:
+    chip, word = _CHIPS[finding.severity]
+    return {"finding": finding, "chip": chip, "word": word}
+
+
+def marks_of(found: Sequence[Finding]) -> Marks:
+    """Each state and tool with the gravest of what is odd with it. A finding about one state or one
+    tool marks that; one about states that lead into one another marks all of them."""
+    states: dict[str, Mark] = {}
+    tools: dict[str, Mark] = {}
+    for number, finding in enumerate(found, start=1):
+        mark = Mark(number, _TONES[finding.severity])
+        about_one = finding.state or finding.tool
+        for state in () if about_one else finding.states:
+            states.setdefault(state, mark)
+        for tool in () if about_one else finding.tools:
+            tools.setdefault(tool, mark)
+        if finding.state:
+            states.setdefault(finding.state, mark)
+        if finding.tool:
+            tools.setdefault(finding.tool, mark)
+    return Marks(states, tools)
+
+
+def _kinds(found: tuple[Finding, ...], marks: Marks) -> list[list[dict[str, Any]]]:
+    """The findings of one kind together, in the order of their gravity, with their numbers and
+    where the picture has them: a state has the number of the gravest."""
+    shown = [
+        shown_finding(finding) | {"number": number, "at": marks.states.get(finding.state or "")}
+        for number, finding in enumerate(found, start=1)
+    ]
+    kinds = groupby(shown, key=lambda one: (one["finding"].severity, one["finding"].code))
+    return [list(kind) for _, kind in kinds]
+
+
+def _rows(shown: Graph) -> list[dict[str, Any]]:
+    """The picture for who does not see it: a state, what is available, and where that leads."""
+    everywhere = [edge for edge in shown.edges if edge.start is None]
+    leaving: dict[str, list[Edge]] = {node.name: [] for node in shown.nodes}
+    for edge in shown.edges:
+        if edge.start is not None:
+            leaving[edge.start].append(edge)
+    return [
+        {
+            "node": node,
+            "ways": [
+                *leaving[node.name],
+                *(edge for edge in everywhere if edge.end != node.name),
+            ],
+            "more": node.tool_count - len(node.tools),
+        }
+        for node in shown.nodes
+    ]
