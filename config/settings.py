@@ -150,6 +150,7 @@ REDIS_URL = env_text("REDIS_URL") or redis_url(DATA_DIR)
 AUTH_USER_MODEL = "tools.User"
 AUTHENTICATION_BACKENDS = [
     "tools.accounts.login.login.PeopleBackend",
+    "tools.policy.login.PeopleBackend",  # for the sessions that name it, until release 0.2
     "guardian.backends.ObjectPermissionBackend",
 ]
 ANONYMOUS_USER_NAME = None  # guardian would otherwise write a user row of its own
@@ -227,16 +228,16 @@ FILE_UPLOAD_HANDLERS = ["config.http.uploads.BoundedUploads"]
 READS_PER_MINUTE = env_int("READS_PER_MINUTE", 1_200, least=0, most=1_000_000)
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "tools.api.authentication.BearerAuthentication",
-        "tools.api.authentication.PersonAuthentication",
+        "tools.api.common.authentication.BearerAuthentication",
+        "tools.api.common.authentication.PersonAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["tools.api.permissions.MayUseApi"],
-    "DEFAULT_THROTTLE_CLASSES": ["tools.api.throttling.Reads"],
-    "DEFAULT_PARSER_CLASSES": ["tools.api.parsers.StrictJSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["tools.api.renderers.JSONRenderer"],
+    "DEFAULT_PERMISSION_CLASSES": ["tools.api.common.permissions.MayUseApi"],
+    "DEFAULT_THROTTLE_CLASSES": ["tools.api.common.throttling.Reads"],
+    "DEFAULT_PARSER_CLASSES": ["tools.api.common.parsers.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["tools.api.common.renderers.JSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "tools.web.pages.CursorPages",
-    "DEFAULT_SCHEMA_CLASS": "tools.api.schema.ApiSchema",
-    "EXCEPTION_HANDLER": "tools.api.errors.answer",
+    "DEFAULT_SCHEMA_CLASS": "tools.api.documentation.schema.ApiSchema",
+    "EXCEPTION_HANDLER": "tools.api.common.errors.answer",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "rest_framework.negotiation.DefaultContentNegotiation",
     "PAGE_SIZE": 50,
     "URL_FORMAT_OVERRIDE": None,  # `format` is a parameter of ours
@@ -250,12 +251,12 @@ SPECTACULAR_SETTINGS = {
     "SERVERS": [{"url": "/", "description": "The server that this was read from."}],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "tools.api.schema.add_components",
+        "tools.api.documentation.schema.add_components",
     ],
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "SERVE_AUTHENTICATION": ["tools.api.authentication.PersonAuthentication"],
+    "SERVE_AUTHENTICATION": ["tools.api.common.authentication.PersonAuthentication"],
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
     "SORT_OPERATIONS": False,
@@ -267,12 +268,12 @@ SPECTACULAR_SETTINGS = {
         "AuditOutcomeEnum": ["started", "success", "failure", "denied", "changed"],
         "BatchModeEnum": ["sequential", "parallel"],
         "ContentSchemaKindEnum": ["json-schema", "table-schema", "xml-schema"],
-        "ExecutionStatusEnum": "tools.api.bodies.STATUSES",
+        "ExecutionStatusEnum": "tools.api.common.bodies.STATUSES",
         "FindingSeverityEnum": ["error", "warning", "information"],
         "GrantEffectEnum": ["grant"],
         "GrantKindEnum": ["tool", "tool_group", "requestable_group", "permission"],
         "GroupEffectEnum": ["group"],
-        "IsolationLevelEnum": "tools.api.bodies.LEVELS",
+        "IsolationLevelEnum": "tools.api.common.bodies.LEVELS",
         "LicenseStateEnum": ["none", "valid", "expiring", "grace", "expired"],
         "McpFindingResultEnum": ["refused", "repaired"],
         "McpGrantEnum": ["authorization_code", "client_credentials"],
@@ -297,7 +298,7 @@ SPECTACULAR_SETTINGS = {
         "TokenScopeEnum": ["read", "execute"],
         "ToolGroupsEffectEnum": ["tool_groups"],
         "ToolStatusEnum": "tools.models.tool.ToolStatus.values",
-        "ToolTypeEnum": "tools.api.bodies.TYPES",
+        "ToolTypeEnum": "tools.api.common.bodies.TYPES",
     },
 }
 

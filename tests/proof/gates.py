@@ -164,7 +164,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "agents of every organization",
-        "tools/api/agents.py",
+        "tools/api/accounts/agents.py",
         "return Agent.objects.filter(organization_id=self.caller.organization_id).select_related(",
         "return Agent.objects.select_related(",
         (),

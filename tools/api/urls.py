@@ -1,46 +1,43 @@
 from django.urls import URLPattern, path
 
-from tools.api import (
-    agent_requests,
-    agents,
-    batches,
-    cache,
-    capability_graph,
-    chains,
-    changes,
-    channels,
-    confirmations,
-    content_schemas,
-    egress_credentials,
-    evidence,
-    executions,
-    explain,
-    grants,
-    groups,
-    importing,
-    mcp_authorizations,
-    mcp_servers,
-    messages,
-    organizations,
-    outputs,
-    recommendations,
-    requests,
-    sandbox_profiles,
-    sessions,
-    signing_keys,
-    tokens,
-    tool_services,
-    tools,
-    usage,
-    workflow,
-)
-from tools.api.audit import (
+from tools.api.accounts import agents, grants, organizations, tokens
+from tools.api.agents import agent_requests
+from tools.api.approvals import confirmations
+from tools.api.audit import evidence
+from tools.api.audit.audit import (
     AlertList,
     RecordDetail,
     RecordExport,
     RecordList,
 )
-from tools.api.audit_log import CheckpointList, RecordProof
+from tools.api.audit.audit_log import CheckpointList, RecordProof
+from tools.api.catalog import (
+    capability_graph,
+    changes,
+    content_schemas,
+    importing,
+    signing_keys,
+    tools,
+)
+from tools.api.executions import (
+    batches,
+    cache,
+    chains,
+    executions,
+    outputs,
+    requests,
+    sessions,
+    usage,
+)
+from tools.api.groups import explain, groups, recommendations, workflow
+from tools.api.messages import channels, messages
+from tools.api.servers import (
+    egress_credentials,
+    mcp_authorizations,
+    mcp_servers,
+    sandbox_profiles,
+    tool_services,
+)
 
 TOOL = "tools/<str:name>"
 CHANGE = "tools/changes/<uuid:change_id>"

@@ -60,7 +60,7 @@ def _needs_proof(
 
 
 def _by_token(request: HttpRequest) -> bool:
-    """The API then looks at no session (tools/api/authentication.py)."""
+    """The API then looks at no session (tools/api/common/authentication.py)."""
     return request.path.startswith(CALLED) and "Authorization" in request.headers
 
 

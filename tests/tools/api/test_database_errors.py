@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection, transaction
 from django.http import HttpResponse
 
 from config.middleware import DatabaseAnswers
-from tools.api.errors import answer
+from tools.api.common.errors import answer
 
 TABLE = """CREATE TEMPORARY TABLE one (
     id int PRIMARY KEY, small int CHECK (small < 10), above int REFERENCES one (id)

@@ -4,8 +4,8 @@ import pytest
 
 from tests import factories
 from tests.tools.shapes import check_error
-from tools.api import streams
-from tools.api.places import Places
+from tools.api.common import streams
+from tools.api.common.places import Places
 
 
 @pytest.fixture

@@ -153,3 +153,9 @@ def test_a_suspended_person_is_out_at_once(client_of, person: User) -> None:
     client = client_of()
     User.objects.filter(pk=person.pk).update(is_active=False)
     assert client.get("/")["Location"].startswith("/login/")
+
+
+def test_a_session_from_before_the_backend_was_moved_goes_on(admin_user):
+    client = Client()
+    client.force_login(admin_user, backend="tools.policy.login.PeopleBackend")
+    assert client.get("/profile/").status_code == 200

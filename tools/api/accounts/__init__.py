@@ -1,0 +1,1 @@
+"""Organizations, agents, grants, tokens and tiers over the API."""

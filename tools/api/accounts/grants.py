@@ -1,0 +1,131 @@
+"""`/api/v1/grants`: who may do what. For people only."""
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.accounts.grants import grant_actions
+from tools.accounts.grants.grant_actions import KINDS, SUBJECTS
+from tools.accounts.grants.grant_ids import grant_id, read_grant_id
+from tools.accounts.grants.granted import granted
+from tools.api.accounts.grants_bodies import GrantBody, GrantList, GrantPage
+from tools.api.common.base import CallerView
+from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.definitions.callers import Scope
+from tools.errors import Malformed, NotFound
+from tools.models.grant_rows import GrantRow, Sought
+from tools.web.pages import bad_cursor, paging, reference, size_of
+from tools.web.proof import Proof, by_method
+
+FILTERS = (*SUBJECTS, "tool", "group")
+_DESCENDING = "-subject"
+_ORDERS = {"subject": "subject", _DESCENDING: _DESCENDING}
+
+
+class Grants(CallerView):
+    scope = Scope.AGENTS
+    proof = by_method(post=Proof.NEEDED)
+
+    @extend_schema(
+        operation_id="list_grants",
+        parameters=[
+            *(OpenApiParameter(name, OpenApiTypes.STR) for name in FILTERS),
+            *paging(_ORDERS),
+        ],
+        responses=GrantPage,
+    )
+    def get(self, request: Request) -> Response:
+        """One row per grant. What people hold through a group stands at the group."""
+        size = size_of(request)
+        before, beside = _cursor(self.query.get("cursor"))
+        descending = self.query.get("ordering") == _DESCENDING
+        rows = granted(
+            self.caller, self._sought(), most=size + 1, beside=beside, before=before != descending
+        )
+        rows = rows[::-1] if descending else rows
+        more = len(rows) > size
+        page = rows[-size:] if before else rows[:size]
+        ahead = before or more
+        behind = more if before else beside is not None
+        return Response(
+            {
+                "results": [grant_shape(row) for row in page],
+                "next": _address(request, "after", page[-1]) if page and ahead else None,
+                "previous": _address(request, "before", page[0]) if page and behind else None,
+            }
+        )
+
+    @extend_schema(
+        operation_id="give_grants",
+        request=GrantBody,
+        responses={200: GrantList},
+    )
+    def post(self, request: Request) -> Response:
+        """Give what is not held yet, and answer with all that was named. Safe to repeat.
+
+        Nobody gives what they do not hold themselves, or changes their own grants.
+        """
+        grant_actions.require_some(self.caller)
+        wanted = self.body(GrantBody)
+        kind = next(kind for kind in SUBJECTS if kind in wanted)
+        kinds = {what: wanted[what] for what in KINDS if wanted.get(what)}
+        rows = grant_actions.give(giver=self.caller, kind=kind, name=wanted[kind], wanted=kinds)
+        return Response({"results": [grant_shape(row) for row in rows]})
+
+    def _sought(self) -> Sought:
+        query = self.query
+        named = [kind for kind in SUBJECTS if kind in query]
+        if len(named) > 1:
+            raise Malformed(f"Name one of {', '.join(SUBJECTS)} at most.")
+        kind = named[0] if named else None
+        return Sought([], kind, query.get(kind or ""), query.get("tool"), query.get("group"))
+
+
+class GrantDetail(ConditionalView):
+    scope = Scope.AGENTS
+    proof = by_method(delete=Proof.NOT_NEEDED)
+
+    def representation(self, grant: str) -> Representation:
+        return Representation(grant_shape(_row(grant)))
+
+    def lock(self, grant: str) -> None:
+        """A grant is held or not; `take` locks whose it is before it looks."""
+
+    @extend_schema(operation_id="take_grant", responses={204: None})
+    @conditional(lambda view: grant_actions.require_some(view.caller))
+    def delete(self, request: Request, grant: str) -> Response:
+        """Take it away: refused from the next request on, and where a call waits already."""
+        grant_actions.take(giver=self.caller, row=_row(grant))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _row(grant: str) -> GrantRow:
+    row = read_grant_id(grant)
+    if row is None or row.subject_kind not in SUBJECTS or row.kind not in KINDS.values():
+        raise NotFound("There is no such grant.", code="grant_not_found")
+    return row
+
+
+def grant_shape(row: GrantRow) -> dict[str, object]:
+    return {
+        "id": grant_id(row),
+        "subject": {"kind": row.subject_kind, "name": row.subject},
+        "kind": row.kind,
+        "name": row.name,
+    }
+
+
+def _cursor(raw: str | None) -> tuple[bool, GrantRow | None]:
+    if not raw:
+        return False, None
+    side, _, text = raw.partition(".")
+    row = read_grant_id(text)
+    if side not in {"after", "before"} or row is None:
+        raise bad_cursor()
+    return side == "before", row
+
+
+def _address(request: Request, side: str, row: GrantRow) -> str:
+    return reference(request, f"{side}.{grant_id(row)}")

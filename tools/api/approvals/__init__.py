@@ -1,0 +1,1 @@
+"""Held calls and the rules that hold them, over the API."""

@@ -1,0 +1,1 @@
+"""Evidence over the API: records, exports, erasure, proofs and checkpoints."""

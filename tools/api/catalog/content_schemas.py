@@ -1,0 +1,114 @@
+"""`/api/v1/content-schemas`: what `validate_content` knows by name, with all its versions."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.catalog.content_schema_bodies import (
+    ContentSchemaBody,
+    ContentSchemaChange,
+    ContentSchemaPage,
+    ContentSchemaVersionAnswer,
+    ContentSchemaWhole,
+)
+from tools.api.common import streams
+from tools.api.common.base import CallerView
+from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.catalog import content_schemas
+from tools.definitions.callers import Scope
+from tools.definitions.strict_json import MAX_VALUES
+from tools.models import ContentSchema
+from tools.shapes import content_schema_shape, content_schema_version_shape
+from tools.web.pages import CursorPages, by_name, paging
+from tools.web.proof import Proof, by_method
+
+
+class ContentSchemaView(ConditionalView):
+    def representation(self, name: str) -> Representation:
+        row = content_schemas.find_schema(self.organization, name)
+        current = content_schema_version_shape(content_schemas.newest(row))
+        return Representation(content_schema_shape(row) | {"current": current})
+
+
+class ContentSchemaList(ContentSchemaView):
+    scope = Scope.CATALOG
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+
+    @extend_schema(
+        operation_id="list_content_schemas",
+        parameters=paging(by_name()),
+        responses=ContentSchemaPage,
+    )
+    def get(self, request: Request) -> Response:
+        self.require("view_contentschema")
+        rows = ContentSchema.objects.with_latest().filter(
+            organization_id=self.caller.organization_id
+        )
+        pages = CursorPages(by_name())
+        page: list[ContentSchema] = pages.paginate_queryset(rows, request, self) or []
+        return pages.get_paginated_response([content_schema_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_content_schema",
+        request=ContentSchemaBody,
+        responses={201: ContentSchemaWhole},
+    )
+    def post(self, request: Request) -> Response:
+        """It is tried once behind the wall before it is kept."""
+        self.require("add_contentschema")
+        with streams.waiting(self.caller):
+            row = content_schemas.create_schema(
+                organization=self.organization, schema=self.given(), by=self.actor
+            )
+        headers = {"Location": f"/api/v1/content-schemas/{row.name}"}
+        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+
+
+class ContentSchemaDetail(ContentSchemaView):
+    scope = Scope.CATALOG
+    proof = by_method(put=Proof.NOT_NEEDED, delete=Proof.NEEDED)
+    most_values = MAX_VALUES
+
+    @extend_schema(operation_id="get_content_schema", responses=ContentSchemaWhole)
+    def get(self, request: Request, name: str) -> Response:
+        self.require("view_contentschema")
+        return self.answer(self.representation(name))
+
+    @extend_schema(
+        operation_id="change_content_schema",
+        request=ContentSchemaChange,
+        responses=ContentSchemaWhole,
+    )
+    def put(self, request: Request, name: str) -> Response:
+        """A new version, unless it says the same; earlier ones stay."""
+        self.require("change_contentschema")
+        row, change = self._row(name), self.given()
+        with streams.waiting(self.caller):
+            content_schemas.try_version(row=row, change=change)
+        with self.changing(name=name):
+            content_schemas.keep_version(row=row, change=change, by=self.actor)
+            return self.answer(self.representation(name))
+
+    @extend_schema(operation_id="delete_content_schema", responses={204: None})
+    @conditional("delete_contentschema")
+    def delete(self, request: Request, name: str) -> Response:
+        """With all its versions."""
+        content_schemas.delete_schema(row=self._row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _row(self, name: str) -> ContentSchema:
+        return content_schemas.find_schema(self.organization, name)
+
+
+class ContentSchemaVersionDetail(CallerView):
+    @extend_schema(
+        operation_id="get_content_schema_version",
+        responses=ContentSchemaVersionAnswer,
+    )
+    def get(self, request: Request, name: str, number: int) -> Response:
+        self.require("view_contentschema")
+        row = content_schemas.find_schema(self.organization, name)
+        version = content_schemas.find_version(row, number)
+        return Response(content_schema_version_shape(version))

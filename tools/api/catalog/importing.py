@@ -1,0 +1,169 @@
+"""`/api/v1/tools/import` and `/api/v1/tools/export`: the catalog from and for anywhere."""
+
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.catalog.importing_bodies import ImportAnswer, ImportBody
+from tools.api.common.base import CallerView
+from tools.catalog import exporting, importing
+from tools.catalog.openapi_import import import_openapi
+from tools.definitions.callers import Scope
+from tools.definitions.dialects import documents, items
+from tools.definitions.dialects.documents import Document
+from tools.definitions.dialects.items import Choice, Source
+from tools.definitions.strict_json import MAX_VALUES
+from tools.errors import Malformed
+from tools.web.proof import Proof, by_method
+
+EXAMPLE = OpenApiExample(
+    "A tool service and a tool of it",
+    request_only=True,
+    value={
+        "source": "items",
+        "items": [
+            {
+                "key": "tool-service/joke-service",
+                "value": {
+                    "id": "joke-service",
+                    "request-queue": "non-persistent://tg/request/joke",
+                    "response-queue": "non-persistent://tg/response/joke",
+                    "config-params": [{"name": "style", "required": False}],
+                },
+            },
+            {
+                "key": "tool/tell-joke",
+                "value": {
+                    "type": "tool-service",
+                    "name": "tell-joke",
+                    "description": "Tell a joke on a given topic",
+                    "service": "joke-service",
+                    "style": "pun",
+                    "arguments": [{"name": "topic", "type": "string", "description": "The topic"}],
+                },
+            },
+        ],
+        "dry_run": True,
+    },
+)
+
+
+class ToolImport(CallerView):
+    scope = Scope.CATALOG
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+
+    @extend_schema(
+        operation_id="import_tools",
+        examples=[EXAMPLE],
+        request=ImportBody,
+        responses=ImportAnswer,
+    )
+    def post(self, request: Request) -> Response:
+        """Register what a document holds, in whatever dialect. The answer says of each item what
+        became of it; one that was refused does not keep the others back, unless `atomic`."""
+        self.require("add_tool")
+        body = self.body(ImportBody)
+        read = _documents(body)
+        if len(read) == 1 and read[0][1] == Source.OPENAPI:
+            return self._openapi(read[0][0], body)
+        found = _items(read, body)
+        organization = self.organization
+        for permission in importing.permissions(organization, found):
+            self.require(permission)
+        way = importing.Way(
+            group=body["group"],
+            server=body["server"],
+            dry_run=body["dry_run"],
+            atomic=body["atomic"],
+        )
+        with transaction.atomic():
+            done = importing.import_items(
+                organization=organization, items=found, by=self.actor, way=way
+            )
+            if importing.has_changed(found, done):  # one that was not there a moment ago, too
+                self.require("change_tool")
+        return Response({"items": [one.as_dict() for one in done], "dry_run": way.dry_run})
+
+    @transaction.atomic
+    def _openapi(self, document: Document, body: dict[str, Any]) -> Response:
+        """What people decided about a tool stays when its document is imported again."""
+        rows = import_openapi(
+            organization=self.organization,
+            document=document.value,
+            by=self.actor,
+            pick=_operations(body["pick"]),
+            group=body["group"],
+            server=body["server"] or None,
+            variables=body["variables"],
+            dry_run=body["dry_run"],
+        )
+        if any(row["result"] in {"updated", "review"} for row in rows):
+            self.require("change_tool")
+        if body["atomic"] and any(row["result"] == "refused" for row in rows):
+            transaction.set_rollback(True)
+            rows = [row | {"result": "refused"} for row in rows]
+        return Response(
+            {"items": [_row(row, document) for row in rows], "dry_run": body["dry_run"]}
+        )
+
+
+class ToolExport(CallerView):
+    proof = by_method(get=Proof.ALWAYS)
+
+    @extend_schema(
+        operation_id="export_tools",
+        parameters=[OpenApiParameter("format", OpenApiTypes.STR, enum=[*exporting.Format])],
+        responses={
+            (200, "application/json"): OpenApiTypes.OBJECT,
+            (200, "application/yaml"): OpenApiTypes.OBJECT,
+        },
+    )
+    def get(self, request: Request) -> HttpResponse:
+        """Every custom tool, and the services they name, so that an import reads them again.
+        `left_out` names the tools whose stored version is not what was signed."""
+        self.require("view_tool")
+        wanted = self.query.get("format", exporting.Format.DEFINITIONS)
+        found = exporting.exported(self.organization)
+        if wanted == exporting.Format.YAML:
+            return HttpResponse(found.yaml(), content_type="application/yaml; charset=utf-8")
+        if wanted == exporting.Format.TRUSTGRAPH:
+            return Response({"items": found.items(), "left_out": found.left_out})
+        return Response(found.document)
+
+
+def _documents(body: dict[str, Any]) -> list[tuple[Document, Source]]:
+    """Of the body's `document` or `items`, whichever is given. Raises `Malformed`."""
+    given = [key for key in ("document", "items") if body[key] is not None]
+    if len(given) != 1:
+        raise Malformed("Give either document or items.", code="invalid")
+    return [
+        (one, Source(body["source"]) if body["source"] else items.recognized(one))
+        for one in documents.read(body[given[0]])
+    ]
+
+
+def _items(read: list[tuple[Document, Source]], body: dict[str, Any]) -> list[items.Item]:
+    choice = Choice(body["server"], tuple(body["pick"] or ()))
+    found: list[items.Item] = []
+    for document, source in read:
+        found += items.split(document, source, choice)
+    return items.bounded(found)
+
+
+def _operations(pick: list[Any] | None) -> list[str]:
+    """Of an OpenAPI document by name alone. Raises `Malformed`."""
+    if any(not isinstance(one, str) for one in pick or ()):
+        raise Malformed("Pick operations by their names.", code="invalid")
+    return list(pick or ())
+
+
+def _row(row: dict[str, Any], document: Document) -> dict[str, Any]:
+    method, _, path = row["key"].partition(" ")
+    line = document.lines.at(("paths", path, method.lower()))
+    return row | {"errors": [error | {"line": line} for error in row["errors"]]}

@@ -1,0 +1,280 @@
+"""`/api/v1/tools`: what a caller may use, and, for people, what there is."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.common.base import CallerView
+from tools.api.common.bodies import (
+    DefinitionAnswer,
+    DefinitionBody,
+    ToldPage,
+    ToolPage,
+    VersionPage,
+)
+from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.common.filters import IN_SESSION
+from tools.api.common.pagination import BY_NAME, page_of_ranked, page_of_tools, tool_key
+from tools.api.documentation.schema import CODE_TOOL
+from tools.catalog import actions
+from tools.catalog.questions import note_search
+from tools.catalog.registry import CatalogTool
+from tools.catalog.search import ranked, relevant
+from tools.catalog.verified import check_current
+from tools.definitions.callers import Scope
+from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.told import TOLD, Form
+from tools.definitions.tool import Definition
+from tools.definitions.vocabulary import Category
+from tools.insight.findings import findings_about
+from tools.limits import requests
+from tools.models import ToolVersion
+from tools.policy import authorization
+from tools.policy.visibility import visible_tool
+from tools.shapes import tool_here, tool_shape, version_shape
+from tools.web.pages import PAGING, CursorPages, paging
+from tools.web.proof import Proof, by_method
+
+DEFINITION = "definition"
+FORMAT = OpenApiParameter(
+    "format",
+    OpenApiTypes.STR,
+    enum=[DEFINITION, *Form],
+    description="How each is told: for a model of that kind, or as text for a prompt.",
+)
+TOOL_LIST = PolymorphicProxySerializer("ToolList", [ToolPage, ToldPage], None)
+REQUEST = [
+    OpenApiParameter("group", OpenApiTypes.STR, many=True, description="Requested groups."),
+    OpenApiParameter("state", OpenApiTypes.STR, description="Current workflow state."),
+    OpenApiParameter(
+        "session", OpenApiTypes.STR, description="A session of the caller: its groups and state."
+    ),
+]
+LISTING = [
+    *REQUEST,
+    OpenApiParameter("category", OpenApiTypes.STR, enum=[*Category]),
+    OpenApiParameter("capability", OpenApiTypes.STR, many=True),
+    OpenApiParameter(
+        "q",
+        OpenApiTypes.STR,
+        description="Words; the tools that fit come ranked, the best first. Any word may fit: of "
+        "name, title, description, capabilities or parameters.",
+    ),
+    BY_NAME,
+    *PAGING,
+]
+
+
+class Listing(CallerView):
+    """A view of the tools that exist for a request and its caller, or of what follows from them."""
+
+    most_values = MAX_VALUES
+
+    def usable(self) -> tuple[list[CatalogTool], list[str]]:
+        """All of them, by name, and what is odd about the request; counted and recorded."""
+        began, asked = time.perf_counter(), self.asked()
+        requests.count(asked, self.snapshot)
+        warnings = self.granted(asked, self.snapshot)
+        tools = authorization.usable_tools(self.caller, asked, self.snapshot)
+        requests.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
+        return tools, warnings
+
+    def page(self, tools: list[CatalogTool]) -> dict[str, Any]:
+        """Of those that the query asks for, by name; the best first where words are searched
+        for."""
+        text = self.query.get("q", "")
+        tools = [tool for tool in tools if self._wanted(tool)]
+        if not text.strip():
+            return page_of_tools(self.request, tools)
+        found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
+        if "cursor" not in self.query:  # further pages ask nothing new
+            note_search(self.caller, text, found)
+        if "ordering" in self.query:
+            return page_of_tools(self.request, sorted(found, key=tool_key))
+        return page_of_ranked(self.request, found)
+
+    def _wanted(self, tool: CatalogTool) -> bool:
+        raw = tool.definition.raw
+        return raw["category"] == self.query.get("category", raw["category"]) and set(
+            self.query.get("capability", ())
+        ) <= set(raw["capabilities"])
+
+
+class ToolView(ConditionalView):
+    """What makes or changes a tool."""
+
+    volatile = frozenset({"findings"})  # the linter's, shown where a tool is written
+    derived = frozenset({"effective_isolation"})
+
+    def representation(self, name: str, **_: Any) -> Representation:
+        actions.find_tool(self.organization, name)
+        snapshot = self.current()
+        return Representation(tool_here(snapshot.tools[name], snapshot))
+
+
+class ToolList(ToolView, Listing):
+    scope = Scope.CATALOG
+    proof = by_method(post=Proof.NOT_NEEDED)
+
+    @extend_schema(
+        operation_id="list_tools",
+        parameters=[*LISTING, FORMAT],
+        responses=TOOL_LIST,
+    )
+    def get(self, request: Request) -> Response:
+        """The tools that exist for this request and caller."""
+        tools, warnings = self.usable()
+        shape = self._shape()
+        page = self.page(tools)
+        page["results"] = [shape(tool) for tool in page["results"]]
+        return Response(page | {"warnings": warnings})
+
+    def _shape(self) -> Callable[[CatalogTool], dict[str, Any]]:
+        wanted = self.query.get("format", DEFINITION)
+        if wanted == DEFINITION:
+            return tool_shape
+        tell = TOLD[Form(wanted)]
+        return lambda tool: tell(tool.definition)
+
+    @extend_schema(
+        operation_id="create_tool",
+        examples=[CODE_TOOL],
+        request=DefinitionBody,
+        responses={201: DefinitionAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Register a custom tool."""
+        self.require("add_tool")
+        tool = actions.register_tool(
+            organization=self.organization, definition=self.given(), by=self.actor
+        )
+        headers = {"Location": f"/api/v1/tools/{tool.name}"}
+        return self.answer(shown_now(self, tool.name), status.HTTP_201_CREATED, headers)
+
+
+class ToolDetail(ToolView):
+    narrowable = True
+    scope = Scope.CATALOG
+    proof = by_method(put=Proof.NOT_NEEDED, patch=Proof.NOT_NEEDED, delete=Proof.NEEDED)
+    most_values = MAX_VALUES
+
+    @extend_schema(
+        operation_id="get_tool",
+        parameters=[IN_SESSION],
+        responses=DefinitionAnswer,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """One definition: for an agent a tool it may use, for people any they may view."""
+        tool = visible_tool(self.caller, self.snapshot, name)
+        return self.answer(Representation(tool_here(tool, self.snapshot)))
+
+    @extend_schema(
+        operation_id="replace_tool",
+        request=DefinitionBody,
+        responses=DefinitionAnswer,
+    )
+    @conditional("change_tool", row="tool")
+    def put(self, request: Request, name: str) -> Response:
+        """Replace the definition by a new version."""
+        return self._change(name, lambda current: self.given())
+
+    @extend_schema(
+        operation_id="change_tool",
+        request=OpenApiTypes.OBJECT,
+        responses=DefinitionAnswer,
+    )
+    @conditional("change_tool", row="tool")
+    def patch(self, request: Request, name: str) -> Response:
+        """A new version with some fields changed."""
+        changes = self.given()
+        return self._change(name, lambda current: actions.amended(current, changes))
+
+    @extend_schema(operation_id="delete_tool", responses={204: None})
+    @conditional("delete_tool", row="tool")
+    def delete(self, request: Request, name: str) -> Response:
+        actions.delete_tool(tool=actions.find_tool(self.organization, name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _change(self, name: str, wanted: Callable[[Definition], Any]) -> Response:
+        """What is `wanted` follows from the definition that nobody changes meanwhile."""
+        tool = actions.changing(actions.find_tool(self.organization, name))
+        check_current(tool)
+        assert tool.version is not None
+        definition = wanted(tool.version.definition)
+        tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
+        actions.set_switches(tool=tool, definition=definition, by=self.actor)
+        self.require("change_tool", tool=tool.name)  # a narrowed token puts it nowhere else
+        return self.answer(shown_now(self, name))
+
+
+def shown_now(view: CallerView, name: str) -> Representation:
+    """A tool as this very request has left it, and what the linter says of it there."""
+    snapshot = view.current()
+    found = [finding.as_dict() for finding in findings_about(snapshot, name)]
+    return Representation(tool_here(snapshot.tools[name], snapshot) | {"findings": found})
+
+
+ENABLES = by_method(post=Proof.NEEDED)
+DISABLES = by_method(post=Proof.NOT_NEEDED)
+
+
+class ToolSwitch(ToolView):
+    """`enable` and `disable`."""
+
+    narrowable = True
+    scope = Scope.CATALOG
+    bodiless = frozenset({"POST"})
+
+    enabled: bool = True
+    proof = ENABLES
+
+    @extend_schema(request=None, responses=DefinitionAnswer)
+    @conditional("change_tool", row="tool")
+    def post(self, request: Request, name: str) -> Response:
+        tool = actions.find_tool(self.organization, name)
+        actions.set_enabled(tool=tool, enabled=self.enabled, by=self.actor, reason="api")
+        return self.answer(shown_now(self, name))
+
+
+_VERSIONS = {"-number": "-number", "number": "number"}
+
+
+class ToolVersions(CallerView):
+    @extend_schema(
+        operation_id="list_tool_versions",
+        parameters=paging(_VERSIONS),
+        responses=VersionPage,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """Every version, the newest first."""
+        self.require("view_tool")
+        tool = actions.find_tool(self.organization, name)
+        pages = CursorPages(_VERSIONS)
+        page: list[ToolVersion] = pages.paginate_queryset(tool.versions.all(), request, self) or []
+        return pages.get_paginated_response([version_shape(version) for version in page])
+
+
+class ToolRestore(ToolView):
+    narrowable = True
+    scope = Scope.CATALOG
+    proof = by_method(post=Proof.NEEDED)
+    bodiless = frozenset({"POST"})
+
+    @extend_schema(
+        operation_id="restore_tool_version",
+        request=None,
+        responses=DefinitionAnswer,
+    )
+    @conditional("change_tool", row="tool")
+    def post(self, request: Request, name: str, version: str) -> Response:
+        """Make what an earlier version said the current one, as a new version."""
+        tool = actions.find_tool(self.organization, name)
+        actions.restore_version(tool=tool, label=version, by=self.actor)
+        self.require("change_tool", tool=name)  # a narrowed token puts it nowhere else
+        return self.answer(shown_now(self, name))

@@ -1,0 +1,114 @@
+"""Every error of the API has one shape; nothing a client can send is a 500."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.db import DataError, InterfaceError, OperationalError
+from django.http import Http404, HttpResponse
+from psycopg_pool import PoolTimeout
+from rest_framework import exceptions
+
+from audit.errors import Unwritable
+from config.database import is_conflict, replace_dead_connections
+from config.http.answers import written
+from config.http.errors import CODES, NOT_FOUND, body
+from tools.api.common.fields import MOST_FLAWS
+from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
+from tools.shapes import refusal_shape
+
+log = logging.getLogger(__name__)
+
+
+def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    """DRF's exception handler. None, for what is a fault of ours, becomes a 500 in one place."""
+    if isinstance(error, ToolcribError):
+        return _of_ours(error)
+    if isinstance(error, DataError | DjangoValidationError):
+        return _response(400, "malformed", "A value of the request cannot be used.", {})
+    if is_conflict(error):
+        return _of_ours(Conflict("The same thing was changed at this moment. Read it again."))
+    if isinstance(error, Unwritable):
+        log.exception("nothing may happen that cannot be put on record")
+        replace_dead_connections()
+        return _of_ours(
+            Unavailable(
+                "The audit record cannot be written now, so nothing was done. Try again in a "
+                "moment; if it stays so, tell the operators.",
+                code="audit_unavailable",
+            )
+        )
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
+        log.exception("the database could not be used")
+        replace_dead_connections()
+        return _of_ours(Unavailable("The call cannot be recorded now. Try again in a moment."))
+    if isinstance(error, Http404):
+        error = exceptions.NotFound(NOT_FOUND)
+    if isinstance(error, PermissionDenied):
+        error = exceptions.PermissionDenied()
+    if isinstance(error, RequestDataTooBig):
+        return _response(413, "too_large", "The body is too large.", {})
+    if isinstance(error, exceptions.APIException):
+        return _of_drf(error)
+    return None
+
+
+def _of_ours(error: ToolcribError) -> HttpResponse:
+    response = _written(error.http_status, refusal_shape(error))
+    wait_s = error.details.get("resets_in_s") or error.retry_after_s
+    if wait_s is not None:
+        response["Retry-After"] = str(wait_s)
+    if error.code == RateLimited.code:
+        limit = error.details["limit"]
+        response["RateLimit"] = f'"{error.code}";r=0;t={wait_s or 1}'
+        response["RateLimit-Policy"] = f'"{error.code}";q={limit};w=60'
+    if error.http_status == 401:
+        response["WWW-Authenticate"] = 'Bearer realm="toolcrib"'
+    return response
+
+
+def _of_drf(error: exceptions.APIException) -> HttpResponse:
+    code = CODES.get(error.status_code, "error")
+    if isinstance(error, exceptions.ValidationError):
+        flaws = [*_flaws(error.detail)]
+        details = {"errors": flaws[:MOST_FLAWS], "count": len(flaws)}
+        response = _response(400, "invalid", _summary(len(flaws)), details)
+    else:
+        response = _response(
+            error.status_code, code, str(error.detail), getattr(error, "details", {})
+        )
+    if auth_header := getattr(error, "auth_header", None):
+        response["WWW-Authenticate"] = auth_header
+    wait_s = getattr(error, "wait", None)
+    if wait_s is not None:
+        response["Retry-After"] = str(int(wait_s) + 1)
+    return response
+
+
+def _summary(count: int) -> str:
+    first = f" The first {MOST_FLAWS} are named." if count > MOST_FLAWS else ""
+    return f"{count} field{'s are' if count != 1 else ' is'} wrong; see details.errors.{first}"
+
+
+def _flaws(detail: Any, place: str = "") -> Iterator[dict[str, str]]:
+    """DRF's nested error lists as one entry per wrong field."""
+    if isinstance(detail, dict):
+        for key, value in detail.items():
+            yield from _flaws(value, f"{place}.{key}".strip("."))
+    elif isinstance(detail, list) and any(isinstance(item, dict | list) for item in detail):
+        for at, item in enumerate(detail):
+            yield from _flaws(item, f"{place}[{at}]")
+    else:
+        words = detail if isinstance(detail, list) else [detail]
+        yield {"field": place or "body", "message": " ".join(str(item) for item in words)}
+
+
+def _response(http_status: int, code: str, message: str, details: dict[str, Any]) -> HttpResponse:
+    return _written(http_status, body(code, message, details))
+
+
+def _written(http_status: int, content: dict[str, Any]) -> HttpResponse:
+    """Always JSON, also where the answer would have been an event stream or a page."""
+    return HttpResponse(written(content), status=http_status, content_type="application/json")

@@ -1,0 +1,86 @@
+"""Server-Sent Events, and requests that wait: each has a thread of its own, and a place."""
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+
+from tools.api.common.places import Places
+from tools.definitions.callers import Caller
+from tools.errors import Unavailable
+
+LAST_EVENT = OpenApiParameter(
+    "Last-Event-ID", OpenApiTypes.INT, OpenApiParameter.HEADER, description="Replay after it."
+)
+_places = Places(settings.WAITING_PLACES)
+
+
+def place(caller: Caller) -> AbstractContextManager[bool]:
+    """Whether there is one for a request that waits; without it, a wait is answered at once."""
+    return _places.one(caller)
+
+
+@contextmanager
+def waiting(caller: Caller) -> Iterator[None]:
+    """While a request waits for what is outside. Raises `Unavailable` without a place."""
+    with place(caller) as free:
+        if not free:
+            raise Unavailable("Too many requests wait already. Try again in a moment.")
+        yield
+
+
+def last_event(request: Request) -> int:
+    """The number of the last event that the reader has, or 0."""
+    raw = request.headers.get("Last-Event-ID")
+    return int(raw) if raw and raw.isascii() and raw.isdigit() and len(raw) < 10 else 0
+
+
+def event(number: int, kind: str, body: dict[str, Any]) -> bytes:
+    return f"id: {number}\nevent: {kind}\ndata: {json.dumps(body)}\n\n".encode()
+
+
+def streamed[E](
+    caller: Caller, events: Generator[E | None], sent: Callable[[E], bytes]
+) -> StreamingHttpResponse:
+    """What `events` yields, None as a sign of life. Raises `Unavailable` without a place."""
+    if not _places.take(caller):
+        raise Unavailable("Too many event streams are open. Poll instead.")
+    response = StreamingHttpResponse(
+        _Stream(caller, events, sent), content_type="text/event-stream; charset=utf-8"
+    )
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+class _Stream[E]:
+    """The bytes of one event stream. Gives its place back however it ends, also unread."""
+
+    def __init__(
+        self, caller: Caller, events: Generator[E | None], sent: Callable[[E], bytes]
+    ) -> None:
+        self._caller, self._events, self._sent = caller, events, sent
+        self._begun = False
+        self._open = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if not self._begun:
+            self._begun = True
+            return b": following\n\n"
+        found = next(self._events)
+        return b": still here\n\n" if found is None else self._sent(found)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._events.close()
+            _places.give_back(self._caller)

@@ -1,0 +1,134 @@
+"""`/api/v1/batches`: many calls at once. A batch is an execution of `run_batch`, by its door."""
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.common.base import CallerView
+from tools.api.common.idempotency import Keying, key_of
+from tools.api.executions.batch_bodies import BatchAnswer, BatchBody, BatchCancelBody
+from tools.api.executions.executions import WAIT, call_of, made, waited_for
+from tools.definitions.callers import Caller, Scope
+from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.results import FINAL, Status
+from tools.definitions.strict_json import MAX_VALUES
+from tools.execution.confirmations import of_executions
+from tools.models import Execution
+from tools.shapes import execution_shape
+from tools.web.proof import Proof, by_method
+from tools.workflows import batch_actions
+from tools.workflows.batch_actions import Line
+
+ANSWERS = {
+    200: BatchAnswer,
+    202: BatchAnswer,
+    429: None,
+}
+_ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
+
+
+class BatchList(CallerView):
+    keying = Keying.EXECUTION
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+    scope = Scope.EXECUTE
+
+    @extend_schema(operation_id="create_batch", request=BatchBody, responses=ANSWERS)
+    def post(self, request: Request) -> Response:
+        """Make many calls. Each meets every gate by itself; one question is asked for all."""
+        wanted = self.body(BatchBody)
+        parameters = {name: wanted[name] for name in _ASKED}
+        parameters["inputs"] = [dict(one) for one in parameters["inputs"]]
+        call = call_of(
+            wanted | {"tool_name": RUN_BATCH, "parameters": parameters},
+            key_of(request),
+            at_its_door=True,
+        )
+        return _answer(self.caller, made(self, call, wanted))
+
+
+class BatchDetail(CallerView):
+    @extend_schema(
+        operation_id="get_batch",
+        responses={200: BatchAnswer, 202: BatchAnswer},
+        parameters=[WAIT],
+    )
+    def get(self, request: Request, batch_id: UUID) -> Response:
+        """As it is; with `wait_s`, as it is at its end, should that come in time."""
+        batch = batch_actions.one_of(self.caller, batch_id)
+        return _answer(self.caller, waited_for(self.caller, request, batch))
+
+
+class BatchCancel(CallerView):
+    keying = Keying.IN_PROGRESS
+    proof = by_method(post=Proof.NOT_NEEDED)
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        operation_id="cancel_batch",
+        request=BatchCancelBody,
+        responses={200: BatchAnswer, 202: BatchAnswer},
+    )
+    def post(self, request: Request, batch_id: UUID) -> Response:
+        """End it, or some of its calls; what is over stays as it is."""
+        batch = batch_actions.one_of(self.caller, batch_id)
+        batch_actions.check_may_cancel(self.caller, batch)
+        positions = self.body(BatchCancelBody, optional=True)["positions"]
+        batch = batch_actions.cancel(caller=self.caller, batch=batch, positions=positions)
+        return _answer(self.caller, batch)
+
+
+def _answer(caller: Caller, batch: Execution) -> Response:
+    lines = batch_actions.lines_of(caller, batch)
+    held = of_executions([batch, *(line.execution for line in lines if line.execution)])
+    results = [_line(line, held) for line in lines]
+    shown = execution_shape(batch, held.get(batch.pk))
+    body = {
+        "batch_id": str(batch.pk),
+        "status": batch.stage,
+        "mode": batch.parameters.get("mode", "sequential"),
+        "total": len(results),
+        **_counts(lines),
+        "results": results,
+        # What stands in its results is not told twice.
+        "execution": shown
+        | {"input": {"tool_name": batch.tool_name, "parameters": {}}}
+        | ({"output": None} if results else {}),
+    }
+    if batch.over:
+        return Response(body)
+    return Response(body, 202, headers={"Location": f"/api/v1/batches/{batch.pk}"})
+
+
+def _line(line: Line, held: dict[UUID, Any]) -> dict[str, Any]:
+    if line.execution is not None:
+        shown = execution_shape(line.execution, held.get(line.execution.pk))
+        if line.cut:
+            shown["output_href"] = f"/api/v1/executions/{line.execution.pk}/output"
+        return {"position": line.position} | shown
+    return {
+        "position": line.position,
+        "execution_id": str(line.execution_id) if line.execution_id else None,
+        "status": line.status,
+        "input": line.given._asdict(),
+        "output": None,
+        "error_code": line.error_code,
+        "error_message": line.error_message,
+    }
+
+
+def _counts(lines: list[Line]) -> dict[str, int]:
+    over = sum(line.status in FINAL for line in lines)
+    waiting = sum(line.execution_id is None and line.status not in FINAL for line in lines)
+    succeeded = sum(line.status == Status.SUCCESS for line in lines)
+    cancelled = sum(line.status == Status.CANCELLED for line in lines)
+    return {
+        "succeeded": succeeded,
+        "failed": over - succeeded - cancelled,
+        "cancelled": cancelled,
+        "open": len(lines) - over - waiting,
+        "waiting": waiting,
+    }

@@ -1,0 +1,252 @@
+"""`/api/v1/chains`: chains as they are written. Each is a tool, and a run of it an execution."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.catalog.tools import REQUEST, shown_now
+from tools.api.common.base import CallerView
+from tools.api.common.bodies import ToolCallBody
+from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.common.filters import IN_SESSION
+from tools.api.common.idempotency import Keying, key_of
+from tools.api.common.pagination import BY_NAME, page_of_tools
+from tools.api.common.parsers import StrictJSONParser, YamlParser
+from tools.api.executions.chain_bodies import (
+    ChainBody,
+    ChainPage,
+    ChainRunAnswer,
+    RehearsalAnswer,
+    RehearsalBody,
+)
+from tools.api.executions.executions import (
+    WAIT,
+    call_of,
+    made,
+    waited_for,
+)
+from tools.catalog import actions
+from tools.catalog.chains import doubts_about
+from tools.catalog.registry import CatalogTool
+from tools.catalog.verified import check_current
+from tools.definitions.callers import Scope
+from tools.definitions.chains.written import definition_of, own_field, written_of
+from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.vocabulary import ToolType
+from tools.errors import InvalidDefinition, Malformed, NotFound
+from tools.execution.confirmations import of_executions
+from tools.models import Execution, Tool
+from tools.policy import authorization
+from tools.policy.decision import Asked
+from tools.policy.visibility import visible_tool
+from tools.shapes import execution_shape, tool_here
+from tools.web.pages import PAGING
+from tools.web.proof import Proof, by_method
+from tools.workflows import chain_actions
+from tools.workflows.chain_rehearsal import rehearse
+
+RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
+
+
+class ChainView(ConditionalView):
+    volatile = frozenset({"findings", "warnings"})
+    derived = frozenset({"effective_isolation"})
+
+    def representation(self, name: str) -> Representation:
+        _row(self, name)
+        snapshot = self.current()
+        return Representation(written_of(tool_here(snapshot.tools[name], snapshot)))
+
+
+class ChainList(ChainView):
+    scope = Scope.CATALOG
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+    parser_classes = [StrictJSONParser, YamlParser]
+
+    @extend_schema(
+        operation_id="list_chains",
+        parameters=[*REQUEST, BY_NAME, *PAGING],
+        responses=ChainPage,
+    )
+    def get(self, request: Request) -> Response:
+        """The chains that the caller may run in this request."""
+        asked, snapshot = self.asked(), self.snapshot
+        warnings = self.granted(asked, snapshot)
+        usable = authorization.usable_tools(self.caller, asked, snapshot)
+        chains = [tool for tool in usable if tool.definition.type == ToolType.CHAIN]
+        page = page_of_tools(self.request, chains)
+        page["results"] = [written_of(tool_here(tool, snapshot)) for tool in page["results"]]
+        return Response(page | {"warnings": warnings})
+
+    @extend_schema(
+        operation_id="create_chain",
+        request={"application/json": ChainBody, "application/yaml": ChainBody},
+        responses={201: ChainBody},
+    )
+    def post(self, request: Request) -> Response:
+        """Write a chain, as JSON or as YAML. What it names is checked."""
+        self.require("add_tool")
+        definition = definition_of(self.given())
+        with _own_fields():
+            tool = actions.register_tool(
+                organization=self.organization, definition=definition, by=self.actor
+            )
+        headers = {"Location": f"/api/v1/chains/{tool.name}"}
+        return self.answer(_shown(self, tool.name), status.HTTP_201_CREATED, headers)
+
+
+class ChainDetail(ChainView):
+    narrowable = True
+    scope = Scope.CATALOG
+    proof = by_method(put=Proof.NOT_NEEDED, delete=Proof.NEEDED)
+    most_values = MAX_VALUES
+    parser_classes = [StrictJSONParser, YamlParser]
+
+    @extend_schema(
+        operation_id="get_chain",
+        parameters=[IN_SESSION],
+        responses=ChainBody,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        snapshot = self.snapshot
+        return self.answer(Representation(written_of(tool_here(_chain(self, name), snapshot))))
+
+    @extend_schema(
+        operation_id="replace_chain",
+        request={"application/json": ChainBody, "application/yaml": ChainBody},
+        responses=ChainBody,
+    )
+    @conditional("change_tool", row="tool")
+    def put(self, request: Request, name: str) -> Response:
+        """A new version. Runs that have begun go on as they began."""
+        tool = actions.changing(_row(self, name))
+        check_current(tool)
+        definition = definition_of(self.given())
+        with _own_fields():
+            tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
+        self.require("change_tool", tool=tool.name)  # a narrowed token puts it nowhere else
+        return self.answer(_shown(self, name))
+
+    @extend_schema(operation_id="delete_chain", responses={204: None})
+    @conditional("delete_tool", row="tool")
+    def delete(self, request: Request, name: str) -> Response:
+        actions.delete_tool(tool=_row(self, name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ChainExecute(CallerView):
+    keying = Keying.EXECUTION
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+    scope = Scope.EXECUTE
+
+    @extend_schema(operation_id="execute_chain", request=ToolCallBody, responses={**RUN, 429: None})
+    def post(self, request: Request, name: str) -> Response:
+        """Run it; the answer waits up to `wait_s` seconds for its end."""
+        wanted = self.body(ToolCallBody)
+        if wanted.get("tool_name", name) != name:
+            raise Malformed("tool_name names another chain than the address does.")
+        found = self.snapshot.tool(name)
+        if found is not None and found.definition.type != ToolType.CHAIN:
+            raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
+        call = call_of(wanted | {"tool_name": name}, key_of(request))
+        return _run(made(self, call, wanted))
+
+
+class ChainRehearsal(CallerView):
+    keying = Keying.IGNORED
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        operation_id="rehearse_chain",
+        request=RehearsalBody,
+        responses=RehearsalAnswer,
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """A dry run: nothing is called."""
+        tool = _chain(self, name)
+        wanted = self.body(RehearsalBody)
+        found = rehearse(
+            tool,
+            wanted["parameters"],
+            caller=self.caller,
+            asked=Asked.of(wanted["group"], wanted["state"]),
+            snapshot=self.snapshot,
+        )
+        return Response(found)
+
+
+class ChainRun(CallerView):
+    @extend_schema(
+        operation_id="get_chain_run",
+        responses=RUN,
+        parameters=[WAIT],
+    )
+    def get(self, request: Request, run_id: UUID) -> Response:
+        """A run with the calls of its steps, in the order in which they were made."""
+        return _run(waited_for(self.caller, request, chain_actions.one_of(self.caller, run_id)))
+
+
+def _shown(view: CallerView, name: str) -> Representation:
+    """As it is now, and what of it may not fit: the calls themselves will show."""
+    shape = shown_now(view, name).shape
+    found = doubts_about(view.organization, view.current().tools[name].definition.raw)
+    warnings = [{"field": one.place, "message": one.message} for one in found]
+    return Representation(written_of(shape) | {"warnings": warnings})
+
+
+def _run(execution: Execution) -> Response:
+    held = of_executions([execution])
+    body = {
+        "run_id": str(execution.pk),
+        "chain": execution.tool_name,
+        "status": execution.stage,
+        "steps": [
+            {
+                "place": one.place,
+                "execution_id": str(one.id) if one.id else None,
+                "tool_name": one.tool_name,
+                "status": one.status,
+                "error_code": one.error_code or None,
+                "error_message": one.error_message or None,
+            }
+            for one in chain_actions.calls_of(execution)
+        ],
+        "execution": execution_shape(execution, held.get(execution.pk)),
+    }
+    if execution.over:
+        return Response(body)
+    return Response(body, 202, headers={"Location": f"/api/v1/chain-runs/{execution.pk}"})
+
+
+def _chain(view: CallerView, name: str) -> CatalogTool:
+    tool = visible_tool(view.caller, view.snapshot, name)
+    if tool.definition.type != ToolType.CHAIN:
+        raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
+    return tool
+
+
+def _row(view: CallerView, name: str) -> Tool:
+    tool = actions.find_tool(view.organization, name)
+    if tool.type != ToolType.CHAIN:
+        raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
+    return tool
+
+
+@contextmanager
+def _own_fields() -> Iterator[None]:
+    """Flaws are told by the places that whoever wrote the chain knows."""
+    try:
+        yield
+    except InvalidDefinition as error:
+        for flaw in error.details.get("errors", []):
+            flaw["field"] = own_field(flaw["field"])
+        raise

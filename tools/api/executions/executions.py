@@ -1,0 +1,269 @@
+"""`/api/v1/executions`: ask for a call, read it, follow it, cancel it."""
+
+from typing import Any
+from uuid import UUID
+
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.common import streams
+from tools.api.common.base import CallerView
+from tools.api.common.bodies import (
+    CallBody,
+    ExecutionAnswer,
+    ExecutionPage,
+    ResolutionBody,
+    ToolCallBody,
+)
+from tools.api.common.filters import AGENT, PERIOD, SESSION, TOOL, filtered, in_period
+from tools.api.common.idempotency import Keying, key_of
+from tools.api.common.renderers import EventStreamRenderer, JSONRenderer
+from tools.api.common.throttling import note_rate
+from tools.api.documentation.schema import CALL, CALL_OF_TOOL, RESULT
+from tools.definitions.callers import Caller, Scope
+from tools.definitions.results import Status
+from tools.definitions.strict_json import MAX_VALUES
+from tools.errors import Malformed
+from tools.execution import actions, confirmations, events
+from tools.execution.call import Call
+from tools.execution.reading import readable
+from tools.models import Agent, Execution, ExecutionEvent, Resolution
+from tools.shapes import execution_shape
+from tools.web.pages import CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
+
+ANSWERS = {
+    200: ExecutionAnswer,
+    202: ExecutionAnswer,
+    429: None,
+}
+_COLUMNS = {
+    "tool": "tool_name",
+    "agent": "agent__in",
+    "state": "state",
+    "session": "session",
+    "code": "error_code",
+    "parent": "parent",
+    **in_period("created_at"),
+}
+MOST_WAIT_S = 60
+WAIT = OpenApiParameter(
+    "wait_s", OpenApiTypes.INT, description="Answer when it is over, after 60 seconds at most."
+)
+
+
+class ToolExecute(CallerView):
+    keying = Keying.EXECUTION
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        operation_id="execute_tool",
+        request=ToolCallBody,
+        responses=ANSWERS,
+        examples=[CALL_OF_TOOL, RESULT],
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Call the tool; the answer waits up to `wait_s` seconds for its result."""
+        wanted = self.body(ToolCallBody)
+        if wanted.get("tool_name", name) != name:
+            raise Malformed("tool_name names another tool than the address does.")
+        return _execute(self, wanted | {"tool_name": name})
+
+
+class ExecutionList(CallerView):
+    keying = Keying.EXECUTION
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+    scope = Scope.EXECUTE
+    pagination_class = CursorPages
+
+    @extend_schema(
+        operation_id="list_executions",
+        responses=ExecutionPage,
+        parameters=[
+            OpenApiParameter("status", OpenApiTypes.STR, enum=[*Status]),
+            OpenApiParameter("code", OpenApiTypes.STR, description="The error code that it has."),
+            OpenApiParameter("parent", OpenApiTypes.UUID, description="Calls that it made."),
+            OpenApiParameter("state", OpenApiTypes.STR, description="The workflow state before."),
+            TOOL,
+            AGENT,
+            SESSION,
+            *PERIOD,
+            *paging(newest()),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """The caller's executions, the newest first; a person's also others', where granted."""
+        found = readable(self.caller).shown()
+        if "status" in self.query:
+            found = found.at_stage(self.query["status"])
+        found = filtered(found, self._sought(), _COLUMNS)
+        pages = CursorPages()
+        page: list[Execution] = pages.paginate_queryset(found, request, self) or []
+        held = confirmations.of_executions(page)
+        return pages.get_paginated_response(
+            [execution_shape(row, held.get(row.pk)) for row in page]
+        )
+
+    def _sought(self) -> dict[str, Any]:
+        """An agent by its id, which an index of the calls has."""
+        state = {"state": self.named_state()} if "state" in self.query else {}
+        query = {**self.query, **state}
+        if "agent" not in query:
+            return dict(query)
+        here = Agent.objects.filter(organization_id=self.caller.organization_id)
+        named = here.filter(slug=query["agent"]).values_list("pk", flat=True)
+        return {**query, "agent": list(named)}
+
+    @extend_schema(
+        operation_id="create_execution",
+        request=CallBody,
+        responses=ANSWERS,
+        examples=[CALL, RESULT],
+    )
+    def post(self, request: Request) -> Response:
+        """Call a tool."""
+        return _execute(self, self.body(CallBody))
+
+
+class ExecutionDetail(CallerView):
+    @extend_schema(
+        operation_id="get_execution",
+        responses={200: ExecutionAnswer, 202: ExecutionAnswer},
+        parameters=[WAIT],
+    )
+    def get(self, request: Request, execution_id: UUID) -> Response:
+        """As it is; with `wait_s`, as it is at its end, should that come in time."""
+        execution = actions.one_of(self.caller, execution_id)
+        return _answer(waited_for(self.caller, request, execution), held=True)
+
+
+class ExecutionCancel(CallerView):
+    keying = Keying.IN_PROGRESS
+    proof = by_method(post=Proof.NOT_NEEDED)
+    bodiless = frozenset({"POST"})
+    scope = Scope.EXECUTE
+
+    @extend_schema(
+        operation_id="cancel_execution",
+        request=None,
+        responses={200: ExecutionAnswer, 202: ExecutionAnswer},
+    )
+    def post(self, request: Request, execution_id: UUID) -> Response:
+        """End it: at once when it has not begun, else as soon as its worker hears."""
+        execution = actions.one_of(self.caller, execution_id)
+        return _answer(actions.cancel(caller=self.caller, execution=execution))
+
+
+class ExecutionResolve(CallerView):
+    proof = by_method(post=Proof.NEEDED)
+    scope = Scope.AGENTS
+
+    @extend_schema(
+        operation_id="resolve_execution",
+        request=ResolutionBody,
+        responses=ExecutionAnswer,
+    )
+    def post(self, request: Request, execution_id: UUID) -> Response:
+        """Say what became of an effect whose outcome was not known. Only people may, and once."""
+        word = self.body(ResolutionBody)
+        execution = actions.one_of(self.caller, execution_id)
+        execution = actions.resolve(
+            caller=self.caller,
+            execution=execution,
+            outcome=Resolution(word["outcome"]),
+            reason=word["reason"],
+        )
+        return _answer(execution, held=True)
+
+
+class ExecutionEvents(CallerView):
+    renderer_classes = [EventStreamRenderer, JSONRenderer]
+
+    @extend_schema(
+        operation_id="follow_execution",
+        responses={(200, "text/event-stream"): OpenApiTypes.STR},
+        parameters=[streams.LAST_EVENT],
+    )
+    def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
+        """Server-Sent Events: what happened, then what happens, until it is over."""
+        execution = actions.one_of(self.caller, execution_id)
+        after = streams.last_event(request)
+        return streams.streamed(self.caller, events.follow(execution.pk, after), _sent)
+
+
+def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool = False) -> Call:
+    """A validated body as a call."""
+    options = wanted.get("options") or {}
+    given = {
+        name: wanted[name] for name in ("tool_name", "parameters", "group", "state", "session")
+    }
+    return Call(
+        **given,
+        timeout_s=options.get("timeout"),
+        require_confirmation=options.get("require_confirmation", False),
+        idempotency_key=key or options.get("execution_id"),
+        at_its_door=at_its_door,
+    )
+
+
+def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
+    return _answer(made(view, call_of(wanted, key_of(view.request)), wanted))
+
+
+def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
+    """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
+    wait_s = (wanted.get("options") or {}).get("wait_s", 30)
+    with streams.place(view.caller) as free:  # without one it is answered 202
+        wait_s = wait_s if free else 0
+        execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
+    note_rate(view.request, "call", execution.rate)
+    view.replayed = execution.pk != call.id
+    if (refusal := actions.refusal_of(execution)) is not None:
+        raise refusal
+    return execution
+
+
+def waited_for(caller: Caller, request: Request, execution: Execution) -> Execution:
+    """With `wait_s` in the address: as it is at its end, should that come in time."""
+    wait_s = _wait_s(request.query_params.get("wait_s"))
+    if wait_s and not execution.over:
+        with streams.place(caller) as free:
+            return actions.wait_for(execution, wait_s) if free else execution
+    return execution
+
+
+def _answer(execution: Execution, *, held: bool = False) -> Response:
+    """200 once it is over, 202 with its address until then.
+
+    Whether it is or was held costs a query, so it is asked where `held` says so, or the row does.
+    """
+    shown = held or execution.status == Status.REQUIRES_CONFIRMATION
+    found = confirmations.of_executions([execution]).get(execution.pk) if shown else None
+    if execution.over:
+        return Response(execution_shape(execution, found))
+    address = f"/api/v1/executions/{execution.pk}"
+    return Response(execution_shape(execution, found), 202, headers={"Location": address})
+
+
+def _wait_s(raw: str | None) -> float:
+    if not raw:
+        return 0
+    if not raw.isascii() or not raw.isdigit() or len(raw) > 2 or int(raw) > MOST_WAIT_S:
+        raise Malformed(f"wait_s must be a whole number from 0 to {MOST_WAIT_S}.")
+    return int(raw)
+
+
+def _sent(event: ExecutionEvent) -> bytes:
+    body = {
+        "execution_id": str(event.execution_id),
+        "event_type": event.type,
+        "message": event.message,
+        "timestamp": event.created_at.isoformat().replace("+00:00", "Z"),
+    }
+    return streams.event(event.sequence, event.type, body)

@@ -1,0 +1,158 @@
+"""`/api/v1/executions/{id}/output`: what a call gave back, as bytes of its own type, in pieces."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.http import HttpResponse, StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+
+from tools.api.common.base import CallerView
+from tools.api.common.places import Places
+from tools.api.common.renderers import JSONRenderer
+from tools.definitions.callers import Caller
+from tools.errors import ToolcribError, Unavailable
+from tools.execution import actions, outputs
+from tools.execution.outputs import Content
+
+PIECE = 256 * 1024
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+
+
+# A slow reader keeps a thread, though never a connection to the database.
+_places = Places(settings.WAITING_PLACES)
+
+
+class BadRange(ToolcribError):
+    """The output is shorter than where the range begins."""
+
+    code, http_status = "range_not_satisfiable", 416
+
+
+class ExecutionOutput(CallerView):
+    def perform_content_negotiation(
+        self, request: Request, force: bool = False
+    ) -> tuple[BaseRenderer, str]:
+        """An output has one type, whatever the client would rather have."""
+        return JSONRenderer(), JSONRenderer.media_type
+
+    @extend_schema(
+        operation_id="get_execution_output",
+        responses={
+            (200, "application/json"): OpenApiTypes.ANY,
+            (200, "text/plain"): OpenApiTypes.STR,
+            (206, "application/json"): OpenApiTypes.BINARY,
+            (206, "text/plain"): OpenApiTypes.BINARY,
+            304: None,
+            409: None,
+            410: None,
+            416: None,
+        },
+        parameters=[
+            OpenApiParameter("Range", OpenApiTypes.STR, OpenApiParameter.HEADER),
+            OpenApiParameter("If-Range", OpenApiTypes.STR, OpenApiParameter.HEADER),
+            OpenApiParameter("If-None-Match", OpenApiTypes.STR, OpenApiParameter.HEADER),
+        ],
+    )
+    def get(self, request: Request, execution_id: UUID) -> HttpResponse | StreamingHttpResponse:
+        """The whole output of a call that succeeded, a text as text and anything else as JSON.
+
+        One range of bytes may be asked for; the ETag is the output's digest.
+        """
+        content = outputs.content_of(actions.one_of(self.caller, execution_id))
+        if _known(request, content):
+            return _described(HttpResponse(status=304), content)
+        try:
+            start, end = _range(request, content)
+        except BadRange as error:
+            response = self.handle_exception(error)
+            response["Content-Range"] = f"bytes */{content.size}"
+            return response
+        return _described(_streamed(self.caller, content, start, end), content, execution_id)
+
+
+def _streamed(caller: Caller, content: Content, start: int, end: int) -> StreamingHttpResponse:
+    if not _places.take(caller):
+        raise Unavailable("Too many outputs are being read. Try again in a moment.")
+    whole = (start, end) == (0, content.size)
+    response = StreamingHttpResponse(
+        _Pieces(caller, content, start, end),
+        status=200 if whole else 206,
+        content_type=content.type,
+    )
+    response["Content-Length"] = str(end - start)
+    if not whole:
+        response["Content-Range"] = f"bytes {start}-{end - 1}/{content.size}"
+    return response
+
+
+def _described(response: Any, content: Content, execution_id: UUID | None = None) -> Any:
+    """Nothing a tool gave back is opened as a page of ours."""
+    response["ETag"] = _etag(content)
+    response["Accept-Ranges"] = "bytes"
+    response["Cache-Control"] = "private, no-cache"
+    response["X-Content-Type-Options"] = "nosniff"
+    if execution_id is not None:
+        ending = "txt" if content.type == outputs.TEXT else "json"
+        response["Content-Disposition"] = f'attachment; filename="{execution_id}.{ending}"'
+    return response
+
+
+def _etag(content: Content) -> str:
+    return f'"{content.digest}"'
+
+
+def _known(request: Request, content: Content) -> bool:
+    given = request.headers.get("If-None-Match", "")
+    return given.strip() == "*" or _etag(content) in [one.strip() for one in given.split(",")]
+
+
+def _range(request: Request, content: Content) -> tuple[int, int]:
+    """From where to before where. What is no single range is ignored, as RFC 9110 allows."""
+    everything, only_if = (0, content.size), request.headers.get("If-Range")
+    found = _RANGE.fullmatch(request.headers.get("Range", "").strip())
+    if found is None or found.groups() == ("", "") or only_if not in {None, _etag(content)}:
+        return everything
+    first, last = found.groups()
+    if not first:
+        start, end = max(0, content.size - int(last)), content.size
+    else:
+        start = int(first)
+        end = min(content.size, int(last) + 1) if last else content.size
+        if last and int(last) < start:
+            return everything
+    if start >= end:
+        raise BadRange(f"The output has {content.size} bytes.", bytes=content.size)
+    return start, end
+
+
+class _Pieces:
+    """The bytes from one place to another. Gives its place back however it ends, also unread."""
+
+    def __init__(self, caller: Caller, content: Content, start: int, end: int) -> None:
+        self._caller = caller
+        self._content, self._at, self._end = content, start, end
+        self._open = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._at >= self._end:
+            raise StopIteration
+        piece = self._content.piece(self._at, min(PIECE, self._end - self._at))
+        if self._content.inline is None:
+            connection.close()
+        self._at += len(piece)
+        return piece
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            _places.give_back(self._caller)

@@ -1,0 +1,168 @@
+"""`/api/v1/groups`: which groups there are, when they are open, and which tools stand in them."""
+
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.accounts.grants.narrowing import check_group_change
+from tools.accounts.groups import create_group, save_group
+from tools.accounts.people import may
+from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.common.filters import IN_SESSION
+from tools.api.common.pagination import BY_NAME, page_of
+from tools.api.groups.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
+from tools.catalog import actions
+from tools.catalog.membership import Member, members_of, memberships
+from tools.catalog.registry import CatalogGroup, Snapshot
+from tools.definitions.callers import Scope
+from tools.definitions.names import WILDCARD
+from tools.errors import NotFound
+from tools.models import ToolGroup
+from tools.policy import authorization
+from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.openings import openings_of
+from tools.shapes import group_shape
+from tools.web.pages import PAGING
+from tools.web.proof import Proof, by_method
+
+CHANGED = {200: GroupAnswer}
+NEW: dict[str, Any] = {
+    "description": "",
+    "permissions": [],
+    "parent": None,
+    "schedule": [],
+    "max_queue_age_s": None,
+    "max_cpu_percent": None,
+}
+
+
+class GroupView(ConditionalView):
+    """What the list and one group have in common."""
+
+    volatile = frozenset({"children", "members", "tools", "states", "open", "closed_reason"})
+
+    def representation(self, name: str) -> Representation:
+        return self.shown(name, self.current())
+
+    def shown(self, name: str, snapshot: Snapshot) -> Representation:
+        group = snapshot.groups.get(name)
+        if group is None or not self.visible(name):
+            raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
+        return Representation(self.shape(group, snapshot))
+
+    scope = Scope.CATALOG
+
+    @cached_property
+    def _sees_every_group(self) -> bool:
+        return WILDCARD in self.caller.granted_groups or may(self.caller, "view_toolgroup")
+
+    @cached_property
+    def _sees_every_tool(self) -> bool:
+        return may(self.caller, "view_tool")
+
+    def visible(self, name: str) -> bool:
+        return self._sees_every_group or name in self.caller.granted_groups
+
+    def shape(self, group: CatalogGroup, snapshot: Snapshot) -> dict[str, Any]:
+        """A group's place in the tree is shown as far as the caller sees its neighbours."""
+        children = [one.name for one in snapshot.groups.values() if one.parent == group.name]
+        parent = group.parent if group.parent and self.visible(group.parent) else None
+        return group_shape(
+            group,
+            parent=parent,
+            children=sorted(filter(self.visible, children)),
+            closing=openings_of(snapshot).closings.get(group.name),
+            members=self._members(group.name, snapshot),
+            snapshot=snapshot,
+        )
+
+    def _members(self, name: str, snapshot: Snapshot) -> tuple[Member, ...]:
+        if self._sees_every_tool:
+            return members_of(name, snapshot)
+        asked = Asked(frozenset([name]), DEFAULT_STATE)
+        usable = authorization.usable_tools(self.caller, asked, snapshot)
+        return tuple(Member(tool.name, memberships(tool, snapshot)[name]) for tool in usable)
+
+
+class GroupList(GroupView):
+    proof = by_method(post=Proof.NEEDED)
+
+    @extend_schema(
+        operation_id="list_groups",
+        parameters=[IN_SESSION, BY_NAME, *PAGING],
+        responses=GroupPage,
+    )
+    def get(self, request: Request) -> Response:
+        """The groups the caller was granted, with the tools it sees in them."""
+        snapshot = self.snapshot
+        page = page_of(request, sorted(filter(self.visible, snapshot.groups)), str)
+        page["results"] = [self.shape(snapshot.groups[name], snapshot) for name in page["results"]]
+        return Response(page)
+
+    @extend_schema(
+        operation_id="create_group",
+        request=GroupBody,
+        responses={201: GroupAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        self.require("add_toolgroup")
+        wanted = self.body(GroupBody)
+        create_group(giver=self.caller, organization=self.organization, by=self.actor, **wanted)
+        snapshot = self.current()
+        shape = self.shape(snapshot.groups[wanted["name"]], snapshot)
+        address = f"/api/v1/groups/{quote(wanted['name'])}"
+        return self.answer(
+            Representation(shape), status.HTTP_201_CREATED, headers={"Location": address}
+        )
+
+
+class GroupDetail(GroupView):
+    narrowable = True
+    proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
+
+    @extend_schema(operation_id="get_group", parameters=[IN_SESSION], responses=CHANGED)
+    def get(self, request: Request, name: str) -> Response:
+        return self.answer(self.shown(name, self.snapshot))
+
+    @extend_schema(operation_id="replace_group", request=GroupChange, responses=CHANGED)
+    @conditional("change_toolgroup", row="group")
+    def put(self, request: Request, name: str) -> Response:
+        """Say all of it anew; what is left out is as in a new group."""
+        return self._save(name, NEW)
+
+    @extend_schema(operation_id="change_group", request=GroupChange, responses=CHANGED)
+    @conditional("change_toolgroup", row="group")
+    def patch(self, request: Request, name: str) -> Response:
+        """Change what is given. It holds from every process's next request on."""
+        return self._save(name, {})
+
+    @extend_schema(operation_id="delete_group", responses={204: None})
+    @conditional("delete_toolgroup", row="group")
+    def delete(self, request: Request, name: str) -> Response:
+        """Refused while tools, sources or groups within it name the group."""
+        actions.delete_group(group=self._row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _save(self, name: str, otherwise: dict[str, Any]) -> Response:
+        group = self._row(name)
+        wanted = otherwise | self.body(GroupChange)
+        check_group_change(self.caller, wanted)
+        save_group(
+            giver=self.caller,
+            organization=self.organization,
+            name=group.name,
+            by=self.actor,
+            **wanted,
+        )
+        return self.answer(self.representation(name))
+
+    def _row(self, name: str) -> ToolGroup:
+        row = ToolGroup.objects.filter(organization=self.organization, name=name).first()
+        if row is None:
+            raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
+        return row

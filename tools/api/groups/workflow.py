@@ -1,0 +1,98 @@
+"""`/api/v1/states/graph` and `/api/v1/tools/lint`: what a set of groups makes of states."""
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.accounts.people import may
+from tools.api.common.base import CallerView
+from tools.api.common.bodies import DefinitionBody
+from tools.api.common.idempotency import Keying
+from tools.api.groups.workflow_bodies import GraphAnswer, LintAnswer, ProposalAnswer
+from tools.catalog.registry import Snapshot
+from tools.catalog.workflow import EVERY_GROUP, START, graph
+from tools.definitions.callers import Scope
+from tools.definitions.names import WILDCARD
+from tools.definitions.strict_json import MAX_VALUES
+from tools.insight.findings import findings, findings_of_proposal
+from tools.insight.reach import reach_of
+from tools.policy.decision import Asked
+from tools.web.proof import Proof, by_method
+
+MOST_FINDINGS = 500
+GROUPS = [
+    OpenApiParameter(
+        "group",
+        OpenApiTypes.STR,
+        many=True,
+        description="Whose tools are looked at; absent: every group.",
+    )
+]
+
+
+class WorkflowView(CallerView):
+    """For people who may view tools: it speaks of all tools, granted or not."""
+
+    def groups(self) -> frozenset[str]:
+        """Absent is every group: nobody's request is looked at, but the catalog."""
+        query = self.request.query_params
+        if "group" not in query:
+            return EVERY_GROUP
+        return frozenset(name for name in query.getlist("group") if name)
+
+    def unknown(self, groups: frozenset[str], snapshot: Snapshot) -> list[str]:
+        names = sorted(name for name in groups - {WILDCARD} if not snapshot.knows_group(name))
+        return [f"There is no group {name}; it was ignored." for name in names]
+
+
+class StateGraph(WorkflowView):
+    @extend_schema(
+        operation_id="get_state_graph",
+        parameters=GROUPS,
+        responses=GraphAnswer,
+    )
+    def get(self, request: Request) -> Response:
+        """The states, what is available in them, and which tools lead from one to another. Needs
+        the scope `read`. A caller without the permission `view_tool`, such as an agent, reads the
+        graph of the tools that it was granted."""
+        groups, snapshot = self.groups(), self.snapshot
+        if may(self.caller, "view_tool"):
+            shown, warnings = graph(snapshot, groups), self.unknown(groups, snapshot)
+        else:
+            asked = Asked(self.caller.granted_groups if groups == EVERY_GROUP else groups, START)
+            warnings = self.granted(asked, snapshot)
+            shown = graph(snapshot, groups, reach_of(snapshot).of(self.caller))
+        return Response(shown.as_dict() | {"warnings": warnings})
+
+
+class ToolLint(WorkflowView):
+    keying = Keying.IGNORED
+    scope = Scope.READ
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+
+    @extend_schema(operation_id="lint_tools", parameters=GROUPS, responses=LintAnswer)
+    def get(self, request: Request) -> Response:
+        """What is wrong or odd with groups and states, the gravest first."""
+        self.require("view_tool")
+        groups, snapshot = self.groups(), self.snapshot
+        found = findings(snapshot, groups)
+        return Response(
+            {
+                "results": [finding.as_dict() for finding in found[:MOST_FINDINGS]],
+                "left_off": max(0, len(found) - MOST_FINDINGS),
+                "warnings": self.unknown(groups, snapshot),
+            }
+        )
+
+    @extend_schema(
+        operation_id="lint_definition",
+        request=DefinitionBody,
+        responses=ProposalAnswer,
+    )
+    def post(self, request: Request) -> Response:
+        """What would concern a definition if it were saved. Nothing is."""
+        self.require("view_tool")
+        found = findings_of_proposal(self.snapshot, self.given())
+        return Response({"findings": [finding.as_dict() for finding in found]})

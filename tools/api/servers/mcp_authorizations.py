@@ -1,0 +1,138 @@
+"""`/api/v1/mcp-servers/<name>/authorizations`: servers upstream that want OAuth."""
+
+from typing import Any
+
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.common.conditional import Representation, conditional
+from tools.api.common.fields import check_known
+from tools.api.common.idempotency import Keying
+from tools.api.servers.mcp_authorization_bodies import (
+    McpAuthorizationBegun,
+    McpAuthorizationBody,
+    McpAuthorizations,
+    McpOAuthClientAnswer,
+    McpOAuthClientBody,
+)
+from tools.api.servers.mcp_servers import McpServerView
+from tools.catalog import mcp_consents, owners
+from tools.errors import Malformed
+from tools.models import Grant, McpAuthorization, McpOAuthClient, User
+from tools.shapes import mcp_authorization_shape, moment
+from tools.web.pages import CursorPages, newest, paging
+from tools.web.proof import Proof, by_method
+
+_ORDERS = {"owner": "owner", "-owner": "-owner", **newest()}
+EVERYBODY = "organization"  # in an address, where an empty owner cannot stand
+
+
+class McpAuthorizationList(McpServerView):
+    keying = Keying.IN_PROGRESS
+    secret = ("authorization_url",)
+    proof = by_method(post=Proof.NEEDED)
+
+    @extend_schema(
+        operation_id="list_mcp_authorizations",
+        parameters=paging(_ORDERS),
+        responses=McpAuthorizations,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """Who connected the server, and whether that is still good. No token is ever shown."""
+        self.require("view_mcpserver")
+        row = self.row(name)
+        client = McpOAuthClient.objects.filter(server=row).first()
+        pages = CursorPages(_ORDERS)
+        found = row.authorizations.select_related("server")
+        page: list[McpAuthorization] = pages.paginate_queryset(found, request, self) or []
+        answer = pages.get_paginated_response([mcp_authorization_shape(one) for one in page])
+        answer.data["client"] = client and mcp_consents.client_written(client)
+        return answer
+
+    @extend_schema(
+        operation_id="begin_mcp_authorization",
+        request=McpAuthorizationBody,
+        responses=McpAuthorizationBegun,
+    )  # fmt: skip
+    def post(self, request: Request, name: str) -> Response:
+        """The address where a browser asks for consent: of the person who asked here, logged in
+        with us. A client that acts for itself is connected at once, and there is no address."""
+        own = self.given(optional=True).get("owner") == f"user:{self.caller.name}"
+        self.require("view_mcpserver" if own else "change_mcpserver")
+        row, owner = self.row(name), self._owner()
+        client = McpOAuthClient.objects.filter(server=row).first()
+        if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
+            self.require("change_mcpserver")
+            mcp_consents.connect_client(row=row, owner=owner, by=self.actor)
+            return Response({"authorization_url": None, "expires_at": None})
+        url, expires_at = mcp_consents.begin_consent(
+            row=row,
+            owner=owner,
+            user=User.objects.get(pk=self.caller.user_id),
+            redirect_uri=request.build_absolute_uri(reverse("oauth-callback")),
+        )
+        return Response({"authorization_url": url, "expires_at": moment(expires_at)})
+
+    def _owner(self) -> str:
+        given = self.given(optional=True)
+        check_known(given, ("owner",))
+        owner = given.get("owner", "")
+        if not isinstance(owner, str):
+            raise Malformed("owner must be a text such as user:ada, or left out.")
+        return owner
+
+
+class McpAuthorizationDetail(McpServerView):
+    proof = by_method(delete=Proof.NOT_NEEDED)
+    volatile = frozenset({"good", "flaw", "expires_at", "updated_at"})
+
+    def representation(self, name: str, owner: str) -> Representation | None:
+        key = owners.known_key(self.caller.organization_id, _whose(owner))
+        found = self.row(name).authorizations.filter(owner=key).first()
+        return Representation(mcp_authorization_shape(found)) if found else None
+
+    @extend_schema(operation_id="delete_mcp_authorization", responses={204: None})
+    def delete(self, request: Request, name: str, owner: str) -> Response:
+        """Calls go out without its token from now on. `organization` is everybody's."""
+        whose = _whose(owner)
+        own = whose == f"user:{self.caller.name}"
+        self.require("view_mcpserver" if own else "change_mcpserver")
+        with self.changing(name=name, owner=owner):
+            mcp_consents.disconnect(row=self.row(name), owner=whose, by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class McpServerOAuthClient(McpServerView):
+    proof = by_method(put=Proof.NEEDED, delete=Proof.NOT_NEEDED)
+
+    def representation(self, name: str) -> Representation | None:
+        found = McpOAuthClient.objects.filter(server=self.row(name)).first()
+        if found is None:
+            return None
+        return Representation(mcp_consents.client_written(found), (found.sealed,))
+
+    @extend_schema(
+        operation_id="set_mcp_oauth_client",
+        request=McpOAuthClientBody,
+        responses=McpOAuthClientAnswer,
+    )
+    @conditional("change_mcpserver")
+    def put(self, request: Request, name: str) -> Response:
+        """Who we are to its authorization server, where that registers nobody by itself."""
+        given: Any = self.given()
+        mcp_consents.set_client(row=self.row(name), client=given, by=self.actor)
+        return self.answer(self.representation(name))
+
+    @extend_schema(operation_id="delete_mcp_oauth_client", responses={204: None})
+    @conditional("change_mcpserver")
+    def delete(self, request: Request, name: str) -> Response:
+        mcp_consents.delete_client(row=self.row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _whose(owner: str) -> str:
+    """The owner that an address names."""
+    return "" if owner == EVERYBODY else owner

@@ -1,0 +1,218 @@
+"""`/api/v1/mcp-servers`: servers upstream, how they are, and what is taken over from them."""
+
+from typing import Any
+
+from django.db import transaction
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools.api.common import streams
+from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.common.fields import check_known
+from tools.api.common.idempotency import Keying
+from tools.api.servers.mcp_bodies import (
+    McpCredentialAnswer,
+    McpCredentialBody,
+    McpDifference,
+    McpImportAnswer,
+    McpImportBody,
+    McpRefreshBody,
+    McpServerAnswer,
+    McpServerBody,
+    McpServerChange,
+    McpServerPage,
+)
+from tools.catalog import mcp_import, mcp_servers, owners
+from tools.definitions.callers import Scope
+from tools.definitions.strict_json import MAX_VALUES
+from tools.errors import Malformed
+from tools.models import McpServer
+from tools.shapes import mcp_server_shape, moment
+from tools.web.pages import CursorPages, by_name, paging
+from tools.web.proof import Proof, by_method
+
+CHANGED = {200: McpServerAnswer}
+
+
+class McpServerView(ConditionalView):
+    scope = Scope.CATALOG
+
+    def row(self, name: str) -> McpServer:
+        return mcp_servers.find_server(self.organization, name)
+
+
+class OneMcpServer(McpServerView):
+    volatile = frozenset(
+        {"status", "tools", "protocol", "snapshot_at", "findings", "last_seen_at", "last_error",
+         "dead_since", "credentials"}
+    )  # fmt: skip
+
+    def representation(self, name: str) -> Representation:
+        row = self.row(name)
+        return Representation(mcp_server_shape(row), (row.sealed,))
+
+
+class McpServerList(OneMcpServer):
+    scope = Scope.CATALOG
+    proof = by_method(post=Proof.NEEDED)
+
+    @extend_schema(
+        operation_id="list_mcp_servers",
+        parameters=paging(by_name()),
+        responses=McpServerPage,
+    )
+    def get(self, request: Request) -> Response:
+        """All of them, also those that do not answer: `status` says so, and since when."""
+        self.require("view_mcpserver")
+        rows = McpServer.objects.filter(organization_id=self.caller.organization_id)
+        pages = CursorPages(by_name())
+        found = rows.prefetch_related("credentials")
+        page: list[McpServer] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response([mcp_server_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_mcp_server",
+        request=McpServerBody,
+        responses={201: McpServerAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """Nothing is asked of it before it is refreshed."""
+        self.require("add_mcpserver")
+        row = mcp_servers.create_server(
+            organization=self.organization, server=self.given(), by=self.actor
+        )
+        headers = {"Location": f"/api/v1/mcp-servers/{row.name}"}
+        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+
+
+class McpServerDetail(OneMcpServer):
+    proof = by_method(patch=Proof.NEEDED, delete=Proof.NEEDED)
+
+    @extend_schema(operation_id="get_mcp_server", responses=CHANGED)
+    def get(self, request: Request, name: str) -> Response:
+        self.require("view_mcpserver")
+        return self.answer(self.representation(name))
+
+    @extend_schema(operation_id="change_mcp_server", request=McpServerChange, responses=CHANGED)
+    @conditional("change_mcpserver")
+    def patch(self, request: Request, name: str) -> Response:
+        """Change what is given; ••• in place of a value leaves it."""
+        mcp_servers.change_server(row=self.row(name), changes=self.given(), by=self.actor)
+        return self.answer(self.representation(name))
+
+    @extend_schema(
+        operation_id="delete_mcp_server",
+        responses={204: None},
+    )
+    @conditional("delete_mcpserver")
+    def delete(self, request: Request, name: str) -> Response:
+        """Refused while tools name it."""
+        mcp_servers.delete_server(row=self.row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class McpServerRefresh(OneMcpServer):
+    keying = Keying.IN_PROGRESS
+    proof = by_method(post=Proof.NOT_NEEDED)
+
+    @extend_schema(
+        operation_id="refresh_mcp_server",
+        request=McpRefreshBody,
+        responses=McpServerAnswer,
+    )
+    @conditional("change_mcpserver", held=False)
+    def post(self, request: Request, name: str) -> Response:
+        """List its tools now. Nothing of the catalog changes: look at the difference, then import
+        what is wanted."""
+        row = self.row(name)
+        given = self.given(optional=True)
+        check_known(given, ("owner",))
+        owner = given.get("owner", "")
+        if not isinstance(owner, str):
+            raise Malformed("owner must be a text such as agent:magpie, or left out.")
+        with streams.waiting(self.caller):
+            row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
+        return self.answer(Representation(mcp_server_shape(row), (row.sealed,)))
+
+
+class McpServerDifference(McpServerView):
+    @extend_schema(
+        operation_id="get_mcp_server_difference",
+        responses=McpDifference,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """How the latest list differs from what was approved: new, gone, changed, field by
+        field."""
+        self.require("view_mcpserver")
+        row = self.row(name)
+        shape: dict[str, Any] = {
+            "server": row.name,
+            "snapshot_at": row.snapshot_at and moment(row.snapshot_at),
+            "tools": mcp_import.difference(row),
+        }
+        return Response(shape)
+
+
+class McpServerImport(OneMcpServer):
+    answers_thing = False
+    proof = by_method(post=Proof.NOT_NEEDED)
+    most_values = MAX_VALUES
+
+    @extend_schema(
+        operation_id="import_mcp_tools",
+        request=McpImportBody,
+        responses=McpImportAnswer,
+    )
+    @conditional("add_tool")
+    def post(self, request: Request, name: str) -> Response:
+        """Take tools over as the latest list describes them, and as is said here; again for one
+        that changed: that approves the change."""
+        row = self.row(name)
+        given = self.given()
+        check_known(given, ("tools", "dry_run"))
+        if not isinstance(given.get("dry_run", False), bool):
+            raise Malformed("dry_run must be true or false.")
+        with transaction.atomic():
+            items = mcp_import.import_tools(
+                row=row,
+                items=given.get("tools"),
+                by=self.actor,
+                dry_run=given.get("dry_run", False),
+            )
+            if mcp_import.has_changed(items):
+                self.require("change_tool")
+        shape = {"items": [item.as_dict() for item in items], "findings": row.findings}
+        return Response(shape)
+
+
+class McpServerCredential(McpServerView):
+    proof = by_method(put=Proof.NEEDED, delete=Proof.NOT_NEEDED)
+
+    def representation(self, name: str, owner: str) -> Representation | None:
+        key = owners.known_key(self.caller.organization_id, owner)
+        row = self.row(name).credentials.filter(owner=key).first()
+        if row is None:
+            return None
+        shape = {"owner": owner, **mcp_servers.written_values(row)}
+        return Representation(shape, (row.sealed,))
+
+    @extend_schema(
+        operation_id="set_mcp_credential",
+        request=McpCredentialBody,
+        responses=McpCredentialAnswer,
+    )
+    @conditional("change_mcpserver")
+    def put(self, request: Request, name: str, owner: str) -> Response:
+        """What calls of one agent or person send beside what everybody's do."""
+        mcp_servers.set_credential(
+            row=self.row(name), owner=owner, values=self.given(), by=self.actor
+        )
+        return self.answer(self.representation(name, owner))
+
+    @extend_schema(operation_id="delete_mcp_credential", responses={204: None})
+    @conditional("change_mcpserver")
+    def delete(self, request: Request, name: str, owner: str) -> Response:
+        mcp_servers.delete_credential(row=self.row(name), owner=owner, by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
