@@ -226,6 +226,27 @@ def test_an_operation_that_is_wrong_says_in_which_line(admin_client: Client) -> 
     assert any(re.match(r"\D* \d+ implementation\.credential", one) for one in wrong)
 
 
+def test_a_document_with_large_numbers_and_an_odd_path_is_chosen_from(
+    admin_client: Client, organization: Organization
+) -> None:
+    limit = {"name": "n", "in": "query", "schema": {"type": "integer", "maximum": 2**63 - 1}}
+    document = one(parameters=[limit | {"example": 10**400}])
+    document["paths"]["/odd"] = {"$ref": "https://elsewhere.example/"}
+    page = look(admin_client, json.dumps(document, indent=1))
+    assert results(page) == ["new", "wrong"]
+    assert re.search(r"line \d+ operation cannot be read", notes(page)["wrong"][0])
+    write(admin_client, page)
+    assert names(organization) == {"one"}
+    made = saved_schema(organization)["properties"]["n"]
+    assert made == limit["schema"]
+
+
+def saved_schema(organization: Organization) -> Any:
+    tool = Tool.objects.select_related("version").get(organization=organization, name="one")
+    assert tool.version is not None
+    return tool.version.definition["input_schema"]
+
+
 def test_a_document_without_operations_or_sense_is_refused(admin_client: Client) -> None:
     for given in ({"openapi": "3.0.0"}, {"swagger": "2.0", "paths": {}}):
         page = look(admin_client, given)
@@ -571,7 +592,11 @@ def test_an_export_comes_back_unchanged(
     admin_client: Client, organization: Organization, form: str
 ) -> None:
     write(admin_client, look(admin_client, TRUSTGRAPH))
-    factories.tool(organization, "written", description="yes: no", group=["a"], state="done")
+    schema = {"type": "object", "properties": {"id": {"type": "integer", "maximum": 2**63 - 1}}}
+    factories.tool(
+        organization, "written", description="yes: no", group=["a"], state="done",
+        input_schema=schema, parameters=[],
+    )  # fmt: skip
     exported = admin_client.get(f"/export/?format={form}")
     assert "attachment" in exported["Content-Disposition"]
     assert set(results(look(admin_client, text(exported)))) == {"unchanged"}

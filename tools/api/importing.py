@@ -17,6 +17,7 @@ from tools.catalog.openapi_import import import_openapi
 from tools.definitions.callers import Scope
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import Document
+from tools.definitions.dialects.given import operation_line
 from tools.definitions.dialects.items import Choice, Source
 from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
@@ -164,6 +165,5 @@ def _operations(pick: list[Any] | None) -> list[str]:
 
 
 def _row(row: dict[str, Any], document: Document) -> dict[str, Any]:
-    method, _, path = row["key"].partition(" ")
-    line = document.lines.at(("paths", path, method.lower()))
+    line = operation_line(document, row["key"])
     return row | {"errors": [error | {"line": line} for error in row["errors"]]}

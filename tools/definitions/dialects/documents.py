@@ -63,7 +63,7 @@ def decoded(raw: bytes) -> str:
 
 def _checked(value: Any) -> Any:
     try:
-        strict_json.check(value)
+        strict_json.check(value, scalars=not is_openapi(value))
     except strict_json.BadJson as error:
         raise unreadable(f"cannot be used: {error}") from None
     if len(json.dumps(value, ensure_ascii=False, default=str)) > MAX_BYTES:
@@ -73,7 +73,9 @@ def _checked(value: Any) -> Any:
 
 def _json(text: str) -> Document:
     try:
-        return Document(strict_json.parse(text), json_lines(text))
+        value = strict_json.parse_repairable(text)
+        strict_json.check(value, scalars=not is_openapi(value))
+        return Document(value, json_lines(text))
     except strict_json.BadJson as error:
         if (found := _with_comments(text)) is not None:
             return found
@@ -99,6 +101,12 @@ def is_client(value: Any) -> bool:
     """Whether it is what desktop clients say of MCP servers."""
     names = ("mcpServers", "servers")
     return isinstance(value, dict) and any(isinstance(value.get(name), dict) for name in names)
+
+
+def is_openapi(value: Any) -> bool:
+    """Whether it says that it is OpenAPI. What no tool needs of such a document, as its examples,
+    may hold any number and text: its own reader checks what it takes."""
+    return isinstance(value, dict) and ("openapi" in value or "swagger" in value)
 
 
 def _spaces(found: re.Match[str]) -> str:

@@ -49,8 +49,7 @@ class Entry:
     def line(self) -> int | None:
         if self.document is None:
             return self.item.lines.at(()) if self.item else None
-        method, _, path = self.key.partition(" ")
-        return self.document.lines.at(("paths", path, method.lower()))
+        return operation_line(self.document, self.key)
 
     @property
     def offered(self) -> bool:
@@ -71,6 +70,14 @@ class Read:
     def empty(self) -> bool:
         """Whether nothing of it could be taken apart."""
         return not any(entry.source for entry in self.entries)
+
+
+def operation_line(document: Document, key: str) -> int | None:
+    """Where an operation stands, named as in `GET /path`, or a path."""
+    if key.startswith("/"):
+        return document.lines.at(("paths", key))
+    method, _, path = key.partition(" ")
+    return document.lines.at(("paths", path, method.lower()))
 
 
 def decoded(raw: bytes) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tools.definitions import strict_json
 from tools.definitions.dialects import tools_list
-from tools.definitions.dialects.documents import Document, is_client, unreadable
+from tools.definitions.dialects.documents import Document, is_client, is_openapi, unreadable
 from tools.definitions.dialects.lines import Lines, json_lines
 from tools.errors import TooLarge
 
@@ -70,9 +70,9 @@ def bounded(items: Iterable[Item]) -> list[Item]:
 def recognized(document: Document) -> Source:
     """What a document is by its looks. Raises `Malformed`."""
     value = document.value
+    if is_openapi(value):
+        return Source.OPENAPI
     if isinstance(value, dict):
-        if "openapi" in value or "swagger" in value:
-            return Source.OPENAPI
         if is_client(value):
             return Source.CLIENT
         if tools_list.is_list(value):
@@ -96,7 +96,7 @@ def item(key: str, value: Any, lines: Lines | None = None) -> Item:
     if not isinstance(value, str):
         return read
     try:
-        parsed = strict_json.parse(value)
+        parsed = strict_json.parse_exact(value)
     except strict_json.BadJson as error:
         plain = kind == Kind.PROMPT  # which may be the text as it is
         return read if plain else replace(read, flaw=f"cannot be used: {error}")
