@@ -87,7 +87,7 @@ def decoded(raw: bytes) -> str:
     return documents.decoded(raw)
 
 
-def read(given: Sequence[Given], source: Source | None, server: str) -> Read:
+def read(given: Sequence[Given], source: Source | None, choice: Choice) -> Read:
     """A file that cannot be taken apart is one item that says why. Raises `TooLarge`."""
     if sum(len(one.text.encode("utf-8", "replace")) for one in given) > MAX_BYTES:
         raise TooLarge(f"Together that is more than {MAX_BYTES} bytes; import it in parts.")
@@ -99,7 +99,7 @@ def read(given: Sequence[Given], source: Source | None, server: str) -> Read:
             _note_unreadable(found, one, error)
             continue
         for document, kind in parts:
-            _take(found, one, document, kind, server)
+            _take(found, one, document, kind, choice)
     return found
 
 
@@ -108,12 +108,12 @@ def _parts(one: Given, source: Source | None) -> Iterator[tuple[Document, Source
         yield document, source or items.recognized(document)
 
 
-def _take(found: Read, one: Given, document: Document, kind: Source, server: str) -> None:
+def _take(found: Read, one: Given, document: Document, kind: Source, choice: Choice) -> None:
     try:
         if kind == Source.OPENAPI:
             entries = _operations(found, document, one.name)
         else:
-            split = items.split(document, kind, Choice(server))
+            split = items.split(document, kind, choice)
             entries = [{"key": item.key, "item": item} for item in split]
     except (Malformed, TooLarge) as error:
         _note_unreadable(found, one, error)
