@@ -120,6 +120,12 @@ def test_nothing_is_written_before_somebody_looked(
     assert not AuditRecord.objects.filter(organization=organization.slug, subject="a").exists()
 
 
+def test_a_finding_names_its_field(admin_client: Client) -> None:
+    twice = {key: plain("x") | {"name": "Title"} for key in ("tool/one", "tool/two")}
+    shown = text(look(admin_client, twice))
+    assert "name is the title of another tool too: two" in shown
+
+
 def test_what_was_looked_at_is_written_with_links_to_it(
     admin_client: Client, organization: Organization
 ) -> None:

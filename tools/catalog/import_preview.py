@@ -132,8 +132,14 @@ def _row(entry: Entry, done: Imported, before: States, after: States) -> Row:
     assert item is not None
     key = (item.kind or Kind.TOOL, done.name)
     changes = [] if done.result == REFUSED else _changes(key, before, after)
-    notes = [finding["message"] for finding in done.findings]
+    notes = [_note(finding) for finding in done.findings]
     return Row(entry, done.name, done.result, done.errors, changes, notes)
+
+
+def _note(finding: dict[str, Any]) -> str:
+    """With the field before what is not a sentence of its own."""
+    message = finding["message"]
+    return message if message[:1].isupper() else f"{finding['field']} {message}"
 
 
 def _changes(key: tuple[Kind, str], before: States, after: States) -> list[Difference]:

@@ -88,7 +88,7 @@ def _review(row: Row) -> dict[str, Any] | None:
 
 def _kind(entry: Entry) -> str:
     if entry.operation:
-        return "operation"
+        return "path" if entry.key.startswith("/") else "operation"
     return _KINDS.get(entry.item.kind, "") if entry.item and entry.item.kind else ""
 
 
