@@ -143,9 +143,10 @@ def _documents(body: dict[str, Any]) -> list[tuple[Document, Source]]:
     given = [key for key in ("document", "items") if body[key] is not None]
     if len(given) != 1:
         raise Malformed("Give either document or items.", code="invalid")
+    source = Source(body["source"]) if body["source"] else None
     return [
-        (one, Source(body["source"]) if body["source"] else items.recognized(one))
-        for one in documents.read(body[given[0]])
+        (one, source or items.recognized(one))
+        for one in documents.read(body[given[0]], openapi=source in {None, Source.OPENAPI})
     ]
 
 

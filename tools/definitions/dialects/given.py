@@ -104,7 +104,7 @@ def read(given: Sequence[Given], source: Source | None, choice: Choice) -> Read:
 
 
 def _parts(one: Given, source: Source | None) -> Iterator[tuple[Document, Source]]:
-    for document in documents.read(one.text):
+    for document in documents.read(one.text, openapi=source in {None, Source.OPENAPI}):
         yield document, source or items.recognized(document)
 
 
