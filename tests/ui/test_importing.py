@@ -662,7 +662,8 @@ def test_another_place_under_a_name_is_shown_and_waits_for_a_review(
     page = look(admin_client, one(path="/y"))
     assert results(page) == ["to be reviewed"]
     assert "https://one.example.com/y" in text(page)
-    write(admin_client, page)
+    done = write(admin_client, page)
+    assert notes(done)["nothing-imported"] == ["1 change waits for a review under Changes."]
     made = Tool.objects.custom().select_related("version").get(organization=organization)
     assert made.version is not None
     assert made.version.definition["implementation"]["url"].endswith("/x")

@@ -156,6 +156,8 @@ def _page(request: PageRequest, shown: Shown) -> HttpResponse:
         "wrong": sum(row.result in _NOT_WRITTEN for row in shown.rows),
         "unread": sum(row.result == UNREAD for row in shown.rows),
         "good": sum(row.result in {CREATED, UPDATED, REVIEW} for row in shown.rows),
+        "written": sum(row.result in {CREATED, UPDATED} for row in shown.rows),
+        "reviews": sum(row.result == REVIEW for row in shown.rows),
         "dialects": list(DIALECTS.items()),
         "most_mib": MAX_BYTES // 1024 // 1024,
         "may_export": may(request.caller, "view_tool"),
