@@ -27,6 +27,7 @@ from tools.definitions.openapi.overview import overview
 from tools.models import McpServer, Organization, Tool, ToolService
 
 LEFT_OUT = "left out"
+UNREAD = "unread"  # a person must read its definition first
 HIDDEN = "•••"
 # Of a server: what may hold a secret is compared, and never shown.
 _SECRET = frozenset({"headers", "env", "args"})
@@ -44,6 +45,7 @@ class Choices:
     variables: Mapping[str, str] = field(default_factory=dict)  # in the address of that server
     credentials: Mapping[str, str] = field(default_factory=dict)
     taken: frozenset[int] | None = None
+    read: frozenset[str] = frozenset()  # digests of suspicious definitions that the person has read
 
     def takes(self, entry: Entry) -> bool:
         return entry.offered if self.taken is None else entry.number in self.taken
@@ -94,12 +96,14 @@ def digest(rows: Iterable[Row]) -> str:
 
 def _performed(organization: Organization, read: Read, choices: Choices, by: Actor) -> list[Row]:
     taken = [entry for entry in read.entries if choices.takes(entry)]
+    unread = [entry for entry in taken if entry.item and entry.item.unread]
     rows = {
         entry.number: Row(entry, _name(entry), LEFT_OUT)
         for entry in read.entries
         if not choices.takes(entry)
     }
-    rows |= _of_items(organization, taken, choices, by)
+    rows |= {entry.number: Row(entry, _name(entry), UNREAD) for entry in unread}
+    rows |= _of_items(organization, [one for one in taken if one not in unread], choices, by)
     rows |= _of_operations(organization, taken, choices, by)
     return [rows[entry.number] for entry in read.entries]
 
@@ -128,8 +132,14 @@ def _row(entry: Entry, done: Imported, before: States, after: States) -> Row:
     assert item is not None
     key = (item.kind or Kind.TOOL, done.name)
     changes = [] if done.result == REFUSED else _changes(key, before, after)
-    notes = [finding["message"] for finding in done.findings]
+    notes = [_note(finding) for finding in done.findings]
     return Row(entry, done.name, done.result, done.errors, changes, notes)
+
+
+def _note(finding: dict[str, Any]) -> str:
+    """With the field before what is not a sentence of its own."""
+    message = finding["message"]
+    return message if message[:1].isupper() else f"{finding['field']} {message}"
 
 
 def _changes(key: tuple[Kind, str], before: States, after: States) -> list[Difference]:

@@ -17,7 +17,7 @@ MAX_VALUES = 500_000
 # Possessive, and a text without its end reaches to the document's: no document is read twice.
 _STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_TOO_LARGE = 10**MAX_DIGITS
+TOO_LARGE = 10**MAX_DIGITS
 
 
 class BadJson(ValueError):
@@ -28,16 +28,31 @@ def parse(raw: bytes | str, *, most_values: int = MAX_VALUES) -> Any:
     """The value of a JSON document. Raises `BadJson`."""
     text = _decoded(raw)
     _check_depth(text, most_values)
+    value = _loaded(text, parse_constant=_constant, parse_int=_integer, parse_float=_number)
+    check(value, most_values=most_values)
+    return value
+
+
+def parse_exact(text: str) -> Any:
+    """As `parse`, with whole numbers of up to `MAX_DIGITS` digits. Raises `BadJson`."""
+    value = parse_repairable(text)
+    check(value)
+    return value
+
+
+def parse_repairable(text: str) -> Any:
+    """As `parse`, for a reader that checks or repairs the numbers and texts: whole numbers have
+    up to `MAX_DIGITS` digits, a number that no double holds is infinite, and texts may hold NUL
+    and halves of surrogate pairs. Raises `BadJson`."""
+    _check_depth(text, MAX_VALUES)
+    value = _loaded(text, parse_int=_large_integer)
+    check(value, scalars=False)
+    return value
+
+
+def _loaded(text: str, **hooks: Any) -> Any:
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_constant=_constant,
-            parse_int=_integer,
-            parse_float=_number,
-        )
-        check(value, most_values=most_values)
-        return value
+        return json.loads(text, object_pairs_hook=_object, **hooks)
     except json.JSONDecodeError as error:
         raise BadJson(
             f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
@@ -56,10 +71,12 @@ def leading(text: str) -> Any:
     raise BadJson("not JSON: it has no end")
 
 
-def check(value: Any, *, depth: int = 0, most_values: int = MAX_VALUES) -> None:
+def check(
+    value: Any, *, depth: int = 0, most_values: int = MAX_VALUES, scalars: bool = True
+) -> None:
     """Refuse a value, however it was made, that `parse` would not have let through, but for large
     integers: what a tool returned is passed on exactly. `depth` is its level in the
-    document that it becomes a part of."""
+    document that it becomes a part of; without `scalars` only its size and depth are checked."""
     pending, seen = [(value, depth)], 0
     while pending:
         item, depth = pending.pop()
@@ -69,14 +86,16 @@ def check(value: Any, *, depth: int = 0, most_values: int = MAX_VALUES) -> None:
         if isinstance(item, dict):
             depth += 1
             for key, part in item.items():
-                _check_scalar(key)
+                if scalars:
+                    _check_scalar(key)
                 pending.append((part, depth))
             seen += len(item)
         elif isinstance(item, list | tuple):
             depth += 1
             pending += [(part, depth) for part in item]
         else:
-            _check_scalar(item)
+            if scalars:
+                _check_scalar(item)
             continue
         if depth > MAX_DEPTH:
             raise BadJson(f"nested deeper than {MAX_DEPTH} levels")
@@ -88,7 +107,7 @@ def _check_scalar(item: Any) -> None:
             _check_text(item)
     elif isinstance(item, float) and not math.isfinite(item):
         _constant(str(item))
-    elif isinstance(item, int) and abs(item) >= _TOO_LARGE:
+    elif isinstance(item, int) and abs(item) >= TOO_LARGE:
         raise BadJson(f"a whole number has more than {MAX_DIGITS} digits")
 
 
@@ -137,6 +156,10 @@ def _integer(text: str) -> int:
     if len(text) > 17 or abs(int(text)) > MAX_INTEGER:
         raise BadJson("a whole number is beyond 2^53; send it as a text")
     return int(text)
+
+
+def _large_integer(text: str) -> int | float:
+    return int(text) if len(text.lstrip("-")) <= MAX_DIGITS else float(text)
 
 
 def _number(text: str) -> float:

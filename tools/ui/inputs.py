@@ -65,7 +65,7 @@ def json_of(one: Input, default: Any) -> Any:
     if not one.value.strip():
         return default
     try:
-        return strict_json.parse(one.value)
+        return strict_json.parse_exact(one.value)
     except strict_json.BadJson as error:
         one.errors.append(f"This is not JSON that can be used: {error}.")
         return default

@@ -11,6 +11,9 @@ from tools.catalog.actions import amended, update_tool
 from tools.catalog.credentials import create_credential
 from tools.catalog.drift import approve_change, difference_of, reject_change
 from tools.catalog.openapi_import import import_openapi
+from tools.catalog.verified import trusted
+from tools.definitions.dialects import documents
+from tools.definitions.schemas import Validator
 from tools.errors import Malformed
 from tools.models import Organization, Tool, ToolStatus
 
@@ -259,3 +262,30 @@ def test_a_bad_operation_keeps_no_good_one_out(imported, credential, organizatio
 def test_what_is_no_document_is_refused(imported):
     with pytest.raises(Malformed, match="no OpenAPI document"):
         imported({"swagger": "2.0"})
+
+
+def test_large_numbers_of_a_document_are_kept_where_they_bind_and_refuse_nothing(
+    imported, organization
+):
+    """As the openapi.json of a service in Go, Rust or Java has them: bounds of 64-bit integers."""
+    schema = """{"type": "integer", "format": "int64", "minimum": -9223372036854775808,
+        "maximum": 9223372036854775807, "example": 1917043659912705296, "x-limit": 1e999}"""
+    ratio = '{"type": "number", "maximum": 1e999}'
+    text = f"""{{"openapi": "3.1.0", "info": {{"title": "Ids"}},
+        "servers": [{{"url": "https://ids.example.com"}}], "paths": {{
+        "/ids/{{id}}": {{"get": {{"operationId": "id", "parameters": [
+            {{"name": "id", "in": "path", "required": true, "schema": {schema}}},
+            {{"name": "ratio", "in": "query", "schema": {ratio}}}]}}}},
+        "/all": {{"get": {{"operationId": "all", "description": "cut \\ud83d"}}}}}}}}"""
+    (document,) = documents.read(text, openapi=True)
+    one_id, everything = imported(document.value)
+    assert (one_id["result"], everything["result"]) == ("created", "created")
+    assert one_id["notes"] == ["maximum was left out of a schema: no number of JSON is as large"]
+    kept = tool(organization, "id")
+    assert trusted(kept)
+    properties = kept.version.definition["input_schema"]["properties"]
+    assert (properties["id"]["minimum"], properties["id"]["maximum"]) == (-(2**63), 2**63 - 1)
+    assert properties["ratio"] == {"type": "number"}
+    validator = Validator(kept.version.definition["input_schema"])
+    assert not validator.flaws({"id": 2**63 - 1}) and validator.flaws({"id": 2**63})
+    assert {row["result"] for row in imported(document.value)} == {"unchanged"}

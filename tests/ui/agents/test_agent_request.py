@@ -81,6 +81,24 @@ def test_what_failed_says_what_to_do(admin_client: Client, agent: Agent) -> None
     assert "TOKENS_SPENT" in page and notes(page)["to-do"] == [TO_DO["TOKENS_SPENT"]]
 
 
+def test_a_cut_answer_has_its_warning_beside_it(admin_client: Client, agent: Agent) -> None:
+    run = agent_runs.begun(agent_runs.of_agent(agent))
+    agent_runs.thought(run, 1, "It is no", answer="It is no", warnings=["The reply was cut."])
+    report = {"answer": "It is no", "session": None, "state": "undefined", "iterations": 1}
+    run = agent_runs.over(run, output=report | {"tokens": {"input": 1, "output": 1}, "cost": "0"})
+    said = notes(page_of(admin_client, run))
+    assert said["answer-warning"] == said["step-warning"] == ["The reply was cut."]
+
+
+def test_calls_of_a_turn_that_were_not_made_are_named(admin_client: Client, agent: Agent) -> None:
+    run = agent_runs.begun(agent_runs.of_agent(agent))
+    further = [{"id": f"c{at}", "name": f"re\u200bad_{at}", "arguments": "{}"} for at in (1, 2)]
+    agent_runs.thought(run, 1, "", ("echo", {"text": "x"}), further_actions=further)
+    page = page_of(admin_client, run)
+    assert notes(page)["further-actions"][0].endswith("reU+200Bad_1, reU+200Bad_2")
+    assert "answer-warning" not in notes(page)
+
+
 def test_a_reply_that_was_no_use_is_shown_as_one(admin_client: Client, agent: Agent) -> None:
     run = agent_runs.begun(agent_runs.of_agent(agent))
     agent_runs.thought(run, 1, flaw="An Action without Arguments.", text="Action: echo")

@@ -43,6 +43,12 @@ def test_a_tool_written_in_the_browser_is_in_the_catalog(admin_client: Client) -
     assert saved()["input_schema"]["required"] == ["text"]
 
 
+def test_a_bound_beyond_2_to_the_53_is_saved_exactly(admin_client: Client) -> None:
+    schema = '{"type": "integer", "maximum": 9223372036854775807}'
+    admin_client.post("/editor/", answers(output_schema=schema))
+    assert saved()["output_schema"]["maximum"] == 2**63 - 1
+
+
 @pytest.mark.parametrize(
     ("kind", "names", "read"),
     [("default", "", None), ("these", "a, b ", ["a", "b"]), ("none", "a", [])],

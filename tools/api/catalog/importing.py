@@ -16,6 +16,7 @@ from tools.catalog.openapi_import import import_openapi
 from tools.definitions.callers import Scope
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import Document
+from tools.definitions.dialects.given import operation_line
 from tools.definitions.dialects.items import Choice, Source
 from tools.definitions.strict_json import MAX_VALUES
 from tools.errors import Malformed
@@ -142,9 +143,10 @@ def _documents(body: dict[str, Any]) -> list[tuple[Document, Source]]:
     given = [key for key in ("document", "items") if body[key] is not None]
     if len(given) != 1:
         raise Malformed("Give either document or items.", code="invalid")
+    source = Source(body["source"]) if body["source"] else None
     return [
-        (one, Source(body["source"]) if body["source"] else items.recognized(one))
-        for one in documents.read(body[given[0]])
+        (one, source or items.recognized(one))
+        for one in documents.read(body[given[0]], openapi=source in {None, Source.OPENAPI})
     ]
 
 
@@ -164,6 +166,5 @@ def _operations(pick: list[Any] | None) -> list[str]:
 
 
 def _row(row: dict[str, Any], document: Document) -> dict[str, Any]:
-    method, _, path = row["key"].partition(" ")
-    line = document.lines.at(("paths", path, method.lower()))
+    line = operation_line(document, row["key"])
     return row | {"errors": [error | {"line": line} for error in row["errors"]]}

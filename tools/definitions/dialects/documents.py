@@ -39,16 +39,20 @@ def unreadable(message: str, line: int | None = None) -> Unreadable:
     return Unreadable(f"The document {message}{where}.", errors=[flaw])
 
 
-def read(source: Any) -> list[Document]:
-    """The documents of a text, or the one that a parsed value is. Raises `Malformed`."""
+def read(source: Any, *, openapi: bool = False) -> list[Document]:
+    """The documents of a text, or the one that a parsed value is. With `openapi` the numbers and
+    texts of one that says that it is OpenAPI are left to the reader of OpenAPI. Raises
+    `Malformed`."""
     if not isinstance(source, str):
-        return [Document(_checked(source))]
+        return [Document(_checked(source, openapi=openapi))]
     if len(source) > MAX_BYTES or len(source.encode("utf-8", "replace")) > MAX_BYTES:
         raise TooLarge(f"The document is larger than {MAX_BYTES} bytes; import it in parts.")
     text = source.removeprefix("\ufeff")
     if not text.strip():
         raise unreadable("is empty")
-    return [_json(text)] if text.lstrip().startswith(_JSON) else _yaml(text)
+    if text.lstrip().startswith(_JSON):
+        return [_json(text, openapi=openapi)]
+    return _yaml(text, openapi=openapi)
 
 
 def decoded(raw: bytes) -> str:
@@ -61,9 +65,9 @@ def decoded(raw: bytes) -> str:
         raise unreadable(f"is not UTF-8 at byte {error.start}") from None
 
 
-def _checked(value: Any) -> Any:
+def _checked(value: Any, *, openapi: bool) -> Any:
     try:
-        strict_json.check(value)
+        strict_json.check(value, scalars=not (openapi and is_openapi(value)))
     except strict_json.BadJson as error:
         raise unreadable(f"cannot be used: {error}") from None
     if len(json.dumps(value, ensure_ascii=False, default=str)) > MAX_BYTES:
@@ -71,9 +75,11 @@ def _checked(value: Any) -> Any:
     return value
 
 
-def _json(text: str) -> Document:
+def _json(text: str, *, openapi: bool) -> Document:
     try:
-        return Document(strict_json.parse(text), json_lines(text))
+        value = strict_json.parse_repairable(text)
+        strict_json.check(value, scalars=not (openapi and is_openapi(value)))
+        return Document(value, json_lines(text))
     except strict_json.BadJson as error:
         if (found := _with_comments(text)) is not None:
             return found
@@ -101,12 +107,18 @@ def is_client(value: Any) -> bool:
     return isinstance(value, dict) and any(isinstance(value.get(name), dict) for name in names)
 
 
+def is_openapi(value: Any) -> bool:
+    """Whether it says that it is OpenAPI. What no tool needs of such a document, as its examples,
+    may hold any number and text: its own reader checks what it takes."""
+    return isinstance(value, dict) and ("openapi" in value or "swagger" in value)
+
+
 def _spaces(found: re.Match[str]) -> str:
     said = found.group()
     return _VISIBLE.sub(" ", said) if said == "," or said.startswith("/") else said
 
 
-def _yaml(text: str) -> list[Document]:
+def _yaml(text: str, *, openapi: bool) -> list[Document]:
     lines: list[Lines] = []
 
     def noting() -> yaml.Note:
@@ -119,5 +131,5 @@ def _yaml(text: str) -> list[Document]:
         raise unreadable(str(error), error.line) from None
     found = [Document(value, where) for value, where in zip(values, lines, strict=False)]
     for one in found:
-        _checked(one.value)
+        _checked(one.value, openapi=openapi)
     return [one for one in found if one.value is not None]

@@ -49,8 +49,7 @@ class Entry:
     def line(self) -> int | None:
         if self.document is None:
             return self.item.lines.at(()) if self.item else None
-        method, _, path = self.key.partition(" ")
-        return self.document.lines.at(("paths", path, method.lower()))
+        return operation_line(self.document, self.key)
 
     @property
     def offered(self) -> bool:
@@ -73,6 +72,14 @@ class Read:
         return not any(entry.source for entry in self.entries)
 
 
+def operation_line(document: Document, key: str) -> int | None:
+    """Where an operation stands, named as in `GET /path`, or a path."""
+    if key.startswith("/"):
+        return document.lines.at(("paths", key))
+    method, _, path = key.partition(" ")
+    return document.lines.at(("paths", path, method.lower()))
+
+
 def decoded(raw: bytes) -> str:
     """The text of a file. Raises `Unreadable`, `TooLarge`."""
     if raw.startswith(_ARCHIVES) or raw[_TAR_AT : _TAR_AT + len(_TAR_MARK)] == _TAR_MARK:
@@ -80,7 +87,7 @@ def decoded(raw: bytes) -> str:
     return documents.decoded(raw)
 
 
-def read(given: Sequence[Given], source: Source | None, server: str) -> Read:
+def read(given: Sequence[Given], source: Source | None, choice: Choice) -> Read:
     """A file that cannot be taken apart is one item that says why. Raises `TooLarge`."""
     if sum(len(one.text.encode("utf-8", "replace")) for one in given) > MAX_BYTES:
         raise TooLarge(f"Together that is more than {MAX_BYTES} bytes; import it in parts.")
@@ -92,21 +99,21 @@ def read(given: Sequence[Given], source: Source | None, server: str) -> Read:
             _note_unreadable(found, one, error)
             continue
         for document, kind in parts:
-            _take(found, one, document, kind, server)
+            _take(found, one, document, kind, choice)
     return found
 
 
 def _parts(one: Given, source: Source | None) -> Iterator[tuple[Document, Source]]:
-    for document in documents.read(one.text):
+    for document in documents.read(one.text, openapi=source in {None, Source.OPENAPI}):
         yield document, source or items.recognized(document)
 
 
-def _take(found: Read, one: Given, document: Document, kind: Source, server: str) -> None:
+def _take(found: Read, one: Given, document: Document, kind: Source, choice: Choice) -> None:
     try:
         if kind == Source.OPENAPI:
             entries = _operations(found, document, one.name)
         else:
-            split = items.split(document, kind, Choice(server))
+            split = items.split(document, kind, choice)
             entries = [{"key": item.key, "item": item} for item in split]
     except (Malformed, TooLarge) as error:
         _note_unreadable(found, one, error)

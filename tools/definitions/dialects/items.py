@@ -7,7 +7,7 @@ from typing import Any
 
 from tools.definitions import strict_json
 from tools.definitions.dialects import tools_list
-from tools.definitions.dialects.documents import Document, is_client, unreadable
+from tools.definitions.dialects.documents import Document, is_client, is_openapi, unreadable
 from tools.definitions.dialects.lines import Lines, json_lines
 from tools.errors import TooLarge
 
@@ -39,10 +39,16 @@ class Item:
     lines: Lines = field(default_factory=Lines)
     flaw: str = ""  # why it cannot be read at all
     keyed: bool = False  # its identifier is the name; `name` in the value of a tool is a title
+    review: tools_list.Review | None = None
 
     @property
     def key(self) -> str:
         return f"{self.kind}/{self.id}" if self.kind else self.id
+
+    @property
+    def unread(self) -> bool:
+        """Whether a person must read it before it is imported."""
+        return self.review is not None and self.flaw != ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class Choice:
 
     server: str = ""
     pick: tuple[Any, ...] = ()
+    read: frozenset[str] = frozenset()  # digests of definitions that a person has read
 
 
 def split(document: Document, source: Source, choice: Choice | None = None) -> list[Item]:
@@ -70,9 +77,9 @@ def bounded(items: Iterable[Item]) -> list[Item]:
 def recognized(document: Document) -> Source:
     """What a document is by its looks. Raises `Malformed`."""
     value = document.value
+    if is_openapi(value):
+        return Source.OPENAPI
     if isinstance(value, dict):
-        if "openapi" in value or "swagger" in value:
-            return Source.OPENAPI
         if is_client(value):
             return Source.CLIENT
         if tools_list.is_list(value):
@@ -96,7 +103,7 @@ def item(key: str, value: Any, lines: Lines | None = None) -> Item:
     if not isinstance(value, str):
         return read
     try:
-        parsed = strict_json.parse(value)
+        parsed = strict_json.parse_exact(value)
     except strict_json.BadJson as error:
         plain = kind == Kind.PROMPT  # which may be the text as it is
         return read if plain else replace(read, flaw=f"cannot be used: {error}")
@@ -189,9 +196,10 @@ def _defined(at: int, one: Any, lines: Lines, kind: Kind | None) -> Item:
 
 
 def _upstream(document: Document, choice: Choice) -> Iterator[Item]:
-    for name, raw, lines in tools_list.definitions(document, choice.server, choice.pick):
+    listed = tools_list.definitions(document, choice.server, choice.pick, choice.read)
+    for name, raw, lines, review in listed:
         flaw = raw if isinstance(raw, str) else ""
-        yield Item(Kind.TOOL, name[:200], raw, lines, flaw)
+        yield Item(Kind.TOOL, name[:200], raw, lines, flaw, review=review)
 
 
 def _client(document: Document, _: Choice) -> Iterator[Item]:

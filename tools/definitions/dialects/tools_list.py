@@ -5,6 +5,7 @@ whole, and what is picked by hand wins over what the server says.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tools.definitions.dialects.documents import Document, unreadable
@@ -21,6 +22,17 @@ from tools.definitions.mcp.suspicions import suspicions_of
 from tools.definitions.vocabulary import ToolType
 
 _READ = frozenset({*APPROVED, *SHOWN})
+type Listed = tuple[str, dict[str, Any] | str, Lines, "Review | None"]
+
+
+@dataclass(frozen=True)
+class Review:
+    """A tool with signs of a poisoned definition, which a person must read before it is imported.
+    `digest` is of all of `raw`."""
+
+    raw: dict[str, Any]
+    suspicions: list[str]
+    digest: str
 
 
 def is_list(value: dict[str, Any]) -> bool:
@@ -31,9 +43,10 @@ def is_list(value: dict[str, Any]) -> bool:
 
 
 def definitions(
-    document: Document, server: str, pick: tuple[Any, ...]
-) -> Iterator[tuple[str, dict[str, Any] | str, Lines]]:
-    """(name, definition or what is wrong with the item, lines) of each tool that was picked."""
+    document: Document, server: str, pick: tuple[Any, ...], read: frozenset[str] = frozenset()
+) -> Iterator[Listed]:
+    """(name, definition or what is wrong with the item, lines, review) of each tool that was
+    picked. `read` are digests of definitions that a person has read."""
     value, lines = document.value, document.lines
     if isinstance(value, dict):
         value, lines = value.get("tools"), lines.below("tools")
@@ -43,13 +56,14 @@ def definitions(
     for at, tool in enumerate(value):
         name = tool.get("name") if isinstance(tool, dict) else None
         if not isinstance(name, str) or not name:
-            yield f"#{at + 1}", "is no tool with a name", lines.below(at)
+            yield f"#{at + 1}", "is no tool with a name", lines.below(at), None
         elif not wanted or name in wanted:
             seen.add(name)
             changes = wanted.get(name, {})
-            yield changes.get("name", name), _definition(tool, server, changes), lines.below(at)
+            definition, review = _definition(tool, server, changes, read)
+            yield changes.get("name", name), definition, lines.below(at), review
     for name in wanted.keys() - seen:
-        yield name, "is picked, but the server has no tool of that name", Lines()
+        yield name, "is picked, but the server has no tool of that name", Lines(), None
 
 
 def _picked(pick: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
@@ -70,19 +84,24 @@ def _picked(pick: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _definition(tool: dict[str, Any], server: str, changes: dict[str, Any]) -> dict[str, Any] | str:
+def _definition(
+    tool: dict[str, Any], server: str, changes: dict[str, Any], approved: frozenset[str]
+) -> tuple[dict[str, Any] | str, Review | None]:
     odd = sorted(key for key in tool if key not in _READ and reserved(str(key)))
     if odd:
-        return f"has {', '.join(odd)[:200]}, which a server may not say of its tools"
+        return f"has {', '.join(odd)[:200]}, which a server may not say of its tools", None
     try:
         tool = well_formed_tool(tool).raw
     except BadTool as flaw:
-        return f"cannot be used: {flaw}"
+        return f"cannot be used: {flaw}", None
     read, changes = changes.get("digest"), {k: v for k, v in changes.items() if k != "digest"}
     suspicions, digest = suspicions_of(tool), read_digest_of(tool)
+    review = Review(tool, suspicions, digest) if suspicions else None
+    if read is None and digest in approved:
+        read = digest
     if read not in (None, digest) or (suspicions and read is None):
         why = "; ".join(suspicions)[:400] or "is not what was read"
-        return f"{why}: read it, and pick it with its digest {digest}"
+        return f"{why}: read it, and pick it with its digest {digest}", review
     hints = tool.get("annotations", {})
     kept = {key: tool[key] for key in ("annotations", *SHOWN) if tool.get(key)}
     title = tool.get("title") or hints.get("title")
@@ -97,4 +116,4 @@ def _definition(tool: dict[str, Any], server: str, changes: dict[str, Any]) -> d
     schemas = {"input_schema": tool.get("inputSchema"), "output_schema": tool.get("outputSchema")}
     if "arguments" in changes or "parameters" in changes:
         del schemas["input_schema"]
-    return raw | schemas | changes
+    return raw | schemas | changes, review

@@ -1,6 +1,7 @@
 """The document as a whole: its bounds, its references, its operations."""
 
 import datetime
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ MOST_OPERATIONS = 1_000
 MOST_HOPS = 20
 MOST_PARTS = 300_000  # of schemas and parameters, each counted wherever it is referred to
 VERSIONS = ("3.0", "3.1")
+UNREADABLE = object()  # in place of a number that no double holds; what needs it has a note
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _TEMPLATE = re.compile(r"\{[^{}]*\}")
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 
@@ -49,11 +52,12 @@ class Operation:
 
 
 class Document:
-    """Raises `BadDocument`."""
+    """Raises `BadDocument`. `odd_paths` are those whose operations cannot be read, each with the
+    reason, once `operations` was called."""
 
     def __init__(self, raw: Any) -> None:
         try:
-            strict_json.check(raw)
+            strict_json.check(raw, scalars=False)
         except strict_json.BadJson as error:
             raise BadDocument(f"The document cannot be used: {error}.") from None
         self.raw = _plain(raw)
@@ -64,6 +68,7 @@ class Document:
             raise BadDocument("Only OpenAPI 3.0 and 3.1 are read; see the field openapi.")
         self.legacy = version.startswith("3.0")
         self.title = text_in(object_in(self.raw, "info"), "title")[:200]
+        self.odd_paths: dict[str, str] = {}
         self._parts_left = MOST_PARTS
 
     def count(self) -> None:
@@ -76,7 +81,7 @@ class Document:
 
     def operations(self) -> list[Operation]:
         found = list(self._operations())
-        if len(found) > MOST_OPERATIONS:
+        if len(found) + len(self.odd_paths) > MOST_OPERATIONS:
             raise BadDocument(f"The document has more than {MOST_OPERATIONS} operations.")
         return found
 
@@ -87,7 +92,8 @@ class Document:
             try:
                 shared = self.resolved(item)
             except Flaw as flaw:
-                raise BadDocument(f"The path {path[:100]}: {flaw}") from None
+                self.odd_paths[path] = str(flaw)
+                continue
             for method in METHODS:
                 if isinstance(own := shared.get(method), dict):
                     yield Operation(method.upper(), path, own, shared)
@@ -146,15 +152,25 @@ def text_in(part: Any, name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: YAML knows dates, and keys that are no texts."""
+    """As JSON has it: YAML knows dates, and keys that are no texts. NUL and halves of surrogate
+    pairs, which cannot be kept, become U+FFFD."""
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("\ufffd", value)
     if isinstance(value, dict):
         return {_key(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     if isinstance(value, datetime.date):
         return value.isoformat()
-    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return UNREADABLE
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < strict_json.TOO_LARGE else UNREADABLE
+    return str(value)
 
 
 def _key(key: Any) -> str:
-    return ("true" if key else "false") if isinstance(key, bool) else str(key)
+    text = ("true" if key else "false") if isinstance(key, bool) else str(key)
+    return _UNSTORABLE.sub("\ufffd", text)

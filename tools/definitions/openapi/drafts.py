@@ -85,7 +85,16 @@ def drafts(
         )
         for one in wanted
     ]
-    return [*(replace(one, operations=known) for one in made), *_missing(operations, pick)]
+    odd = [
+        Draft(path, "", flaws=({"field": "operation", "message": f"cannot be read: {reason}"},))
+        for path, reason in document.odd_paths.items()
+        if not chosen or path in chosen
+    ]
+    return [
+        *(replace(one, operations=known) for one in made),
+        *odd,
+        *_missing(operations, [one for one in pick if one not in document.odd_paths]),
+    ]
 
 
 def _names(operations: Iterable[Operation]) -> dict[str, str]:
@@ -186,7 +195,7 @@ def _definition(
         "implementation": implementation,
         "metadata": {"source": SOURCE, "document": document.title, "operation": operation.key},
     }
-    return definition, header, notes
+    return definition, header, (*requests.notes, *notes)
 
 
 def _deprecated(operation: Operation) -> str:
@@ -240,4 +249,5 @@ def _output(
         checking.check(schema)
     except (Flaw, checking.BadSchema) as reason:
         return None, (f"The schema of the answer was left out: {reason}",)
-    return (schema, ()) if isinstance(schema, dict) and schema else (None, ())
+    notes = tuple(f"The schema of the answer: {note}" for note in reader.notes)
+    return (schema, notes) if isinstance(schema, dict) and schema else (None, ())

@@ -13,7 +13,8 @@ MOST_SCHEMES = 20
 
 @dataclass(frozen=True)
 class Offered:
-    """One operation. `key` is what picks it: `GET /path`."""
+    """One operation. `key` is what picks it: `GET /path`, or the path alone where it cannot be
+    read."""
 
     key: str
     summary: str
@@ -40,7 +41,10 @@ def overview(raw: Any) -> Overview:
     return Overview(
         document.title,
         servers[0][:200] if servers else "",
-        [_offered(one) for one in operations],
+        [
+            *(_offered(one) for one in operations),
+            *(Offered(path, "", deprecated=False) for path in document.odd_paths),
+        ],
         _schemes(document, operations),
         variables_of(document),
     )

@@ -7,7 +7,7 @@ whole, and none grows. OpenAPI 3.0's own words become those of JSON Schema.
 import re
 from typing import Any, Literal
 
-from tools.definitions.openapi.document import Document, Flaw, names_in
+from tools.definitions.openapi.document import UNREADABLE, Document, Flaw, names_in
 
 MOST_DEFINITIONS = 200
 MOST_PARTS = 20_000  # of one tool's schema: no definition is as large
@@ -33,10 +33,12 @@ _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class Schemas:
-    """Those of one tool in one direction: what is read, and then once `standalone`."""
+    """Those of one tool in one direction: what is read, and then once `standalone`. `notes` say
+    what was left out of them."""
 
     def __init__(self, document: Document, direction: Direction) -> None:
         self.definitions: dict[str, Schema] = {}
+        self.notes: list[str] = []
         self._document = document
         self._hidden = "readOnly" if direction == "request" else "writeOnly"
         self._names: dict[str, str] = {}
@@ -74,6 +76,10 @@ class Schemas:
         if self._parts > MOST_PARTS:
             raise Flaw(f"its schemas have more than {MOST_PARTS} parts")
 
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
     def _reference(self, reference: Any) -> str:
         target = self._document.at(reference)
         if reference not in self._names:
@@ -98,8 +104,10 @@ class Schemas:
                 made[word] = [self.read(part) for part in value]
             elif word in _SINGLE:
                 made[word] = self.read(value)
-            elif word in _PLAIN:
+            elif word in _PLAIN and _readable(value):
                 made[word] = value
+            elif word in _PLAIN:
+                self._note(f"{word} was left out of a schema: no number of JSON is as large")
         if raw.get("format") == "password":
             made["x-sensitive"] = True  # evidence keeps no such value
         if isinstance(made.get("description"), str):
@@ -129,6 +137,12 @@ class Schemas:
             if applies is True and limit in made:
                 made[exclusive] = made.pop(limit)
         return nullable(made) if raw.get("nullable") is True else made
+
+
+def _readable(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_readable, value.values()))
+    return all(map(_readable, value)) if isinstance(value, list) else value is not UNREADABLE
 
 
 def nullable(schema: dict[str, Any]) -> dict[str, Any]:

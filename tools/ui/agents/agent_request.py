@@ -125,6 +125,12 @@ def _context(request: PageRequest, report: Report) -> dict[str, Any]:
         "error": said["error_message"],
         "to_do": TO_DO.get(run.error_code, ""),
         "steps": steps,
+        "answer_warnings": [
+            warning
+            for one in report.steps[-1:]
+            if one.move.answer is not None
+            for warning in one.move.warnings
+        ],
         "plan": shown_plan(report.plan, reading),
         "now": _now(run, steps),
         "bounds": _bounds(report),

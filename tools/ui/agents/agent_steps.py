@@ -35,6 +35,7 @@ class ShownStep:
     arguments: list[Piece]
     observation: list[Piece] | None
     said: list[Piece]
+    further: list[Piece]  # the names of calls that were not made
     status: str
     folded: bool
     tokens: int
@@ -97,6 +98,7 @@ def _shown(step: Step, reading: Reading, differs: str) -> ShownStep:
         arguments=_arguments(step, said, reading),
         observation=None if seen is None else pieces(seen),
         said=reading.clean(step.move.text) if step.move.flaw else [],
+        further=pieces(", ".join(one["name"][:_NAME] for one in step.move.further)),
         status=row.stage if row is not None else step.status,
         folded=len(seen or "") > FOLDED,
         tokens=spent.tokens,

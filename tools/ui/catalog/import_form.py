@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import UploadedFile
 from tools.catalog.import_preview import Choices
 from tools.definitions.dialects.documents import MAX_BYTES
 from tools.definitions.dialects.given import Given, decoded
-from tools.definitions.dialects.items import Source
+from tools.definitions.dialects.items import MAX_ITEMS, Source
 from tools.errors import Malformed, TooLarge
 from tools.models import User
 from tools.ui import kept
@@ -23,6 +23,7 @@ CREDENTIAL = "credential "  # begins the name of the question that asks for one
 VARIABLE = "variable "  # and of the one that asks for a value in the address of a server
 _GAP = re.compile(r"[\s,]+")
 _NUL = "\x00"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FORM = "import"
 
 
@@ -40,14 +41,16 @@ class Kept:
         raw = asdict(self)
         taken = self.choices.taken
         raw["choices"]["taken"] = None if taken is None else sorted(taken)
+        raw["choices"]["read"] = sorted(self.choices.read)
         return kept.sealed(raw, user, _FORM)
 
     @classmethod
     def opened(cls, text: str, user: User) -> "Kept":
         """Raises `Malformed` for what was not sealed here, for this person."""
         raw = kept.opened(text, user, _FORM)
-        taken = raw["choices"].pop("taken")
-        choices = Choices(**raw["choices"], taken=None if taken is None else frozenset(taken))
+        taken, read = raw["choices"].pop("taken"), frozenset(raw["choices"].pop("read"))
+        taken = None if taken is None else frozenset(taken)
+        choices = Choices(**raw["choices"], taken=taken, read=read)
         given = tuple(Given(**one) for one in raw["given"])
         return cls(given, raw["source"], choices, raw["digest"], raw["echoed"])
 
@@ -126,6 +129,7 @@ def _choices(request: PageRequest, form: Asked) -> Choices:
         credentials=credentials or before.credentials,
         variables=variables or before.variables,
         taken=_taken(request, form),
+        read=frozenset(filter(_DIGEST.fullmatch, request.POST.getlist("read")[:MAX_ITEMS])),
     )
 
 

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from tools.catalog.import_preview import LEFT_OUT, Choices, Row, open_part
+from tools.catalog.import_preview import LEFT_OUT, UNREAD, Choices, Row, open_part
 from tools.catalog.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.given import Entry, Given, Read
 from tools.definitions.dialects.items import Item, Kind, Source
@@ -12,6 +12,7 @@ from tools.definitions.differences import Difference
 from tools.definitions.servers import Transport, read_server
 from tools.definitions.visible import visible
 from tools.errors import InvalidDefinition
+from tools.ui.definition_text import definition_text
 
 DIALECTS = {
     Source.ITEMS: "TrustGraph items by key",
@@ -23,7 +24,7 @@ DIALECTS = {
 _CHIPS = {  # words and colours
     CREATED: ("new", "success"), UPDATED: ("changed", "changed"), UNCHANGED: ("unchanged", ""),
     REVIEW: ("to be reviewed", "pending"), REFUSED: ("wrong", "failure"),
-    LEFT_OUT: ("left out", "disabled"),
+    LEFT_OUT: ("left out", "disabled"), UNREAD: ("to be read", "pending"),
 }  # fmt: skip
 _KINDS = {
     Kind.TOOL: "tool", Kind.SERVICE: "tool service", Kind.SERVER: "MCP server",
@@ -43,7 +44,10 @@ def echo(given: tuple[Given, ...], read: Read) -> str | None:
     text = next((one.text for one in given if not one.name), "")
     whole = any(not entry.place and entry.source for entry in read.entries)
     servers = any(entry.item and entry.item.kind == Kind.SERVER for entry in read.entries)
-    odd = any(not entry.place and entry.item and entry.item.flaw for entry in read.entries)
+    odd = any(
+        not entry.place and entry.item and entry.item.flaw and not entry.item.unread
+        for entry in read.entries
+    )
     if servers or ((odd or not whole) and _SECRETIVE.search(text)):
         return None
     return text
@@ -69,12 +73,22 @@ def shown_row(row: Row, choices: Choices, written: bool) -> dict[str, Any]:
         "changes": [_change(one) for one in row.changes[:MOST_CHANGES]],
         "more": max(0, len(row.changes) - MOST_CHANGES),
         "tool": row.name if there and is_tool else "",
+        "review": _review(row),
     }
+
+
+def _review(row: Row) -> dict[str, Any] | None:
+    """What a person must read of a definition with suspicions, or has read."""
+    review = row.entry.item.review if row.entry.item else None
+    if review is None or row.result == LEFT_OUT:
+        return None
+    text = definition_text(review.raw, review.suspicions)
+    return {"text": text, "digest": review.digest, "unread": row.result == UNREAD}
 
 
 def _kind(entry: Entry) -> str:
     if entry.operation:
-        return "operation"
+        return "path" if entry.key.startswith("/") else "operation"
     return _KINDS.get(entry.item.kind, "") if entry.item and entry.item.kind else ""
 
 

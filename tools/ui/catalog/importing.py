@@ -11,12 +11,12 @@ from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
-from tools.catalog.import_preview import LEFT_OUT, Choices, Row, digest, perform
+from tools.catalog.import_preview import LEFT_OUT, UNREAD, Choices, Row, digest, perform
 from tools.catalog.importing import permissions
 from tools.catalog.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.documents import MAX_BYTES
 from tools.definitions.dialects.given import Entry, Read, read
-from tools.definitions.dialects.items import Kind, Source
+from tools.definitions.dialects.items import Choice, Kind, Source
 from tools.errors import ToolcribError
 from tools.models import EgressCredential, McpServer
 from tools.ui.access import PageRequest, page
@@ -28,13 +28,16 @@ TEMPLATE = "catalog/import.html"
 ALL, EACH = "all", "each"
 _RESULTS = (
     (CREATED, "new"), (UPDATED, "changed"), (REVIEW, "to be reviewed"), (UNCHANGED, "unchanged"),
-    (REFUSED, "wrong"), (LEFT_OUT, "left out"),
+    (UNREAD, "to be read"), (REFUSED, "wrong"), (LEFT_OUT, "left out"),
 )  # fmt: skip
 _NOTHING = "Give something to import: paste it, or choose files."
 _WHOSE = "These are tools of an MCP server: say of which."
 _CHANGED_ASK = "What you ask for is another than what was shown. Nothing was written; look again."
 _CHANGED_HERE = "The catalog changed while you looked. Nothing was written; look again."
-_ALL_OR_NOTHING = "Nothing was written: some items are wrong, and you asked for all or nothing."
+_ALL_OR_NOTHING = (
+    "Nothing was written: some items are wrong or unread, and you asked for all or nothing."
+)
+_NOT_WRITTEN = frozenset({REFUSED, UNREAD})
 
 
 @dataclass
@@ -71,7 +74,8 @@ def _answered(request: PageRequest, form: Asked) -> Shown:
     if not form.given and not form.flaws:
         form.flaws.append(_NOTHING)
     source = Source(form.source) if form.source else None
-    found = read(form.given, source, form.choices.server)
+    choice = Choice(form.choices.server, read=form.choices.read)
+    found = read(form.given, source, choice)
     if found.empty:
         form.flaws += [error.message for error in found.unreadable]
     if not form.choices.server and any(Source.MCP in kinds for kinds in found.sources.values()):
@@ -86,7 +90,7 @@ def _answered(request: PageRequest, form: Asked) -> Shown:
 
 def _looked(request: PageRequest, form: Asked, found: Read, notice: str, mode: str = "") -> Shown:
     rows = _performed(request, form, found, lambda _: False)
-    wrong = any(row.result == REFUSED for row in rows)
+    wrong = any(row.result in _NOT_WRITTEN for row in rows)
     mode = mode or (EACH if wrong else ALL)
     return Shown(form, found, rows, notice, digest=digest(rows), mode=mode)
 
@@ -100,7 +104,7 @@ def _written(request: PageRequest, form: Asked, found: Read, mode: str) -> Shown
     def keep(rows: list[Row]) -> bool:
         if digest(rows) != kept.digest:
             reasons.append(_CHANGED_HERE)
-        elif mode == ALL and any(row.result == REFUSED for row in rows):
+        elif mode == ALL and any(row.result in _NOT_WRITTEN for row in rows):
             reasons.append(_ALL_OR_NOTHING)
         return not reasons
 
@@ -149,8 +153,11 @@ def _page(request: PageRequest, shown: Shown) -> HttpResponse:
         "kept": kept.sealed(request.user) if form.given else "",
         "rows": [shown_row(row, form.choices, shown.written) for row in shown.rows],
         "totals": _totals(shown.rows),
-        "wrong": sum(row.result == REFUSED for row in shown.rows),
+        "wrong": sum(row.result in _NOT_WRITTEN for row in shown.rows),
+        "unread": sum(row.result == UNREAD for row in shown.rows),
         "good": sum(row.result in {CREATED, UPDATED, REVIEW} for row in shown.rows),
+        "written": sum(row.result in {CREATED, UPDATED} for row in shown.rows),
+        "reviews": sum(row.result == REVIEW for row in shown.rows),
         "dialects": list(DIALECTS.items()),
         "most_mib": MAX_BYTES // 1024 // 1024,
         "may_export": may(request.caller, "view_tool"),
@@ -167,7 +174,11 @@ def _settled(choices: Choices, shown: Shown) -> Choices:
     taken = frozenset(one.number for one in shown.read.entries if choices.takes(one))
     credentials = {name: choices.credentials.get(name, "") for name in shown.read.schemes}
     variables = {name: choices.variables.get(name, "") for name in shown.read.variables}
-    return replace(choices, taken=taken, credentials=credentials, variables=variables)
+    reviews = (one.item.review for one in shown.read.entries if one.item and one.item.review)
+    approved = choices.read & {one.digest for one in reviews}
+    return replace(
+        choices, taken=taken, credentials=credentials, variables=variables, read=approved
+    )
 
 
 def _totals(rows: list[Row]) -> list[tuple[str, str, int]]:

@@ -9,9 +9,10 @@ from tools.catalog.mcp_import import difference, local_name, suggested
 from tools.definitions.mcp.listed_tools import read_digest_of
 from tools.definitions.vocabulary import Delivery
 from tools.models import McpServer, Tool
+from tools.ui.definition_text import DefinitionText, definition_text
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, Input, Widget, choices, listed
 from tools.ui.shown import pretty
-from tools.ui.visible import Piece, mixed_words, pieces
+from tools.ui.visible import Piece, pieces
 
 LONGEST_LINE = 240
 _STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
@@ -33,7 +34,7 @@ class Listed:
     title: list[Piece]
     about: list[Piece]
     hint: str
-    signs: list[list[Piece]]  # of a poisoned definition
+    suspicions: list[str]
     fields: list[tuple[str, list[Piece], list[Piece]]] = field(default_factory=list)
 
     @property
@@ -47,9 +48,7 @@ class Pick:
 
     listed: Listed
     digest: str
-    whole: list[Piece]
-    hidden: int
-    mixed: list[str]
+    text: DefinitionText
     inputs: list[Input]
     flaws: list[dict[str, str]] = field(default_factory=list)
 
@@ -65,11 +64,8 @@ def listed_tools(row: McpServer) -> list[Listed]:
 
 def pick(row: McpServer, one: Listed, tool: Tool | None) -> Pick:
     raw = next(raw for raw in row.snapshot or () if raw["name"] == one.tool)
-    text = pretty(raw)
-    whole = pieces(text)
-    hidden = sum(bool(piece.name) for piece in whole)
     asked = _questions(one, tool.version.definition if tool and tool.version else None)
-    return Pick(one, read_digest_of(raw), whole, hidden, mixed_words(text), asked)
+    return Pick(one, read_digest_of(raw), definition_text(raw, one.suspicions), asked)
 
 
 def fill(picked: Pick, given: Mapping[str, str]) -> None:
@@ -105,7 +101,7 @@ def _listed(entry: dict[str, Any], raw: dict[str, Any] | None) -> Listed:
         title=pieces(entry["tool"]),
         about=pieces(about[:LONGEST_LINE] + ("…" if len(about) > LONGEST_LINE else "")),
         hint=_HINTS.get(str(hint.get("delivery") or next(iter(hint), "")), ""),
-        signs=[pieces(one) for one in entry["suspicions"]],
+        suspicions=entry["suspicions"],
         fields=[(one["field"], _shown(one["before"]), _shown(one["after"]))
                 for one in entry["fields"] if entry["change"] == "changed"],
     )  # fmt: skip

@@ -127,6 +127,20 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+def test_only_openapi_may_hold_what_json_cannot(bring):
+    """As text, for the body itself may not."""
+    paths = {"/x": {"get": {"operationId": "large", "x-odd": "\ud800"}}}
+    openapi = {"openapi": "3.1.0", "servers": [{"url": "https://x.example"}], "paths": paths}
+    text = json.dumps(openapi | {"x-limit": 2**64}).replace('"3.1.0"', '"3.1.0", "x-nan": NaN')
+    assert items(bring(document=text)) == [("large", "created")]
+    assert items(bring(document=text, source="openapi")) == [("large", "unchanged")]
+    server = {"openapi": "", "mcp/odd": {"url": "https://x.example/\ud800"}}
+    for odd in (server, {"tools": [{"name": "x\ud800", "inputSchema": {}}]}):
+        for source in ("items", "definitions", "mcp", "mcp-config"):
+            answer = bring(document=json.dumps(odd), source=source)
+            assert (answer.status_code, answer.json()["code"]) == (400, "invalid_document")
+
+
 def test_a_hostile_document_is_refused_and_never_a_fault(bring):
     for document in HOSTILE:
         answer = bring(document=document)

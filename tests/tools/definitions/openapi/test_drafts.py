@@ -509,9 +509,8 @@ def test_references_do_not_make_schemas_grow():
         {"openapi": "3.0.0", "paths": []},
         {"swagger": "2.0", "paths": {}},
         {"openapi": "4.0.0", "paths": {}},
-        {"openapi": "3.0.0", "paths": {"/x": {"$ref": "https://evil.example"}}},
         {"openapi": "3.0.0", "paths": {f"/{n}": {"get": {}} for n in range(1001)}},
-        {"openapi": "3.0.0", "paths": {}, "x": float("nan")},
+        {"openapi": "3.0.0", "paths": {f"/{n}": None for n in range(1001)}},
     ],
 )
 def test_what_is_no_document_is_refused(document):
@@ -578,3 +577,61 @@ def _of(paths, **components):
     info, servers = {"title": "t", "version": "1"}, [{"url": "https://api.example"}]
     said = {"openapi": "3.1.0", "info": info, "servers": servers}
     return said | {"paths": paths, "components": components}
+
+
+INT64 = 9_223_372_036_854_775_807
+
+
+def test_a_bound_beyond_2_to_the_53_is_kept_exactly():
+    bounds = {"type": "integer", "minimum": -INT64 - 1, "maximum": INT64, "default": INT64}
+    answer = {"content": {"application/json": {"schema": {"type": "integer", "enum": [2**64]}}}}
+    parameters = [{"name": "id", "in": "query", "schema": bounds}]
+    (draft,) = drafts(one(parameters=parameters, responses={"200": answer}))
+    assert not draft.flaws and draft.notes == ()
+    assert draft.definition["input_schema"]["properties"]["id"] == bounds
+    assert draft.definition["output_schema"]["enum"] == [2**64]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [float("inf"), float("nan"), 10**300, "\x00", "a\ud83d"],
+    ids=["inf", "nan", "301 digits", "NUL", "half an emoji"],
+)
+def test_what_no_tool_needs_refuses_no_document(odd):
+    schema = {"type": "integer", "example": odd, "x-odd": {"a": [odd]}}
+    parameters = [{"name": "n", "in": "query", "schema": schema, "examples": {"a": odd}}]
+    document = one(parameters=parameters)
+    document["info"]["x-odd"] = odd
+    (draft,) = drafts(document)
+    assert not draft.flaws and draft.notes == ()
+    assert draft.definition["input_schema"]["properties"] == {"n": {"type": "integer"}}
+
+
+@pytest.mark.parametrize(
+    "odd", [float("inf"), float("nan"), -(10**300)], ids=["inf", "nan", "301 digits"]
+)
+@pytest.mark.parametrize("word", ["maximum", "default", "enum"])
+def test_a_word_of_a_schema_that_no_number_can_be_is_left_out_with_a_note(word, odd):
+    schema = {"type": "number", word: [1, odd] if word == "enum" else odd}
+    parameters = [{"name": "n", "in": "query", "schema": schema}]
+    answer = {"content": {"application/json": {"schema": schema}}}
+    (draft,) = drafts(one(parameters=parameters, responses={"200": answer}))
+    assert not draft.flaws
+    assert draft.definition["input_schema"]["properties"]["n"] == {"type": "number"}
+    assert draft.definition["output_schema"] == {"type": "number"}
+    assert [word in note for note in draft.notes] == [True, True]
+
+
+def test_half_an_emoji_in_a_description_is_a_replacement_character():
+    (draft,) = drafts(one(summary="cut \ud83d"))
+    assert not draft.flaws and draft.definition["description"] == "cut \ufffd"
+
+
+@pytest.mark.parametrize("item", [None, [], "x", {"$ref": "https://evil.example"}], ids=repr)
+def test_a_path_that_cannot_be_read_is_refused_alone(item):
+    document = one()
+    document["paths"]["/odd"] = item
+    good, odd = drafts(document)
+    assert not good.flaws and odd.key == "/odd" and "cannot be read" in odd.flaws[0]["message"]
+    assert [draft.key for draft in drafts(document, pick=["/odd"])] == ["/odd"]
+    assert [draft.key for draft in drafts(document, pick=[good.key])] == [good.key]

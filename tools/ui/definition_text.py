@@ -1,0 +1,25 @@
+"""The definition of an upstream tool as a person reads it before it is imported."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tools.ui.shown import pretty
+from tools.ui.visible import Piece, mixed_words, pieces
+
+
+@dataclass(frozen=True)
+class DefinitionText:
+    """`hidden` is the number of characters that cannot be seen; each is a piece of `whole`."""
+
+    whole: list[Piece]
+    hidden: int
+    mixed: list[str]
+    signs: list[list[Piece]]  # of a poisoned definition
+
+
+def definition_text(raw: dict[str, Any], suspicions: Iterable[str]) -> DefinitionText:
+    text = pretty(raw)
+    whole = pieces(text)
+    hidden = sum(bool(piece.name) for piece in whole)
+    return DefinitionText(whole, hidden, mixed_words(text), [pieces(one) for one in suspicions])
